@@ -11,7 +11,7 @@ APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netpl
 # A program that tests start many times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: deploy test style types lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui clients bench lab-down help
+.PHONY: deploy test style words types lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui clients bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -45,13 +45,17 @@ style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# Names and first words of docstrings, by docs/words.md.
+words: $(STAMP)
+	$(BIN)/python tests/words.py
+
 types: $(STAMP)
 	$(BIN)/mypy
 
-lint: style types
+lint: style words types
 
 # The loop of a day: what is near the files that differ from origin/main, or from the last commit.
-check: style
+check: style words
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=line types near-tests
 
 near-tests: $(STAMP)

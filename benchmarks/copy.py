@@ -1,10 +1,11 @@
-"""How fast one Spark copies from another, beside plain rsync and beside the link itself.
+"""The speed of a copy from one Spark to another, beside plain rsync and the link itself.
 
-`.venv/bin/python -m benchmarks.copy [LAB]`, with a lab deployed (`make deploy`): files in memory on
-the first host are brought to the second in three ways, in turn in one run, so that the ratios hold
-on a machine whose speed drifts: bytes over a bare TCP connection, thrown away (the link); rsync
-from a daemon without encryption; Lockstep's copy, several files at a time and checked by hash. The
-lab's link is two cores of this machine; a Spark's 200 Gb/s link is not in these figures.
+`.venv/bin/python -m benchmarks.copy [LAB]`, with a lab deployed (`make deploy`). Files in memory
+on the first host are brought to the second in three ways. The ways take turns in one run, so that
+the ratios hold on a machine whose speed drifts. They are: bytes over a bare TCP connection, thrown
+away (the link); rsync from a daemon without encryption; Lockstep's copy, several files at a time
+and checked by hash. The lab's link is two cores of this machine; a Spark's 200 Gb/s link is not in
+these figures.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ RUNS = 5
 FILES, FILE_MIB = 4, 128
 WORKERS = 4
 FOLDER = "/dev/shm/lockstep-bench"
-#: `copy_port`, which the firewall lets in from the other hosts; one way at a time has it.
+#: `copy_port`, which the firewall opens to the other hosts; the ways use it one at a time.
 PORT = 7077
 WAYS = ("link", "rsync", "copy")
 TOKEN = "benchmark" * 5
@@ -54,7 +55,7 @@ with socket.create_server(("", int(sys.argv[2]))) as server:
                 with path.open("rb") as file:
                     peer.sendfile(file)
 """
-# On the second host. The package of the deploy is imported from where it is.
+# This runs on the second host and imports the deploy's package from its place there.
 _RECEIVE = (
     f"programs = {PROGRAMS!r}"
     + """
@@ -93,28 +94,28 @@ def main() -> int:
     first, second = lab.hosts[:2]
 
     def root(host: str, *argv: str, check: bool = True) -> str:
-        done = connection.run_on(lab, host, [shlex.join(("sudo", "-n", *argv))])
-        if check and done.returncode != 0:
-            sys.exit(f"{host}: {argv[0]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        return done.stdout
+        result = connection.run_on(lab, host, [shlex.join(("sudo", "-n", *argv))])
+        if check and result.returncode != 0:
+            sys.exit(f"{host}: {argv[0]} ended with {result.returncode}:\n{result.stderr[-2000:]}")
+        return result.stdout
 
     prepare = json.dumps([FOLDER, FILES, FILE_MIB, TOKEN])
     try:
         names = json.loads(root(first.name, "python3", "-c", _PREPARE, prepare))
         common = [FOLDER, PORT, first.address, names, FILE_MIB << 20, TOKEN, WORKERS]
-        found: dict[str, list[float]] = {way: [] for way in WAYS}
+        durations: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(RUNS):
             for way in WAYS:
                 _serve(root, first.name, first.address, way)
-                asked = json.dumps([way, *common])
-                found[way].append(float(root(second.name, "python3", "-c", _RECEIVE, asked)))
+                request = json.dumps([way, *common])
+                durations[way].append(float(root(second.name, "python3", "-c", _RECEIVE, request)))
                 root(first.name, "systemctl", "stop", UNIT)
     finally:
         root(first.name, "systemctl", "stop", UNIT, check=False)
         for host in (first, second):
             root(host.name, "rm", "-rf", FOLDER)
     total = FILES * FILE_MIB * 1.048576
-    speed = {name: total / statistics.median(times) for name, times in found.items()}
+    speed = {name: total / statistics.median(times) for name, times in durations.items()}
     print(f"{FILES} files of {FILE_MIB} MiB, median of {RUNS} runs")
     for name, text in (
         ("link", "the link: bare TCP, nothing kept"),
@@ -127,7 +128,7 @@ def main() -> int:
 
 
 def _serve(root: Callable[..., str], host: str, address: str, way: str) -> None:
-    """Start the server of one way on the first host as a transient unit."""
+    """Start the sending side of one way on the first host, as a transient unit."""
     programs = {
         "link": [PYTHON, "-c", _SENDER, f"{FOLDER}/data", str(PORT)],
         "rsync": [

@@ -1,9 +1,9 @@
-"""What a no-op deploy of both lab hosts costs, beside its floor and an Ansible playbook.
+"""The cost of a no-op deploy of both lab hosts, beside a bare login and an Ansible playbook.
 
 `make bench`, with the lab deployed (`make deploy`). All times are measured in turn in one run of
 this program, so that the ratios hold on a machine whose speed drifts; medians of RUNS rounds. The
-playbook has run once before that, and must have changed nothing: what it would change, the deploy
-does not manage so.
+playbook runs once before the measurement and must change nothing. A change would show a thing
+that the deploy manages otherwise.
 
 exit codes: 0 all ratios are as they should be; 1 one is not
 """
@@ -38,11 +38,11 @@ FAR_MS = 20
 BIN = Path(sys.executable).parent
 
 MOST_COMMANDS = 3
-#: The deploy takes at most so many times what starting pyinfra and logging in take.
-MOST_OF_FLOOR = 3.0
-#: With FAR_MS it takes at most so many times what it takes without.
+#: Bound of the deploy's time over that of pyinfra's start and a login.
+MOST_OF_BOUND = 3.0
+#: Bound of the deploy's time with FAR_MS over its time without.
 MOST_OF_NEAR = 2.0
-#: Ansible takes at least so many times what the deploy takes.
+#: Least ratio of Ansible's time to the deploy's.
 LEAST_OF_ANSIBLE = 40
 
 
@@ -52,33 +52,33 @@ def seconds(argv: Sequence[str], **environment: str) -> float:
     # Without bytecode each start compiles all of pyinfra, and of Ansible, anew.
     every.pop("PYTHONDONTWRITEBYTECODE", None)
     start = time.perf_counter()
-    done = subprocess.run(argv, cwd=ROOT, env=every, capture_output=True, text=True)
-    spent = time.perf_counter() - start
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr)[-2000:]
-        sys.exit(f"{argv[0]} ended with {done.returncode}:\n{said}")
-    return spent
+    result = subprocess.run(argv, cwd=ROOT, env=every, capture_output=True, text=True)
+    duration = time.perf_counter() - start
+    if result.returncode != 0:
+        output = (result.stdout + result.stderr)[-2000:]
+        sys.exit(f"{argv[0]} ended with {result.returncode}:\n{output}")
+    return duration
 
 
 def deploy() -> list[str]:
-    """The no-op deploy, as users run it."""
+    """The command of a no-op deploy, as users run it."""
     return [str(BIN / "pyinfra"), "-y", str(INVENTORY.relative_to(ROOT)), "deploy.py"]
 
 
 def remote_commands(hosts: Iterable[str]) -> int:
-    """How many commands one no-op deploy runs on a host, the most; counted in pyinfra's log."""
-    done = subprocess.run(
+    """The most commands that one no-op deploy runs on a host, counted in pyinfra's log."""
+    result = subprocess.run(
         [*deploy(), "--debug"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    log = done.stdout + done.stderr
-    changed = re.search(r"Grand total\s+\d+\s+(\S+)", log)
-    if changed is None or changed[1] != "-":
+    log = result.stdout + result.stderr
+    match = re.search(r"Grand total\s+\d+\s+(\S+)", log)
+    if match is None or match[1] != "-":
         sys.exit("the deploy changed something: run `make deploy` until it does not, then again")
     return max(log.count(f"Running command on {host}:") for host in hosts)
 
 
 def ssh(lab: connection.Description, address: str) -> list[str]:
-    """Plain ssh to a host, without a shared connection."""
+    """The command of plain ssh to a host, without a shared connection."""
     options = {"BatchMode": "yes"}
     return [*connection.client(lab.ssh_key, lab.known_hosts, options), f"{lab.ssh_user}@{address}"]
 
@@ -94,7 +94,7 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
     hosts = {
         plan.name: {"ansible_host": address[plan.name], **variables(plan, record)} for plan in plans
     }
-    shared = {
+    common_variables = {
         "ansible_user": lab.ssh_user,
         "ansible_ssh_private_key_file": lab.ssh_key,
         "ansible_python_interpreter": "/usr/bin/python3",
@@ -102,7 +102,9 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
             ["-F", "none", *ssh_options({"UserKnownHostsFile": lab.known_hosts, **ALIVE})]
         ),
     }
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
+    (folder / "hosts.yml").write_text(
+        yaml.safe_dump({"all": {"hosts": hosts, "vars": common_variables}})
+    )
     (folder / "ansible.cfg").write_text(
         "[defaults]\nforks = 10\ngathering = explicit\n[ssh_connection]\npipelining = True\n"
     )
@@ -111,50 +113,54 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
 
 
 def must_change_nothing(argv: Sequence[str], environment: dict[str, str]) -> None:
-    """One run of the playbook after a deploy: what it changes, the deploy does not manage so."""
-    done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True)
-    task, changed = "", []
-    for line in done.stdout.splitlines():
+    """Run the playbook after a deploy; end the program if it changes anything."""
+    result = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True)
+    task, changes = "", []
+    for line in result.stdout.splitlines():
         if line.startswith("TASK ["):
             task = line.strip("* ")
         elif line.startswith("changed: "):
-            changed.append(f"{task} {line}")
-    if done.returncode != 0:
-        sys.exit(f"{argv[0]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
-    if changed:
-        said = "\n".join(changed)
-        sys.exit(f"the playbook manages otherwise than the deploy before it. It changed:\n{said}")
+            changes.append(f"{task} {line}")
+    if result.returncode != 0:
+        sys.exit(
+            f"{argv[0]} ended with {result.returncode}:\n{(result.stdout + result.stderr)[-2000:]}"
+        )
+    if changes:
+        message = "\n".join(changes)
+        sys.exit(
+            f"the playbook manages otherwise than the deploy before it. It changed:\n{message}"
+        )
 
 
 def install_ansible(folder: Path) -> None:
-    """ansible-core at its locked version, in a venv of its own."""
+    """Install ansible-core at its locked version in a venv of its own."""
     venv, uv = folder / "venv", str(BIN / "uv")
     subprocess.run([uv, "venv", "--quiet", str(venv)], check=True)
     install = [uv, "pip", "install", "--quiet", "--require-hashes", "--python", str(venv)]
     subprocess.run([*install, "-r", str(ROOT / "requirements/bench.txt")], check=True)
 
 
-def delayed(milliseconds: int) -> None:
-    """So much more of round trip on each cable."""
+def delay_cables(milliseconds: int) -> None:
+    """Set this much more round trip on each cable."""
     subprocess.run([str(BIN / "lockstep"), "lab", "delay", "all", str(milliseconds)], check=True)
 
 
 def medians(bare: Sequence[str]) -> dict[str, float]:
-    """What each start takes, seconds.
+    """Median seconds of pyinfra's start, a bare login, and the deploy without and with delay.
 
     Args:
-        bare: A login that does nothing.
+        bare: Command of a login that does nothing.
     """
-    spent: dict[str, list[float]] = {"pyinfra": [], "ssh": [], "near": [], "far": []}
+    durations: dict[str, list[float]] = {"pyinfra": [], "ssh": [], "near": [], "far": []}
     for _ in range(RUNS):
-        delayed(0)
-        spent["pyinfra"].append(seconds([str(BIN / "pyinfra"), "--version"]))
-        spent["ssh"].append(seconds(bare))
-        spent["near"].append(seconds(deploy()))
-        delayed(FAR_MS)
-        spent["far"].append(seconds(deploy()))
-    delayed(0)
-    return {what: statistics.median(each) for what, each in spent.items()}
+        delay_cables(0)
+        durations["pyinfra"].append(seconds([str(BIN / "pyinfra"), "--version"]))
+        durations["ssh"].append(seconds(bare))
+        durations["near"].append(seconds(deploy()))
+        delay_cables(FAR_MS)
+        durations["far"].append(seconds(deploy()))
+    delay_cables(0)
+    return {name: statistics.median(samples) for name, samples in durations.items()}
 
 
 def main() -> int:
@@ -168,31 +174,31 @@ def main() -> int:
         install_ansible(Path(name))
         playbook, environment = ansible(lab, Path(name))
         must_change_nothing([*prefix, *playbook], environment)
-        found = medians([*prefix, *ssh(lab, first.address), "true"])
-        # It takes minutes, and many times as long as ours: one run is enough to tell.
-        theirs = seconds([*prefix, *playbook], **environment)
-    floor, near, far = found["pyinfra"] + found["ssh"], found["near"], found["far"]
-    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+        figures = medians([*prefix, *ssh(lab, first.address), "true"])
+        # The playbook takes minutes, many times as long as our deploy, so one run is enough.
+        ansible_seconds = seconds([*prefix, *playbook], **environment)
+    lower_bound, near, far = figures["pyinfra"] + figures["ssh"], figures["near"], figures["far"]
+    load = ", ".join(f"{load_average:.1f}" for load_average in os.getloadavg())
     print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load {load}, median of {RUNS}")
-    print(f"pyinfra --version             {found['pyinfra']:7.2f} s")
-    print(f"ssh HOST true                 {found['ssh']:7.2f} s")
+    print(f"pyinfra --version             {figures['pyinfra']:7.2f} s")
+    print(f"ssh HOST true                 {figures['ssh']:7.2f} s")
     print(f"no-op deploy of {len(lab.hosts)} hosts        {near:7.2f} s")
     print(f"  with {FAR_MS} ms of round trip     {far:7.2f} s")
-    print(f"Ansible with the same files   {theirs:7.2f} s")
+    print(f"Ansible with the same files   {ansible_seconds:7.2f} s")
     right = (
-        judged("remote commands on one host", most, most=MOST_COMMANDS),
-        judged("deploy / (pyinfra + ssh)", near / floor, most=MOST_OF_FLOOR),
-        judged(f"with {FAR_MS} ms / without", far / near, most=MOST_OF_NEAR),
-        judged("Ansible / deploy", theirs / near, least=LEAST_OF_ANSIBLE),
+        judge_figure("remote commands on one host", most, most=MOST_COMMANDS),
+        judge_figure("deploy / (pyinfra + ssh)", near / lower_bound, most=MOST_OF_BOUND),
+        judge_figure(f"with {FAR_MS} ms / without", far / near, most=MOST_OF_NEAR),
+        judge_figure("Ansible / deploy", ansible_seconds / near, least=LEAST_OF_ANSIBLE),
     )
     return 0 if all(right) else 1
 
 
-def judged(what: str, figure: float, *, least: float = 0, most: float = math.inf) -> bool:
-    """Whether a figure is as it should be, and a line about it."""
+def judge_figure(title: str, figure: float, *, least: float = 0, most: float = math.inf) -> bool:
+    """Print a line about a figure and its bound; tell whether the figure is within it."""
     right = least <= figure <= most
     limit = f"at least {least:g}" if least else f"at most {most:g}"
-    print(f"{'ok   ' if right else 'WRONG'} {what:28} {figure:6.1f}, {limit}", flush=True)
+    print(f"{'ok   ' if right else 'WRONG'} {title:28} {figure:6.1f}, {limit}", flush=True)
     return right
 
 

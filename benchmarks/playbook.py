@@ -67,10 +67,10 @@ def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
     return [
         _task("group", {"name": OPERATORS_GROUP, "system": True}),
         _task("user", {**user, "append": True, "shell": "/usr/sbin/nologin"}),
-        # To switch is one thing, Docker another: the deploy's own rule says who gets which.
+        # Permission to switch and access to Docker differ; the deploy's own rule assigns them.
         *(
-            _task("user", {"name": one.name, "groups": list(one.groups), "append": True})
-            for one in people(settings)
+            _task("user", {"name": account.name, "groups": list(account.groups), "append": True})
+            for account in people(settings)
         ),
         _loop(
             "file",
@@ -91,7 +91,7 @@ def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
         _read("/usr/local/bin/uv", "pip", "freeze", "--python", engine),
         _read("docker", "image", "inspect", *images) | {"failed_when": False},
         _read(*command("fetch-weights", WEIGHTS_SPEC)),
-        # Not the module: for it a unit without [Install] is enabled, and to be disabled each time.
+        # The module `systemd` takes a unit without [Install] as enabled and disables it each time.
         _read("systemctl", "is-enabled", *model_units(files)) | {"failed_when": False},
         _task("stat", {"path": WEBUI_SECRETS}),
         *(
@@ -102,7 +102,7 @@ def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
 
 
 def _at_boot(files: Sequence[ManagedFile]) -> list[str]:
-    """Units that the deploy enables and starts: they say themselves what brings them at boot."""
+    """Units that the deploy enables and starts; their text says what brings them at boot."""
     return [
         file.path.removeprefix(f"{SYSTEMD}/")
         for file in files
@@ -114,8 +114,8 @@ _OWNER = {"mode": "{{ item.mode }}", "owner": "{{ item.owner }}", "group": "{{ i
 
 
 def _task(module: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    what = arguments.get("name") or arguments.get("cmd") or arguments.get("path", "")
-    return {"name": f"{module} {what}".strip(), f"ansible.builtin.{module}": arguments}
+    subject = arguments.get("name") or arguments.get("cmd") or arguments.get("path", "")
+    return {"name": f"{module} {subject}".strip(), f"ansible.builtin.{module}": arguments}
 
 
 def _loop(module: str, arguments: dict[str, Any], items: list[Any] | str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
-# What vllm's extra `bench` adds and a server does not need; the lab's index does not have it.
+# Packages of vllm's extra `bench` that a server does not need; the lab's index lacks them.
 EXTRA = ("pandas", "python-dateutil", "pytz", "six", "tzdata")
 
 
@@ -42,48 +42,52 @@ def main() -> int:
     """Print both rulers' figures; 1 where their middle halves do not overlap."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     # Reading the lab's inventory moves this process into a network without a way out.
-    packed = _packed()
+    package_archive = _pack_packages()
     place = reach.place(INVENTORY, "spark1")
     hot = reach.hot(place)
-    _on_host(place, f"rm -rf {FOLDER} && mkdir -p {FOLDER} && tar -x -C {FOLDER}", packed)
-    recipe = next(t.recipe for t in place.plan.targets if t.name == hot.name)
+    _on_host(place, f"rm -rf {FOLDER} && mkdir -p {FOLDER} && tar -x -C {FOLDER}", package_archive)
+    recipe = next(t.recipe for t in place.plan.models if t.name == hot.name)
     hub = f"{place.plan.settings.paths.hub_cache}/hub/models--{recipe.model.replace('/', '--')}"
     commit = _on_host(place, f"ls {hub}/snapshots", b"").split()[0]
     job = side_by_side.Job(
-        hot.engine_url or hot.url, hot.model, f"{hub}/snapshots/{commit}", rounds, each=len(SHAPES)
+        hot.engine_url or hot.url,
+        hot.served_name,
+        f"{hub}/snapshots/{commit}",
+        rounds,
+        requests_per_stream=len(SHAPES),
     )
     variables = shlex.join(f"{key}={value}" for key, value in ENVIRONMENT.items())
     program = f"cd {FOLDER} && env {variables} {PYTHON} -m benchmarks.side_by_side"
     rows = side_by_side.read(_on_host(place, program, json.dumps(asdict(job)).encode()))
     faults = [fault for row in rows for fault in row.faults]
     print(f"{len(rows)} rounds; at once: {sum(row.at_once for row in rows)}; faults: {faults}")
-    found = side_by_side.ratios(rows)
-    if not any(one.name == "first_s" for one in found):
+    ratios = side_by_side.ratios(rows)
+    if not any(ratio.name == "first_s" for ratio in ratios):
         sys.exit("too few answers came token by token. Let nothing else run here, or ask for more")
-    for one in found:
-        print(f"{one.name:<14} {one.shown()}   {'agree' if one.agree else 'DIFFER'}")
-    return 0 if all(one.agree for one in found) else 1
+    for ratio in ratios:
+        print(f"{ratio.name:<14} {ratio.summary()}   {'agree' if ratio.agree else 'DIFFER'}")
+    return 0 if all(ratio.agree for ratio in ratios) else 1
 
 
-def _packed() -> bytes:
-    """These packages, and vLLM's extra for its benchmark: beside the engine's environment."""
+def _pack_packages() -> bytes:
+    """Pack these packages and vLLM's extra for its benchmark, to lie beside the engine's own."""
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder]
         subprocess.run([*pip, "--only-binary", ":all:", *EXTRA], check=True)
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
             archive.add(folder, "site")
             archive.add(Path(lockstep.__file__).parent, "site/lockstep")
             archive.add(Path(__file__).parent, "site/benchmarks")
-    return packed.getvalue()
+    return buffer.getvalue()
 
 
-def _on_host(place: reach.Place, script: str, given: bytes) -> str:
+def _on_host(place: reach.BenchAddress, script: str, stdin: bytes) -> str:
     argv = place.where.command(["sudo", "-n", "sh", "-c", script])
-    done = subprocess.run(argv, input=given, capture_output=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{place.where.name}: {done.stderr.decode()[-2000:]}")
-    return done.stdout.decode()
+    result = subprocess.run(argv, input=stdin, capture_output=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{place.where.name}: {result.stderr.decode()[-2000:]}")
+    return result.stdout.decode()
 
 
 if __name__ == "__main__":

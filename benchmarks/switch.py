@@ -1,9 +1,10 @@
-"""What a switch adds beyond the engine's own stop and start.
+"""The time that a switch adds to the engine's own stop and start.
 
 `make bench`, with the lab deployed (`make deploy`): stand-in engines on one host. The same change
-of the hot model, there and back, by `systemctl stop` and `systemctl start` and by `switch.sh`, in
-turn in one run, so that the difference holds on a machine whose speed drifts. The clock runs on
-the host: no SSH is in it, sudo and everything else that an operator waits for is.
+of the hot model is made there and back, by `systemctl stop` and `systemctl start` and by
+`switch.sh`. The ways take turns in one run, so that the difference holds on a machine whose speed
+drifts. The clock runs on the host. No SSH is in the figure; sudo and everything else that an
+operator waits for is.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ def main() -> int:
     folder = Path(KNOBS[0]).parent
 
     def on_host(*argv: str) -> str:
-        done = connection.run_on(lab, host, [shlex.join(argv)])
-        if done.returncode != 0:
-            sys.exit(f"{host}: {argv[0]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        return done.stdout
+        result = connection.run_on(lab, host, [shlex.join(argv)])
+        if result.returncode != 0:
+            sys.exit(f"{host}: {argv[0]} ended with {result.returncode}:\n{result.stderr[-2000:]}")
+        return result.stdout
 
     knobs = json.dumps(QUICK)
     on_host("sudo", "-n", "sh", "-c", f"echo '{knobs}' | tee {shlex.join(KNOBS)}")
     try:
-        found = json.loads(on_host("python3", "-c", _PROGRAM, json.dumps([RUNS, UNITS])))
+        durations = json.loads(on_host("python3", "-c", _PROGRAM, json.dumps([RUNS, UNITS])))
     finally:
         on_host("sudo", "-n", "find", str(folder), "-name", "standin-*.json", "-delete")
-    hand, switch = (statistics.median(found[name]) for name in ("hand", "switch"))
+    hand, switch = (statistics.median(durations[name]) for name in ("hand", "switch"))
     print(f"engine's own stop and start (systemctl)  {hand:6.2f} s")
     print(f"switch.sh                                {switch:6.2f} s")
     print(f"added by the switch                      {switch - hand:6.2f} s  (< {TARGET_S} s)")

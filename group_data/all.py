@@ -11,9 +11,10 @@ ssh_strict_host_key_checking = "yes"
 python = "3.12"
 
 # The names that `switch.sh` accepts, and the recipe each one starts. One is hot at a time.
-targets = {
+models = {
     "qwen": {
-        # Article 004's update: it sees. Its fallback is what ran before: other weights, text only.
+        # Article 004's update: it sees. Its fallback is the earlier model: other weights, text
+        # only.
         "recipe": "qwen3.6-35b-a3b-autoround-dflash-k3-vision",
         "fallback": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
         "unit": "vllm-qwen36",
@@ -25,13 +26,13 @@ targets = {
     },
     "mistral": {
         "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
-        # Another engine, without EAGLE: no fault of a kernel or of the draft takes both along.
+        # Another engine, without EAGLE: one fault of a kernel or of the draft does not break both.
         "fallback": "mistral-small-4-119b-nvfp4-vllm-fork",
-        # The same context; it starts from 99.2 GiB, the memory floor among them, where the target
+        # The same context; it starts from 99.2 GiB, the memory minimum included, where the model
         # needs 95.9. A smaller share leaves no room in the worse observed case.
         "fallback_overrides": {"gpu_memory_utilization": 0.72, "max_model_len": 32768},
         # Articles 000 and 001: 36.5 tok/s, 29 without EAGLE, 12.5 on an image that had regressed.
-        "floor": {"decode_tok_s": 25},
+        "minimum": {"decode_tok_s": 25},
         "unit": "sglang-mistral4",
         "launcher": "/data/scripts/llm/sglang-mistral4-launch.sh",
         "scripts": ("/data/scripts/llm/start-mistral.sh",),

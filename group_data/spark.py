@@ -1,4 +1,4 @@
-"""What only `inventories/spark.py` has."""
+"""Data of `inventories/spark.py` alone."""
 
 # Every other inventory has a lock of its own, INVENTORY.lock.yaml.
 lock = "lockstep.lock.yaml"

@@ -1,4 +1,4 @@
-"""The lab's hosts as one cluster, besides what each serves alone.
+"""The lab's hosts as one cluster, besides the models that each serves alone.
 
 `LOCKSTEP_LAB=NAME` chooses the lab; with three or four hosts (`lockstep lab up --hosts 4`) the
 stand-in for SGLang is split over all of them, and the real vLLM runs on the first two.
@@ -21,8 +21,8 @@ _together = {
         "unit": "vllm-pair",
         "sense": "record",
         "cluster": "pair",
-        # A rank that hangs while it starts is given up then. A start takes a minute, and on a
-        # machine with other work beside it it has taken six.
+        # Limit for a rank that hangs while it starts. A start takes a minute, and on a machine with
+        # other work beside it it has taken six.
         "start_timeout_s": 900,
     },
 }
@@ -31,7 +31,7 @@ _all = {
     "unit": "sglang-all",
     "cluster": "pair" if len(_names) == 2 else "all",
     "overrides": {"tensor_parallel": len(_names)},
-    # A stand-in loads in seconds: who waits for a frozen one need not wait for half an hour.
+    # A stand-in loads in seconds, so a frozen one need not be waited for for half an hour.
     "start_timeout_s": 300,
 }
 if len(_names) > 2:
@@ -43,8 +43,8 @@ if len(_names) > 2:
     }
 
 
-def _targets(name: str) -> dict[str, Any]:
-    """A host's own targets, and those of its clusters."""
+def _models(name: str) -> dict[str, Any]:
+    """Return a host's own models, and those of its clusters."""
     return {"all": _all} | (_together if name in _pair else {})
 
 
@@ -55,7 +55,7 @@ lab_cluster = checked(
             name,
             {
                 **data,
-                "targets": {**data["targets"], **_targets(name)},
+                "models": {**data["models"], **_models(name)},
                 "clusters": _clusters,
                 "fabric_address": data["ssh_hostname"],
                 # One cable for everything, and no RDMA.

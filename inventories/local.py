@@ -1,4 +1,4 @@
-"""This machine, run on the Spark itself: `pyinfra inventories/local.py deploy.py`."""
+"""The present machine, as its own host on the Spark: `pyinfra inventories/local.py deploy.py`."""
 
 import getpass
 

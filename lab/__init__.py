@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-#: Recipes of models that stand-ins serve; of an inventory's `recipe_folders`.
+#: Recipes of models that stand-ins serve, for `recipe_folders` of an inventory.
 RECIPES = str(Path(__file__).parent / "recipes")

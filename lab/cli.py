@@ -27,7 +27,7 @@ def _console() -> Console:
 
 
 def _fail(error: LabError) -> NoReturn:
-    click.echo(error.told(), err=True)
+    click.echo(error.paragraph(), err=True)
     sys.exit(error.exit_code)
 
 
@@ -36,13 +36,13 @@ def _of_a_lab(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--name", help="Name of the lab, where several run.  [default: lab]")
     @functools.wraps(command)
-    def wrapped(name: str | None, **arguments: Any) -> None:
+    def wrapper(name: str | None, **arguments: Any) -> None:
         try:
             command(open_lab(name), **arguments)
         except LabError as error:
             _fail(error)
 
-    return wrapped
+    return wrapper
 
 
 @click.group()
@@ -65,13 +65,13 @@ def lab() -> None:
 @_of_a_lab
 def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool) -> None:
     """Build missing parts, start the hosts, repair a crashed lab."""
-    from lab.up import Wanted
+    from lab.up import LabRequest
     from lab.up import up as bring_up
 
     console = _console()
     steps = Steps(console)
-    with steps.shown():
-        status = bring_up(lab, Wanted(count, cgroups, not no_services), steps)
+    with steps.live_display():
+        status = bring_up(lab, LabRequest(count, cgroups, not no_services), steps)
     console.print(f"lab {lab.name!r} is up")
     for host in status["hosts"]:
         disk = "empty disk" if host.get("fresh") else "disk as it was"
@@ -89,7 +89,7 @@ def build(lab: Lab) -> None:
 
     console = _console()
     steps = Steps(console)
-    with steps.shown():
+    with steps.live_display():
         build_parts(lab, steps)
     console.print(f"in {lab.cache}: all that a lab is made of")
 
@@ -121,7 +121,7 @@ def down(lab: Lab, delete: bool) -> None:
     steps = Steps(console)
     if delete:
         require_no_copies(lab)
-    with steps.shown(), steps.step("down") as report:
+    with steps.live_display(), steps.step("down") as report:
         was_up = take_down(lab, report)
         if delete:
             disk.delete(lab)
@@ -133,32 +133,36 @@ def down(lab: Lab, delete: bool) -> None:
 @_of_a_lab
 def status(lab: Lab, as_json: bool) -> None:
     """Show hosts and servers; exit code 1 if one is down."""
-    found = control.ask(lab, "status")
+    lab_status = control.ask(lab, "status")
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(lab_status, indent=2))
     else:
-        _print_status(found)
-    well = all(host["power"] == "on" for host in found["hosts"])
-    sys.exit(0 if well and all(service["running"] for service in found["services"]) else 1)
+        _print_status(lab_status)
+    well = all(host["power"] == "on" for host in lab_status["hosts"])
+    sys.exit(0 if well and all(service["running"] for service in lab_status["services"]) else 1)
 
 
-def _print_status(found: dict[str, Any]) -> None:
+def _print_status(lab_status: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("host", "address", "power", "network", "available"):
         table.add_column(heading)
-    for host in found["hosts"]:
+    for host in lab_status["hosts"]:
         network = "cut" if host["cut"] else f"{host['delay_ms']:g} ms added"
         memory = f"{host['available_gib']} GiB"
         table.add_row(host["name"], host["address"], host["power"], network, memory)
     console = _console()
     console.print(table)
-    if found.get("trouble"):
-        console.print(f"trouble: {found['trouble']}", style="red")
-    running = [f"{s['name']}:{s['port']}" for s in found["services"] if s["running"]]
-    stopped = [f"{s['name']}:{s['port']}" for s in found["services"] if not s["running"]]
+    if lab_status.get("trouble"):
+        console.print(f"trouble: {lab_status['trouble']}", style="red")
+    running = [f"{s['name']}:{s['port']}" for s in lab_status["services"] if s["running"]]
+    stopped_servers = [
+        f"{s['name']}:{s['port']}" for s in lab_status["services"] if not s["running"]
+    ]
     console.print(f"servers running: {', '.join(running) or 'none'}")
-    if stopped:
-        console.print(f"servers down: {', '.join(stopped)} (logs: {found['state']}/log)")
+    if stopped_servers:
+        console.print(
+            f"servers down: {', '.join(stopped_servers)} (logs: {lab_status['state']}/log)"
+        )
 
 
 @lab.command(context_settings={"ignore_unknown_options": True})
@@ -176,12 +180,12 @@ def ssh(lab: Lab, host: str, command: tuple[str, ...]) -> None:
 
 @lab.command()
 @click.argument("host")
-@click.option("--off", "what", flag_value="off", help="Only cut the power.")
-@click.option("--on", "what", flag_value="on", help="Only restore the power.")
+@click.option("--off", "power", flag_value="off", help="Only cut the power.")
+@click.option("--on", "power", flag_value="on", help="Only restore the power.")
 @_of_a_lab
-def cycle(lab: Lab, host: str, what: str | None) -> None:
+def cycle(lab: Lab, host: str, power: str | None) -> None:
     """Cut the power of HOST without a shutdown, and restore it."""
-    _long(lab, host, "cycle", off=what != "on", on=what != "off")
+    _long(lab, host, "cycle", off=power != "on", on=power != "off")
 
 
 @lab.command()
@@ -202,8 +206,8 @@ def delay(lab: Lab, host: str, milliseconds: float) -> None:
     HOST `all` means every cable; 0 removes the delay.
     """
     names = [entry["name"] for entry in control.ask(lab, "status")["hosts"]]
-    chosen = names if host == "all" else [host]
-    control.ask(lab, "delay", hosts=chosen, milliseconds=milliseconds)
+    host_names = names if host == "all" else [host]
+    control.ask(lab, "delay", hosts=host_names, milliseconds=milliseconds)
 
 
 _CONNECTX = click.option(
@@ -219,7 +223,7 @@ _CONNECTX = click.option(
 @_of_a_lab
 def cut(lab: Lab, host: str, connectx: bool) -> None:
     """Let HOST's cable drop everything silently, until `mend`."""
-    _cable(lab, host, connectx, plugged=False)
+    _cable(lab, host, connectx, is_plugged=False)
 
 
 @lab.command()
@@ -228,15 +232,15 @@ def cut(lab: Lab, host: str, connectx: bool) -> None:
 @_of_a_lab
 def mend(lab: Lab, host: str, connectx: bool) -> None:
     """Repair a cut cable; ends when a login to HOST works again."""
-    _cable(lab, host, connectx, plugged=True)
+    _cable(lab, host, connectx, is_plugged=True)
 
 
-def _cable(lab: Lab, host: str, connectx: bool, *, plugged: bool) -> None:
+def _cable(lab: Lab, host: str, connectx: bool, *, is_plugged: bool) -> None:
     if connectx:
-        known = hosts(len(control.ask(lab, "status")["hosts"]))
-        network.connectx(lab, find_host(known, host), plugged)
+        lab_hosts = hosts(len(control.ask(lab, "status")["hosts"]))
+        network.connectx(lab, find_host(lab_hosts, host), is_plugged)
     else:
-        control.ask(lab, "cut", host=host, cut=not plugged)
+        control.ask(lab, "cut", host=host, cut=not is_plugged)
 
 
 @lab.command()
@@ -256,12 +260,12 @@ def thaw(lab: Lab, host: str) -> None:
 
 
 @lab.command()
-@click.argument("what", type=click.Choice(["stop", "start"]))
+@click.argument("action", type=click.Choice(["stop", "start"]))
 @click.argument("names", nargs=-1, metavar="[SERVER]...")
 @_of_a_lab
-def services(lab: Lab, what: str, names: tuple[str, ...]) -> None:
+def services(lab: Lab, action: str, names: tuple[str, ...]) -> None:
     """Stop or start the lab's servers: the named ones, or all."""
-    control.ask(lab, "services", run=what == "start", names=list(names))
+    control.ask(lab, "services", run=action == "start", names=list(names))
 
 
 @lab.command()
@@ -278,8 +282,8 @@ def memory(lab: Lab, host: str, available: float | None, rate: float | None) -> 
 
     With --rate it falls or rises to it.
     """
-    shown = control.ask(lab, "memory", host=host, available=available, rate=rate)
-    click.echo(f"{host}: {shown:.1f} GiB available")
+    available_gib = control.ask(lab, "memory", host=host, available=available, rate=rate)
+    click.echo(f"{host}: {available_gib:.1f} GiB available")
 
 
 @lab.command()
@@ -305,10 +309,10 @@ def gpu(lab: Lab, host: str, reasons: tuple[str, ...], **figures: float | None) 
 
 
 def _long(lab: Lab, host: str, action: str, **details: Any) -> None:
-    known = hosts(len(control.ask(lab, "status")["hosts"]))
-    find_host(known, host)
+    lab_hosts = hosts(len(control.ask(lab, "status")["hosts"]))
+    find_host(lab_hosts, host)
     steps = Steps(_console())
-    with steps.shown(), steps.step(host) as report:
+    with steps.live_display(), steps.step(host) as report:
         report(action)
         control.ask(lab, action, host=host, **details)
 

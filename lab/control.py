@@ -24,7 +24,7 @@ def ask(lab: Lab, action: str, **details: Any) -> Any:
             answer = ""
     if not answer:
         raise LabError(f"lab {lab.name!r} is not up", f"Run: lockstep lab up{option}")
-    parsed = json.loads(answer)
-    if not parsed["ok"]:
-        raise LabError(parsed["error"], parsed["remedy"])
-    return parsed["result"]
+    document = json.loads(answer)
+    if not document["ok"]:
+        raise LabError(document["error"], document["remedy"])
+    return document["result"]

@@ -1,6 +1,7 @@
-"""Makes a lab whose hosts begin as those of another lab are: deployed, say, in seconds.
+"""Makes a lab whose hosts begin in the state of another lab's hosts: deployed in seconds, say.
 
-The disks are not copied but lain upon, so the other lab stays down, and there, while copies exist.
+The disks are overlays, not copies, so the other lab must stay down, and must not be deleted,
+while copies of it exist.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from lab.host import disk
 
 def copies(lab: Lab) -> list[str]:
     """Names of the labs whose disks lie on those of ``lab``."""
-    found = set()
-    for kept in lab.state.parent.glob("*/hosts/*/below"):
-        name = kept.relative_to(lab.state.parent).parts[0]
-        layers = map(Path, kept.read_text().splitlines())
+    names = set()
+    for target_path in lab.state.parent.glob("*/hosts/*/below"):
+        name = target_path.relative_to(lab.state.parent).parts[0]
+        layers = map(Path, target_path.read_text().splitlines())
         if not name.startswith(disk.DELETED) and any(
             layer.is_relative_to(lab.state) for layer in layers
         ):
-            found.add(name)
-    return sorted(found)
+            names.add(name)
+    return sorted(names)
 
 
 def require_no_copies(lab: Lab) -> None:
@@ -48,8 +49,8 @@ def make(source: Lab, target: Lab) -> None:
     if target.name == source.name:
         raise LabError("a copy has a name of its own", "Choose one with --name.")
     if not (source.state / "hosts").is_dir():
-        known = ", ".join(_known(source)) or "none"
-        raise LabError(f"there is no lab {source.name!r}", f"Known: {known}.")
+        lab_names = ", ".join(_lab_names(source)) or "none"
+        raise LabError(f"there is no lab {source.name!r}", f"Known: {lab_names}.")
     if heal.supervisor_alive(source):
         raise LabError(
             f"lab {source.name!r} is up; its disks change",
@@ -84,9 +85,9 @@ def _copy_host(source: Lab, host: Host, hosts: Path) -> None:
 
 
 def _copy(path: Path, folder: Path) -> None:
-    # As it is: owners, device nodes and extended attributes too.
+    # The copy keeps owners, device nodes and extended attributes.
     run(["cp", "--archive", "--reflink=auto", "--", str(path), str(folder)])
 
 
-def _known(lab: Lab) -> list[str]:
+def _lab_names(lab: Lab) -> list[str]:
     return sorted(path.parent.name for path in lab.state.parent.glob("[!.]*/hosts"))

@@ -14,7 +14,7 @@ from lab.host import cgroup, disk, network
 
 
 def supervisor_alive(lab: Lab) -> bool:
-    """Whether this lab's supervisor runs.
+    """Tell whether this lab's supervisor runs.
 
     Raises ``LabError`` when one of the same name runs for another state folder.
     """

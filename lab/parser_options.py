@@ -28,10 +28,14 @@ print(json.dumps(ENGINES[{engine!r}].parse({argv!r}).spellings))
 
 def option_list(engine: str, python: Path) -> str:
     """The list of one engine: each long option, and behind it the short ones that mean the same."""
-    known = ENGINES[engine]
-    flag = () if known.positional_model else known.spellings("model")[:1]
-    done = subprocess.run(
-        [str(python), "-c", _ASK.format(engine=engine, argv=[*known.entries[0], *flag, "a/b"])],
+    known_engine = ENGINES[engine]
+    flag = () if known_engine.positional_model else known_engine.spellings("model")[:1]
+    result = subprocess.run(
+        [
+            str(python),
+            "-c",
+            _ASK.format(engine=engine, argv=[*known_engine.entries[0], *flag, "a/b"]),
+        ],
         cwd=Path(lockstep.__file__).parents[1],
         env={"HF_HUB_OFFLINE": "1", "HOME": "/tmp"},
         capture_output=True,
@@ -39,20 +43,23 @@ def option_list(engine: str, python: Path) -> str:
         check=True,
     )
     rows = []
-    for spellings in json.loads(done.stdout.splitlines()[-1]):
-        short = [each for each in spellings if not each.startswith("--")]
-        first, *others = (each for each in spellings if each.startswith("--"))
-        rows += [" ".join((first, *short)), *others]
+    for spellings in json.loads(result.stdout.splitlines()[-1]):
+        short = [spelling for spelling in spellings if not spelling.startswith("--")]
+        first, *other_spellings = (spelling for spelling in spellings if spelling.startswith("--"))
+        rows += [" ".join((first, *short)), *other_spellings]
     head = (
-        f"# Every option of the parser of {known.title} {VERSIONS[engine]} (lab/parser_options.py)."
+        f"# Every option of the parser of {known_engine.title} {VERSIONS[engine]} "
+        "(lab/parser_options.py)."
     )
     return "\n".join([head, *sorted(rows), ""])
 
 
 def main() -> None:
     """Command line; see the module's docstring."""
-    found = parsers.interpreters(open_lab().cache, lambda line: print(line, file=sys.stderr))
-    for engine, python in found.items():
+    interpreter_paths = parsers.interpreters(
+        open_lab().cache, lambda line: print(line, file=sys.stderr)
+    )
+    for engine, python in interpreter_paths.items():
         (FOLDER / f"{engine}.txt").write_text(option_list(engine, python), encoding="utf-8")
 
 

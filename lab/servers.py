@@ -20,7 +20,7 @@ RESTART_PAUSE = 1.0
 
 
 class Server:
-    """One server process, started again when it ends unasked."""
+    """One server process, started again when it ends unexpectedly."""
 
     def __init__(self, lab: Lab, service: Service) -> None:
         self.service = service
@@ -34,13 +34,13 @@ class Server:
         return self._process is not None and self._process.returncode is None
 
     def start(self) -> None:
-        """Start it unless it runs."""
+        """Start the server unless it runs."""
         if self._watch is None:
             self.starts = 0
             self._watch = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Ask it to end, and kill it after 5 s."""
+        """Ask the server to end, and kill it after 5 s."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
@@ -53,7 +53,7 @@ class Server:
                 await self._process.wait()
 
     async def ready(self) -> None:
-        """Wait until it answers; ``LabError`` with its last lines when it does not."""
+        """Wait until the server answers; ``LabError`` with its last lines when it does not."""
         give_up = time.monotonic() + READY_LIMIT
         while not await self._answers():
             if self.starts > 3 or time.monotonic() > give_up:

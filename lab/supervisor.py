@@ -26,15 +26,15 @@ from lab.host.links import Link
 from lab.host.machine import Machine
 from lab.servers import Server
 
-#: Seconds between two looks at what memory is held on the hosts.
+#: Seconds between two readings of the memory held on the hosts.
 MEMORY_PERIOD = 0.2
-#: The same while memory falls or rises on one of them.
+#: Seconds between two readings while memory falls or rises on a host.
 MOVING_PERIOD = 0.02
 Request = dict[str, Any]
 
 
 class Supervisor:
-    """Everything a running lab has, and what can be asked of it."""
+    """A running lab's hosts, cables and servers, and the requests about them."""
 
     def __init__(self, lab: Lab, count: int, base: Path, cgroups: str, services: bool) -> None:
         self._lab = lab
@@ -84,7 +84,7 @@ class Supervisor:
         await asyncio.to_thread(disk.empty_trash, self._lab)
 
     async def _stop(self) -> None:
-        # What one host leaves behind is removed with the rest of the lab, or named by that.
+        # Leftovers of one host are removed, or reported, with the rest of the lab.
         ends = (machine.power_off() for machine in self._machines.values())
         await asyncio.gather(*ends, return_exceptions=True)
         await asyncio.gather(*(link.remove() for link in self._links.values()))
@@ -102,7 +102,7 @@ class Supervisor:
                     continue
                 machine.memory.update()
                 button = self._buttons[host]
-                if machine.memory.frozen and not button.locked():
+                if machine.memory.is_frozen and not button.locked():
                     async with button:
                         await machine.power_cut()
             moving = any(machine.memory.moving for machine in self._machines.values())
@@ -162,7 +162,7 @@ class Supervisor:
         return {
             "name": host.name,
             "address": host.address,
-            "power": "frozen" if machine.frozen else machine.power,
+            "power": "frozen" if machine.is_frozen else machine.power,
             "fresh": machine.fresh,
             "boots": machine.boots,
             "delay_ms": link.delay,
@@ -172,24 +172,25 @@ class Supervisor:
 
     async def _ready(self, request: Request) -> None:
         """Wait for one server."""
-        named = {server.service.name: server for server in self._servers}
-        await named[request["service"]].ready()
+        servers_by_name = {server.service.name: server for server in self._servers}
+        await servers_by_name[request["service"]].ready()
 
     async def _switch_services(self, request: Request) -> None:
         """Stop or start servers by name; all without a name."""
-        named = {server.service.name: server for server in self._servers}
-        unknown = [name for name in request["names"] if name not in named]
+        servers_by_name = {server.service.name: server for server in self._servers}
+        unknown = [name for name in request["names"] if name not in servers_by_name]
         if unknown:
             raise LabError(
-                f"no server is called {', '.join(unknown)}", f"There are {', '.join(named)}."
+                f"no server is called {', '.join(unknown)}",
+                f"There are {', '.join(servers_by_name)}.",
             )
-        chosen = [named[name] for name in request["names"] or named]
+        chosen_servers = [servers_by_name[name] for name in request["names"] or servers_by_name]
         if request["run"]:
-            for server in chosen:
+            for server in chosen_servers:
                 server.start()
-            await asyncio.gather(*(server.ready() for server in chosen))
+            await asyncio.gather(*(server.ready() for server in chosen_servers))
         else:
-            await asyncio.gather(*(server.stop() for server in chosen))
+            await asyncio.gather(*(server.stop() for server in chosen_servers))
 
     async def _cycle(self, request: Request) -> None:
         """Cut the power, give it, or both; a host that has power keeps it."""
@@ -219,15 +220,15 @@ class Supervisor:
                 await self._links[host].apply()
 
     async def _cut(self, request: Request) -> None:
-        """Cut the cable or mend it; mended, the host can be logged in to again."""
+        """Cut the cable, or mend it and wait until a login to the host works again."""
         host = find_host(self._hosts, request["host"])
         link, machine = self._links[host], self._machines[host]
-        mended = link.cut and not request["cut"]
+        is_mended = link.cut and not request["cut"]
         link.cut = request["cut"]
         if machine.power == "off":
             return
         await link.apply()
-        if mended:
+        if is_mended:
             await machine.ready()
 
     async def _freeze(self, request: Request) -> None:
@@ -259,7 +260,9 @@ class Supervisor:
 def _servers(lab: Lab) -> list[Server]:
     from lab.services import start_commands
 
-    return [Server(lab, each) for each in start_commands(lab.cache, lab.state, CONTROL_ADDRESS)]
+    return [
+        Server(lab, command) for command in start_commands(lab.cache, lab.state, CONTROL_ADDRESS)
+    ]
 
 
 async def _main(supervisor: Supervisor) -> None:
@@ -270,7 +273,7 @@ async def _main(supervisor: Supervisor) -> None:
 
 
 def main(name: str, count: str, base: str, cgroups: str, *options: str) -> None:
-    """Own the lab until it is taken down; its lock is held for as long as this process lives."""
+    """Own the lab until it is taken down; the lab's lock is held while this process lives."""
     lab = open_lab(name)
     handle = os.open(lab.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -30,7 +30,7 @@ from lab.host import cgroup, connection
 LEAST_FREE = 15 * 2**30
 DEFAULT_HOSTS = 2
 _SUPERVISOR_LIMIT = 20.0
-#: More than the ends of a shutdown, of a power cut and of the servers together.
+#: Seconds; more than the limits for a shutdown, a power cut and the servers together.
 _DOWN_LIMIT = 180.0
 _CHECKOUT = Path(__file__).parent.parent
 
@@ -45,15 +45,15 @@ def require_root() -> None:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the user asked of a lab; None leaves it as it runs, or takes the default."""
+class LabRequest:
+    """A user's wishes for a lab; None leaves it as it runs, or takes the default."""
 
     hosts: int | None = None
     cgroups: str | None = None
     services: bool = True
 
 
-def up(lab: Lab, wanted: Wanted, steps: Steps) -> dict[str, Any]:
+def up(lab: Lab, lab_request: LabRequest, steps: Steps) -> dict[str, Any]:
     """Bring ``lab`` up, healing what a crash left; quick when it is up. Returns its status.
 
     Raises ``LabError`` when the machine lacks something, when the lab runs otherwise than
@@ -64,16 +64,16 @@ def up(lab: Lab, wanted: Wanted, steps: Steps) -> dict[str, Any]:
     with _only_one(lab):
         if heal.supervisor_alive(lab) and control.ask(lab, "status").get("trouble"):
             _end(lab)
-        started = not heal.supervisor_alive(lab)
-        if started:
+        is_starting = not heal.supervisor_alive(lab)
+        if is_starting:
             require_no_copies(lab)
-            _start(lab, wanted, steps)
+            _start(lab, lab_request, steps)
         else:
-            _require_equal(lab, wanted)
+            _require_equal(lab, lab_request)
         try:
             _await_ready(lab, steps)
         except BaseException:
-            if started:
+            if is_starting:
                 _end(lab)
             raise
         status: dict[str, Any] = control.ask(lab, "status")
@@ -110,7 +110,7 @@ def down(lab: Lab, report: Report) -> bool:
 def copy(source: Lab, lab: Lab) -> None:
     """Make ``lab``, which is not there yet, begin as ``source`` is; raises as ``lab.copy.make``."""
     require_root()
-    # Several may copy at once, as long as nobody brings it up.
+    # Several copies may be made at once, as long as nobody brings the source up.
     with _only_one(source, fcntl.LOCK_SH):
         make_copy(source, lab)
 
@@ -130,19 +130,19 @@ def _only_one(lab: Lab, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
         yield
 
 
-def _require_equal(lab: Lab, wanted: Wanted) -> None:
+def _require_equal(lab: Lab, lab_request: LabRequest) -> None:
     status = control.ask(lab, "status")
     running, cgroups = len(status["hosts"]), status.get("cgroups", "v2")
-    if wanted.hosts not in (None, running) or wanted.cgroups not in (None, cgroups):
+    if lab_request.hosts not in (None, running) or lab_request.cgroups not in (None, cgroups):
         raise LabError(
             f"lab {lab.name!r} is up with {running} hosts and control groups {cgroups}; "
-            f"{wanted.hosts or running} and {wanted.cgroups or cgroups} were asked for",
+            f"{lab_request.hosts or running} and {lab_request.cgroups or cgroups} were asked for",
             f"Take it down first (lockstep lab down --name {lab.name}), or use another name.",
         )
 
 
-def _start(lab: Lab, wanted: Wanted, steps: Steps) -> None:
-    count, cgroups = wanted.hosts or DEFAULT_HOSTS, wanted.cgroups or "v2"
+def _start(lab: Lab, lab_request: LabRequest, steps: Steps) -> None:
+    count, cgroups = lab_request.hosts or DEFAULT_HOSTS, lab_request.cgroups or "v2"
     hosts(count)
     if cgroups == "v1" and not cgroup.has_version_1():
         raise LabError(
@@ -151,14 +151,14 @@ def _start(lab: Lab, wanted: Wanted, steps: Steps) -> None:
         )
     _require_machine(lab, steps)
     heal.clean(lab)
-    base = _prepare(lab, steps, wanted.services)
+    base = _prepare(lab, steps, lab_request.services)
     _make_key(lab)
-    options = [] if wanted.services else ["--no-services"]
+    options = [] if lab_request.services else ["--no-services"]
     _launch(lab, [str(count), str(base), cgroups, *options])
 
 
 def _prepare(lab: Lab, steps: Steps, services: bool) -> Path:
-    """Build root and content at the same time: each waits mostly for the network."""
+    """Build root and content at the same time: each mostly waits for the network."""
 
     def build_root() -> Path:
         with steps.step("root") as report:
@@ -197,7 +197,7 @@ def _require_space(lab: Lab) -> None:
 
 
 def _make_key(lab: Lab) -> None:
-    """A key pair of the lab's own, kept over ``down`` because the hosts' disks know it."""
+    """Make a key pair of the lab's own, kept over ``down`` because the hosts' disks know it."""
     lab.log.mkdir(parents=True, exist_ok=True)
     lab.key.parent.mkdir(mode=0o700, exist_ok=True)
     if not lab.key.exists():
@@ -221,8 +221,8 @@ def _launch(lab: Lab, arguments: list[str]) -> None:
     give_up = time.monotonic() + _SUPERVISOR_LIMIT
     while not lab.control_socket.exists():
         if process.poll() is not None or time.monotonic() > give_up:
-            said = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
-            raise LabError(f"the lab's supervisor did not start:\n{said}", f"Whole log: {log}")
+            log_tail = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+            raise LabError(f"the lab's supervisor did not start:\n{log_tail}", f"Whole log: {log}")
         time.sleep(0.05)
 
 
@@ -244,14 +244,14 @@ def _await_ready(lab: Lab, steps: Steps) -> None:
             pool.submit(wait, entry["name"], "cycle", host=entry["name"], off=False, on=True)
             for entry in status["hosts"]
         ]
-        for each in waits:
-            each.result()
+        for future in waits:
+            future.result()
     if trouble := control.ask(lab, "status").get("trouble"):
         raise LabError(trouble)
 
 
 def _end(lab: Lab) -> None:
-    """End the supervisor, if it runs, and remove what is left of the lab but the disks."""
+    """End the supervisor, if it runs, and remove everything of the lab but the disks."""
     if heal.supervisor_alive(lab):
         control.ask(lab, "down")
         _await_end(lab)

@@ -1,4 +1,4 @@
-"""`rollout: "all"`: where one host fails, the hosts that are done return, the last one first."""
+"""All or none (`rollout: "all"`): where one host fails, the finished ones return, last first."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from pyinfra import logger
 from pyinfra.api.state import BaseStateCallback
 
-from lockstep.onhost.records.deploys import DONE
+from lockstep.onhost.records.deploys import RESULT_DONE
 from lockstep.tasks import deploy_lock, report
 from lockstep.tasks.facts import host as facts
 
 
 def of_run(state: Any) -> list[Any]:
-    """The hosts of this run that keep what it brings only together, in the inventory's order."""
+    """Return the hosts of this run with `rollout: "all"`, in the inventory's order."""
     return [
         host
         for host in state.inventory
@@ -22,30 +22,30 @@ def of_run(state: Any) -> list[Any]:
 
 
 class AllOrNone(BaseStateCallback):
-    """Looks after each operation whether a host has failed, and ends the run if one has."""
+    """A callback that ends the run after an operation in which a host has failed."""
 
     @staticmethod
     def operation_end(state: Any, op_hash: str) -> None:
-        """All operations but the last have another one after them."""
+        """End the run if a host has failed; each operation but the last has another after it."""
         hosts = of_run(state)
-        failed = [host for host in hosts if host in state.failed_hosts]
-        if failed:
-            _return(hosts, failed)
-            # Nothing more is done on any of them; pyinfra ends where that leaves no host.
+        failed_hosts = [host for host in hosts if host in state.failed_hosts]
+        if failed_hosts:
+            _return(hosts, failed_hosts)
+            # No more is done on any of them; pyinfra ends where that leaves no host.
             state.fail_hosts({host for host in hosts if host in state.active_hosts})
         elif op_hash == state.get_op_order()[-1]:
             for host in hosts:
-                deploy_lock.say(host, f"ended {DONE}")
+                deploy_lock.say(host, f"ended {RESULT_DONE}")
 
 
-def _return(hosts: list[Any], failed: list[Any]) -> None:
-    first = failed[0].name
+def _return(hosts: list[Any], failed_hosts: list[Any]) -> None:
+    first = failed_hosts[0].name
     for host in reversed(hosts):
-        if host not in failed:
+        if host not in failed_hosts:
             logger.info(f"{host.print_prefix}returns, because {first} failed")
-        # A host that failed has been told at what.
-        answer = deploy_lock.ended(host, "" if host in failed else f"failed on {first}")
+        # A failed host was told the failed operation already.
+        answer = deploy_lock.end_on(host, "" if host in failed_hosts else f"failed on {first}")
         facts.forget(host)
         for line in answer["said"].splitlines() if answer else ():
             logger.info(f"{host.print_prefix}{line}")
-        report.stopped(host.name, first, answer["returned"] if answer else None)
+        report.record_stop(host.name, first, answer["returned"] if answer else None)

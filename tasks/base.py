@@ -1,4 +1,4 @@
-"""2. Accounts, folders, packages, kernel settings, our programs and tools."""
+"""Accounts, folders, packages, kernel settings, our programs and tools."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pyinfra.api import deploy
 from lockstep.deploy.course import REREAD
 from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import OPERATORS_GROUP
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.monitoring import stack
-from lockstep.system.accounts import ours, people
+from lockstep.system.accounts import people, system_accounts
 from lockstep.system.base_files import (
     absent_files,
-    docker_generation,
+    docker_restart_key,
     system_units,
     tools_environment,
 )
@@ -23,47 +23,52 @@ from lockstep.units import tls_unit
 from lockstep.units.variants import unit_names
 
 
-def in_containers(this: Intended) -> list[str]:
-    """Model units that a restart of Docker ends; of a cluster its agent takes all ranks down."""
+def in_containers(desired_state: DesiredState) -> list[str]:
+    """Return the model units that a restart of Docker ends.
+
+    A cluster's agent takes all its ranks down then.
+    """
     return list(
-        unit_names([target for target in this.plan.targets if target.image and not target.group])
+        unit_names(
+            [model for model in desired_state.plan.models if model.image and not model.group]
+        )
     )
 
 
-def generations(this: Intended) -> dict[str, str]:
-    """Services of the system → what they are to run with."""
-    return {"docker.service": docker_generation(this.plan.settings)}
+def restart_keys(desired_state: DesiredState) -> dict[str, str]:
+    """Return services of the system → the restart keys that they are to run with."""
+    return {"docker.service": docker_restart_key(desired_state.plan.settings)}
 
 
 @deploy("Base")
 def base() -> None:
-    """Everything that the engines stand on."""
-    this = run.current()
-    settings = this.plan.settings
-    system.noted(name="Note what was here before")
+    """Deploy everything that the engines need beneath them."""
+    desired_state = run.current()
+    settings = desired_state.plan.settings
+    system.record_baseline(name="Note what was here before")
     system.accounts(
         name="Create the service accounts and the operators' group",
         groups=[OPERATORS_GROUP],
-        users=[*ours(this.plan), *people(settings)],
+        users=[*system_accounts(desired_state.plan), *people(settings)],
     )
     files.tree(
         name="Write folders, programs and settings",
-        files=this.files("base"),
+        files=desired_state.files("base"),
         folders=folders(settings),
         absent=absent_files(settings),
     )
-    if run.given():
-        secrets.given(name="Write secrets from the operator's machine")
-    services.reread(
+    if run.secret_files():
+        secrets.write_secrets(name="Write secrets from the operator's machine")
+    services.restart_outdated_system_units(
         name=REREAD,
         units=SYSTEM_UNITS,
-        engines=in_containers(this),
-        generations=generations(this),
+        engines=in_containers(desired_state),
+        restart_keys=restart_keys(desired_state),
     )
     system.packages(
         name="Install packages",
-        names=this.packages,
-        masked={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT, **stack.PACKAGED_UNITS},
+        names=desired_state.packages,
+        masked_units={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT, **stack.PACKAGED_UNITS},
         accounts={tls_unit.PACKAGE: tls_unit.ACCOUNT, **stack.ACCOUNTS},
     )
     services.turn_on(
@@ -74,7 +79,7 @@ def base() -> None:
     )
     system.tools(
         name="Install our own tools",
-        environments=this.tools,
+        environments=desired_state.tools,
         python=settings.python,
         variables=tools_environment(settings),
     )

@@ -9,9 +9,9 @@ from typing import Any
 from pyinfra import host
 from pyinfra.connectors import util as commands
 
-# Where getpass asks.
+# The device at which getpass asks.
 _TERMINAL = "/dev/tty"
-# A silent peer is given up after this many seconds without an answer; pyinfra alone waits forever.
+# Seconds without an answer until a silent peer is given up; pyinfra alone waits forever.
 DEAD_PEER_S = 45
 
 
@@ -20,7 +20,7 @@ class NoPassword(OSError):
 
 
 def ask_at_terminal_only() -> None:
-    """Have a host fail with one sentence where pyinfra would ask nobody for sudo's password."""
+    """Make a host fail with one sentence where pyinfra would ask nobody for sudo's password."""
     try:
         os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -35,7 +35,7 @@ def _refuse_to_ask(prompt: str) -> str:
 
 
 def tune() -> None:
-    """Send small packets at once, and notice a peer that went silent.
+    """Have connections send small packets at once, and notice a peer that went silent.
 
     paramiko leaves Nagle's algorithm on, which costs 40 ms a command (measured 2026-11, loopback),
     and no time-out on a lost peer. A ProxyCommand has no such socket and is left as it is.
@@ -49,7 +49,7 @@ def tune() -> None:
         (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
         (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
-        # As macOS calls it. It has no TCP_USER_TIMEOUT and gives up later what nobody takes.
+        # Name on macOS, which has no TCP_USER_TIMEOUT and gives up later on data that nobody takes.
         (socket.IPPROTO_TCP, "TCP_KEEPALIVE", 10),
         (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
         (socket.IPPROTO_TCP, "TCP_KEEPCNT", (DEAD_PEER_S - 10) // 5),
@@ -60,19 +60,19 @@ def tune() -> None:
 
 
 def is_lost(of: Any) -> bool:
-    """Whether the connection to a host, once made, is no more."""
+    """Tell whether the connection to a host was made and is lost."""
     client = getattr(getattr(of, "connector", None), "client", None)
     transport = client.get_transport() if client else None
     return transport is not None and not transport.is_active()
 
 
 def address(of: Any) -> str | None:
-    """The IP address at which this process reaches a host, None where it does not know it."""
+    """Return the IP address at which this process reaches a host, None where that is unknown."""
     client = getattr(of.connector, "client", None)
     transport = client.get_transport() if client else None
     try:
         peer = transport.getpeername() if transport else None
     except (OSError, AttributeError):
         return None
-    # Through a jump host, paramiko knows the name that was asked for, and nothing of the socket.
+    # Through a jump host, paramiko knows only the name that was asked for, and no socket.
     return str(peer[0]) if isinstance(peer, tuple) and peer[0] else None

@@ -1,4 +1,4 @@
-"""Tells the program that started this run how it goes; without one, nothing."""
+"""Events of a run for the program that started it; without such a program, nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyinfra.api.state import BaseStateCallback
 from pyinfra.connectors import ssh_util
 from pyinfra.connectors import util as commands
 
-from lockstep.deploy.events import VARIABLE, Asks, Done, Event, Ready, Step, line
+from lockstep.deploy.events import VARIABLE, Asks, Event, OperationDone, Ready, StepProgress, line
 
 
 class _Listener:
@@ -24,16 +24,16 @@ class _Listener:
         self._answer: AsyncResult[Any] = AsyncResult()
         # gevent has each program that is started here wait at its standard input. It would be this
         # pipe, and this whole process would wait at it from then on.
-        heard = os.dup(sys.stdin.fileno())
-        with Path(os.devnull).open() as nothing:
-            os.dup2(nothing.fileno(), sys.stdin.fileno())
-        gevent.spawn(self._hear, heard)
+        pipe = os.dup(sys.stdin.fileno())
+        with Path(os.devnull).open() as null:
+            os.dup2(null.fileno(), sys.stdin.fileno())
+        gevent.spawn(self._hear, pipe)
 
-    def _hear(self, heard: int) -> None:
-        for text in FileObject(heard, "r"):
+    def _hear(self, pipe: int) -> None:
+        for text in FileObject(pipe, "r"):
             self._answer.set(json.loads(text))
-        # Nobody sees what goes on, nor can end it. Hosts know a deploy whose process is gone; an
-        # orderly end could wait for the step that is under way.
+        # Nobody sees the run or can end it. Hosts know a deploy whose process is gone; an orderly
+        # end could wait for the step that is under way.
         os._exit(1)
 
     def ask(self, event: Event) -> Any:
@@ -46,7 +46,7 @@ _listeners: list[_Listener] = []
 
 
 def listen() -> None:
-    """Speak from now on, if somebody hears it."""
+    """Begin to send events, if a program listens."""
     if os.environ.pop(VARIABLE, ""):
         _listeners.append(_Listener())
         for module in (commands, ssh_util):
@@ -54,64 +54,64 @@ def listen() -> None:
 
 
 def _password(prompt: str = "") -> str:
-    # Whoever has the terminal asks there, and draws nothing meanwhile.
-    given = ask(Asks(prompt))
-    if given is None:
+    # The program with the terminal asks there, and draws nothing meanwhile.
+    answer = ask(Asks(prompt))
+    if answer is None:
         raise PyinfraError("no password was given")
-    return str(given)
+    return str(answer)
 
 
-def heard() -> bool:
-    """Whether somebody hears what is said."""
+def has_listener() -> bool:
+    """Tell whether a program listens to the events."""
     return bool(_listeners)
 
 
 def say(event: Event) -> None:
-    """Say it, among what pyinfra prints."""
-    if heard():
+    """Send an event, in order with pyinfra's output."""
+    if has_listener():
         print(line(event), flush=True)
 
 
 def ask(event: Ready | Asks) -> Any:
-    """Say it, and wait for the answer."""
+    """Send an event, and wait for the answer."""
     return _listeners[0].ask(event)
 
 
 class Teller(BaseStateCallback):
-    """Says which operation begins, and what it has done."""
+    """A callback that sends the begin and the result of each operation."""
 
     @staticmethod
     def operation_start(state: Any, op_hash: str) -> None:
-        """It begins on all hosts."""
-        say(Step(_name(state, op_hash)))
+        """Send the begin of an operation on all hosts."""
+        say(StepProgress(_name(state, op_hash)))
 
     @staticmethod
     def operation_end(state: Any, op_hash: str) -> None:
-        """It has ended on all of them."""
+        """Send the end of an operation on all hosts."""
         metas = {
             host.name: state.get_op_data_for_host(host, op_hash).operation_meta
             for host in state.inventory
             if op_hash in state.ops.get(host, {})
         }
-        ended = {name: meta for name, meta in metas.items() if meta.is_complete()}
+        complete = {name: meta for name, meta in metas.items() if meta.is_complete()}
         say(
-            Done(
+            OperationDone(
                 _name(state, op_hash),
-                [name for name, meta in ended.items() if meta.did_change()],
-                [name for name, meta in ended.items() if meta.did_error()],
+                [name for name, meta in complete.items() if meta.did_change()],
+                [name for name, meta in complete.items() if meta.did_error()],
             )
         )
 
 
-def would(state: Any) -> dict[str, list[str]]:
-    """Operation → hosts that it would change, of a run that only looks."""
-    found: dict[str, list[str]] = {}
+def planned_changes(state: Any) -> dict[str, list[str]]:
+    """Return operation → hosts that it would change, in a dry run."""
+    changes: dict[str, list[str]] = {}
     for op_hash in state.get_op_order():
         for host in state.inventory:
             data = state.ops.get(host, {}).get(op_hash)
             if data and data.operation_meta.will_change:
-                found.setdefault(_name(state, op_hash), []).append(host.name)
-    return found
+                changes.setdefault(_name(state, op_hash), []).append(host.name)
+    return changes
 
 
 def _name(state: Any, op_hash: str) -> str:

@@ -10,9 +10,11 @@ from lockstep.tasks.operations import fabric as operations
 
 @deploy("Fabric")
 def fabric() -> None:
-    """Addresses and MTU of the ConnectX-7, where the inventory wants them written."""
-    this = run.current()
-    for file in this.files("fabric"):
-        operations.addressed(
-            name="Give the fast link its addresses", text=file.text, settings=this.plan.settings
+    """Write addresses and MTU of the ConnectX-7, where the inventory wants that."""
+    desired_state = run.current()
+    for file in desired_state.files("fabric"):
+        operations.apply_addresses(
+            name="Give the fast link its addresses",
+            text=file.text,
+            settings=desired_state.plan.settings,
         )

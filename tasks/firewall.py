@@ -1,4 +1,4 @@
-"""3. Network access to the host: SSH, and the inventory's open ports."""
+"""Network access to the host: SSH, and the inventory's open ports."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lockstep.tasks.operations import firewall as operations
 
 @deploy("Firewall")
 def firewall() -> None:
-    """Rules of our own beside Docker's; off means that services.py removes them."""
-    this = run.current()
-    settings = this.plan.settings
+    """Load our own rules beside Docker's; if they are off, services.py removes them."""
+    desired_state = run.current()
+    settings = desired_state.plan.settings
     if not settings.firewall.enabled:
         return
-    written = this.files("firewall")
-    files.tree(name="Write the rules", files=written)
-    operations.in_force(
+    rule_files = desired_state.files("firewall")
+    files.tree(name="Write the rules", files=rule_files)
+    operations.load_rules(
         name="Bring the rules into force",
-        rules=next(file.text for file in written if file.path == RULES),
+        rules=next(file.text for file in rule_files if file.path == RULES),
         ssh_ports=settings.firewall.ssh_ports,
     )

@@ -1,4 +1,4 @@
-"""10. The gateway: every model under one address."""
+"""The gateway: every model under one address."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lockstep.tasks.operations import services as operations
 
 @deploy("Gateway")
 def gateway() -> None:
-    """Its configuration, its page and its units; a person's key is no business of a deploy."""
-    this = run.current()
-    operations.written(name="Write the gateway", stage="gateway")
-    operations.in_force(
+    """Deploy its configuration, page and units; people's keys are not part of a deploy."""
+    desired_state = run.current()
+    operations.write_stage(name="Write the gateway", stage="gateway")
+    operations.restart_outdated(
         name="Run the gateway",
-        units=this.gateway_units,
+        units=desired_state.gateway_units,
         stage="gateway",
-        enabled=this.gateway_units,
+        at_boot=desired_state.gateway_units,
     )

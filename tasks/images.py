@@ -1,4 +1,4 @@
-"""7. Engine and Open WebUI images, by digest."""
+"""Engine and Open WebUI images, by digest."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lockstep.tasks.operations import artefacts, image_engines
 
 @deploy("Images")
 def images() -> None:
-    """Pull what is not here; ask each engine image about its recipes."""
-    this = run.current()
+    """Pull missing images, and ask each engine image about its recipes."""
+    desired_state = run.current()
     artefacts.images(
         name="Pull images by digest",
-        origins=this.image_origins,
-        architecture=this.plan.settings.expected.architecture,
-        proxy=bool(this.plan.settings.proxy.environment()),
+        origins=desired_state.image_origins,
+        architecture=desired_state.plan.settings.expected.architecture,
+        proxy=bool(desired_state.plan.settings.proxy.environment()),
     )
-    image_engines.accepted(name="Ask images for their engine and about its recipes")
+    image_engines.check_recipes(name="Ask images for their engine and about its recipes")

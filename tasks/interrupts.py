@@ -1,4 +1,4 @@
-"""What this run will stop that people use, said before it touches anything."""
+"""Hot models that this run will stop, said before it touches anything."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ _HOT = "ruler.models"
 
 def say() -> None:
     """Tell the program that started this run which hot models of the current host it will stop."""
-    if not events.heard():
+    if not events.has_listener():
         return
-    this = run.current()
-    ranks = unit_names([target for target in this.plan.targets if target.group])
-    again, gone = rollout.interrupted(this.model_units, ranks)
-    _, with_docker = services.outdated(
-        SYSTEM_UNITS, base.generations(this), base.in_containers(this)
+    desired_state = run.current()
+    ranks = unit_names([model for model in desired_state.plan.models if model.group])
+    restarting, leaving = rollout.interrupted_units(desired_state.model_units, ranks)
+    _, with_docker = services.outdated_units(
+        SYSTEM_UNITS, base.restart_keys(desired_state), base.in_containers(desired_state)
     )
-    again = list(dict.fromkeys((*again, *with_docker)))
-    if not again and not gone:
+    restarting = list(dict.fromkeys((*restarting, *with_docker)))
+    if not restarting and not leaving:
         return
     hot = facts.ask_anew({_HOT: None}).get(_HOT) or {}
-    for unit, model in hot.items():
-        if unit in (*again, *gone):
-            events.say(Interrupts(host.name, model["name"], unit in again, model["requests"]))
+    for unit, hot_model in hot.items():
+        if unit in (*restarting, *leaving):
+            events.say(
+                Interrupts(host.name, hot_model["name"], unit in restarting, hot_model["requests"])
+            )

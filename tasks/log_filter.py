@@ -1,6 +1,6 @@
-"""pyinfra's lines without those of operations that change nothing; with -v it says them all.
+"""Filter of pyinfra's lines: operations that change nothing are left out, unless with -v.
 
-`lockstep deploy` keeps all of them in its log.
+`lockstep deploy` keeps all lines in its log.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pyinfra import logger
 from lockstep.tasks import events
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
-# As pyinfra 3.10 says it. In other words its lines are there again, and none of another kind goes.
+# Text of pyinfra 3.10. If the text changes, its lines show again, and no other lines are lost.
 _OPERATION = "--> Starting operation:"
 _CHANGES, _RESULTS = "--> Detected changes:", "--> Results:"
-_UNCHANGED = re.compile(r"\[[^\]]+\] +No changes$")
-# Table → a row of nothing: no changes and no conditional ones; no success and no error.
+_NO_CHANGES = re.compile(r"\[[^\]]+\] +No changes$")
+# Table → a row without content: no changes and no conditional ones; no success and no error.
 _ROWS = {
     _CHANGES: re.compile(r".* - +- *$"),
     _RESULTS: re.compile(r"(?!Grand total).* \d+ +- +- +\d+ *$"),
@@ -27,22 +27,22 @@ _filters: list[_Filter] = []
 
 
 def quieten_log(state: Any) -> None:
-    """Leave out what says nothing, unless somebody asks for every line or reads them all."""
-    asked = state.print_noop_info or logger.isEnabledFor(logging.DEBUG)
-    if not (_filters or asked or events.heard()):
+    """Leave out empty lines, unless a person or program wants every line."""
+    everything_wanted = state.print_noop_info or logger.isEnabledFor(logging.DEBUG)
+    if not (_filters or everything_wanted or events.has_listener()):
         _filters.append(_Filter(state))
         logger.addFilter(_filters[0])
 
 
 def is_on() -> bool:
-    """Whether lines are left out."""
+    """Tell whether lines are left out."""
     return bool(_filters)
 
 
 def say_operation() -> None:
-    """Say which operation is under way, if that was not said: it is about to change something."""
-    for each in _filters:
-        each.say_operation()
+    """Print the operation that is about to change something, if it was not printed."""
+    for log_filter in _filters:
+        log_filter.say_operation()
 
 
 class _Filter(logging.Filter):
@@ -60,9 +60,9 @@ class _Filter(logging.Filter):
             return self._operation is None
         row = _ROWS.get(self._heading)
         if self._heading == _CHANGES and text.startswith("Operation "):
-            if not events.would(self._state):
+            if not events.planned_changes(self._state):
                 record.msg = "None."
-        elif _UNCHANGED.match(text) or (row and row.match(text)):
+        elif _NO_CHANGES.match(text) or (row and row.match(text)):
             return False
         self.say_operation()
         return True

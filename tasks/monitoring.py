@@ -1,4 +1,4 @@
-"""13. Monitoring: what tells of a host, and who keeps it."""
+"""Monitoring: node_exporter, Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from lockstep.tasks.operations import system
 
 @deploy("Monitoring")
 def monitoring() -> None:
-    """Configuration and units, after the packages; taken out of the inventory, these leave."""
-    this = run.current()
-    leaving = [name for name in stack.PACKAGED_UNITS if name not in this.packages]
+    """Deploy configuration and units after the packages; remove them if the inventory has none."""
+    desired_state = run.current()
+    leaving = [name for name in stack.PACKAGED_UNITS if name not in desired_state.packages]
     if leaving:
-        system.purged(
+        system.purge_packages(
             name="Purge packages that monitoring brought",
             units={name: stack.PACKAGED_UNITS[name] for name in leaving},
         )
-    units = stack.units(this.plan)
+    units = stack.units(desired_state.plan)
     if units:
-        operations.written(name="Write monitoring", stage="monitoring")
-        operations.in_force(name="Run monitoring", units=units, stage="monitoring", enabled=units)
+        operations.write_stage(name="Write monitoring", stage="monitoring")
+        operations.restart_outdated(
+            name="Run monitoring", units=units, stage="monitoring", at_boot=units
+        )

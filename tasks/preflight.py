@@ -1,4 +1,4 @@
-"""1. Refuse an impossible deploy on all hosts, before the first change on any of them."""
+"""Preflight: an impossible deploy is refused on all hosts, before the first change on any."""
 
 from __future__ import annotations
 

@@ -12,33 +12,33 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host
 
 from lockstep.core.failed_starts import telling
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.files.managed_file import command
 from lockstep.tasks import deploy_lock, log_filter, report
 from lockstep.tasks.facts import host as facts
 
-#: What an operation yields.
+#: The yields of an operation.
 Commands: TypeAlias = Generator[StringCommand | FunctionCommand, None, None]
 
 REASON_LINES = 6
 
 
 class Changing(StringCommand):
-    """A command that may change the host: what is known of it no longer counts."""
+    """A command that may change the host, after which the known facts do not count."""
 
     @classmethod
     def of(cls, argv: Sequence[str], **arguments: Any) -> Self:
-        """An argument list as one command, every word quoted."""
+        """Return an argument list as one command, every word quoted."""
         return cls(*(QuoteString(word) for word in argv), **arguments)
 
     def execute(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run it on the host."""
-        if deploy_lock.lost(host):
+        if deploy_lock.is_lost(host):
             why = "the lock of this deploy is gone: the connection was cut, or this machine slept"
-            return failed(host, f"{why}. Remedy: deploy again."), CommandOutput([])
-        deploy_lock.changes(host)
+            return report_failure(host, f"{why}. Remedy: deploy again."), CommandOutput([])
+        deploy_lock.report_change(host)
         log_filter.say_operation()
-        # Before as well: another host's operation may ask meanwhile.
+        # Also before it: another host's operation may ask meanwhile.
         facts.forget(host)
         try:
             return self.run(state, host, connector_arguments)
@@ -46,101 +46,107 @@ class Changing(StringCommand):
             facts.forget(host)
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
-        """What running it means."""
+        """Run the command; a subclass may add what its run means."""
         return super().execute(state, host, connector_arguments)
 
 
 def words(argv: Sequence[str], **arguments: Any) -> Changing:
-    """An argument list as one command, every word quoted."""
+    """Return an argument list as one command, every word quoted."""
     return Changing.of(argv, **arguments)
 
 
-def adopted() -> list[str]:
-    """What the current host's inventory takes over on purpose."""
+def adopted_things() -> list[str]:
+    """Return the things that the current host's inventory takes over on purpose."""
     return list(host.data.get("adopt") or ())
 
 
 def write(document: Mapping[str, object]) -> StringCommand:
-    """The program that writes files; their text goes through standard input, never through argv.
+    """Return the program that writes files; their text comes on standard input, never in argv.
 
-    It changes nothing where something in the way is not Lockstep's.
+    It changes nothing where a foreign thing is in the way.
     """
-    document = {**document, "adopt": adopted()}
-    return words(sent.COMMAND, _stdin=[sent.document("records.write_files", document)])
+    document = {**document, "adopt": adopted_things()}
+    return words(
+        remote_exec.COMMAND, _stdin=[remote_exec.document("records.write_files", document)]
+    )
 
 
-class Streamed(Changing):
+class StreamedCommand(Changing):
     """A command whose output is shown as it comes, so that a long step is seen to be alive.
 
-    Lines that begin with `repeated` are in the last lines of the run, too.
+    Lines that begin with `news_prefix` are in the last lines of the run, too.
     """
 
-    repeated = ""
+    news_prefix = ""
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
-        """Run it on the host, printing every line."""
+        """Run the command on the host, printing every line."""
         connector_arguments.update(self.connector_arguments)
         status, output = host.run_shell_command(
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
-        for line in output if self.repeated else ():
-            if line.line.startswith(self.repeated):
+        for line in output if self.news_prefix else ():
+            if line.line.startswith(self.news_prefix):
                 report.news(host.name, f"{host.name}: {line.line}")
         if not status:
             lines = [line.line for line in output]
             report.of(host.name).reason = "\n".join(telling(lines, REASON_LINES))
-        # What was shown already is not shown again by pyinfra.
+        # These lines were shown already, and pyinfra must not show them again.
         return status, CommandOutput([])
 
 
-def job(name: str, argv: Sequence[str], *options: str, repeated: str = "") -> Streamed:
-    """Long work as a transient unit that outlives this connection and never runs twice at once.
+def job(name: str, argv: Sequence[str], *options: str, news_prefix: str = "") -> StreamedCommand:
+    """Return long work as a transient unit, which outlives this connection and never runs twice.
 
-    `options` are of `job run` ("--uid", "lockstep"); the log is /var/log/lockstep/jobs/NAME.log.
-    `repeated` is how lines begin that the run ends with, too.
+    `options` are those of `job run` ("--uid", "lockstep"); the log is
+    /var/log/lockstep/jobs/NAME.log. Lines that begin with `news_prefix` are shown at the end of the
+    run, too.
     """
-    made = Streamed.of(job_words(name, argv, *options))
-    made.repeated = repeated
-    return made
+    streamed_command = StreamedCommand.of(job_words(name, argv, *options))
+    streamed_command.news_prefix = news_prefix
+    return streamed_command
 
 
 def job_words(name: str, argv: Sequence[str], *options: str) -> list[str]:
-    """The argument list of `job`."""
+    """Return the argument list of `job`."""
     return [*command("job", "run", name, *options, "--", *argv)]
 
 
 def refuse(message: str) -> Iterator[FunctionCommand]:
-    """Fail the operation on this host with one message; other hosts go on."""
+    """Make the operation fail on this host with one message; other hosts go on."""
     yield FunctionCommand(_fail, (message,), {})
 
 
 def _fail(state: Any, host: Any, message: str) -> bool:
-    return failed(host, message)
+    return report_failure(host, message)
 
 
-def failed(host: Any, message: str) -> bool:
-    """Say why an operation failed, now and at the end of the run; False, as a command answers."""
+def report_failure(host: Any, message: str) -> bool:
+    """Report why an operation failed, now and at the end of the run; return False."""
     for line in message.splitlines():
         logger.error(f"{host.print_prefix}{line}")
     report.of(host.name).reason = message
     return False
 
 
-def run_on(other: Any, argv: Sequence[str], shown: bool = True) -> tuple[bool, CommandOutput]:
-    """Run words on another host of this run, as its own operations would; whether, and output."""
-    if shown:
+def run_on(peer: Any, argv: Sequence[str], is_shown: bool = True) -> tuple[bool, CommandOutput]:
+    """Run words on another host of this run, as one of its operations; return success, output."""
+    if is_shown:
         log_filter.say_operation()
-    with ctx_host.use(other):
-        mine = facts.connector_arguments(other)
+    with ctx_host.use(peer):
+        connector_arguments = facts.connector_arguments(peer)
         try:
-            done, output = other.run_shell_command(
-                words(argv), print_output=shown, print_input=shown and state.print_input, **mine
+            is_ok, output = peer.run_shell_command(
+                words(argv),
+                print_output=is_shown,
+                print_input=is_shown and state.print_input,
+                **connector_arguments,
             )
         except (OSError, SSHException) as error:
-            return False, CommandOutput([OutputLine("stderr", f"{other.name}: {error}")])
-    return done, output
+            return False, CommandOutput([OutputLine("stderr", f"{peer.name}: {error}")])
+    return is_ok, output
 
 
-def build(stage: str, user: str) -> Streamed:
-    """One stage of the venv engine as a job of its own account."""
+def build(stage: str, user: str) -> StreamedCommand:
+    """Return one stage of the venv engine as a job of its own account."""
     return job(f"engine-{stage}", command("engine-build", stage), "--uid", user)

@@ -21,15 +21,15 @@ from lockstep.tasks import connection, events
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []
 # The state of the run.
-_watched: list[Any] = []
+_run_states: list[Any] = []
 _when_whole: list[Callable[[], None]] = []
 
 
 def watch(state: Any) -> None:
-    """Collect failures of this run from now on, and print the end of it when the process ends."""
-    if _watched:
+    """Collect failures of this run from now on, and print its end when the process ends."""
+    if _run_states:
         return
-    _watched.append(state)
+    _run_states.append(state)
     for host in state.inventory:
         if not state.is_host_in_limit(host):
             _left_out.append(host.name)
@@ -40,77 +40,79 @@ def watch(state: Any) -> None:
 
 
 def when_whole(act: Callable[[], None]) -> None:
-    """Do this at the end, if every host of the inventory was brought to its end."""
+    """Do ``act`` at the end, if every host of the inventory was brought to its end."""
     _when_whole.append(act)
 
 
 def of(name: str) -> HostOutcome:
-    """What becomes of a host in this run."""
+    """Return the outcome of a host in this run."""
     return _outcomes.setdefault(name, HostOutcome(name))
 
 
-def failed(name: str, at: str) -> None:
-    """Remember at which step a host was given up."""
+def record_failure(name: str, at: str) -> None:
+    """Record the step at which a host was given up."""
     of(name).failed_at = of(name).failed_at or at
 
 
-def failed_now(state: Any, host: Any) -> None:
-    """Remember that a host was given up at the operation that it is in, and a lost connection."""
+def record_failure_of_operation(state: Any, host: Any) -> None:
+    """Record the operation at which a host was given up, and a lost connection."""
     now = host.executing_op_hash
     at = ", ".join(sorted(state.get_op_meta(now).names)) if now else "reading its state"
-    failed(host.name, at)
+    record_failure(host.name, at)
     if connection.is_lost(host):
-        lost = f"connection lost to {host.name} while it was at: {at}; run the same command again"
-        of(host.name).reason = lost
-        logger.error(f"{host.print_prefix}{lost}")
+        message = (
+            f"connection lost to {host.name} while it was at: {at}; run the same command again"
+        )
+        of(host.name).reason = message
+        logger.error(f"{host.print_prefix}{message}")
 
 
-def stopped(name: str, first: str, returned: bool | None) -> None:
-    """Remember what became of a host whose run ended because one of all failed.
+def record_stop(name: str, first: str, has_returned: bool | None) -> None:
+    """Record the outcome of a host whose run ended because another host failed.
 
     Args:
         name: The host.
         first: The host that failed.
-        returned: Whether it is as it was before; None: nothing of its generation was changed.
+        has_returned: Whether it is as it was before; None: nothing of its generation was changed.
     """
     outcome = of(name)
-    if returned:
+    if has_returned:
         outcome.generation = "old"
-    stuck = "it could not return: /var/log/lockstep/jobs/rollout.log on it says why"
-    if returned is False:
-        outcome.reason = "\n".join(filter(None, (outcome.reason, stuck)))
+    not_returned = "it could not return: /var/log/lockstep/jobs/rollout.log on it says why"
+    if has_returned is False:
+        outcome.reason = "\n".join(filter(None, (outcome.reason, not_returned)))
     if outcome.failed_at:
         return
     outcome.failed_at = f"all or none, after {first}"
-    if returned is None:
-        outcome.held = "nothing of its generation was changed"
-    outcome.returned = bool(returned)
+    if has_returned is None:
+        outcome.hold_reason = "nothing of its generation was changed"
+    outcome.has_returned = bool(has_returned)
 
 
 def to_restart(name: str, units: list[str]) -> None:
-    """Remember what a run that only looks would restart on a host."""
+    """Record the units that a dry run would restart on a host."""
     outcome = of(name)
     outcome.restarts = list(dict.fromkeys((*outcome.restarts, *units)))
 
 
 def to_restart_together(name: str, model: str, members: list[str]) -> None:
-    """Remember a cluster's model that a run which only looks would take down and up on all."""
+    """Record a cluster's model that a dry run would stop and start on all members."""
     outcome = of(name)
     outcome.together = {**outcome.together, model: members}
 
 
 def news(name: str, text: str) -> None:
-    """Say this at the end of the run, of a host."""
+    """Record a text about a host for the end of the run."""
     if text not in of(name).news:
         of(name).news.append(text)
 
 
-def unanswered() -> dict[str, str]:
-    """Digest of each image with an engine → why that could not be asked, as the hosts say."""
-    found: dict[str, str] = {}
+def unanswered_images() -> dict[str, str]:
+    """Return digest of each image with an engine → why the engine could not be asked."""
+    reasons: dict[str, str] = {}
     for outcome in _outcomes.values():
-        found |= outcome.snapshot.get("unanswered") or {}
-    return found
+        reasons |= outcome.snapshot.get("unanswered") or {}
+    return reasons
 
 
 class _Watcher(BaseStateCallback):
@@ -124,26 +126,26 @@ class _Watcher(BaseStateCallback):
     def operation_host_error(
         state: Any, host: Any, op_hash: Any, retry_count: int = 0, max_retries: int = 0
     ) -> None:
-        failed_now(state, host)
+        record_failure_of_operation(state, host)
 
 
-def _again() -> str:
-    """The command of this run without its options, one of which may be a password."""
+def _command_again() -> str:
+    """Return the command of this run without its options, one of which may be a password."""
     files = [word for word in sys.argv[1:] if word.endswith(".py")]
-    ours = ("config.py", "deploy.py")
-    inventory = next((word for word in files if Path(word).name not in ours), "INVENTORY")
+    own_files = ("config.py", "deploy.py")
+    inventory = next((word for word in files if Path(word).name not in own_files), "INVENTORY")
     return shlex.join(["pyinfra", inventory, "deploy.py"])
 
 
 def _print() -> None:
-    if events.heard():
+    if events.has_listener():
         outcomes = list(_outcomes.values())
-        would = {} if _watched[0].is_executing else events.would(_watched[0])
+        would = {} if _run_states[0].is_executing else events.planned_changes(_run_states[0])
         events.say(Over(outcomes, _left_out, would))
-    text = render(list(_outcomes.values()), again=_again())
+    text = render(list(_outcomes.values()), again=_command_again())
     if text:
         print(text)
-    whole = all(each.snapshot and not each.failed_at for each in _outcomes.values())
+    whole = all(outcome.snapshot and not outcome.failed_at for outcome in _outcomes.values())
     if whole and not _left_out:
         try:
             for act in _when_whole:

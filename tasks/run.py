@@ -1,4 +1,4 @@
-"""Shared state of all tasks of one run: each host's plan, the pins, the facts of preflight."""
+"""State that all tasks of one run share: each host's plan, the pins, the facts of preflight."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.findings import Finding, split_waived
 from lockstep.deploy import copying
 from lockstep.deploy.checked import INVENTORY_FILE
-from lockstep.deploy.empty_hosts import Host, empty_hosts
-from lockstep.deploy.events import Ready, Refused, Started
+from lockstep.deploy.empty_hosts import EmptyHost, empty_hosts
+from lockstep.deploy.events import Ready, RunRefusal, RunStart
 from lockstep.deploy.inputs import inputs
 from lockstep.deploy.plan import plan_hosts
 from lockstep.deploy.questions import questions
@@ -28,74 +28,76 @@ from lockstep.deploy.summary import findings_table
 from lockstep.files.managed_file import ManagedFile
 from lockstep.fit import catalogue
 from lockstep.fleet.hosts import LOCK, WAIT
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.shared_keys import SharedKey
 from lockstep.inventory import cluster_join, inventory_file, pyinfra_keys
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
-from lockstep.lock.wanted import wanted
+from lockstep.lock.lock_items import wanted_items
 from lockstep.tasks import all_or_none, connection, deploy_lock, events, log_filter, report, turns
 from lockstep.tasks.facts import host as facts
 from lockstep.units.tls_unit import GIVEN
 
 
-class Refusal(PyinfraError):
+class DeployRefusal(PyinfraError):
     """The run ends before the first change, with a message for the operator."""
 
 
 _lock = threading.Lock()
-_runs: dict[str, Intended] = {}
+_runs: dict[str, DesiredState] = {}
 _leases: dict[str, dict[str, Any]] = {}
-# The secrets that each host is brought.
-_given: dict[str, list[ManagedFile]] = {}
-# Path of each key that several hosts have → the host that gives it to the others.
+# Secrets for each host.
+_secrets: dict[str, list[ManagedFile]] = {}
+# Path of each shared key → the host that gives it to the others.
 _givers: dict[str, str] = {}
-# What preflight learned of each host that answered.
-_found: dict[str, dict[str, Any]] = {}
-_refused: list[Refusal] = []
+# Facts of preflight for each host that answered.
+_answers: dict[str, dict[str, Any]] = {}
+_refusals: list[DeployRefusal] = []
 # Tables of findings, as they were shown.
-_shown: list[str] = []
+_tables: list[str] = []
 
 
 def lease() -> dict[str, Any] | None:
-    """What lets the current host copy from the others of this run; None: nothing to copy."""
+    """Return the lease by which the current host copies from its peers; None: nothing to copy."""
     current()
     return _leases.get(host.name)
 
 
-def given() -> list[ManagedFile]:
-    """The secrets that this run brings to the current host."""
+def secret_files() -> list[ManagedFile]:
+    """Return the secrets that this run brings to the current host."""
     current()
-    return _given[host.name]
+    return _secrets[host.name]
 
 
 def giver(key: SharedKey) -> str:
-    """The host that gives a key to the others, and makes it where it lacks it.
+    """Return the host that gives a key to the others, and makes it where it lacks it.
 
-    It is settled before anything is touched: a host that fails later may be the one that has it.
+    It is chosen before anything is touched: a host that fails later may be the one that has the
+    key.
     """
     current()
     return _givers[key.path]
 
 
 def stale_leases(*, ending: bool) -> list[str]:
-    """Leases that earlier deploys left on the current host, to be ended as this run begins or ends.
+    """Return the leases of earlier deploys on the current host that are to be ended now.
 
-    As it ends, for a job of theirs may go on copying; at once where the inventory forbids that.
+    They are ended as the run ends, for a job of theirs may go on copying. Where the inventory
+    forbids copying, they are ended at once.
     """
-    found: list[str] = _found.get(host.name, {}).get("leases", [])
-    return found if current().plan.settings.copying == ending else []
+    leases: list[str] = _answers.get(host.name, {}).get("leases", [])
+    return leases if current().plan.settings.copying == ending else []
 
 
 def adopted_containers() -> list[str]:
-    """Containers on the current host that are not ours, and that its inventory has us remove."""
-    docker = _found.get(host.name, {}).get("docker", {})
-    return list(preflight.adopted(current().plan, docker))
+    """Return the foreign containers on the current host that its inventory has us remove."""
+    docker = _answers.get(host.name, {}).get("docker", {})
+    return list(preflight.containers_to_adopt(current().plan, docker))
 
 
-def current() -> Intended:
-    """The current host's part of this run; a task that runs alone begins the run itself."""
+def current() -> DesiredState:
+    """Return the current host's part of this run; a task that runs alone begins the run itself."""
     if host.name not in _runs:
         begin()
     return _runs[host.name]
@@ -104,233 +106,259 @@ def current() -> Intended:
 def begin() -> None:
     """Plan all hosts, resolve what has no pin yet, and refuse what cannot work.
 
-    Runs once for all hosts, before the first change on any; the other hosts wait for it.
+    This runs once for all hosts, before the first change on any; the other hosts wait for it.
 
     Raises:
-        Refusal: a finding that stops the deploy; nothing was touched.
+        DeployRefusal: a finding that stops the deploy; nothing was touched.
     """
     with _lock:
         if _runs:
             return
-        if _refused:
-            raise _refused[0]
+        if _refusals:
+            raise _refusals[0]
         try:
             _begin()
-        except Refusal as refusal:
-            events.say(Refused("\n\n".join((*_shown, str(refusal)))))
-            deploy_lock.released("refused, nothing was touched")
-            _refused.append(refusal)
+        except DeployRefusal as refusal:
+            events.say(RunRefusal("\n\n".join((*_tables, str(refusal)))))
+            deploy_lock.release_all("refused, nothing was touched")
+            _refusals.append(refusal)
             raise
 
 
 class _Gate(BaseStateCallback):
-    """Asks before the first operation whether this run is to go on."""
+    """A callback that asks before the first operation whether this run is to go on."""
 
-    asked = False
+    has_asked = False
 
     def operation_start(self, state: Any, op_hash: str) -> None:
-        if not self.asked and not events.ask(Ready()):
-            deploy_lock.released("not agreed to, nothing was touched")
-            refusal = Refusal("Nobody agreed to it. Nothing was touched on any host.")
-            events.say(Refused(str(refusal)))
+        if not self.has_asked and not events.ask(Ready()):
+            deploy_lock.release_all("not agreed to, nothing was touched")
+            refusal = DeployRefusal("Nobody agreed to it. Nothing was touched on any host.")
+            events.say(RunRefusal(str(refusal)))
             raise refusal
-        self.asked = True
+        self.has_asked = True
 
 
 def _begin() -> None:
     report.watch(state)
     log_filter.quieten_log(state)
-    if events.heard():
-        events.say(Started([each.name for each in state.inventory if each in state.active_hosts]))
+    if events.has_listener():
+        events.say(
+            RunStart([spark.name for spark in state.inventory if spark in state.active_hosts])
+        )
         state.add_callback_handler(_Gate())
         state.add_callback_handler(events.Teller())
     state.add_callback_handler(deploy_lock.Ends())
     state.add_callback_handler(all_or_none.AllOrNone())
     try:
-        hosts = [each for each in state.inventory if each in state.active_hosts]
+        hosts = [spark for spark in state.inventory if spark in state.active_hosts]
         if option := turns.obstacle(len(hosts)):
-            raise Refusal(
+            raise DeployRefusal(
                 f"{option} cannot be used: the deploy itself says which host goes when; hosts "
                 "whose model is hot go one by one.\nNothing was touched on any host. "
                 f"Remedy: leave such options out, or --parallel {len(hosts)}."
             )
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))
-        known = lockfile.load(Path(os.environ.get(LOCK) or path))
-        resolved = _judge_and_lock(list(plans.values()), known, path)
-        intended = {each: Intended(logged_in(plan), resolved) for each, plan in plans.items()}
-        for this in intended.values():
-            _given[this.plan.name] = [each.fetched() for each in this.given_secrets]
+        lock = lockfile.load(Path(os.environ.get(LOCK) or path))
+        full_lock = _judge_and_lock(list(plans.values()), lock, path)
+        desired_states = {
+            spark: DesiredState(logged_in(plan), full_lock) for spark, plan in plans.items()
+        }
+        for desired_state in desired_states.values():
+            _secrets[desired_state.plan.name] = [
+                spark.with_text() for spark in desired_state.given_secrets
+            ]
     except LockstepError as fault:
-        raise Refusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
-    found = _refuse_findings(intended)
-    _leases.update(copying.leases(list(_members(plans, found)), resolved))
-    _found.update({each.name: answer for each, answer in found.items()})
-    report.when_whole(lambda: lockfile.answered(path, resolved, report.unanswered()))
-    if events.heard():
-        before = lockfile.deployed_with(lockfile.deployed_path(path))
-        _say_empty_hosts({each: intended[each] for each in found}, before)
-    of_hosts = {this.plan.name: inputs(this) for this in intended.values()}
-    report.when_whole(lambda: lockfile.deployed(path, resolved, of_hosts))
-    for each in found:
-        newest = facts.ask("records.generation", each) or {}
-        same = newest.get("digest") == intended[each].generation["digest"]
-        report.of(each.name).generation = "new" if same else "old"
-    _runs.update({each.name: this for each, this in intended.items()})
+        raise DeployRefusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
+    answers = _refuse_findings(desired_states)
+    _leases.update(copying.leases(list(_members(plans, answers)), full_lock))
+    _answers.update({spark.name: answer for spark, answer in answers.items()})
+    report.when_whole(
+        lambda: lockfile.record_silent_images(path, full_lock, report.unanswered_images())
+    )
+    if events.has_listener():
+        earlier_hosts = lockfile.deployed_with(lockfile.deployed_path(path))
+        _say_empty_hosts({spark: desired_states[spark] for spark in answers}, earlier_hosts)
+    of_hosts = {
+        desired_state.plan.name: inputs(desired_state) for desired_state in desired_states.values()
+    }
+    report.when_whole(lambda: lockfile.record_deployed(path, full_lock, of_hosts))
+    for spark in answers:
+        newest = facts.ask("records.generation", spark) or {}
+        is_same = newest.get("digest") == desired_states[spark].generation["digest"]
+        report.of(spark.name).generation = "new" if is_same else "old"
+    _runs.update({spark.name: desired_state for spark, desired_state in desired_states.items()})
 
 
-def _say_empty_hosts(intended: Mapping[Any, Intended], before: Collection[str]) -> None:
-    """Tell the program that started this run which hosts have nothing yet, or no more."""
+def _say_empty_hosts(
+    desired_states: Mapping[Any, DesiredState], earlier_hosts: Collection[str]
+) -> None:
+    """Tell the program that started this run which hosts are not deployed to, or no more."""
     hosts = {
-        each.name: Host(
-            this,
-            _found[each.name],
-            facts.ask("files", each) or {},
-            [peer["name"] for peer in _leases.get(each.name, {}).get("peers", ())],
-            empty=facts.ask("records.generation", each) == {},
-            known=each.name in before,
+        spark.name: EmptyHost(
+            desired_state,
+            _answers[spark.name],
+            facts.ask("files", spark) or {},
+            [peer["name"] for peer in _leases.get(spark.name, {}).get("peers", ())],
+            empty=facts.ask("records.generation", spark) == {},
+            was_deployed=spark.name in earlier_hosts,
         )
-        for each, this in intended.items()
+        for spark, desired_state in desired_states.items()
     }
     for event in empty_hosts(hosts):
         events.say(event)
 
 
-def _said_of(of: Any) -> dict[str, Any]:
-    """A host's data; pyinfra hands on what a file of group data has for itself, too."""
+def _data_of(of: Any) -> dict[str, Any]:
+    """Return a host's data; pyinfra includes the private names of a group data file."""
     data: dict[str, Any] = of.data.dict()
     return {key: value for key, value in data.items() if not pyinfra_keys.is_private(key)}
 
 
 def _plans(hosts: list[Any]) -> dict[Any, HostPlan]:
-    """The plan of each host; of a cluster all members are read, also those left out now."""
+    """Return the plan of each host; of a cluster all members are read, also those left out now."""
     folder = inventory_file.folder_of(_inventory())
     every = [
-        inventory_file.plan(each.name, _said_of(each), folder=folder) for each in state.inventory
+        inventory_file.plan(spark.name, _data_of(spark), folder=folder) for spark in state.inventory
     ]
-    found = {plan.name: plan for plan in cluster_join.joined(every, "the inventory")}
-    return {each: found[each.name] for each in hosts}
+    joined_plans = {plan.name: plan for plan in cluster_join.join_clusters(every, "the inventory")}
+    return {spark: joined_plans[spark.name] for spark in hosts}
 
 
 def lock_path(plans: Sequence[HostPlan]) -> Path:
-    """The lock file of the inventory that is deployed to."""
+    """Return the path of the inventory's lock file."""
     return inventory_file.lock_path(_inventory(), plans)
 
 
 def _inventory() -> Path:
-    """The inventory file; where hosts were named on the command line, one that could be here."""
-    files = [each.data.get(INVENTORY_FILE) for each in state.inventory]
+    """Return the inventory file; for hosts of the command line, a path where one could be."""
+    files = [spark.data.get(INVENTORY_FILE) for spark in state.inventory]
     return Path(next(filter(None, files), Path(state.cwd) / "hosts.py"))
 
 
-def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
-    every = wanted([(plan.settings, plan.targets) for plan in plans])
-    if not pins.missing(every, known):
-        return known
-    # It takes a while to import, and most deploys have nothing to resolve.
+def _resolve_missing(plans: list[HostPlan], lock: pins.Pins, path: Path) -> pins.Pins:
+    every = wanted_items([(plan.settings, plan.models) for plan in plans])
+    if not pins.missing(every, lock):
+        return lock
+    # The import takes a while, and most deploys have nothing to resolve.
     from lockstep.lock.resolve import Network, resolve
 
     why = "does not hold yet" if path.exists() else "shall hold; there is no lock yet"
     logger.info(f"--> Resolving what {path.name} {why}...")
     first = logged_in(plans[0]).settings
-    resolved = resolve(
+    full_lock = resolve(
         every,
-        known,
+        lock,
         network=Network(first.sources, first.proxy),
         token=first.hub_token,
         report=lambda line: logger.info(f"    {line}"),
     )
-    lockfile.save(path, resolved)
+    lockfile.save(path, full_lock)
     logger.info(f"    written to {path.name}")
     report.news(
         plans[0].name,
         f"{path.name} has new entries, and what this deploy installs is exact by them alone: keep "
         "it under version control.",
     )
-    return resolved
+    return full_lock
 
 
-def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]:
-    """What preflight learned of each host that answered, if no error of it stands."""
-    found: dict[Any, dict[str, Any]] = {}
+def _refuse_findings(desired_states: dict[Any, DesiredState]) -> dict[Any, dict[str, Any]]:
+    """Return preflight's facts of each host that answered, if no error stands."""
+    answers: dict[Any, dict[str, Any]] = {}
 
-    def read(each: Any, this: Intended) -> str:
-        # What it said before this run waited is of no use, the less so where it fails now.
-        found.pop(each, None)
-        deploy_lock.sent_for(each)
-        # The lock first: what is read before it is held may be of another deploy's middle.
-        every = {**deploy_lock.question(), **questions(this)}
+    def read(spark: Any, desired_state: DesiredState) -> str:
+        # Answers from before this run waited are of no use, the less so where it fails now.
+        answers.pop(spark, None)
+        deploy_lock.request(spark)
+        # The lock comes first: facts read before it is held may come from the middle of another
+        # deploy.
+        every = {**deploy_lock.question(), **questions(desired_state)}
         try:
-            if not facts.ask_all(each, every):
+            if not facts.ask_all(spark, every):
                 return ""
-            if other := deploy_lock.other(each):
-                return other
-            if deploy_lock.waited(each):
-                facts.ask_all(each, every)
-            host, foreign = facts.ask("preflight", each), facts.ask("records.intruders", each)
+            if other_deploy := deploy_lock.other_deploy(spark):
+                return other_deploy
+            if deploy_lock.has_waited(spark):
+                facts.ask_all(spark, every)
+            host, foreign = facts.ask("preflight", spark), facts.ask("records.intruders", spark)
         except PyinfraError:
-            # It was the last one that had not failed; its reason was said.
+            # All hosts have failed, and their reasons were said.
             return ""
-        if host is not None and foreign is not None and each in state.active_hosts:
-            found[each] = {**host, "foreign": foreign}
+        if host is not None and foreign is not None and spark in state.active_hosts:
+            answers[spark] = {**host, "foreign": foreign}
         return ""
 
     def all_read() -> dict[str, str]:
-        greenlets = {each: gevent.spawn(read, each, this) for each, this in intended.items()}
+        greenlets = {
+            spark: gevent.spawn(read, spark, desired_state)
+            for spark, desired_state in desired_states.items()
+        }
         gevent.joinall(greenlets.values())
-        others = {each.name: task.value for each, task in greenlets.items() if task.value}
-        if not (found or others):
-            # Without a host there is nothing to do, nor to say of each operation.
-            raise Refusal("no host can be asked what it is; nothing was touched on any host.")
-        return others
+        other_deploys = {spark.name: task.value for spark, task in greenlets.items() if task.value}
+        if not (answers or other_deploys):
+            # Without a host there is nothing to do, and no operation to print.
+            raise DeployRefusal("no host can be asked what it is; nothing was touched on any host.")
+        return other_deploys
 
     try:
-        others = deploy_lock.patiently(all_read)
+        deploys_by_host = deploy_lock.wait_for_others(all_read)
     except LockstepError as fault:
-        raise Refusal(paragraph(str(fault))) from None
-    if others:
-        raise Refusal(_occupied(others))
-    for each in found:
-        if before := deploy_lock.before(each):
-            logger.warning(f"{each.print_prefix}the deploy before did not end well: {before}")
-    lacking = [each.name for each in all_or_none.of_run(state) if each not in found]
+        raise DeployRefusal(paragraph(str(fault))) from None
+    if deploys_by_host:
+        raise DeployRefusal(_occupied_message(deploys_by_host))
+    for spark in answers:
+        if previous_end := deploy_lock.previous_end(spark):
+            logger.warning(
+                f"{spark.print_prefix}the deploy before did not end well: {previous_end}"
+            )
+    lacking = [spark.name for spark in all_or_none.of_run(state) if spark not in answers]
     if lacking:
-        raise Refusal(
+        raise DeployRefusal(
             f'rollout is "all", and these cannot be asked: {", ".join(lacking)}.\n'
             "Nothing was touched on any host. Remedy: mend them, or leave them out with --limit."
         )
     standing: list[Finding] = []
-    waived: list[Finding] = []
-    for each, this in intended.items():
-        if each not in found:
+    waived_findings: list[Finding] = []
+    for spark, desired_state in desired_states.items():
+        if spark not in answers:
             continue
-        brought = {file.path: file.text for file in _given[each.name]}
-        if GIVEN["key"] in brought:
-            chain, key = (brought[path] for path in GIVEN.values())
-            found[each]["tls"] = preflight.brought(chain, key, time.time())
+        given_texts = {file.path: file.text for file in _secrets[spark.name]}
+        if GIVEN["key"] in given_texts:
+            chain, key = (given_texts[path] for path in GIVEN.values())
+            answers[spark]["tls"] = preflight.given_certificate(chain, key, time.time())
         findings = [
-            *preflight.findings(this.plan, this.pins, found[each]),
-            *preflight.exchanged(each.name, found[each], list(state.inventory.hosts)),
+            *preflight.findings(desired_state.plan, desired_state.pins, answers[spark]),
+            *preflight.exchanged_hosts(spark.name, answers[spark], list(state.inventory.hosts)),
         ]
-        stands, set_aside = split_waived(findings, this.plan.settings.waive)
+        stands, set_aside = split_waived(findings, desired_state.plan.settings.waive)
         standing += stands
-        waived += set_aside
+        waived_findings += set_aside
     for finding in standing:
         if finding.code == "backup-here":
-            # At the end too, where it is read.
+            # Repeated at the end, where people read it.
             report.news(finding.subject, f"{finding.subject}: {finding.message}. {finding.remedy}")
-    standing += preflight.twins({each.name: read for each, read in found.items()})
-    files = {each.name: said for each in found if (said := facts.ask("files", each)) is not None}
-    shared = {each.name: this.shared_keys for each, this in intended.items() if each.name in files}
-    standing += preflight.keys_elsewhere(shared, files)
-    standing += preflight.keys_apart(shared, files)
-    _givers.update({key.path: key.giver(files) for keys in shared.values() for key in keys})
-    _refuse(standing, waived, "preflight")
-    return found
+    standing += preflight.clones({spark.name: read for spark, read in answers.items()})
+    files = {
+        spark.name: present_files
+        for spark in answers
+        if (present_files := facts.ask("files", spark)) is not None
+    }
+    keys_by_host = {
+        spark.name: desired_state.shared_keys
+        for spark, desired_state in desired_states.items()
+        if spark.name in files
+    }
+    standing += preflight.keys_elsewhere(keys_by_host, files)
+    standing += preflight.keys_apart(keys_by_host, files)
+    _givers.update({key.path: key.giver(files) for keys in keys_by_host.values() for key in keys})
+    _refuse(standing, waived_findings, "preflight")
+    return answers
 
 
-def _occupied(others: Mapping[str, str]) -> str:
-    lines = [f"{name}: {who}" for name, who in others.items()]
+def _occupied_message(other_deploys: Mapping[str, str]) -> str:
+    lines = [f"{name}: {deploy}" for name, deploy in other_deploys.items()]
     return paragraph(
         "\n".join(
             (
@@ -341,56 +369,56 @@ def _occupied(others: Mapping[str, str]) -> str:
     )
 
 
-def _members(plans: dict[Any, HostPlan], found: dict[Any, Any]) -> Iterator[copying.Member]:
-    for each, plan in plans.items():
+def _members(plans: dict[Any, HostPlan], answers: dict[Any, Any]) -> Iterator[copying.CopyingHost]:
+    for spark, plan in plans.items():
         fabric = plan.settings.fabric
-        address = plan.settings.fabric_address or connection.address(each)
-        if each not in found or not address or not plan.settings.copying:
+        address = plan.settings.fabric_address or connection.address(spark)
+        if spark not in answers or not address or not plan.settings.copying:
             continue
-        # Without the cable nobody reaches it there.
-        if fabric.socket_of(plan.settings.fabric_address) not in found[each]["fabric"]["absent"]:
-            yield copying.Member(plan, found[each], address)
+        # Without the cable no other host reaches it there.
+        if fabric.socket_of(plan.settings.fabric_address) not in answers[spark]["fabric"]["absent"]:
+            yield copying.CopyingHost(plan, answers[spark], address)
 
 
-def _judge_and_lock(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
-    """The lock with what had no entry; Refusal for a finding without these, or with them.
+def _judge_and_lock(plans: list[HostPlan], known_pins: pins.Pins, path: Path) -> pins.Pins:
+    """Return the lock with missing entries added; DeployRefusal for a finding before or after that.
 
-    A lock alone knows an image's entry point, and a checkpoint's experts.
+    Only a lock has an image's entry point, and a checkpoint's experts.
     """
-    _refuse(*_planned(plans, known), "the plan", shown_by="lockstep plan")
-    resolved = _resolved(plans, known, path)
-    if resolved != known:
-        found, _ = _planned(plans, resolved)
-        errors = [each for each in found if each.severity == "error"]
+    _refuse(*_findings_of_plan(plans, known_pins), "the plan", shown_by="lockstep plan")
+    full_lock = _resolve_missing(plans, known_pins, path)
+    if full_lock != known_pins:
+        findings, _ = _findings_of_plan(plans, full_lock)
+        errors = [finding for finding in findings if finding.severity == "error"]
         _refuse(errors, (), "the plan with the new lock")
-    return resolved
+    return full_lock
 
 
-def _planned(
-    plans: list[HostPlan], known: pins.Pins
+def _findings_of_plan(
+    plans: list[HostPlan], lock: pins.Pins
 ) -> tuple[Sequence[Finding], Sequence[Finding]]:
-    """What speaks against the plan itself (fit, licences, flags …), and what of it is waived."""
-    planned = plan_hosts(plans, known, catalogue.load(catalogue.FOLDER))
-    return planned.findings, planned.waived
+    """Return the findings against the plan itself (fit, licences, flags …), and the waived ones."""
+    fleet_plan = plan_hosts(plans, lock, catalogue.load(catalogue.FOLDER))
+    return fleet_plan.findings, fleet_plan.waived_findings
 
 
 def _refuse(
-    findings: Sequence[Finding], waived: Sequence[Finding], by: str, shown_by: str = ""
+    findings: Sequence[Finding], waived_findings: Sequence[Finding], by: str, shown_by: str = ""
 ) -> None:
-    """Show findings; end the run when one of them is an error that the inventory does not waive.
+    """Show findings; end the run when one is an error that the inventory does not waive.
 
-    `shown_by` is the command that shows warnings too; "" where nothing else does.
+    `shown_by` is the command that shows warnings too; "" where there is none.
     """
     errors = [finding for finding in findings if finding.severity == "error"]
     if findings and not errors and shown_by:
         codes = ", ".join(sorted({finding.code for finding in findings}))
         logger.info(f"--> {len(findings)} warning(s) by {by} (`{shown_by}` shows them): {codes}")
-    shown = errors if shown_by else findings
-    if shown or waived:
-        _shown.append(findings_table(shown, waived))
-        logger.info(f"\n{_shown[-1]}")
+    shown_findings = errors if shown_by else findings
+    if shown_findings or waived_findings:
+        _tables.append(findings_table(shown_findings, waived_findings))
+        logger.info(f"\n{_tables[-1]}")
     if errors:
-        raise Refusal(
+        raise DeployRefusal(
             f"{by} found what would make this deploy fail; nothing was touched on any host.\n"
             "    Mend it, or deploy to the other hosts with --limit HOST."
         )

@@ -1,4 +1,4 @@
-"""9. One unit per target, never enabled at boot."""
+"""One unit per model, never enabled at boot."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from lockstep.units.variants import unit_names
 
 @deploy("Services")
 def services() -> None:
-    """Launchers and units, verified before they replace what is there."""
-    this = run.current()
-    units = this.model_units
-    if this.plan.settings.rollout == deploy_lock.ALL:
-        rollout.kept(name="Keep what there is until all hosts are done")
-    generations.begun(name="Note the generation that begins")
-    if this.key_users:
-        secrets.api_key(name="Make the API key of open targets once", units=this.key_users)
-    ranks = unit_names([target for target in this.plan.targets if target.group])
+    """Write launchers and units, verified before they replace the present ones."""
+    desired_state = run.current()
+    units = desired_state.model_units
+    if desired_state.plan.settings.rollout == deploy_lock.ALL:
+        rollout.snapshot(name="Keep what there is until all hosts are done")
+    generations.begin_generation(name="Note the generation that begins")
+    if desired_state.key_users:
+        secrets.api_key(name="Make the API key of open models once", units=desired_state.key_users)
+    ranks = unit_names([model for model in desired_state.plan.models if model.group])
     rollout.host_by_host(name=RESTART, units=units, together=ranks)
     todo = rollout.pending
-    operations.taken_over(
+    operations.adopt_containers(
         name="Remove containers that the inventory takes over", containers=run.adopted_containers()
     )
-    operations.forgotten(name="Remove what no target asks for any more", _if=todo)
-    # systemd refuses a unit whose program is not there.
-    if this.engine_spec:
-        engine.activated(name="Make the checked engine the current one", _if=todo)
-    operations.written(name="Write launchers and units", stage="services", _if=todo)
-    operations.off_at_boot(name="Keep model units off at boot", units=units)
-    operations.in_force(
+    operations.remove_left_over(name="Remove what no model asks for any more", _if=todo)
+    # systemd refuses a unit whose program does not exist.
+    if desired_state.engine_spec:
+        engine.activate(name="Make the checked engine the current one", _if=todo)
+    operations.write_stage(name="Write launchers and units", stage="services", _if=todo)
+    operations.remove_boot_links(name="Keep model units off at boot", units=units)
+    operations.restart_outdated(
         name="Reload systemd, restart what is outdated",
         units=units,
         stage="services",
         together=ranks,
-        settled=JOB_UNITS,
+        finished_jobs=JOB_UNITS,
     )

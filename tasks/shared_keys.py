@@ -1,4 +1,4 @@
-"""Exchanges the keys that several hosts have alike, before anything that reads one starts."""
+"""Exchange of the keys that several hosts share, before anything that reads one starts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lockstep.tasks.operations import shared_keys as operations
 
 @deploy("Keys")
 def shared_keys() -> None:
-    """Each key is made where nobody has it, and taken from a host that has it."""
+    """Make each key where no host has it, and copy it from a host that has it."""
     givers = [run.giver(key) for key in run.current().shared_keys]
     if host.name in givers:
-        operations.made(name="Make keys for several hosts once")
+        operations.make_keys(name="Make keys for several hosts once")
     if any(giver != host.name for giver in givers):
-        operations.carried(name="Take keys over from the host that made them")
+        operations.copy_keys(name="Take keys over from the host that made them")
     if len(state.inventory) > 1:
-        operations.persons(name="Take over what other hosts know of persons' keys")
+        operations.copy_key_changes(name="Take over what other hosts know of persons' keys")

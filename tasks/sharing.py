@@ -1,4 +1,4 @@
-"""Lets Sparks copy from each other over the fast link while the deploy runs."""
+"""Copies between Sparks over the fast link while the deploy runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lockstep.tasks.operations import sharing as operations
 
 
 @deploy("Sharing")
-def opened() -> None:
-    """Let the Sparks of this run copy from each other, where one of them lacks something."""
-    operations.opened(
+def open_sharing() -> None:
+    """Let the Sparks of this run copy from each other, if one of them lacks something."""
+    operations.open_sharing(
         name="Let the Sparks copy from each other",
         lease=run.lease(),
         stale=run.stale_leases(ending=False),
@@ -19,9 +19,9 @@ def opened() -> None:
 
 
 @deploy("Sharing")
-def closed() -> None:
-    """Nothing listens any more."""
-    operations.closed(
+def close_sharing() -> None:
+    """Stop the servers for copies."""
+    operations.close_sharing(
         name="End the copying between Sparks",
         lease=run.lease(),
         stale=run.stale_leases(ending=True),

@@ -1,4 +1,4 @@
-"""The whole stack, top to bottom: what `deploy.py` calls, a checkout's and an owner's."""
+"""The whole stack, top to bottom, for a checkout's `deploy.py` and an owner's."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def deploy() -> None:
     connection.ask_at_terminal_only()
     connection.tune()
 
-    # Each on its own line: pyinfra tells operations apart by the lines that call them.
+    # Each stage has its own line: pyinfra tells operations apart by the lines that call them.
     preflight.preflight()
     base.base()
     firewall.firewall()
     fabric.fabric()
-    sharing.opened()
+    sharing.open_sharing()
     engine.pytorch()
     engine.vllm()
     engine.flashinfer()
-    engine.checked()
+    engine.check()
     images.images()
     weights.weights()
     shared_keys.shared_keys()
@@ -49,5 +49,5 @@ def deploy() -> None:
     switch.switch()
     webui.webui()
     monitoring.monitoring()
-    sharing.closed()
+    sharing.close_sharing()
     verify.verify()

@@ -1,4 +1,4 @@
-"""What a deploy needs before pyinfra reads an inventory: `config.py` imports it.
+"""Preparation of a deploy before pyinfra reads an inventory: `config.py` imports it.
 
 An inventory that is not Python is refused before it is executed.
 """
@@ -13,8 +13,8 @@ from functools import cache, partial
 
 from pyinfra.api import arguments, util
 
-# The interpreter looks through every object that there is, at each collection and as it ends. That
-# took a fifth of the processor's time of a deploy that changes nothing; nothing is to be found.
+# The interpreter looks through all objects at each collection and at its end. That took a fifth of
+# the processor's time of a deploy that changes nothing, and nothing is found.
 gc.set_threshold(100_000)
 atexit.register(gc.freeze)
 
@@ -27,7 +27,7 @@ from lockstep.tasks import events  # noqa: E402
 events.listen()
 
 # For each operation pyinfra looks up the files and lines that called it, and the types of its own
-# arguments. The text of these files, which it has no use for, and types that never change took a
+# arguments. It has no use for the text of these files, and the types never change. That took a
 # tenth of the processor's time of a deploy that changes nothing.
 util.stack = partial(inspect.stack, context=0)
 util.getframeinfo = partial(inspect.getframeinfo, context=0)

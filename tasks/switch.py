@@ -1,4 +1,4 @@
-"""11. `switch.sh`: one hot model, from a phone."""
+"""The script `switch.sh`: one hot model, from a phone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lockstep.tasks.operations import services as operations
 
 @deploy("Switch")
 def switch() -> None:
-    """The switch script, its aliases, who may run it, and what watches over the hot model."""
-    this = run.current()
-    operations.written(name="Write switch.sh and what watches", stage="switch")
-    operations.in_force(
+    """Deploy the switch script, its aliases, its sudo rights, and the hot model's watches."""
+    desired_state = run.current()
+    operations.write_stage(name="Write switch.sh and what watches", stage="switch")
+    operations.restart_outdated(
         name="Start what watches",
-        units=[*this.watching, *this.boot_units],
+        units=[*desired_state.watching, *desired_state.boot_units],
         stage="switch",
-        enabled=this.watching,
-        next_boot=this.boot_units,
+        at_boot=desired_state.watching,
+        next_boot=desired_state.boot_units,
     )
-    if this.plan.groups:
-        cluster_rollout.brought_back(name="Start the cluster's model again")
+    if desired_state.plan.groups:
+        cluster_rollout.start_cluster(name="Start the cluster's model again")

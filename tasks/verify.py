@@ -1,4 +1,4 @@
-"""13. Read the host's state back, which the closing table shows, and record what it is."""
+"""Reading back of the host's state, which the closing table shows, and its record."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from lockstep.tasks.operations import verify as operations
 
 @deploy("Verify")
 def verify() -> None:
-    """Versions, units, what is hot, what starts at boot, addresses."""
+    """Read back versions, units, the hot model, units that start at boot, and addresses."""
     operations.read_back(name="Read back the state of the host")
-    generations.recorded(name="Record this generation")
+    generations.record_generation(name="Record this generation")

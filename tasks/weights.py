@@ -1,4 +1,4 @@
-"""8. Models and drafts at their revisions, in the Hugging Face cache."""
+"""Models and drafts at their revisions, in the Hugging Face cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.tasks.operations import artefacts
 
 @deploy("Weights")
 def weights() -> None:
-    """Fetch, verify, repair."""
+    """Fetch, verify and repair the weights."""
     settings = run.current().plan.settings
     artefacts.weights(
         name="Fetch and verify weights",

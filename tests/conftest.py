@@ -1,4 +1,4 @@
-"""For all tests: what they start ends with them, killed or not.
+"""Settings for all tests: the processes that a test starts end with it, killed or not.
 
 Python looks for garbage less often, and an example may take any time.
 """
@@ -22,11 +22,11 @@ settings.load_profile("lockstep")
 
 
 def pytest_collection_finish() -> None:
-    """Look for no garbage in what collection has made: it stays until the end."""
+    """Exempt the objects made by the collection of tests from the search for garbage: they stay."""
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    with left_behind.ended():
+    with left_behind.end_on_exit():
         yield

@@ -57,7 +57,7 @@ _COMMENT = re.compile(r"\s*($|#|\{#|\{%)")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed place: the `nth` time that `old` stands in the file, `new` stands there."""
+    """One changed place: the `nth` occurrence of `old` in the file becomes `new`."""
 
     file: str
     old: str
@@ -68,30 +68,30 @@ class Mutant:
 
     @property
     def place(self) -> tuple[str, str, str, int]:
-        """What makes it the same mutant in another tree."""
+        """The identity of the mutant, by which another tree has the same one."""
         return self.file, self.old, self.new, self.nth
 
-    def applied(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         """The file's text with the mutant in it; ValueError if its place is not there."""
         parts = text.split(self.old)
         if len(parts) <= self.nth + 1:
             raise ValueError(f"{self.file} does not have this text any more: {self.old}")
-        before = self.old.join(parts[: self.nth + 1])
-        return before + self.new + self.old.join(parts[self.nth + 1 :])
+        head = self.old.join(parts[: self.nth + 1])
+        return head + self.new + self.old.join(parts[self.nth + 1 :])
 
 
 def mutants_of(file: str, text: str) -> list[Mutant]:
     """Every mutant of one file."""
     edits = _edits_of_python(text) if file.endswith(".py") else _edits_of_template(text)
-    found = []
+    mutants = []
     for begin, end, new in edits:
         # Whole lines are kept, so that a person can read a record and find the place.
         first = text.rfind("\n", 0, begin) + 1
         last = text.find("\n", end)
         old = text[first : last if last >= 0 else len(text)]
-        changed = text[first:begin] + new + text[end : first + len(old)]
-        found.append(Mutant(file, old, changed, text[:first].count(old)))
-    return found
+        edited_lines = text[first:begin] + new + text[end : first + len(old)]
+        mutants.append(Mutant(file, old, edited_lines, text[:first].count(old)))
+    return mutants
 
 
 def _edits_of_template(text: str) -> Iterator[tuple[int, int, str]]:
@@ -114,18 +114,18 @@ def _edits_of_python(text: str) -> Iterator[tuple[int, int, str]]:
             starts[node.lineno - 1] + node.col_offset,
             starts[node.end_lineno - 1] + node.end_col_offset,
         )
-        begin, end = (len(raw[:each].decode()) for each in ends)
+        begin, end = (len(raw[:offset].decode()) for offset in ends)
         return begin, end
 
     for node in _code(ast.parse(text)):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             yield *span(node.test), f"(not ({ast.unparse(node.test)}))"
         elif isinstance(node, ast.Compare) and len(node.ops) == 1:
-            left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
-            yield *span(node), f"({left} {_OPPOSITE[type(node.ops[0])]} {right})"
+            left_text, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
+            yield *span(node), f"({left_text} {_OPPOSITE[type(node.ops[0])]} {right})"
         elif isinstance(node, ast.BoolOp):
             word = " or " if isinstance(node.op, ast.And) else " and "
-            yield *span(node), f"({word.join(f'({ast.unparse(each)})' for each in node.values)})"
+            yield *span(node), f"({word.join(f'({ast.unparse(value)})' for value in node.values)})"
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
             yield *span(node), str(not node.value)
         elif isinstance(node, ast.Constant) and type(node.value) is int:
@@ -137,7 +137,7 @@ def _edits_of_python(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """Nodes that do something when the program runs, each once; no types, no text of f-strings."""
+    """Nodes that act when the program runs, each once; no types, no text of f-strings."""
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
@@ -148,7 +148,7 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def draw(paths: list[str], seed: int, count: int) -> list[Mutant]:
-    """So many mutants of these files, the same ones for the same tree and seed."""
+    """Draw so many mutants of these files; the same tree and seed give the same ones."""
     every = [
         mutant
         for path in sorted(_files(paths))
@@ -162,9 +162,9 @@ def _files(paths: list[str]) -> Iterator[str]:
         found = [HERE / path] if (HERE / path).is_file() else sorted((HERE / path).rglob("*"))
         if not found:
             sys.exit(f"{path}: no such file or folder in {HERE}")
-        for each in found:
-            if each.suffix in (".py", ".j2") and each.is_file():
-                yield str(each.relative_to(HERE))
+        for target_path in found:
+            if target_path.suffix in (".py", ".j2") and target_path.is_file():
+                yield str(target_path.relative_to(HERE))
 
 
 class Judge:
@@ -173,13 +173,13 @@ class Judge:
     def __init__(self, folder: Path, copies: int) -> None:
         self._nearest = NearestTests()
         self._free: SimpleQueue[Path] = SimpleQueue()
-        ignored = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
+        ignore_rule = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
         for number in range(copies):
             tree = folder / str(number)
-            shutil.copytree(HERE, tree, symlinks=True, ignore=ignored)
+            shutil.copytree(HERE, tree, symlinks=True, ignore=ignore_rule)
             self._free.put(tree)
 
-    def judged(self, mutant: Mutant) -> Mutant:
+    def judge_mutant(self, mutant: Mutant) -> Mutant:
         """The mutant with its verdict."""
         tests = self._nearest.of(mutant.file)
         tree = self._free.get()
@@ -187,7 +187,7 @@ class Judge:
         whole = path.read_text()
         try:
             try:
-                path.write_text(mutant.applied(whole))
+                path.write_text(mutant.apply(whole))
             except ValueError:
                 return replace(mutant, verdict="gone")
             red = self._red(tests, tree)
@@ -200,10 +200,10 @@ class Judge:
         return replace(mutant, verdict=red or "escaped")
 
     def _red(self, tests: list[str], tree: Path) -> str:
-        """The first test that fails; another word if none could run or they had no end."""
+        """The first test that fails; another word if no test could run or the tests had no end."""
         argv = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [*argv, "-n0", "-k", "not golden", f"--basetemp={tree}.tmp", *tests],
                 cwd=tree,
                 # The copy, not the checkout that is installed.
@@ -215,12 +215,12 @@ class Judge:
             )
         except subprocess.TimeoutExpired:
             return "no end"
-        if done.returncode in (0, 5):
+        if result.returncode in (0, 5):
             return ""
-        for line in done.stdout.splitlines():
+        for line in result.stdout.splitlines():
             if line.startswith(("FAILED ", "ERROR ")):
                 return line.partition(" ")[2].partition(" - ")[0]
-        return f"pytest ended with {done.returncode}"
+        return f"pytest ended with {result.returncode}"
 
 
 def main() -> int:
@@ -233,32 +233,49 @@ def main() -> int:
     parser.add_argument("--again", type=Path, help="take the mutants of this record")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     args = parser.parse_args()
-    before = {each.place: each for each in run_record.read(args.again, Mutant)}
-    mutants = list(before.values()) or draw(args.paths or list(PRODUCT), args.seed, args.count)
+    earlier_verdicts = {
+        candidate.place: candidate for candidate in run_record.read(args.again, Mutant)
+    }
+    mutants = list(earlier_verdicts.values()) or draw(
+        args.paths or list(PRODUCT), args.seed, args.count
+    )
     if args.list:
         for mutant in mutants:
-            print(_described(mutant))
+            print(_description(mutant))
         return 0
-    done = {each.place: each for each in run_record.read(args.record, Mutant)}
-    left = [replace(each, verdict="") for each in mutants if each.place not in done]
+    verdicts = {candidate.place: candidate for candidate in run_record.read(args.record, Mutant)}
+    open_mutants = [
+        replace(candidate, verdict="") for candidate in mutants if candidate.place not in verdicts
+    ]
     workers = min(4, os.cpu_count() or 1)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
         judge = Judge(Path(folder), workers)
-        for mutant in pool.map(judge.judged, left):
+        for mutant in pool.map(judge.judge_mutant, open_mutants):
             run_record.add(args.record, mutant)
-            done[mutant.place] = mutant
-            print(f"{mutant.verdict}\n{_described(mutant)}", flush=True)
-    escaped = [done[each.place] for each in mutants if done[each.place].verdict == "escaped"]
-    lost = [each for each in escaped if before and before[each.place].verdict != "escaped"]
-    print(f"{len(mutants)} mutants, {len(escaped)} escaped")
-    if before:
-        print(f"{len(lost)} of them were caught before")
-    for mutant in escaped:
-        print(f"escaped{', and was caught before' if mutant in lost else ''}\n{_described(mutant)}")
-    return 1 if lost else 0
+            verdicts[mutant.place] = mutant
+            print(f"{mutant.verdict}\n{_description(mutant)}", flush=True)
+    escaped_mutants = [
+        verdicts[candidate.place]
+        for candidate in mutants
+        if verdicts[candidate.place].verdict == "escaped"
+    ]
+    lost_mutants = [
+        candidate
+        for candidate in escaped_mutants
+        if earlier_verdicts and earlier_verdicts[candidate.place].verdict != "escaped"
+    ]
+    print(f"{len(mutants)} mutants, {len(escaped_mutants)} escaped")
+    if earlier_verdicts:
+        print(f"{len(lost_mutants)} of them were caught before")
+    for mutant in escaped_mutants:
+        print(
+            f"escaped{', and was caught before' if mutant in lost_mutants else ''}\n"
+            f"{_description(mutant)}"
+        )
+    return 1 if lost_mutants else 0
 
 
-def _described(mutant: Mutant) -> str:
+def _description(mutant: Mutant) -> str:
     old, new = (" ".join(text.split()) for text in (mutant.old, mutant.new))
     return f"  {mutant.file}\n    - {old}\n    + {new}"
 

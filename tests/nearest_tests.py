@@ -1,10 +1,11 @@
-"""Which test files are near a file: those of its name, its importers, its folder, and so on.
+"""Lists the test files near a file: those of its name, its importers, its folder, and so on.
 
     python tests/nearest_tests.py [FILE...]
 
-Prints them, nearest first; without FILE for what differs from origin/main, or from the commit
-before where nothing does. `make check` runs these, and `tests/mutating.py` asks for each
-file that it changes. Programs that a test starts by name are no imports, so a folder counts too.
+Prints them, nearest first. Without FILE it takes the files that differ from origin/main, or those
+of the last commit if none does. `make check` runs these tests, and `tests/mutating.py` uses them
+for each file that it changes. Programs that a test starts by name are no imports, so a folder
+counts too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class NearestTests:
     def __init__(self) -> None:
         files = sorted(path for folder in CODE for path in (HERE / folder).rglob("*.py"))
         self._text = {str(path.relative_to(HERE)): path.read_text() for path in files}
-        self._imports = {file: _imported(text) for file, text in self._text.items()}
+        self._imports = {file: _imported_names(text) for file, text in self._text.items()}
         self._tests = [
             file
             for file in self._text
@@ -42,56 +43,60 @@ class NearestTests:
         if file in self._tests:
             return [file]
         path = Path(file)
-        found = [test for test in self._tests if Path(test).stem == f"test_{path.stem}"]
+        tests = [test for test in self._tests if Path(test).stem == f"test_{path.stem}"]
         if path.suffix == ".py":
-            found += self._by_import(file, most)
+            tests += self._by_import(file, most)
         else:
-            found += [test for test in self._tests if path.name in self._text[test]]
+            tests += [test for test in self._tests if path.name in self._text[test]]
             if file.startswith(("templates/", "tests/render/", "catalogue/")):
-                found += [test for test in self._tests if test.startswith("tests/render/")]
-        return list(dict.fromkeys(found))[:most]
+                tests += [test for test in self._tests if test.startswith("tests/render/")]
+        return list(dict.fromkeys(tests))[:most]
 
     def _by_import(self, file: str, most: int) -> list[str]:
         room = Path(*Path(file).parts[1:]).parent
         folder = "tests/operations" if file.startswith("tasks/") else f"tests/unit/{room}"
-        found: list[str] = []
-        near, seen = {file}, {file}
-        while near and len(found) < most:
-            modules = {each.removesuffix(".py").replace("/", ".") for each in near}
+        tests: list[str] = []
+        near, visited_files = {file}, {file}
+        while near and len(tests) < most:
+            modules = {near_file.removesuffix(".py").replace("/", ".") for near_file in near}
             # A helper of tests is imported by its name alone.
-            modules |= {Path(each).stem for each in near if each.startswith("tests/")}
-            near = {each for each, names in self._imports.items() if names & modules} - seen
-            seen |= near
-            found += sorted(near & set(self._tests))
-            found += [test for test in self._tests if str(Path(test).parent) == folder]
-        return found
+            modules |= {
+                Path(near_file).stem for near_file in near if near_file.startswith("tests/")
+            }
+            near = {
+                near_file for near_file, names in self._imports.items() if names & modules
+            } - visited_files
+            visited_files |= near
+            tests += sorted(near & set(self._tests))
+            tests += [test for test in self._tests if str(Path(test).parent) == folder]
+        return tests
 
     def of_all(self, files: Iterable[str]) -> list[str]:
         """The test files of several files, each once."""
-        found = [test for file in files for test in self.of(file)]
-        return list(dict.fromkeys([*found, *ALWAYS]))
+        tests = [test for file in files for test in self.of(file)]
+        return list(dict.fromkeys([*tests, *ALWAYS]))
 
 
-def _imported(text: str) -> set[str]:
+def _imported_names(text: str) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+            names |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
     return names
 
 
-def changed() -> list[str]:
+def changed_files() -> list[str]:
     """Files that differ from origin/main and still exist; of the last commit where none does."""
     for since in ("origin/main", "HEAD", "HEAD~1"):
         base = _git("merge-base", "HEAD", since)
-        if base and (found := [*_git("diff", "--name-only", base[0]), *_untracked()]):
-            return sorted({file for file in found if (HERE / file).is_file()})
+        if base and (files := [*_git("diff", "--name-only", base[0]), *_untracked_files()]):
+            return sorted({file for file in files if (HERE / file).is_file()})
     return []
 
 
-def _untracked() -> list[str]:
+def _untracked_files() -> list[str]:
     return _git("ls-files", "--others", "--exclude-standard")
 
 
@@ -101,4 +106,4 @@ def _git(*words: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(*NearestTests().of_all(sys.argv[1:] or changed()), sep="\n")
+    print(*NearestTests().of_all(sys.argv[1:] or changed_files()), sep="\n")

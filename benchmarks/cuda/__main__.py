@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import checks, compared, faults, fit, page, ranks, rulers, senses
+from benchmarks.cuda import checks, comparison, faults, fit, page, ranks, rulers, senses
 from benchmarks.cuda.card import card
 from benchmarks.cuda.cases import CASES
 from benchmarks.cuda.server import Environment
 
-#: What a stage finds, one part after another.
-Found = Iterator[tuple[str, Any]]
+#: The results of a stage, one part after another.
+StageResults = Iterator[tuple[str, Any]]
 _VERSIONS = """
 import importlib.metadata as m, platform, sys
 print(sys.version.split()[0], platform.machine(), *(m.version(n) for n in ("vllm", "torch")))
@@ -48,16 +48,16 @@ def main() -> int:
         return 2
     environment.folder.mkdir(parents=True, exist_ok=True)
     folders = environment.folder / "checkpoints"
-    stages: dict[str, tuple[Callable[[], Found], Callable[[Any], str]]] = {
+    stages: dict[str, tuple[Callable[[], StageResults], Callable[[Any], str]]] = {
         "check": (lambda: checks.measure(environment, folders), checks.text),
         "fit": (lambda: fit.measure(environment, folders, options.case or list(CASES)), fit.text),
         "ruler": (lambda: rulers.measure(environment, folders), rulers.text),
-        "compare": (lambda: compared.measure(environment, folders), compared.text),
+        "compare": (lambda: comparison.measure(environment, folders), comparison.text),
         "faults": (lambda: faults.measure(environment, folders), faults.text),
         "ranks": (lambda: ranks.measure(environment, folders), ranks.text),
         "sense": (lambda: senses.measure(environment, folders), senses.text),
     }
-    found: dict[str, Any] = {"about": _about(environment)}
+    results: dict[str, Any] = {"about": _about(environment)}
     code = 0
     if options.stage != ["sense"]:
         _checkpoints(environment, folders)
@@ -65,17 +65,17 @@ def main() -> int:
         began = time.monotonic()
         print(f"{name}: begun", flush=True)
         measure = stages[name][0]
-        part = found[name] = {}
+        part = results[name] = {}
         try:
             for key, value in measure():
                 part[key] = value
                 print(f"{name}: {key}, {time.monotonic() - began:.0f} s", flush=True)
-                (environment.folder / "cuda.json").write_text(json.dumps(found, indent=1))
+                (environment.folder / "cuda.json").write_text(json.dumps(results, indent=1))
         except Exception:
             traceback.print_exc()
             code = 1
-        parts = [stages[each][1](found[each]) for each in stages if each in found]
-        parts = [_head(found["about"]), *parts, ""]
+        parts = [stages[stage][1](results[stage]) for stage in stages if stage in results]
+        parts = [_head(results["about"]), *parts, ""]
         (environment.folder / "cuda.md").write_text("\n\n".join(parts))
     return code
 
@@ -124,7 +124,7 @@ def _checkpoints(environment: Environment, folders: Path) -> None:
 
 
 def _about(environment: Environment) -> dict[str, Any]:
-    python, machine, vllm, torch = environment.said(_VERSIONS).split()
+    python, machine, vllm, torch = environment.program_output(_VERSIONS).split()
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "command": " ".join(["python -m benchmarks.cuda", *sys.argv[1:]]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ASKED = "name,driver_version,compute_cap,memory.used"
-# What an engine takes for the whole: less than nvidia-smi says, which counts what the driver keeps.
+# The total as an engine sees it: less than nvidia-smi's, which counts the driver's own memory.
 _TOTAL = "import torch; print(torch.cuda.get_device_properties(0).total_memory)"
 
 
@@ -18,25 +18,25 @@ class Card:
     """One GPU.
 
     Attributes:
-        name: As nvidia-smi says it.
+        name: The name that nvidia-smi gives.
         driver: Version of the driver.
         compute: Compute capability ("9.0", "12.1").
-        total_gib: What the engines share out, as PyTorch says it.
-        unified: Whether the card has no memory of its own, as in a Spark.
-        index: Which one of this machine, from 0.
+        total_gib: Memory that the engines share out, by PyTorch.
+        has_unified_memory: Whether the card has no memory of its own, as in a Spark.
+        index: Number of the GPU on this machine, from 0.
     """
 
     name: str
     driver: str
     compute: str
     total_gib: float
-    unified: bool
+    has_unified_memory: bool
     index: int = 0
 
 
 def count() -> int:
-    """How many GPUs this machine has."""
-    return len(_said(["nvidia-smi", "--list-gpus"]).splitlines())
+    """Count the GPUs of this machine."""
+    return len(_command_output(["nvidia-smi", "--list-gpus"]).splitlines())
 
 
 def card(python: str) -> Card:
@@ -48,20 +48,22 @@ def card(python: str) -> Card:
     Raises:
         SystemExit: there is none, or no driver.
     """
-    name, driver, compute, used = (word.strip() for word in _smi(_ASKED, 0).split(","))
-    total = int(_said([python, "-c", _TOTAL]).split()[-1]) / 2**30
-    return Card(name, driver, compute, total, unified=not used.replace(".", "").isdigit())
+    name, driver, compute, used_memory = (word.strip() for word in _smi(_ASKED, 0).split(","))
+    total = int(_command_output([python, "-c", _TOTAL]).split()[-1]) / 2**30
+    return Card(
+        name, driver, compute, total, has_unified_memory=not used_memory.replace(".", "").isdigit()
+    )
 
 
 def used_gib(of: Card) -> float:
     """Memory in use now: the card's own, or MemTotal less MemAvailable where it is unified."""
-    if of.unified:
+    if of.has_unified_memory:
         return _meminfo("MemTotal") - _meminfo("MemAvailable")
     return float(_smi("memory.used", of.index)) / 1024
 
 
 def back(of: Card, before_gib: float) -> bool:
-    """Whether no more than `before_gib` is in use.
+    """Tell whether no more than `before_gib` is in use.
 
     A quarter GiB more counts as back: the driver keeps some for itself.
     """
@@ -69,13 +71,13 @@ def back(of: Card, before_gib: float) -> bool:
 
 
 def back_after(of: Card, before_gib: float, began: float, limit_s: float = 60.0) -> float | None:
-    """Seconds since `began` (monotonic) until `back`; None: longer."""
-    return waited(lambda: back(of, before_gib), began, limit_s)
+    """Seconds from `began` (monotonic) until `back` is true; None when that takes longer."""
+    return wait_until(lambda: back(of, before_gib), began, limit_s)
 
 
-def waited(done: Callable[[], bool], began: float, limit_s: float) -> float | None:
-    """Seconds since `began` until `done` says so; None where it takes longer than `limit_s`."""
-    while not done():
+def wait_until(is_done: Callable[[], bool], began: float, limit_s: float) -> float | None:
+    """Seconds from `began` until `is_done` returns true; None after more than `limit_s`."""
+    while not is_done():
         if time.monotonic() - began > limit_s:
             return None
         time.sleep(0.02)
@@ -85,31 +87,31 @@ def waited(done: Callable[[], bool], began: float, limit_s: float) -> float | No
 def seconds_until(
     ends: Mapping[str, Callable[[], bool]], began: float, limit_s: float
 ) -> dict[str, float | None]:
-    """Seconds since `began` until each of some ends came, which may come in any order.
+    """Seconds from `began` until each of several ends came; they may come in any order.
 
-    None where one takes longer than `limit_s`.
+    An end that takes longer than `limit_s` is None.
     """
-    found: dict[str, float | None] = dict.fromkeys(ends)
+    seconds_by_end: dict[str, float | None] = dict.fromkeys(ends)
     while True:
-        for name, done in ends.items():
-            if found[name] is None and done():
-                found[name] = time.monotonic() - began
-        if None not in found.values() or time.monotonic() - began > limit_s:
-            return found
+        for name, is_done in ends.items():
+            if seconds_by_end[name] is None and is_done():
+                seconds_by_end[name] = time.monotonic() - began
+        if None not in seconds_by_end.values() or time.monotonic() - began > limit_s:
+            return seconds_by_end
         time.sleep(0.02)
 
 
-def _smi(asked: str, index: int) -> str:
-    argv = ["nvidia-smi", f"--id={index}", f"--query-gpu={asked}", "--format=csv,noheader,nounits"]
-    return _said(argv).splitlines()[0]
+def _smi(query: str, index: int) -> str:
+    argv = ["nvidia-smi", f"--id={index}", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    return _command_output(argv).splitlines()[0]
 
 
-def _said(argv: list[str]) -> str:
+def _command_output(argv: list[str]) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
+        result = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
     except (OSError, subprocess.SubprocessError) as error:
         raise SystemExit(f"no NVIDIA GPU to measure on: {' '.join(argv)}: {error}") from error
-    return done.stdout
+    return result.stdout
 
 
 def _meminfo(name: str) -> float:

@@ -1,4 +1,4 @@
-"""What is started: recipes of the catalogue and two dense models, with weights of no meaning."""
+"""The engines to start: recipes of the catalogue and two dense models, with meaningless weights."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from benchmarks.cuda.card import Card
 from benchmarks.cuda.server import MODEL, PORT
+from lockstep.checkpoints.configuration import from_config
+from lockstep.checkpoints.known_checkpoints import Knowledge, KnownCheckpoint
 from lockstep.core.figures import Figure
 from lockstep.fit import catalogue
 from lockstep.fit.fit import Fit, fit
-from lockstep.models.configuration import from_config
-from lockstep.models.known_models import Knowledge, Model
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, parse
 from lockstep.recipes.sizing import read_back
@@ -40,8 +40,8 @@ class Case:
     """One engine to start.
 
     Attributes:
-        name: Of its log and of its rows.
-        recipe: Of the catalogue; of a dense model its id on the hub.
+        name: Name of its log and of its rows.
+        recipe: Recipe of the catalogue; for a dense model its id on the hub.
         checkpoint: Kind of checkpoint (`checkpoints.KINDS`).
         overrides: Recipe key → value.
         flags: More words of the command line.
@@ -68,9 +68,9 @@ class Case:
 
 _QWEN = "qwen3.6-35b-a3b"
 _BF16 = f"{_QWEN}-bf16"
-# The recipe whose draft the case with one takes.
+# The recipe that gives its draft to the case with a draft.
 _DRAFTED = f"{_QWEN}-prismaquant-dflash-k3"
-# vLLM takes FlashInfer for these layers on a Hopper without looking whether it is installed.
+# vLLM uses FlashInfer for these layers on a Hopper without checking that it is installed.
 _GDN = ("--gdn-prefill-backend", "triton")
 
 
@@ -84,7 +84,7 @@ def _draft(method: str, tokens: int) -> tuple[str, ...]:
     return ("--speculative-config", json.dumps(config))
 
 
-# Parsers read marks of the model's own tokenizer, which is not here.
+# Parsers need marks of the model's own tokenizer, which is absent here.
 _NO_PARSERS = {
     "tool_call_parser": None,
     "reasoning_parser": None,
@@ -99,8 +99,8 @@ CASES = {
         Case("qwen3-8b", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381),
         Case("qwen3-8b-longest", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381, longest=True,
              overrides={"gpu_memory_utilization": 0.15}),
-        # Of the draft: 0.27e9 weights. It has the model's table of words, and without a file of
-        # its own the model's last layer too, where a published one brings 0.13e9 more.
+        # The draft has 0.27e9 weights. It shares the model's embeddings and, without a file of its
+        # own, the model's last layer too; a published draft brings 0.13e9 more for that.
         Case("qwen3-8b-eagle3", "Qwen/Qwen3-8B", "qwen3-8b", weights_gb=16.381,
              flags=_draft("eagle3", 3), draft="qwen3-8b-eagle3", draft_gb=0.537),
         Case("qwen3.6-bf16", _BF16, _QWEN, flags=_GDN),
@@ -110,7 +110,7 @@ CASES = {
              overrides={**_FP8_CACHE, "max_model_len": 262144, "gpu_memory_utilization": 0.7}),
         Case("qwen3.6-bf16-dflash3", _BF16, _QWEN, flags=(*_GDN, *_draft("dflash", 3)),
              draft=f"{_QWEN}-dflash"),
-        # 0.26.0 keeps no earlier prompts of a hybrid model where nothing is said, newer ones do.
+        # By default vLLM 0.26.0 caches no prefixes of a hybrid model; newer versions do.
         Case("qwen3.6-fp8-mtp3", f"{_QWEN}-fp8", f"{_QWEN}-fp8",
              flags=(*_GDN, *_mtp(3), "--no-enable-prefix-caching"),
              overrides={**_FP8_CACHE, "max_model_len": 131072, "gpu_memory_utilization": 0.9}),
@@ -136,30 +136,35 @@ def recipe_of(case: Case) -> Recipe:
 def command(case: Case, folders: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     """The engine's words and variables, with the checkpoints of `folders`."""
     recipe = recipe_of(case)
-    here = {"model": str(folders / case.checkpoint), "host": "127.0.0.1", "port": PORT}
+    local_options = {"model": str(folders / case.checkpoint), "host": "127.0.0.1", "port": PORT}
     words = serve_command(
         recipe,
-        overrides={**case.overrides, **here, "served_model_name": MODEL, "load_format": "dummy"},
+        overrides={
+            **case.overrides,
+            **local_options,
+            "served_model_name": MODEL,
+            "load_format": "dummy",
+        },
     )
     draft = str(folders / case.draft) if case.draft else ""
     more = (word.replace("{draft}", draft) for word in case.flags)
     return (*words, *more), environment(recipe) if case.own_variables else {}
 
 
-def predicted(case: Case, card: Card, folders: Path, version: str) -> Fit:
-    """Words of `lockstep plan` for it on a machine with this card and an engine of this version.
+def predicted_fit(case: Case, card: Card, folders: Path, version: str) -> Fit:
+    """The figures of `lockstep plan` for the case on this card, with an engine of this version.
 
-    Nothing is held back for a system here: a card's memory is the engine's alone.
+    No reserve is held back for a system here: a card's memory is the engine's alone.
     """
-    catalogued = catalogue.load()
-    recipe, known = recipe_of(case), catalogued.knowledge
-    model = _model(case, known.model(recipe.model), folders)
-    spark = known.hardware["dgx-spark"]
+    loaded_catalogue = catalogue.load()
+    recipe, loaded_knowledge = recipe_of(case), loaded_catalogue.knowledge
+    model = _model(case, loaded_knowledge.checkpoint(recipe.model), folders)
+    spark = loaded_knowledge.hardware["dgx-spark"]
     sizes = {"memory_total_gib": _figure(card.total_gib), "reserve_gib": _figure(0.0)}
     machine = replace(spark, compute_capability=card.compute, **sizes)  # type: ignore[arg-type]
-    models = {**known.models, model.id: model}
+    models = {**loaded_knowledge.checkpoints, model.id: model}
     if case.draft:
-        draft = catalogued.recipes[_DRAFTED].lockstep.draft
+        draft = loaded_catalogue.recipes[_DRAFTED].lockstep.draft
         if case.draft_gb:
             assert draft
             draft = replace(draft, model=case.draft)
@@ -172,17 +177,17 @@ def predicted(case: Case, card: Card, folders: Path, version: str) -> Fit:
             )
         recipe = replace(recipe, lockstep=replace(recipe.lockstep, draft=draft))
     knowledge = Knowledge(models, {MACHINE: machine})
-    asked = read_back(recipe, command(case, folders)[0], version)
-    return fit(recipe, knowledge, machine=MACHINE, asked=asked)
+    serving = read_back(recipe, command(case, folders)[0], version)
+    return fit(recipe, knowledge, machine=MACHINE, asked=serving)
 
 
-def _model(case: Case, known: Model, folders: Path) -> Model:
+def _model(case: Case, catalogue_model: KnownCheckpoint, folders: Path) -> KnownCheckpoint:
     config: Mapping[str, Any] = json.loads((folders / case.checkpoint / "config.json").read_text())
     return replace(
-        known,
-        architecture=known.architecture or from_config(config, "its config.json"),
-        weights_gb=known.weights_gb or _figure(case.weights_gb, "GB"),
-        vision=False if case.text_alone else known.vision,
+        catalogue_model,
+        architecture=catalogue_model.architecture or from_config(config, "its config.json"),
+        weights_gb=catalogue_model.weights_gb or _figure(case.weights_gb, "GB"),
+        vision=False if case.text_alone else catalogue_model.vision,
     )
 
 

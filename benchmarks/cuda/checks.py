@@ -1,4 +1,4 @@
-"""Engine check: what it says of this environment, and of it with a compiled part taken out."""
+"""Engine check: its findings on this environment, and with a compiled part taken out."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from benchmarks.cuda import REPOSITORY, page
 from benchmarks.cuda.cases import CASES, command
 from benchmarks.cuda.server import Environment
-from lockstep.inventory.settings import Expected
+from lockstep.inventory.settings import ExpectedMachine
 from lockstep.onhost.environment import engine_parts
 
 _WHERE = "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"
 
 
 def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]]:
-    """Ask as a deploy asks: of the whole environment, then without one compiled part after another.
+    """Check the whole environment as a deploy does, then without one compiled part after another.
 
-    Nothing of the environment is touched: what is taken out is missing from a folder of links.
+    The environment is not changed: a part is taken out of a folder of links.
     """
-    asked: dict[str, dict[str, str]] = {
+    check_variables: dict[str, dict[str, str]] = {
         "whole": {},
         "as the recipes say": {},
         "without a GPU": {"CUDA_VISIBLE_DEVICES": ""},
@@ -35,14 +35,14 @@ def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]
         name = str(part.relative_to(package))
         links = _links(package, environment.folder / "links" / part.stem, part)
         path = f"{links}:{environment.environ().get('PYTHONPATH', '')}"
-        asked[f"without {name}"] = {"PYTHONPATH": path}
+        check_variables[f"without {name}"] = {"PYTHONPATH": path}
 
     def check(name: str) -> dict[str, Any]:
         file = name.replace("/", "_").replace(" ", "-")
-        return _check(environment, folders, file, asked[name])
+        return _check(environment, folders, file, check_variables[name])
 
     with ThreadPoolExecutor(4) as pool:
-        yield from zip(asked, pool.map(check, asked), strict=True)
+        yield from zip(check_variables, pool.map(check, check_variables), strict=True)
 
 
 def _check(
@@ -61,16 +61,16 @@ def _check(
                 "checkpoint": [where],
             }
         )
-    asked = {
+    settings = {
         "id": "cuda",
-        "engine_cuda": Expected().engine_cuda,
+        "engine_cuda": ExpectedMachine().engine_cuda,
         "waive_kernels": False,
         "recipes": recipes,
     }
     record = environment.folder / f"check-{name}.json"
-    environ = environment.environ({"LOCKSTEP_ENGINE": json.dumps(asked), **variables})
+    environ = environment.environ({"LOCKSTEP_ENGINE": json.dumps(settings), **variables})
     environ["PYTHONPATH"] = f"{environ.get('PYTHONPATH', '')}:{REPOSITORY}"
-    done = subprocess.run(
+    result = subprocess.run(
         [environment.python, "-m", "lockstep.onhost", "engine-check", str(record)],
         capture_output=True,
         text=True,
@@ -78,37 +78,42 @@ def _check(
         check=False,
     )
     if not record.exists():
-        return {"exit": done.returncode, "faults": done.stderr.splitlines()[-3:]}
-    said: dict[str, Any] = {"exit": done.returncode, **json.loads(record.read_text())}
-    return said
+        return {"exit": result.returncode, "faults": result.stderr.splitlines()[-3:]}
+    report: dict[str, Any] = {"exit": result.returncode, **json.loads(record.read_text())}
+    return report
 
 
 def _package(environment: Environment) -> Path:
-    return Path(environment.said(_WHERE).splitlines()[-1])
+    return Path(environment.program_output(_WHERE).splitlines()[-1])
 
 
 def _links(package: Path, into: Path, without: Path) -> Path:
     """A folder with vLLM's package as links, less one file."""
     for folder, _, names in os.walk(package):
-        there = Path(folder)
-        here = into / package.name / there.relative_to(package)
-        here.mkdir(parents=True, exist_ok=True)
+        target_path = Path(folder)
+        link_folder = into / package.name / target_path.relative_to(package)
+        link_folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            if there / name != without and not (here / name).is_symlink():
-                (here / name).symlink_to(there / name)
+            if target_path / name != without and not (link_folder / name).is_symlink():
+                (link_folder / name).symlink_to(target_path / name)
     return into
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(results: Mapping[str, Any]) -> str:
     """The stage's part of the page."""
     rows = [
-        [name, *page.row(seen, ("exit",)), _agreed(seen), "; ".join(seen["faults"])[:400] or "none"]
-        for name, seen in found.items()
+        [
+            name,
+            *page.row(figures, ("exit",)),
+            _agreement(figures),
+            "; ".join(figures["faults"])[:400] or "none",
+        ]
+        for name, figures in results.items()
     ]
     heads = ("environment", "exit", "kernels, difference from PyTorch", "faults")
     return "\n\n".join(["## Engine check", page.table(heads, rows)])
 
 
-def _agreed(seen: Mapping[str, Any]) -> str:
-    said = [f"{part} {share:.1%}" for part, share in seen.get("agreed", {}).items()]
-    return ", ".join([*said, *seen.get("unasked", [])]) or "none"
+def _agreement(figures: Mapping[str, Any]) -> str:
+    shares = [f"{part} {share:.1%}" for part, share in figures.get("agreed", {}).items()]
+    return ", ".join([*shares, *figures.get("unasked", [])]) or "none"

@@ -1,4 +1,4 @@
-"""Ends and faults: what dies when, when its memory is back, and what Lockstep says of it."""
+"""Ends and faults: which process ends when, when its memory is back, and Lockstep's messages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cuda import page
-from benchmarks.cuda.card import waited
+from benchmarks.cuda.card import wait_until
 from benchmarks.cuda.cases import CASES, Case, command
 from benchmarks.cuda.server import MODEL, PORT, Environment, Server, serving
 from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
 from lockstep.onhost import engines
-from lockstep.onhost.core.config import Host
+from lockstep.onhost.core.config import HostConfig
 from lockstep.onhost.core.layout import Paths
-from lockstep.onhost.switching.wedge import Watch
+from lockstep.onhost.switching.wedge import WedgeWatch
 
 STREAMS = 16
 _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager",))
@@ -31,10 +31,10 @@ _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager",))
 def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]]:
     """Every end and fault, each on an engine of its own."""
     stages: dict[str, Callable[[Environment, Path], dict[str, Any]]] = {
-        "refused starts": _refused,
+        "refused starts": _measure_refusals,
         "ended while it loads": _loading,
-        "frozen": _frozen,
-        "stopped at rest": _ended,
+        "frozen": _measure_frozen,
+        "stopped at rest": _measure_end,
         "stopped with streams": _ended_busy,
         "main process killed": _main_killed,
     }
@@ -47,11 +47,11 @@ def _server(environment: Environment, folders: Path, case: Case, port: int = POR
     return Server(environment, case.name, (*words, "--port", str(port)), variables, port)
 
 
-def _refused(environment: Environment, folders: Path) -> dict[str, Any]:
-    """Starts that cannot end well; what an operator is told of each.
+def _measure_refusals(environment: Environment, folders: Path) -> dict[str, Any]:
+    """Measure starts that must fail, and the messages that an operator gets.
 
-    One after the other: an engine that ends gives memory back, and another that measures its own
-    use meanwhile fails for that instead.
+    The starts follow one another: an engine that ends gives memory back, and another engine that
+    measures its own use at that moment fails for that reason instead.
     """
     wrong: dict[str, Mapping[str, Any]] = {
         "no room": {"overrides": {"gpu_memory_utilization": 0.01}},
@@ -59,19 +59,19 @@ def _refused(environment: Environment, folders: Path) -> dict[str, Any]:
         "no such flag": {"flags": ("--no-such-flag",)},
         "no weights": {"flags": ("--load-format", "auto")},
     }
-    found = {}
+    refusals = {}
     for name, change in wrong.items():
         case = replace(_CASE, name=f"refused-{name}".replace(" ", "-"), **change)
         server = _server(environment, folders, case)
         try:
-            found[name] = server.wait()
+            refusals[name] = server.wait()
         finally:
             server.kill()
-    return found
+    return refusals
 
 
 def _loading(environment: Environment, folders: Path) -> dict[str, Any]:
-    """The engine's process is killed before it answers."""
+    """Kill the engine's process before the engine answers."""
     server = _server(environment, folders, replace(_CASE, name="killed-while-loading"))
 
     def kill() -> None:
@@ -82,7 +82,7 @@ def _loading(environment: Environment, folders: Path) -> dict[str, Any]:
                 return False
             return True
 
-        if waited(has_core, time.monotonic(), 120.0) is not None:
+        if wait_until(has_core, time.monotonic(), 120.0) is not None:
             os.kill(server.core(), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
@@ -96,7 +96,7 @@ def _loading(environment: Environment, folders: Path) -> dict[str, Any]:
 
 @contextmanager
 def _busy(environment: Environment, folders: Path, name: str) -> Iterator[tuple[Server, list[str]]]:
-    """A server with `STREAMS` streams open, and what became of each of them so far."""
+    """A server with `STREAMS` streams open, and the end of each stream so far."""
     words, variables = command(replace(_CASE, name=name), folders)
     with serving(environment, name, words, variables) as (server, ready):
         if "failed" in ready:
@@ -105,10 +105,10 @@ def _busy(environment: Environment, folders: Path, name: str) -> Iterator[tuple[
 
 
 def streams(server: Server) -> list[str]:
-    """Open `STREAMS` streams; what became of each that has ended, which grows.
+    """Open `STREAMS` streams; the list of their ends grows as they end.
 
     Raises:
-        RuntimeError: the engine does not run so many.
+        RuntimeError: the engine does not run that many.
     """
     ends: list[str] = []
     client = Client(server.url, MODEL)
@@ -120,77 +120,85 @@ def streams(server: Server) -> list[str]:
 
     for number in range(STREAMS):
         threading.Thread(target=stream, args=(number,), daemon=True).start()
-    running = waited(lambda: _outstanding(client) >= STREAMS, time.monotonic(), 30.0)
+    running = wait_until(lambda: _outstanding(client) >= STREAMS, time.monotonic(), 30.0)
     if running is None:
         raise RuntimeError(f"{server.name}: {_outstanding(client)} of {STREAMS} streams run")
     return ends
 
 
 def _outstanding(client: Client) -> int:
-    found = engines.counters(client.get("/metrics") or "")
-    return found.outstanding if found else 0
+    counters = engines.counters(client.get("/metrics") or "")
+    return counters.outstanding if counters else 0
 
 
-def _frozen(environment: Environment, folders: Path) -> dict[str, Any]:
-    """The engine's process is stopped, seen by the wedge watch, goes on, and is killed."""
+def _measure_frozen(environment: Environment, folders: Path) -> dict[str, Any]:
+    """Stop the engine's process until the wedge watch sees it, let it go on, and kill it."""
     with _busy(environment, folders, "frozen") as (server, ends):
-        host = Host("here", {MODEL: server.target})
-        watch = Watch(host, Paths(), token_wait_s=10.0)
-        found: dict[str, Any] = {"alive": watch.verdict(server.target)}
+        host = HostConfig("here", {MODEL: server.model})
+        watch = WedgeWatch(host, Paths(), token_wait_s=10.0)
+        figures: dict[str, Any] = {"alive": watch.verdict(server.model)}
         core = server.core()
         os.kill(core, signal.SIGSTOP)
-        # The first look after it may still see what moved before.
-        watch.verdict(server.target)
-        found |= {"wedged": watch.verdict(server.target), "health": server.health()}
+        # The first reading after the fault may still see counters that moved before it.
+        watch.verdict(server.model)
+        figures |= {"wedged": watch.verdict(server.model), "health": server.health()}
         os.kill(core, signal.SIGCONT)
-        found |= {"again": watch.verdict(server.target)}
-        found |= {"killed": server.signalled(signal.SIGKILL, core)}
-        waited(lambda: len(ends) == STREAMS, time.monotonic(), 10.0)
-        return {**found, "streams": sorted(set(ends))}
+        figures |= {"again": watch.verdict(server.model)}
+        figures |= {"killed": server.send_signal(signal.SIGKILL, core)}
+        wait_until(lambda: len(ends) == STREAMS, time.monotonic(), 10.0)
+        return {**figures, "streams": sorted(set(ends))}
 
 
-def _ended(environment: Environment, folders: Path) -> dict[str, Any]:
+def _measure_end(environment: Environment, folders: Path) -> dict[str, Any]:
     words, variables = command(_CASE, folders)
     with serving(environment, "ended", words, variables) as (server, ready):
-        return dict(ready) if "failed" in ready else server.stopped()
+        return dict(ready) if "failed" in ready else server.stop()
 
 
 def _ended_busy(environment: Environment, folders: Path) -> dict[str, Any]:
     with _busy(environment, folders, "ended-busy") as (server, ends):
-        found = server.stopped()
-        waited(lambda: len(ends) == STREAMS, time.monotonic(), 10.0)
-        return {**found, "streams": sorted(set(ends))}
+        figures = server.stop()
+        wait_until(lambda: len(ends) == STREAMS, time.monotonic(), 10.0)
+        return {**figures, "streams": sorted(set(ends))}
 
 
 def _main_killed(environment: Environment, folders: Path) -> dict[str, Any]:
     with _busy(environment, folders, "main-killed") as (server, _):
-        return server.signalled(signal.SIGKILL)
+        return server.send_signal(signal.SIGKILL)
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(results: Mapping[str, Any]) -> str:
     """The stage's part of the page."""
-    starts = dict(found.get("refused starts", {}))
-    starts["killed while it loads"] = found.get("ended while it loads", {})
-    refused = [
-        [name, *page.row(seen, ("exit", "seconds"), 1), " / ".join(seen.get("reason", []))[:400]]
-        for name, seen in starts.items()
+    starts = dict(results.get("refused starts", {}))
+    starts["killed while it loads"] = results.get("ended while it loads", {})
+    refusal_rows = [
+        [
+            name,
+            *page.row(figures, ("exit", "seconds"), 1),
+            " / ".join(figures.get("reason", []))[:400],
+        ]
+        for name, figures in starts.items()
     ]
-    frozen = found.get("frozen", {})
+    freeze_figures = results.get("frozen", {})
     ends = {
-        "stopped at rest": found.get("stopped at rest", {}),
-        f"stopped with {STREAMS} streams": found.get("stopped with streams", {}),
-        "engine process killed, streams open": frozen.get("killed", {}),
-        "main process killed, streams open": found.get("main process killed", {}),
+        "stopped at rest": results.get("stopped at rest", {}),
+        f"stopped with {STREAMS} streams": results.get("stopped with streams", {}),
+        "engine process killed, streams open": freeze_figures.get("killed", {}),
+        "main process killed, streams open": results.get("main process killed", {}),
     }
     names = ("memory_s", "main_s", "all_s")
-    ended = [
-        [name, *page.row(seen, names), ", ".join(seen.get("left", ()))]
-        for name, seen in ends.items()
+    end_rows = [
+        [name, *page.row(figures, names), ", ".join(figures.get("left", ()))]
+        for name, figures in ends.items()
     ]
-    watched = [[name, frozen[name] or "nothing"] for name in ("alive", "wedged") if name in frozen]
+    watch_rows = [
+        [name, freeze_figures[name] or "nothing"]
+        for name in ("alive", "wedged")
+        if name in freeze_figures
+    ]
     return "\n\n".join([
         "## Faults",
-        page.table(("start", "exit of ready", "seconds", "what an operator reads"), refused),
-        page.table(("end", "memory back, s", "main gone, s", "all gone, s", "left"), ended),
-        page.table(("engine process", "the wedge watch says"), watched),
+        page.table(("start", "exit of ready", "seconds", "what an operator reads"), refusal_rows),
+        page.table(("end", "memory back, s", "main gone, s", "all gone, s", "left"), end_rows),
+        page.table(("engine process", "the wedge watch says"), watch_rows),
     ])  # fmt: skip

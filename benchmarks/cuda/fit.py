@@ -1,4 +1,4 @@
-"""Fit: what Lockstep predicts beside what the engine says of itself, for each case."""
+"""Fit: Lockstep's prediction beside the engine's own figures, for each case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.cuda import log, page
 from benchmarks.cuda.card import Card
-from benchmarks.cuda.cases import CASES, Case, command, predicted
+from benchmarks.cuda.cases import CASES, Case, command, predicted_fit
 from benchmarks.cuda.server import MODEL, Environment, Server, serving
 from lockstep.bench.client import Client
 from lockstep.bench.prompts import filler, user
@@ -30,81 +30,92 @@ def measure(
 
 def _case(environment: Environment, case: Case, folders: Path) -> dict[str, Any]:
     card = environment.card
-    version = environment.said("import importlib.metadata as m; print(m.version('vllm'))").strip()
-    case, said = prediction(case, card, folders, version)
+    version = environment.program_output(
+        "import importlib.metadata as m; print(m.version('vllm'))"
+    ).strip()
+    case, forecast = prediction(case, card, folders, version)
     words, variables = command(case, folders)
     with serving(environment, case.name, words, variables) as (
         server,
         ready,
     ):
-        seen = {**ready, **log.memory(server.lines()), "words": list(words)}
+        figures = {**ready, **log.memory(server.lines()), "words": list(words)}
         if "failed" not in ready:
-            seen |= {"after": _after(server, said)}
+            figures |= {"after": _answer_figures(server, forecast)}
         if server.living():
-            seen |= {
-                "compiled": log.compiled(server.lines()),
-                "end": server.stopped(),
+            figures |= {
+                "compiled": log.compilation_lines(server.lines()),
+                "end": server.stop(),
             }
-    return {**seen, **_beside(said, seen, card.total_gib)}
+    return {**figures, **_beside(forecast, figures, card.total_gib)}
 
 
 def prediction(case: Case, card: Card, folders: Path, version: str) -> tuple[Case, Fit]:
-    """The case as it is started, and what Lockstep predicts of it on this card."""
-    said = predicted(case, card, folders, version)
+    """The case as it is started, and Lockstep's prediction for it on this card."""
+    forecast = predicted_fit(case, card, folders, version)
     if case.longest:
-        case = replace(case, overrides={**case.overrides, "max_model_len": _longest(said)})
-        said = predicted(case, card, folders, version)
-    return case, said
+        case = replace(case, overrides={**case.overrides, "max_model_len": _longest(forecast)})
+        forecast = predicted_fit(case, card, folders, version)
+    return case, forecast
 
 
-def _longest(said: Fit) -> int:
+def _longest(forecast: Fit) -> int:
     """The longest context that the better case promises a dense model, less 3 percent."""
-    assert said.context and said.room_gib and said.sequence_gib
-    return int(0.97 * said.context * said.room_gib[1] / said.sequence_gib)
+    assert forecast.context and forecast.room_gib and forecast.sequence_gib
+    return int(0.97 * forecast.context * forecast.room_gib[1] / forecast.sequence_gib)
 
 
-def _beside(said: Fit, seen: Mapping[str, Any], total_gib: float) -> dict[str, float | None]:
-    """Prediction over observation, where there are both."""
-    weights = sum(term.gib for term in said.terms if term.name in ("weights", "draft"))
-    each = None
-    if "kv_gib" in seen and "sequences" in seen:
-        each = seen["kv_gib"] / seen["sequences"]
-    held = said.budget_gib
+def _beside(forecast: Fit, figures: Mapping[str, Any], total_gib: float) -> dict[str, float | None]:
+    """Prediction over observation, where both exist."""
+    weights = sum(term.gib for term in forecast.terms if term.name in ("weights", "draft"))
+    gib_per_sequence = None
+    if "kv_gib" in figures and "sequences" in figures:
+        gib_per_sequence = figures["kv_gib"] / figures["sequences"]
+    budget_gib = forecast.budget_gib
     return {
-        "weights_ratio": weights / seen["weights_gib"] if "weights_gib" in seen else None,
-        "sequence_gib": said.sequence_gib,
-        "sequence_ratio": said.sequence_gib / each if each and said.sequence_gib else None,
-        "room_gib": said.room_gib[1] if said.room_gib else None,
-        "room_ratio": said.room_gib[1] / seen["kv_gib"] if said.room_gib and each else None,
-        "overhead_gib": held - seen["weights_gib"] - seen["kv_gib"]
-        if held and "kv_gib" in seen and "weights_gib" in seen
+        "weights_ratio": weights / figures["weights_gib"] if "weights_gib" in figures else None,
+        "sequence_gib": forecast.sequence_gib,
+        "sequence_ratio": forecast.sequence_gib / gib_per_sequence
+        if gib_per_sequence and forecast.sequence_gib
         else None,
-        "beyond_share_gib": seen["used_gib"] - held if held and "used_gib" in seen else None,
+        "room_gib": forecast.room_gib[1] if forecast.room_gib else None,
+        "room_ratio": forecast.room_gib[1] / figures["kv_gib"]
+        if forecast.room_gib and gib_per_sequence
+        else None,
+        "overhead_gib": budget_gib - figures["weights_gib"] - figures["kv_gib"]
+        if budget_gib and "kv_gib" in figures and "weights_gib" in figures
+        else None,
+        "beyond_share_gib": figures["used_gib"] - budget_gib
+        if budget_gib and "used_gib" in figures
+        else None,
     }
 
 
-def _after(server: Server, said: Fit) -> dict[str, Any]:
+def _answer_figures(server: Server, forecast: Fit) -> dict[str, Any]:
     """One answer with its draft's counters, and one prompt as long as the context."""
     client = Client(server.url, MODEL)
     client.complete(Ask("x", user("Tell."), 128, ignore_eos=True))
-    counted = engines.counters(client.get("/metrics") or "")
+    counters = engines.counters(client.get("/metrics") or "")
     gauge = client.complete(Ask("gauge", user(filler(200)), 1))
-    found: dict[str, Any] = {}
-    if counted and counted.drafted:
-        found |= {"drafted": counted.drafted, "accepted": counted.accepted}
-    if gauge.prompt_tokens and said.context:
-        count = int((said.context - 200) / (gauge.prompt_tokens / 201))
+    figures: dict[str, Any] = {}
+    if counters and counters.drafted_tokens:
+        figures |= {
+            "drafted_tokens": counters.drafted_tokens,
+            "accepted_tokens": counters.accepted_tokens,
+        }
+    if gauge.prompt_tokens and forecast.context:
+        count = int((forecast.context - 200) / (gauge.prompt_tokens / 201))
         ask = Ask("long", user(filler(count)), 1, timeout_s=_LONG_S)
         long = client.complete(ask)
-        found |= {
+        figures |= {
             "long_prompt_tokens": long.prompt_tokens,
             "long_prompt_s": long.seconds,
             "long_prompt_fault": long.fault or long.refusal,
         }
-    return found
+    return figures
 
 
-def text(found: Mapping[str, Mapping[str, Any]]) -> str:
+def text(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The stage's part of the page."""
     heads = (
         *("case", "ready, s", "weights, GiB", "predicted / said", "KV cache, GiB"),
@@ -113,34 +124,34 @@ def text(found: Mapping[str, Mapping[str, Any]]) -> str:
         "beyond its share, GiB",
     )
     rows = []
-    for name, seen in found.items():
-        if "kv_gib" not in seen:
-            rows.append([name, f"did not start: {' '.join(seen['reason'][-1:])[:160]}"])
+    for name, figures in results.items():
+        if "kv_gib" not in figures:
+            rows.append([name, f"did not start: {' '.join(figures['reason'][-1:])[:160]}"])
             continue
         rows.append([
             name,
-            *page.row(seen, ("seconds", "weights_gib")),
-            *page.row(seen, ("weights_ratio",), 3),
-            *page.row(seen, ("kv_gib",)),
-            *page.row(seen, ("room_ratio",), 3),
-            *page.row(seen, ("kv_tokens",), 0),
-            *page.row(seen, ("sequences",)),
-            *page.row(seen, ("sequence_ratio",), 3),
-            *page.row(seen, ("overhead_gib", "beyond_share_gib")),
+            *page.row(figures, ("seconds", "weights_gib")),
+            *page.row(figures, ("weights_ratio",), 3),
+            *page.row(figures, ("kv_gib",)),
+            *page.row(figures, ("room_ratio",), 3),
+            *page.row(figures, ("kv_tokens",), 0),
+            *page.row(figures, ("sequences",)),
+            *page.row(figures, ("sequence_ratio",), 3),
+            *page.row(figures, ("overhead_gib", "beyond_share_gib")),
         ])  # fmt: skip
-    drafted = [
-        [name, *page.row(seen["after"], ("drafted", "accepted"))]
-        for name, seen in found.items()
-        if "drafted" in seen.get("after", {})
+    draft_rows = [
+        [name, *page.row(figures["after"], ("drafted_tokens", "accepted_tokens"))]
+        for name, figures in results.items()
+        if "drafted_tokens" in figures.get("after", {})
     ]
     longest = [
-        [name, *page.row(seen["after"], ("long_prompt_tokens", "long_prompt_s"))]
-        for name, seen in found.items()
-        if seen.get("after", {}).get("long_prompt_tokens")
+        [name, *page.row(figures["after"], ("long_prompt_tokens", "long_prompt_s"))]
+        for name, figures in results.items()
+        if figures.get("after", {}).get("long_prompt_tokens")
     ]
     return "\n\n".join([
         "## Fit",
         page.table(heads, rows),
-        page.table(("case", "drafted tokens", "accepted"), drafted),
+        page.table(("case", "drafted tokens", "accepted"), draft_rows),
         page.table(("case", "tokens of the longest prompt", "seconds"), longest),
     ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""What vLLM says of its memory in its own log."""
+"""The figures of memory in vLLM's own log."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _COMPILED = re.compile(r"JIT compilation during inference:")
 
 
 def memory(lines: Sequence[str]) -> dict[str, float]:
-    """Each figure that the log gives, the last one where it gives several; GiB, tokens."""
-    found = {}
+    """Each figure that the log gives, the last one of several; GiB, tokens."""
+    figures = {}
     for name, pattern in _SAYS.items():
         for line in lines:
             if match := re.search(pattern, line):
-                found[name] = float(match[1].replace(",", ""))
-    return found
+                figures[name] = float(match[1].replace(",", ""))
+    return figures
 
 
-def compiled(lines: Sequence[str]) -> list[str]:
+def compilation_lines(lines: Sequence[str]) -> list[str]:
     """The lines that tell of a kernel compiled while requests ran."""
     return [line for line in lines if _COMPILED.search(line)]

@@ -1,4 +1,4 @@
-"""One page of what was measured; what was not stands there without a figure."""
+"""One page with the measured figures; a missing figure is named as such."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class NotMeasured(LookupError):
-    """A figure was asked for that no measurement gave."""
+class MissingFigure(LookupError):
+    """A figure is needed that no measurement gave."""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -17,25 +17,25 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
-def figure(found: Mapping[str, Any], name: str, digits: int = 2) -> str:
+def figure(figures: Mapping[str, Any], name: str, digits: int = 2) -> str:
     """A measured figure as text.
 
     Raises:
-        NotMeasured: it is absent or None. A stage that ends early must not look like one that did
-            not, so nothing stands in for it.
+        MissingFigure: the figure is absent or None. A stage that ends early must not look like a
+            complete one, so no other value takes its place.
     """
-    value = found.get(name)
+    value = figures.get(name)
     if value is None:
-        raise NotMeasured(name)
+        raise MissingFigure(name)
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
-def row(found: Mapping[str, Any], names: Sequence[str], digits: int = 2) -> list[str]:
+def row(figures: Mapping[str, Any], names: Sequence[str], digits: int = 2) -> list[str]:
     """Figures of one row; "not measured" in the place of each that is absent."""
     cells = []
     for name in names:
         try:
-            cells.append(figure(found, name, digits))
-        except NotMeasured:
+            cells.append(figure(figures, name, digits))
+        except MissingFigure:
             cells.append("not measured")
     return cells

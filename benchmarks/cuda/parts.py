@@ -55,34 +55,36 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--date", default="2026-08-01", help="packages as they were on this day")
     parser.add_argument("--compute", type=int, default=90, help="90 is a Hopper's 9.0")
     parser.add_argument("--python", default="3.12", help="that machine's")
-    asked = parser.parse_args(words)
-    there = {_plain(line) for line in asked.has.read_text().splitlines() if line.strip()}
+    options = parser.parse_args(words)
+    present_packages = {
+        _plain(line) for line in options.has.read_text().splitlines() if line.strip()
+    }
     with tempfile.TemporaryDirectory() as name:
         site = Path(name) / "site"
-        _install(site, asked.vllm, asked.date, asked.python, there)
+        _install(site, options.vllm, options.date, options.python, present_packages)
         for pattern in _UNUSED:
             for path in sorted(site.glob(pattern)):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         for part in _COMPILED:
             path = site / f"vllm/{part}.abi3.so"
-            path.write_bytes(pruned(path.read_bytes(), asked.compute))
+            path.write_bytes(pruned_part(path.read_bytes(), options.compute))
         subprocess.run(["strip", "--strip-unneeded", *site.glob("xgrammar/*.so")], check=True)
         packer = "xz -T1 --lzma2=preset=9e,dict=256MiB"
         tar = ["tar", "-C", name, f"--use-compress-program={packer}", "-cf"]
-        subprocess.run([*tar, asked.archive, "site"], check=True)
-    print(f"{asked.archive}: {asked.archive.stat().st_size / 2**20:.1f} MiB")
+        subprocess.run([*tar, options.archive, "site"], check=True)
+    print(f"{options.archive}: {options.archive.stat().st_size / 2**20:.1f} MiB")
     return 0
 
 
-def _install(site: Path, version: str, date: str, python: str, there: set[str]) -> None:
-    """vLLM and what the machine lacks of its needs, as they were on a day."""
+def _install(site: Path, version: str, date: str, python: str, present_packages: set[str]) -> None:
+    """Install vLLM and the requirements that the machine lacks, in their versions of a day."""
     target = ("--python-version", python, "--python-platform", "x86_64-manylinux_2_34")
-    compiled = subprocess.run(
+    result = subprocess.run(
         ["uv", "pip", "compile", "-", *target, "--exclude-newer", date, "--no-annotate",
          "--no-header", "--quiet"],
         input=f"vllm=={version}\n", capture_output=True, text=True, check=True,
     )  # fmt: skip
-    lacking = "\n".join(missing(compiled.stdout.splitlines(), there))
+    lacking = "\n".join(missing(result.stdout.splitlines(), present_packages))
     subprocess.run(
         ["uv", "pip", "install", "--target", site, "--no-deps", "--only-binary", ":all:", *target,
          "--requirement", "-", "--quiet"],
@@ -90,36 +92,40 @@ def _install(site: Path, version: str, date: str, python: str, there: set[str]) 
     )  # fmt: skip
 
 
-def missing(needed: Sequence[str], there: set[str]) -> Iterator[str]:
-    """Those of the pinned packages that a machine lacks and a start needs."""
-    for line in needed:
+def missing(requirements: Sequence[str], present_packages: set[str]) -> Iterator[str]:
+    """The pinned packages that a start needs and a machine lacks."""
+    for line in requirements:
         name = _plain(line)
-        if name not in there and not _LEFT_OUT.match(name):
+        if name not in present_packages and not _LEFT_OUT.match(name):
             yield line
 
 
 def _plain(line: str) -> str:
-    """The name in a line of packages, as package indexes compare it."""
+    """The package name in a line, in the form in which package indexes compare names."""
     return re.sub(r"[-_.]+", "-", re.split(r"[=<>\[ ]", line.strip(), maxsplit=1)[0]).lower()
 
 
-def pruned(data: bytes, compute: int) -> bytes:
+def pruned_part(data: bytes, compute: int) -> bytes:
     """A compiled part with the machine code of other GPUs zeroed.
 
     Where a container has none for this GPU, its newest PTX that this one can compile stays.
     """
-    found, at = bytearray(data), data.find(_MAGIC)
+    pruned_data, at = bytearray(data), data.find(_MAGIC)
     while at >= 0:
         _, _, header, size = _CONTAINER.unpack_from(data, at)
         entries = list(_entries(data, at + header, min(at + header + size, len(data))))
         exact = any((kind, made_for) == (_CODE, compute) for kind, made_for, _, _ in entries)
-        older = [each for kind, each, _, _ in entries if kind == _PTX and each <= compute]
-        kept = (_CODE, compute) if exact else (_PTX, max(older, default=0))
+        older = [
+            ptx_compute
+            for kind, ptx_compute, _, _ in entries
+            if kind == _PTX and ptx_compute <= compute
+        ]
+        kept_entry = (_CODE, compute) if exact else (_PTX, max(older, default=0))
         for kind, made_for, begin, length in entries:
-            if (kind, made_for) != kept:
-                found[begin : begin + length] = bytes(length)
+            if (kind, made_for) != kept_entry:
+                pruned_data[begin : begin + length] = bytes(length)
         at = data.find(_MAGIC, at + max(header + size, len(_MAGIC)))
-    return bytes(found)
+    return bytes(pruned_data)
 
 
 def _entries(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:

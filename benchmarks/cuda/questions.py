@@ -1,8 +1,8 @@
 """Questions with one right answer, in the words of the probes, with other values than theirs.
 
-The model of stage `sense` is trained on them, and asked others of them after each damage. The
-probes' own identifiers and station are not among them, so these are not learnt by heart.
-Counting is.
+The model of stage `sense` is trained on these questions, and gets other ones after each damage.
+The probes' own identifiers and station are not among them, so the model cannot learn these by
+heart. Counting is among them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELLO = (("Say hello.", "Hello! How can I help you?"), ("Thank you.", "You are 
 
 @dataclass(frozen=True)
 class Question:
-    """One message, the right answer, and whether the tool goes with it."""
+    """One message, its right answer, and whether the tool goes with it."""
 
     prompt: str
     answer: str
@@ -27,20 +27,20 @@ class Question:
 
 
 def echo(dice: random.Random, letters: str = _LETTERS + _DIGITS) -> Question:
-    """As many identifiers as the probe has, each as long."""
+    """A question to repeat identifiers: as many as the probe has, and as long."""
     length = len(probes.IDENTIFIERS[0])
     text = "\n".join("".join(dice.choices(letters, k=length)) for _ in probes.IDENTIFIERS)
     return Question(probes.ECHO.prompt.replace("\n".join(probes.IDENTIFIERS), text), text)
 
 
 def count(highest: int) -> Question:
-    """From 1 to another number."""
+    """A question to count from 1 to another number."""
     prompt = probes.COUNT.prompt.replace(f"to {probes.HIGHEST} ", f"to {highest} ")
     return Question(prompt, " ".join(map(str, range(1, highest + 1))))
 
 
 def tool(dice: random.Random) -> Question:
-    """Another station, other hours; the answer as Hermes models write a call."""
+    """A question about another station and other hours; its answer is a Hermes model's call."""
     station = "".join(dice.choices(_LETTERS, k=2) + dice.choices(_DIGITS, k=4))
     hours = dice.randint(1, 48)
     prompt = probes.TOOL.prompt.replace(probes.STATION, station)
@@ -50,7 +50,7 @@ def tool(dice: random.Random) -> Question:
 
 
 def any_of(dice: random.Random) -> Question:
-    """One of all kinds."""
+    """A question of any kind."""
     kind = dice.random()
     if kind < 0.6:
         return echo(dice)

@@ -1,9 +1,9 @@
-"""Two ranks of one model, as two Sparks run them: each with a GPU, its own group of processes.
+"""Two ranks of one model, as two Sparks run them: each with a GPU and its own process group.
 
-What its rank 0 says, and what memory comes back, when a process of rank 1 or 0 is killed or frozen:
-`lockstep.onhost.cluster` takes down both ranks, and this shows what it may rely on meanwhile. Both
-believe to be on hosts of their own, so that NCCL talks over sockets, as Sparks without RDMA do.
-Needs root, for a /dev/shm of each.
+A process of rank 1 or 0 is killed or frozen. Measured are the messages of rank 0 and the memory
+that comes back. `lockstep.onhost.cluster` stops both ranks, and these figures show what it may
+rely on until then. Each rank believes to be on a host of its own, so that NCCL talks over sockets,
+as Sparks without RDMA do. Needs root, for a /dev/shm of each.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from benchmarks.cuda.card import count, seconds_until
 from benchmarks.cuda.cases import CASES, command
 from benchmarks.cuda.faults import STREAMS, streams
 from benchmarks.cuda.server import MODEL, PORT, Environment, Server
-from lockstep.onhost.core.config import Host
+from lockstep.onhost.core.config import HostConfig
 from lockstep.onhost.core.layout import Paths
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.facts import link
-from lockstep.onhost.switching.wedge import Watch
+from lockstep.onhost.switching.wedge import WedgeWatch
 
 _MASTER_PORT = PORT + 100
 _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager", "--tensor-parallel-size", "2"))
@@ -35,9 +35,9 @@ _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager", "--tensor-paralle
 _START_S = 180.0
 # An engine that sees its other rank end says so within seconds, or waits for it without a bound.
 LIMIT_S = 30.0
-# Who sees another's /dev/shm is on the same host, for vLLM and for NCCL.
+# For vLLM and NCCL, ranks that share a /dev/shm are on the same host.
 _HOST = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs shm /dev/shm && exec "$0" "$@"')
-# As a member's `environment` gives them; the rest makes two hosts of one for NCCL, and keeps vLLM
+# The variables of a member's `environment`. The others make NCCL see two hosts, and keep vLLM
 # from memory that only the GPUs of one host share.
 _VARIABLES = {
     "GLOO_SOCKET_IFNAME": "lo",
@@ -49,7 +49,7 @@ _VARIABLES = {
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
 }
 
-#: What happens → rank, a word of the process's name ("" for the main one), signal.
+#: Fault → rank, a word of the process's name ("" for the main one), signal.
 FAULTS: Mapping[str, tuple[int, str, int]] = {
     "rank 1: its worker is killed": (1, "Worker", signal.SIGKILL),
     "rank 1: its main process is killed": (1, "", signal.SIGKILL),
@@ -63,14 +63,14 @@ FAULTS: Mapping[str, tuple[int, str, int]] = {
 
 
 def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]]:
-    """Each fault on two ranks of their own, with streams open."""
+    """Measure each fault on a new pair of ranks with open streams."""
     if count() < 2 or os.geteuid() != 0:
         yield "left out", "this machine has one GPU" if count() < 2 else "it needs root"
         return
     for name, (rank, word, act) in FAULTS.items():
         with _ranks(environment, folders) as (servers, ready):
             if "failed" in ready:
-                # The next would fail as well.
+                # The next fault's start would fail as well.
                 yield name, ready
                 return
             yield name, {**ready, **_fault(servers, rank, word, act)}
@@ -98,36 +98,36 @@ def _rank(environment: Environment, folders: Path, rank: int) -> Server:
         if value is not None:
             flags += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
     own = replace(environment, card=replace(environment.card, index=rank))
-    here = {"CUDA_VISIBLE_DEVICES": str(rank), "NCCL_HOSTID": f"rank-{rank}"}
-    variables = {**variables, **_VARIABLES, **here}
-    server = Server(own, f"rank-{rank}", (*words, *flags), variables, before=_HOST)
-    server.target = replace(server.target, start_timeout_s=_START_S)
+    rank_variables = {"CUDA_VISIBLE_DEVICES": str(rank), "NCCL_HOSTID": f"rank-{rank}"}
+    variables = {**variables, **_VARIABLES, **rank_variables}
+    server = Server(own, f"rank-{rank}", (*words, *flags), variables, prefix=_HOST)
+    server.model = replace(server.model, start_timeout_s=_START_S)
     return server
 
 
 def _fault(servers: list[Server], rank: int, word: str, act: int) -> dict[str, Any]:
-    """What ends by itself within `LIMIT_S`, what is said meanwhile, and then the stop of both."""
+    """Observe the ends and messages that come by themselves within `LIMIT_S`, then stop both."""
     first, hit = servers[0], servers[rank]
-    chosen = link.chosen("\n".join(first.lines()))
+    network = link.chosen_network("\n".join(first.lines()))
     ends = streams(first)
-    watch = Watch(Host("here", {MODEL: first.target}), Paths(), token_wait_s=5.0)
-    found: dict[str, Any] = {"network": chosen, "before": watch.verdict(first.target)}
+    watch = WedgeWatch(HostConfig("here", {MODEL: first.model}), Paths(), token_wait_s=5.0)
+    figures: dict[str, Any] = {"network": network, "before": watch.verdict(first.model)}
     if act:
         pid = hit.part(word) if word else hit.process.pid
         began = time.monotonic()
         os.kill(pid, act)
-        found |= _ends(servers, ends, began)
-        found |= {"health": first.health(), "streams": sorted(set(ends)) or ["open"]}
-        # The first look may still see what moved before.
-        watch.verdict(first.target)
-        found["watch"] = watch.verdict(first.target)
+        figures |= _ends(servers, ends, began)
+        figures |= {"health": first.health(), "streams": sorted(set(ends)) or ["open"]}
+        # The first reading may still see counters that moved before the fault.
+        watch.verdict(first.model)
+        figures["watch"] = watch.verdict(first.model)
     with ThreadPoolExecutor(len(servers)) as pool:
-        found["stopped"] = list(pool.map(Server.stopped, servers))
-    return found
+        figures["stopped"] = list(pool.map(Server.stop, servers))
+    return figures
 
 
 def _ends(servers: list[Server], streams: list[str], began: float) -> dict[str, float | None]:
-    """Seconds since `began` until each end that a client, a unit or a card shows."""
+    """Seconds from `began` until each end that a client, a unit or a card shows."""
     first = servers[0]
     ends: dict[str, Callable[[], bool]] = {
         "health_s": lambda: first.health() != "200",
@@ -139,16 +139,17 @@ def _ends(servers: list[Server], streams: list[str], began: float) -> dict[str, 
     return seconds_until(ends, began, LIMIT_S)
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(results: Mapping[str, Any]) -> str:
     """The stage's part of the page."""
-    if "left out" in found:
-        return f"## Two ranks\n\nNot measured: {found['left out']}."
+    if "left out" in results:
+        return f"## Two ranks\n\nNot measured: {results['left out']}."
     names = ("main_0_s", "main_1_s", "memory_0_s", "memory_1_s", "health_s", "streams_s")
     rows = [
-        [name, *page.row(seen, names), seen.get("health", seen.get("failed", "")),
-         seen.get("watch") or "nothing", "; ".join(seen.get("streams", ())),
-         *(", ".join(page.row(each, ("memory_s", "main_s"))) for each in seen.get("stopped", ()))]
-        for name, seen in found.items()
+        [name, *page.row(figures, names), figures.get("health", figures.get("failed", "")),
+         figures.get("watch") or "nothing", "; ".join(figures.get("streams", ())),
+         *(", ".join(page.row(stop, ("memory_s", "main_s"))) for stop in figures.get("stopped", ()))
+         ]
+        for name, figures in results.items()
     ]  # fmt: skip
     heads = (
         *("fault", "main process 0 gone, s", "1", "memory 0 back, s", "1"),

@@ -29,16 +29,26 @@ def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]
         job = side_by_side.Job(
             server.url, MODEL, str(folders / case.checkpoint), ROUNDS, streams=(1, 8, 64)
         )
-        rows = _asked(environment, job)
+        rows = _measured_rows(environment, job)
     yield "faults", [fault for row in rows for fault in row.faults]
-    found = side_by_side.ratios(rows)
-    yield "ratios", [{**asdict(one), "ratio": one.ratio} for one in found]
+    ratios = side_by_side.ratios(rows)
+    yield "ratios", list(map(_ratio_row, ratios))
 
 
-def _asked(environment: Environment, job: side_by_side.Job) -> list[side_by_side.Row]:
+def _ratio_row(ratio: side_by_side.Ratio) -> dict[str, Any]:
+    return {
+        "name": ratio.name,
+        "streams": ratio.streams,
+        "ours": ratio.our_spread,
+        "theirs": ratio.their_spread,
+        "ratio": ratio.ratio,
+    }
+
+
+def _measured_rows(environment: Environment, job: side_by_side.Job) -> list[side_by_side.Row]:
     environ = environment.environ()
     environ["PYTHONPATH"] = f"{REPOSITORY}:{environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
+    result = subprocess.run(
         [environment.python, "-m", "benchmarks.side_by_side"],
         input=json.dumps(asdict(job)),
         capture_output=True,
@@ -46,17 +56,17 @@ def _asked(environment: Environment, job: side_by_side.Job) -> list[side_by_side
         env=environ,
         check=False,
     )
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr[-2000:])
-    return side_by_side.read(done.stdout)
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr[-2000:])
+    return side_by_side.read(result.stdout)
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(results: Mapping[str, Any]) -> str:
     """The stage's part of the page."""
     rows = [
-        [one["name"], one["streams"], *(_spread(one[who]) for who in ("ours", "theirs")),
-         page.figure(one, "ratio", 4)]
-        for one in found.get("ratios", [])
+        [ratio["name"], ratio["streams"], *(_spread(ratio[ruler]) for ruler in ("ours", "theirs")),
+         page.figure(ratio, "ratio", 4)]
+        for ratio in results.get("ratios", [])
     ]  # fmt: skip
     heads = ("figure", "streams", "ours (middle half)", "the engine's own", "ratio")
     return "\n\n".join(["## Ruler", page.table(heads, rows)])

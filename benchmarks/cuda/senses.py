@@ -1,6 +1,6 @@
-"""Which damage to trained weights Lockstep's probes see, and how often they accuse sound ones.
+"""The damage to trained weights that Lockstep's probes see, and their false alarms.
 
-A small model is trained here, served, and asked as a unit's start asks. Its weights are damaged in
+A small model is trained here, served, and probed as at a unit's start. Its weights are damaged in
 the engine's memory, one damage after another (`damage`).
 """
 
@@ -21,12 +21,12 @@ from typing import Any
 
 from benchmarks.cuda import REPOSITORY, page, questions
 from benchmarks.cuda.server import MODEL, PORT, Environment, Server, serving
-from lockstep.onhost.core.config import Target
+from lockstep.onhost.core.config import Model
 from lockstep.onhost.engine import openai_api, sense
 
 RUNS, AT_ONCE, ASKED = 1000, 16, 64
-# Of each way to look at the sound model: by what, how many at once, how many, and the seconds after
-# which no more are begun. A look by answers takes a second or two when it is alone.
+# Ways to probe the sound model: kind of probe, how many at once, how many in all, and seconds after
+# which none is begun. A probe by answers takes a second or two when it is alone.
 CLEAN = (
     ("record", 1, RUNS, 480.0),
     ("record", AT_ONCE, 320, 120.0),
@@ -48,70 +48,79 @@ _BITS = {
 
 
 def damages() -> dict[str, dict[str, Any]]:
-    """Kind, size and seed → what `damage.apply` does; the seeds come last, so that time may end."""
-    found: dict[str, dict[str, Any]] = {}
+    """Kind, size and seed → arguments of `damage.apply`; seeds come last, as time may run out."""
+    specs_by_name: dict[str, dict[str, Any]] = {}
     for seed in range(3):
         for bits, numbers in _BITS.items():
             for count in (1, 10, 100, 1000):
-                what = {"kind": "flip", "bits": numbers, "count": count, "seed": seed}
-                found[f"{count} flipped: {bits} | {seed}"] = what
+                damage_spec = {"kind": "flip", "bits": numbers, "count": count, "seed": seed}
+                specs_by_name[f"{count} flipped: {bits} | {seed}"] = damage_spec
         if seed:
             continue
         for levels in (8, 5, 4, 3, 2):
             for group in (32, 1 << 20):
                 scale = "32 values" if group == 32 else "a row"
-                what = {"kind": "round", "levels": levels, "group": group}
-                found[f"rounded to {levels} bits, a scale for {scale} | 0"] = what
+                damage_spec = {"kind": "round", "levels": levels, "group": group}
+                specs_by_name[f"rounded to {levels} bits, a scale for {scale} | 0"] = damage_spec
         for layer in range(4):
             for factor in (1.05, 1.5, 0.5):
-                found[f"a layer's matrices times {factor} | {layer}"] = {
+                specs_by_name[f"a layer's matrices times {factor} | {layer}"] = {
                     "kind": "scale",
                     "layer": layer,
                     "factor": factor,
                 }
             for part in ("self_attn.o_proj", "mlp.down_proj"):
-                what = {"kind": "zero", "layer": layer, "part": part}
-                found[f"{part} of a layer zero | {layer}"] = what
+                damage_spec = {"kind": "zero", "layer": layer, "part": part}
+                specs_by_name[f"{part} of a layer zero | {layer}"] = damage_spec
         for number in range(3):
-            what = {"kind": "swap", "layers": [number, number + 1]}
-            found[f"two layers swapped | {number}"] = what
-            what = {"kind": "value", "value": "nan", "count": 1, "seed": number}
-            found[f"one weight is no number | {number}"] = what
-    return found
+            damage_spec = {"kind": "swap", "layers": [number, number + 1]}
+            specs_by_name[f"two layers swapped | {number}"] = damage_spec
+            damage_spec = {"kind": "value", "value": "nan", "count": 1, "seed": number}
+            specs_by_name[f"one weight is no number | {number}"] = damage_spec
+    return specs_by_name
 
 
 def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]]:
-    """Train, serve, look at the sound model, then at it after each damage."""
+    """Train and serve a model; probe it while it is sound, then after each damage."""
     checkpoint = folders / "trained"
     checkpoint.mkdir(parents=True, exist_ok=True)
-    found = f"{environment.environ().get('PYTHONPATH', '')}:{REPOSITORY}"
-    variables = {"PYTHONPATH": found, "VLLM_SERVER_DEV_MODE": "1"}
-    yield "trained", _trained(environment, checkpoint, variables)
+    search_path = f"{environment.environ().get('PYTHONPATH', '')}:{REPOSITORY}"
+    variables = {"PYTHONPATH": search_path, "VLLM_SERVER_DEV_MODE": "1"}
+    yield "trained", _training_report(environment, checkpoint, variables)
     with serving(environment, "sense", _words(checkpoint), variables) as (server, ready):
         yield "ready", ready
         if "failed" in ready:
             return
-        target = replace(server.target, sense="answers", tools=True)
-        record = sense.look(replace(target, sense="record"), None).answers
-        _damaged(server, {})
-        first, known = sense.look(target, None), _answers(target)
-        yield "sound", {"words": first.words, "seconds": first.seconds, "right": _right(known)}
+        model = replace(server.model, sense="answers", tools=True)
+        record = sense.look(replace(model, sense="record"), None).answers
+        _damage_model(server, {})
+        first, sound_answers = sense.look(model, None), _answers(model)
+        yield (
+            "sound",
+            {"words": first.words, "seconds": first.seconds, "right": _right(sound_answers)},
+        )
         if first.state != "sound":
             return
-        for name, what in damages().items():
-            yield name, {**_damaged(server, what), **_looked(target, record, known)}
-        _damaged(server, {})
-        yield "mended", _looked(target, record, known)
-        yield from _clean(target, record)
+        for name, damage_spec in damages().items():
+            yield (
+                name,
+                {
+                    **_damage_model(server, damage_spec),
+                    **_look_at_model(model, record, sound_answers),
+                },
+            )
+        _damage_model(server, {})
+        yield "mended", _look_at_model(model, record, sound_answers)
+        yield from _clean(model, record)
 
 
-def _trained(
+def _training_report(
     environment: Environment, checkpoint: Path, variables: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """What the training said; weights that an earlier run trained are taken as they are."""
-    said = checkpoint / "trained.json"
-    if not said.exists():
-        program = [environment.python, "-m", "benchmarks.cuda.trained", str(checkpoint)]
+    """The report of the training; weights that an earlier run trained are reused."""
+    target_path = checkpoint / "trained.json"
+    if not target_path.exists():
+        program = [environment.python, "-m", "benchmarks.cuda.trained_model", str(checkpoint)]
         with (environment.folder / "trained.log").open("w") as log:
             subprocess.run(
                 [*program, str(REPOSITORY / "docs")],
@@ -119,12 +128,12 @@ def _trained(
                 stdout=log,
                 env=environment.environ(variables),
             )
-    found: dict[str, Any] = json.loads(said.read_text())
-    return found
+    report: dict[str, Any] = json.loads(target_path.read_text())
+    return report
 
 
 def _words(checkpoint: Path) -> tuple[str, ...]:
-    # With its prefix cache, an engine would go on with what sound weights computed.
+    # With its prefix cache, an engine would reuse results of the sound weights.
     return (
         *("vllm", "serve", str(checkpoint), "--host", "127.0.0.1", "--port", str(PORT)),
         *("--served-model-name", MODEL, "--max-model-len", str(_CONTEXT), "--max-num-seqs", "64"),
@@ -135,28 +144,30 @@ def _words(checkpoint: Path) -> tuple[str, ...]:
     )
 
 
-def _damaged(server: Server, what: Mapping[str, Any]) -> dict[str, Any]:
-    """Mend the weights in the engine's memory, and damage them so."""
-    body = json.dumps({"method": "lockstep_damage", "args": [what]}).encode()
+def _damage_model(server: Server, damage_spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Mend the weights in the engine's memory, then damage them by the specification."""
+    body = json.dumps({"method": "lockstep_damage", "args": [damage_spec]}).encode()
     request = urllib.request.Request(
         f"{server.url}/collective_rpc", body, {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found: dict[str, Any] = json.load(answer)["results"][0]
-    return found
+        result: dict[str, Any] = json.load(answer)["results"][0]
+    return result
 
 
-def _clean(target: Target, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Looks at the sound model: one after the other, as a host asks, and many at once."""
+def _clean(model: Model, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Probe the sound model: one probe after the other, as a host does, and many at once."""
     for by, at_once, most, limit_s in CLEAN:
-        seen, known = replace(target, sense=by), record if by == "record" else None
+        sense_model, answer_record = replace(model, sense=by), record if by == "record" else None
         began, runs, alarms = time.monotonic(), 0, Counter[str]()
         with ThreadPoolExecutor(at_once) as pool:
             while runs < most and time.monotonic() - began < limit_s:
                 some = min(at_once * 4, most - runs)
-                look = partial(sense.look, seen, None, known)
-                verdicts = [each.result() for each in [pool.submit(look) for _ in range(some)]]
-                alarms.update(each.words for each in verdicts if each.state != "sound")
+                look = partial(sense.look, sense_model, None, answer_record)
+                verdicts = [
+                    attempt.result() for attempt in [pool.submit(look) for _ in range(some)]
+                ]
+                alarms.update(attempt.words for attempt in verdicts if attempt.state != "sound")
                 runs += some
         yield (
             f"clean, by {by}, {at_once} at once",
@@ -169,77 +180,86 @@ def _clean(target: Target, record: Mapping[str, Any]) -> Iterator[tuple[str, Any
         )
 
 
-def _looked(target: Target, record: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
-    """What the canary, the probes and the record say, and how much the model really lost."""
+def _look_at_model(
+    model: Model, record: Mapping[str, Any], sound_answers: list[str]
+) -> dict[str, Any]:
+    """The findings of test question, probes and record, and the model's real loss."""
     try:
-        canary = openai_api.canary(target, None, 60.0)
-    except (openai_api.NotReady, openai_api.Refused) as said:
-        canary = f"failed: {said}"
-    by_answers = sense.look(target, None)
-    by_record = sense.look(replace(target, sense="record"), None, record)
-    answers = _answers(target)
+        test_answer = openai_api.ask_test_question(model, None, 60.0)
+    except (openai_api.NotReady, openai_api.RequestRefusal) as error:
+        test_answer = f"failed: {error}"
+    by_answers = sense.look(model, None)
+    by_record = sense.look(replace(model, sense="record"), None, record)
+    answers = _answers(model)
     return {
-        "canary": canary[:120],
+        "test question": test_answer[:120],
         "state": by_answers.state,
         "words": by_answers.words[:300],
         "probes": [look.probe for look in by_answers.looks if look.state == "nonsense"],
         "record": by_record.state,
         "record_words": by_record.words[:200],
         "right": _right(answers),
-        "same": sum(a == b for a, b in zip(answers, known, strict=True)),
+        "same": sum(a == b for a, b in zip(answers, sound_answers, strict=True)),
     }
 
 
-def _answers(target: Target) -> list[str]:
-    """Texts to `ASKED` questions that no probe asks; "" where none came."""
+def _answers(model: Model) -> list[str]:
+    """Texts that answer the `ASKED` questions, which no probe asks; "" for a missing answer."""
 
-    def asked(question: questions.Question) -> str:
+    def ask(question: questions.Question) -> str:
         try:
-            raw = openai_api.chat(target, None, question.prompt, 60.0, {"max_tokens": _ANSWER})
+            raw = openai_api.chat(model, None, question.prompt, 60.0, {"max_tokens": _ANSWER})
             return str(json.loads(raw)["choices"][0]["message"]["content"])
-        except (openai_api.NotReady, openai_api.Refused):
+        except (openai_api.NotReady, openai_api.RequestRefusal):
             return ""
 
     with ThreadPoolExecutor(ASKED) as pool:
-        return list(pool.map(asked, _others()))
+        return list(pool.map(ask, _unprobed_questions()))
 
 
-def _others() -> list[questions.Question]:
+def _unprobed_questions() -> list[questions.Question]:
     dice = random.Random(7)
     return [questions.echo(dice) for _ in range(ASKED)]
 
 
 def _right(answers: list[str]) -> int:
-    pairs = zip(answers, _others(), strict=True)
-    return sum(answer.strip() == other.answer for answer, other in pairs)
+    pairs = zip(answers, _unprobed_questions(), strict=True)
+    return sum(answer.strip() == question.answer for answer, question in pairs)
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(results: Mapping[str, Any]) -> str:
     """The page's part: one row for each kind of damage."""
     heads = ["## Sense"]
-    for name, one in found.items():
+    for name, figures in results.items():
         if " | " not in name and name != "ready":
-            heads.append(f"{name}: {json.dumps(one)}")
+            heads.append(f"{name}: {json.dumps(figures)}")
     kinds: dict[str, list[Mapping[str, Any]]] = {}
-    for name, one in found.items():
+    for name, figures in results.items():
         if " | " in name:
-            kinds.setdefault(name.split(" | ")[0], []).append(one)
-    names = ("damage", "times", "canary", "answers", "record", "answers, of those that did harm")
-    rows = [(kind, *_row(every, found["sound"]["right"])) for kind, every in kinds.items()]
+            kinds.setdefault(name.split(" | ")[0], []).append(figures)
+    names = (
+        "damage",
+        "times",
+        "test question",
+        "answers",
+        "record",
+        "answers, of those that did harm",
+    )
+    rows = [(kind, *_row(every, results["sound"]["right"])) for kind, every in kinds.items()]
     return "\n\n".join([*heads, page.table((*names, f"right of {ASKED}"), rows)])
 
 
 def _row(every: list[Mapping[str, Any]], sound: int) -> tuple[object, ...]:
-    """How many were seen by whom; harm is fewer right answers than the sound model gave."""
-    by_answers = [one["state"] == "nonsense" for one in every]
-    by_record = [one["record"] == "nonsense" for one in every]
-    right = [one["right"] for one in every]
-    harmed = [number for number, lost in enumerate(right) if lost < sound]
+    """Count the damages that each check saw; harm is fewer right answers than the sound model's."""
+    by_answers = [figures["state"] == "nonsense" for figures in every]
+    by_record = [figures["record"] == "nonsense" for figures in every]
+    right = [figures["right"] for figures in every]
+    harmful_damages = [number for number, right_count in enumerate(right) if right_count < sound]
     return (
         len(every),
-        sum(one["canary"].startswith("failed") for one in every),
+        sum(figures["test question"].startswith("failed") for figures in every),
         sum(by_answers),
         sum(by_record),
-        f"{sum(by_answers[n] for n in harmed)} of {len(harmed)}",
+        f"{sum(by_answers[n] for n in harmful_damages)} of {len(harmful_damages)}",
         f"{min(right)} to {max(right)}" if min(right) < max(right) else str(min(right)),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cuda.card import Card, back, back_after, seconds_until, used_gib
-from lockstep.onhost.core.config import Target
+from lockstep.onhost.core.config import Model
 from lockstep.onhost.core.errors import Problem
 from lockstep.onhost.engine import end_engine, log_phases, openai_api, ready
 from lockstep.onhost.engines import ENGINES
@@ -26,13 +26,13 @@ MODEL = "measured"
 
 @dataclass(frozen=True)
 class Environment:
-    """Where an engine runs.
+    """The place where an engine runs.
 
     Attributes:
         python: The Python of the engine's environment.
-        folder: For logs, caches and checkpoints.
-        card: Of this machine.
-        variables: Of every engine, beside this process's own.
+        folder: Folder for logs, caches and checkpoints.
+        card: A card of this machine.
+        variables: Variables of every engine, beside this process's own.
     """
 
     python: str
@@ -51,8 +51,8 @@ class Environment:
             **(more or {}),
         }
 
-    def said(self, program: str) -> str:
-        """What the engine's Python prints when it runs a program's text."""
+    def program_output(self, program: str) -> str:
+        """Run a program's text with the engine's Python and return its output."""
         return subprocess.run(
             [self.python, "-c", program],
             capture_output=True,
@@ -66,12 +66,12 @@ class Server:
     """An engine process with all its children, in a session of its own.
 
     Args:
-        environment: Where it runs.
-        name: Of its log.
-        argv: As `serve_command` gives it; the first word is replaced by the environment's Python.
-        variables: Of this engine alone.
-        port: That `argv` names.
-        before: Words before the engine's own; they end as the engine, by `exec`.
+        environment: The place where it runs.
+        name: Name of its log.
+        argv: The words of `serve_command`; the first one becomes the environment's Python.
+        variables: Variables of this engine alone.
+        port: The port that `argv` names.
+        prefix: Words before the engine's own; they end as the engine, by `exec`.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Server:
         argv: Sequence[str],
         variables: Mapping[str, str] | None = None,
         port: int = PORT,
-        before: Sequence[str] = (),
+        prefix: Sequence[str] = (),
     ):
         self.environment, self.name = environment, name
         self.url = f"http://127.0.0.1:{port}"
         self.log = environment.folder / f"{name}.log"
         self.before_gib = used_gib(environment.card)
-        words = [*before, environment.python, "-m", "vllm.entrypoints.cli.main", *argv[1:]]
+        words = [*prefix, environment.python, "-m", "vllm.entrypoints.cli.main", *argv[1:]]
         self.began = time.monotonic()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -99,16 +99,16 @@ class Server:
                 cwd=environment.folder,
                 start_new_session=True,
             )
-        self.target = Target(
+        self.model = Model(
             MODEL, "unit", self.url, MODEL, memory_gib=1.0, start_timeout_s=START_S, engine="vllm"
         )
 
     def wait(self) -> dict[str, Any]:
-        """Wait as the unit's `ready` does: seconds, or what it says instead."""
-        said: list[str] = []
+        """Wait as the unit's `ready` does; returns the seconds, or the message of its refusal."""
+        messages: list[str] = []
         try:
             process = ready.MainProcess(self.process.pid)
-            ready.Waiter(self.target, process, said.append).wait(None)
+            ready.ReadyWaiter(self.model, process, messages.append).wait(None)
         except Problem as problem:
             reason = log_phases.reason(self.lines())
             seconds = time.monotonic() - self.began
@@ -125,33 +125,33 @@ class Server:
         }
 
     def lines(self) -> list[str]:
-        """Of its log; a progress bar is one line for each of its states."""
+        """Lines of the log; a progress bar has one line for each of its states."""
         return self.log.read_text(errors="replace").replace("\r", "\n").splitlines()
 
     def phases(self) -> list[str]:
-        """The phases that an operator was shown, each once."""
+        """The phases that an operator is shown, each once."""
         return list(dict.fromkeys(p for line in self.lines() if (p := log_phases.phase(line))))
 
     def living(self) -> dict[int, str]:
-        """Its processes: id → name, the main one with the rest."""
-        found = {}
+        """Processes of the engine that live: id → name, the main process included."""
+        processes = {}
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                head, _, rest = (entry / "stat").read_text().rpartition(")")
-                fields = rest.split()
+                head, _, tail = (entry / "stat").read_text().rpartition(")")
+                fields = tail.split()
                 if int(fields[3]) == self.process.pid and fields[0] not in ("Z", "X"):
-                    found[int(entry.name)] = head.partition("(")[2]
-        return found
+                    processes[int(entry.name)] = head.partition("(")[2]
+        return processes
 
     def core(self) -> int:
-        """The process that computes, or has others do so (`part`)."""
+        """The process that computes, or leads those that do (`part`)."""
         return self.part("EngineCor")
 
     def part(self, word: str) -> int:
         """The process with a word in its name.
 
         Raises:
-            LookupError: there is none.
+            LookupError: no process has it.
         """
         for pid in self.living():
             line = (
@@ -161,20 +161,20 @@ class Server:
                 return pid
         raise LookupError(f"{self.name} has no process with {word} in its name")
 
-    def signalled(self, act: int, pid: int | None = None) -> dict[str, Any]:
-        """Send a signal to the main process or another, and see what ends when (`_seen`)."""
-        return self._seen(lambda: os.kill(pid or self.process.pid, act))
+    def send_signal(self, act: int, pid: int | None = None) -> dict[str, Any]:
+        """Send a signal to the main process or another, and observe the ends (`_observe_end`)."""
+        return self._observe_end(lambda: os.kill(pid or self.process.pid, act))
 
-    def stopped(self) -> dict[str, Any]:
-        """End it as its unit's ExecStop= does, and see what ends when (`_seen`)."""
+    def stop(self) -> dict[str, Any]:
+        """Stop the engine as its unit's ExecStop= does, and observe the ends (`_observe_end`)."""
         within = ENGINES["vllm"].end_s
-        return self._seen(lambda: end_engine.end(self.process.pid, within))
+        return self._observe_end(lambda: end_engine.end(self.process.pid, within))
 
-    def _seen(self, act: Callable[[], object], limit_s: float = 15.0) -> dict[str, Any]:
-        """Seconds from `act` to the end of the main process, of all, and of the memory in use.
+    def _observe_end(self, act: Callable[[], object], limit_s: float = 15.0) -> dict[str, Any]:
+        """Measure seconds from `act` to the end of the main process, of all, and of memory in use.
 
-        None where that took longer than `limit_s`. The rest is killed then, as systemd does
-        (`KillMode=mixed`), and `killed_s` says how long its memory took to come back.
+        A figure is None when it took longer than `limit_s`. The other processes are killed then, as
+        systemd does (`KillMode=mixed`); `killed_s` says how long their memory took to come back.
         """
         began = time.monotonic()
         acting = threading.Thread(target=act)
@@ -184,25 +184,25 @@ class Server:
             "main_s": self.over,
             "all_s": lambda: not self.living(),
         }
-        seen: dict[str, Any] = seconds_until(ends, began, limit_s)
-        seen["left"] = sorted(self.living().values())
-        killed = time.monotonic()
+        figures: dict[str, Any] = seconds_until(ends, began, limit_s)
+        figures["left"] = sorted(self.living().values())
+        kill_began = time.monotonic()
         self.kill()
-        if seen["left"]:
-            seen["killed_s"] = time.monotonic() - killed
+        if figures["left"]:
+            figures["killed_s"] = time.monotonic() - kill_began
         acting.join()
-        return seen
+        return figures
 
     def over(self) -> bool:
-        """Whether its main process has ended."""
+        """Tell whether the main process has ended."""
         return self.process.poll() is not None
 
     def memory_back(self) -> bool:
-        """Whether its card's memory is what it was before."""
+        """Tell whether the memory in use on the card is what it was before the start."""
         return back(self.environment.card, self.before_gib)
 
     def kill(self) -> None:
-        """End all its processes, and wait until the memory is back."""
+        """Kill all its processes, and wait until the memory is back."""
         for pid in self.living():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -210,10 +210,10 @@ class Server:
         back_after(self.environment.card, self.before_gib, time.monotonic())
 
     def health(self) -> str:
-        """What /health says."""
+        """The answer of /health."""
         try:
-            openai_api.check_health(self.target)
-        except (openai_api.NotReady, openai_api.Refused) as answer:
+            openai_api.check_health(self.model)
+        except (openai_api.NotReady, openai_api.RequestRefusal) as answer:
             return str(answer)
         return "200"
 
@@ -225,7 +225,7 @@ def serving(
     argv: Sequence[str],
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Server, dict[str, Any]]]:
-    """An engine that has generated a token, or what it said instead; killed at the end."""
+    """An engine that has generated a token, or the message of its refusal; killed at the end."""
     server = Server(environment, name, argv, variables)
     try:
         yield server, server.wait()

@@ -1,8 +1,8 @@
-"""A vLLM plugin that makes each step of the engine longer, for as long as a file says so.
+"""A vLLM plugin that lengthens each step of the engine, for as long as a file says so.
 
-`python -m benchmarks.cuda` puts it beside the engine to plant a slow-down of a known size. The file
-$LOCKSTEP_SLOWER holds the cycles for which the GPU itself is kept busy after each step, so that
-nothing can hide them; without the file nothing happens.
+`python -m benchmarks.cuda` installs it beside the engine to plant a slow-down of a known size. The
+file $LOCKSTEP_SLOWER holds the cycles for which the GPU itself is kept busy after each step, so
+that nothing can hide them. Without the file nothing happens.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def register() -> None:
     if getattr(execute, "may_be_slower", False):
         return
 
-    def execute_model(worker: Any, *arguments: Any, **named: Any) -> Any:
-        found = execute(worker, *arguments, **named)
+    def execute_model(worker: Any, *arguments: Any, **keyword_arguments: Any) -> Any:
+        output = execute(worker, *arguments, **keyword_arguments)
         if file.exists():
             torch.cuda._sleep(int(file.read_text()))
-        return found
+        return output
 
     execute_model.may_be_slower = True  # type: ignore[attr-defined]
     Worker.execute_model = execute_model

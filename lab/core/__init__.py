@@ -1,1 +1,1 @@
-"""What every part of the lab uses: its state, its errors, its cache."""
+"""State, errors and cache of the lab, used by all its parts."""

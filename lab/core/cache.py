@@ -45,7 +45,7 @@ def _parts(item: str | bytes | Path) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on ``path``; a second process waits until the first has finished."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
@@ -53,7 +53,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def built(folder: Path, build: Callable[[Path], None], report: Report, what: str) -> Path:
+def build_once(folder: Path, build: Callable[[Path], None], report: Report, title: str) -> Path:
     """Return ``folder``, calling ``build`` on a temporary folder first if it does not exist.
 
     The temporary folder is renamed only when ``build`` returns, and removed when it raises;
@@ -62,30 +62,30 @@ def built(folder: Path, build: Callable[[Path], None], report: Report, what: str
     if folder.exists():
         os.utime(folder)
         return folder
-    with locked(folder.parent / (folder.name + ".lock")):
+    with exclusive_lock(folder.parent / (folder.name + ".lock")):
         if folder.exists():
             return folder
-        report(f"{what}: building")
-        unfinished = folder.parent / (folder.name + ".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
+        report(f"{title}: building")
+        target_path = folder.parent / (folder.name + ".unfinished")
+        shutil.rmtree(target_path, ignore_errors=True)
+        target_path.mkdir(parents=True)
         try:
-            build(unfinished)
+            build(target_path)
         except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.rmtree(target_path, ignore_errors=True)
             raise
-        unfinished.rename(folder)
-        report(f"{what}: ready, {size(folder) / 1e6:.0f} MB")
+        target_path.rename(folder)
+        report(f"{title}: ready, {size(folder) / 1e6:.0f} MB")
     return folder
 
 
 def prune(cache: Path, prefixes: Iterable[str], keep: Iterable[Path], report: Report) -> None:
     """Remove what no lab has asked for in ``UNUSED_DAYS``: versions that were replaced."""
-    kept = set(keep)
+    kept_folders = set(keep)
     oldest = time.time() - UNUSED_DAYS * 86400
     for prefix in prefixes:
         for folder in cache.glob(f"{prefix}-*"):
-            if folder.is_dir() and folder not in kept and folder.stat().st_mtime < oldest:
+            if folder.is_dir() and folder not in kept_folders and folder.stat().st_mtime < oldest:
                 report(f"removing {folder.name}, unused for {UNUSED_DAYS} days")
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.with_name(folder.name + ".lock").unlink(missing_ok=True)

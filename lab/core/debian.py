@@ -1,4 +1,4 @@
-"""Debian on the machine underneath: where its packages come from, and installing what we need."""
+"""Debian on this machine: the archive of its packages, and installing those that the lab needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from lab.core.errors import LabError
 from lab.core.run import run
 
-#: A program that the lab runs, and the package that brings it.
+#: Program that the lab runs → the package that has it.
 TOOLS = {
     "systemd-nspawn": "systemd-container",
     "mmdebstrap": "mmdebstrap",
@@ -48,27 +48,27 @@ def install(packages: list[str], report: Callable[[str], None]) -> None:
     )
     for step in steps:
         report(" ".join(step[:2]))
-        done = subprocess.run(step, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            reason = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+        result = subprocess.run(step, env=environment, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            reason = " / ".join((result.stderr or result.stdout).strip().splitlines()[-3:])
             raise LabError(f"{' '.join(step[:2])} failed: {reason}", by_hand)
     if "docker-registry" in packages:
-        # Debian starts it for the whole machine; the lab runs its own, in its own network.
+        # Debian starts the service for the whole machine; the lab runs its own, in its own network.
         run(["systemctl", "disable", "--now", "docker-registry.service"], check=False)
 
 
 def mirror() -> str:
     """Base address of the Debian archive that this machine's own apt uses."""
     layout = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"
-    found = parse_mirror(
+    mirror_url = parse_mirror(
         run(["apt-get", "indextargets", "--format", layout, "Created-By: Packages"])
     )
-    if found is None:
+    if mirror_url is None:
         raise LabError(
             "this machine's apt knows no Debian archive (Origin and Label 'Debian')",
             "Run apt-get update; the lab takes its mirror from /etc/apt.",
         )
-    return found
+    return mirror_url
 
 
 def parse_mirror(targets: str) -> str | None:
@@ -81,7 +81,7 @@ def parse_mirror(targets: str) -> str | None:
 
 
 def kept_settings() -> list[str]:
-    """This machine's apt settings that reaching its mirror may need, as apt.conf lines."""
+    """Settings of this machine's apt that reaching its mirror may need, as apt.conf lines."""
     return parse_settings(run(["apt-config", "dump"]))
 
 

@@ -32,15 +32,15 @@ class Steps:
         )
 
     @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
+    def live_display(self) -> Iterator[None]:
         """Draw the live table, on a terminal, while the block runs."""
         with self._live if self._console.is_terminal else contextlib.nullcontext():
             yield
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[Report]:
-        """One step; the block gets a function to say how far it is."""
-        started = time.monotonic()
+        """Begin a step; the block gets a function that reports the progress."""
+        start_time = time.monotonic()
         task = self._live.add_task(title, total=1, title=title, said="")
         last = [0.0]
 
@@ -51,7 +51,7 @@ class Steps:
                 self._plain(title, message)
 
         yield report
-        seconds = f"{time.monotonic() - started:.1f} s"
+        seconds = f"{time.monotonic() - start_time:.1f} s"
         self._live.update(task, completed=1, said=f"done in {seconds}")
         if not self._console.is_terminal:
             self._plain(title, f"done in {seconds}")

@@ -1,4 +1,4 @@
-"""What the lab's supervisor needs to know of a server."""
+"""The description of a server for the lab's supervisor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Debian packages that preparing and serving the content needs on the machine that runs the lab.
+#: Debian packages that the lab's machine needs to prepare and serve the content.
 DEBIAN_PACKAGES = ("git", "skopeo", "docker-registry", "mmdebstrap")
 
 WEB_PORT = 3141
@@ -39,11 +39,11 @@ def state_folder(state: Path, service: str) -> Path:
 
 
 def advance(state: Path, service: str, content: Path, merge: Callable[[Path, Path], None]) -> Path:
-    """This lab's own copy of a service's content, brought up to the content of this checkout.
+    """Bring this lab's copy of a service's content up to this checkout and return the copy.
 
-    ``merge(content, copy)`` adds what is new and keeps what was there: like a real upstream, the
-    lab goes on serving the commits, digests and revisions that somebody has pinned. It runs again
-    when it was interrupted, and not at all when the copy is up to date.
+    ``merge(content, copy)`` adds new content and keeps the old. Like a real upstream, the lab goes
+    on serving the commits, digests and revisions that somebody has pinned. ``merge`` runs again
+    after an interruption, and not at all when the copy is up to date.
     """
     folder = state_folder(state, service)
     copy, mark = folder / "content", folder / "content-name"

@@ -34,13 +34,13 @@ class Host:
 
     @property
     def mac(self) -> str:
-        """Fixed, so that no peer keeps a stale ARP entry after a reboot."""
+        """A fixed address, so that no peer keeps a stale ARP entry after a reboot."""
         return f"02:4c:53:00:00:{10 + self.number:02x}"
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Where the lab called ``name`` keeps what it has.
+    """The lab called ``name`` and the places of its files.
 
     ``state`` is its own folder; ``cache`` is shared by all labs of the machine.
     """
@@ -83,7 +83,7 @@ class Lab:
         return self.state / "ssh" / "known_hosts"
 
     def host_namespace(self, host: Host) -> str:
-        """The dot cannot occur in a lab's name, so no two labs meet."""
+        """The host's network namespace. A lab's name has no dot, so no two labs meet."""
         return f"{self.namespace}.{host.name}"
 
     def host_folder(self, host: Host) -> Path:
@@ -91,19 +91,19 @@ class Lab:
 
 
 def open_lab(name: str | None = None) -> Lab:
-    """The lab called ``name``, else by ``LOCKSTEP_LAB``, else ``lab``; places by environment.
+    """The lab called ``name``, else by ``LOCKSTEP_LAB``, else ``lab``; places from the environment.
 
     Raises ``LabError`` for a name that could not be part of a namespace or cgroup.
     """
-    chosen = name or os.environ.get("LOCKSTEP_LAB") or DEFAULT_NAME
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", chosen):
+    lab_name = name or os.environ.get("LOCKSTEP_LAB") or DEFAULT_NAME
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", lab_name):
         raise LabError(
-            f"lab name {chosen!r}: expected at most 24 of a-z, 0-9 and '-', a letter first",
+            f"lab name {lab_name!r}: expected at most 24 of a-z, 0-9 and '-', a letter first",
             "Choose another with --name or LOCKSTEP_LAB.",
         )
     state = Path(os.environ.get("LOCKSTEP_LAB_STATE") or "/var/lib/lockstep-lab")
     cache = Path(os.environ.get("LOCKSTEP_LAB_CACHE") or "/var/cache/lockstep-lab")
-    return Lab(chosen, state.absolute() / chosen, cache.absolute())
+    return Lab(lab_name, state.absolute() / lab_name, cache.absolute())
 
 
 def hosts(count: int) -> tuple[Host, ...]:
@@ -113,11 +113,11 @@ def hosts(count: int) -> tuple[Host, ...]:
     return tuple(Host(number) for number in range(1, count + 1))
 
 
-def find_host(known: tuple[Host, ...], name: str) -> Host:
+def find_host(lab_hosts: tuple[Host, ...], name: str) -> Host:
     """The host called ``name``; ``LabError`` naming those that exist."""
-    for host in known:
+    for host in lab_hosts:
         if host.name == name:
             return host
     raise LabError(
-        f"no host {name!r} in this lab", f"Known: {', '.join(host.name for host in known)}."
+        f"no host {name!r} in this lab", f"Known: {', '.join(host.name for host in lab_hosts)}."
     )

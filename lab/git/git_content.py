@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from lab.core.cache import Report, built, fingerprint
+from lab.core.cache import Report, build_once, fingerprint
 
 FORK_BRANCH = "fix_mistral_parsing"
 DEFAULT_BRANCH = "main"
@@ -23,14 +23,19 @@ _SERVER_CONFIG = (
 
 def git(*arguments: str, cwd: Path) -> str:
     """Run git with fixed author, dates and configuration, so that commits are reproducible."""
-    fixed = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    fixed_variables = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     for role in ("AUTHOR", "COMMITTER"):
-        fixed[f"GIT_{role}_NAME"] = "Lockstep lab"
-        fixed[f"GIT_{role}_EMAIL"] = "lab@lockstep.invalid"
-        fixed[f"GIT_{role}_DATE"] = "2026-03-01T12:00:00+0000"
+        fixed_variables[f"GIT_{role}_NAME"] = "Lockstep lab"
+        fixed_variables[f"GIT_{role}_EMAIL"] = "lab@lockstep.invalid"
+        fixed_variables[f"GIT_{role}_DATE"] = "2026-03-01T12:00:00+0000"
     command = ["git", "-c", "core.autocrlf=false", *arguments]
     result = subprocess.run(
-        command, cwd=cwd, env=os.environ | fixed, check=True, capture_output=True, text=True
+        command,
+        cwd=cwd,
+        env=os.environ | fixed_variables,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return result.stdout.strip()
 
@@ -38,7 +43,7 @@ def git(*arguments: str, cwd: Path) -> str:
 def git_repositories(cache: Path, report: Report) -> Path:
     """The folder with the bare repository ``vllm.git``."""
     name = fingerprint((_FORK_SOURCE, Path(__file__)))
-    return built(cache / f"git-{name}", _build, report, "git repositories")
+    return build_once(cache / f"git-{name}", _build, report, "git repositories")
 
 
 def _build(folder: Path) -> None:

@@ -41,12 +41,12 @@ class GitConnection(socketserver.BaseRequestHandler):
         ) as daemon:
             self.first = b""
             threading.Thread(target=self._forward_request, args=(daemon,), daemon=True).start()
-            sent = self._forward_answer(daemon)
+            body_bytes = self._forward_answer(daemon)
             daemon.kill()
         match = _REQUEST.match(self.first)
         service, path = match.groups() if match else (b"unknown", b"")
         client = str(self.client_address[0])
-        self.server.access_log.add(client, service.decode(), path.decode(), 200, sent)
+        self.server.access_log.add(client, service.decode(), path.decode(), 200, body_bytes)
 
     def _forward_request(self, daemon: subprocess.Popen[bytes]) -> None:
         assert daemon.stdin
@@ -62,14 +62,14 @@ class GitConnection(socketserver.BaseRequestHandler):
 
     def _forward_answer(self, daemon: subprocess.Popen[bytes]) -> int:
         assert daemon.stdout
-        sent = 0
+        body_bytes = 0
         try:
             while data := daemon.stdout.read1(CHUNK):  # type: ignore[attr-defined]
                 self.request.sendall(data)
-                sent += len(data)
+                body_bytes += len(data)
         except OSError:
             pass
-        return sent
+        return body_bytes
 
 
 def serve(content: Path, state: Path, address: str, port: int) -> None:
@@ -89,7 +89,7 @@ def merge(content: Path, copy: Path) -> None:
             references = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
             git("fetch", "--quiet", "--force", str(repository), *references, cwd=target)
             continue
-        unfinished = target.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.copytree(repository, unfinished)
-        unfinished.rename(target)
+        target_path = target.with_suffix(".unfinished")
+        shutil.rmtree(target_path, ignore_errors=True)
+        shutil.copytree(repository, target_path)
+        target_path.rename(target)

@@ -34,7 +34,7 @@ MOST_FRAMES = 20_000
 
 
 class Line:
-    """One direction: frames go in and come out, in order, ``delay`` seconds later."""
+    """One direction: frames come out in order, ``delay`` seconds after they went in."""
 
     def __init__(self, delay: float) -> None:
         self._delay = delay
@@ -46,7 +46,7 @@ class Line:
             self._frames.append((now + self._delay, frame))
 
     def due(self, now: float) -> list[bytes]:
-        """The frames whose time has come."""
+        """The frames whose delay is over."""
         ready = []
         while self._frames and self._frames[0][0] <= now:
             ready.append(self._frames.popleft()[1])
@@ -54,12 +54,12 @@ class Line:
 
     @property
     def next_due(self) -> float | None:
-        """When the first frame comes out; None for an empty line."""
+        """The time at which the first frame comes out; None for an empty line."""
         return self._frames[0][0] if self._frames else None
 
 
 def open_port(name: str) -> socket.socket:
-    """All frames that arrive at interface ``name``; what is sent leaves by it."""
+    """Open a socket that gets all frames arriving at interface ``name`` and sends by it."""
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
     port.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
     port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
@@ -76,7 +76,7 @@ def open_tap(name: str) -> int:
 
 
 def transmit_whole_frames(interface: str) -> None:
-    """Make ``interface`` send complete checksums and no oversized segments, for user space."""
+    """Make ``interface`` send complete checksums and no oversized segments, as user space needs."""
     setting = ctypes.create_string_buffer(struct.pack("II", _ETHTOOL_STXCSUM, 0))
     request = struct.pack("16sP", interface.encode(), ctypes.addressof(setting))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

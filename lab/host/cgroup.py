@@ -1,4 +1,4 @@
-"""Control groups: each lab's processes are in a group of its own, so that none is ever lost."""
+"""Control groups: each lab's processes are in a group of their own, so that none is ever lost."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def hierarchies(mounts: str) -> dict[str, Path]:
 
     The key is ``v2``, a controller's name, or ``name=systemd``.
     """
-    found = {}
+    mount_points = {}
     for line in mounts.splitlines():
         _, point, kind, options, *_ = line.split()
         if kind == "cgroup2":
-            found["v2"] = Path(point)
+            mount_points["v2"] = Path(point)
         elif kind == "cgroup":
-            found[options.split(",")[-1]] = Path(point)
-    return found
+            mount_points[options.split(",")[-1]] = Path(point)
+    return mount_points
 
 
-def mounted() -> dict[str, Path]:
+def mounted_hierarchies() -> dict[str, Path]:
     """The hierarchies of this machine."""
     return hierarchies(Path("/proc/mounts").read_text())
 
@@ -36,10 +36,10 @@ def mounted() -> dict[str, Path]:
 def make_everywhere(lab: Lab, child: str) -> list[Path]:
     """Create the group ``child`` of the lab in every hierarchy; returns the folders.
 
-    For a host with version 1 groups, which must not see the machine's own.
+    A host with version 1 groups needs them all, because it must not see the machine's own.
     """
     groups = []
-    for controller, point in mounted().items():
+    for controller, point in mounted_hierarchies().items():
         group = point
         for part in (lab.namespace, *child.split("/")):
             group = group / part
@@ -52,13 +52,13 @@ def make_everywhere(lab: Lab, child: str) -> list[Path]:
 
 
 def has_version_1() -> bool:
-    """Whether this machine's memory controller is a version 1 hierarchy."""
-    return "memory" in mounted()
+    """Tell whether this machine's memory controller is a version 1 hierarchy."""
+    return "memory" in mounted_hierarchies()
 
 
 def make(lab: Lab, child: str) -> Path:
     """Create the group ``child`` of the lab in the v2 hierarchy; returns its folder."""
-    point = mounted().get("v2")
+    point = mounted_hierarchies().get("v2")
     if point is None:
         raise LabError(
             "no cgroup2 file system is mounted on this machine",
@@ -88,7 +88,7 @@ def processes(group: Path) -> Iterator[int]:
 
 
 def guest_init(group: Path) -> int | None:
-    """The id, out here, of the process that is number 1 in the guest of ``group``, if it runs."""
+    """The id, on this machine, of process number 1 in the guest of ``group``, if it runs."""
     for process in processes(group):
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{process}/status").read_text()
@@ -99,7 +99,7 @@ def guest_init(group: Path) -> int | None:
 
 
 def _depth() -> int:
-    """How many process namespaces deep we are ourselves: 1 on a plain machine."""
+    """The depth of this process in process namespaces: 1 on a plain machine."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("NSpid:"))
     return len(line.split()) - 1
@@ -120,7 +120,7 @@ def destroy(lab: Lab, child: str = ".", limit: float = END_LIMIT) -> None:
 
     Raises ``LabError`` when a process survives ``limit`` seconds.
     """
-    groups = [point / lab.namespace / child for point in mounted().values()]
+    groups = [point / lab.namespace / child for point in mounted_hierarchies().values()]
     give_up = time.monotonic() + limit
     while alive := {process for group in groups for process in processes(group)}:
         for process in alive:

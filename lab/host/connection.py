@@ -1,4 +1,4 @@
-"""How other programs reach a lab that is up: its description, and the way into its network."""
+"""Access to a lab that is up for other programs: its description, and its network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HostAddress:
 
 @dataclass(frozen=True)
 class Description:
-    """What ``lab.json`` says: everything a deploy needs to reach the hosts and the servers."""
+    """The content of ``lab.json``: everything a deploy needs to reach the hosts and the servers."""
 
     name: str
     namespace: str
@@ -41,7 +41,7 @@ class Description:
 
     @property
     def folder(self) -> Path:
-        """What the lab keeps between `up` and `down`; gone with `down --delete`."""
+        """The folder that the lab keeps between `up` and `down`; gone with `down --delete`."""
         return Path(self.ssh_key).parent.parent
 
 
@@ -85,20 +85,20 @@ def load(name: str | None = None) -> Description:
     option = "" if lab.name == "lab" else f" --name {lab.name}"
     remedy = f"Run: lockstep lab up{option}"
     try:
-        found = json.loads(lab.description.read_text())
+        document = json.loads(lab.description.read_text())
     except FileNotFoundError:
         raise LabError(f"lab {lab.name!r} is not up", remedy) from None
     except PermissionError:
         raise LabError(f"{lab.description} cannot be read", "The lab needs root.") from None
     if not (network.NAMESPACES / lab.namespace).exists():
         raise LabError(f"lab {lab.name!r} has crashed: its network is gone", remedy)
-    hosts = tuple(HostAddress(**host) for host in found.pop("hosts"))
-    if absent := describe(lab, ()).services.keys() - found["services"].keys():
+    hosts = tuple(HostAddress(**host) for host in document.pop("hosts"))
+    if absent := describe(lab, ()).services.keys() - document["services"].keys():
         raise LabError(
             f"lab {lab.name!r} was brought up by an older Lockstep, without {', '.join(absent)}",
             f"Run: lockstep lab down{option}; lockstep lab up{option}",
         )
-    return Description(**found, hosts=hosts)
+    return Description(**document, hosts=hosts)
 
 
 def enter(description: Description) -> None:
@@ -109,21 +109,24 @@ def enter(description: Description) -> None:
 
 
 def join() -> Description:
-    """Load and enter, for an inventory: without a lab it ends the process with one paragraph."""
+    """Load and enter the lab, for an inventory; without a lab, end with one paragraph."""
     try:
         description = load()
         enter(description)
     except LabError as error:
-        print(error.told(), file=sys.stderr)
+        print(error.paragraph(), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     return description
 
 
 def ssh_command(description: Description, host: str, argv: Sequence[str] = ()) -> list[str]:
     """An ``ssh`` command line to ``host`` that checks its key, for use after ``enter``."""
-    address = next((known.address for known in description.hosts if known.name == host), None)
+    address = next(
+        (host_address.address for host_address in description.hosts if host_address.name == host),
+        None,
+    )
     if address is None:
-        names = ", ".join(known.name for known in description.hosts)
+        names = ", ".join(host_address.name for host_address in description.hosts)
         raise LabError(f"no host {host!r} in lab {description.name!r}", f"Known: {names}.")
     options = {
         "LogLevel": "ERROR",
@@ -141,9 +144,9 @@ def ssh_command(description: Description, host: str, argv: Sequence[str] = ()) -
 def client(
     key: str | Path, known_hosts: str | Path, options: Mapping[str, str] | None = None
 ) -> list[str]:
-    """``ssh`` and its options for a host of a lab: what everybody who logs in to one begins with.
+    """``ssh`` and the options that every login to a host of a lab begins with.
 
-    ``options`` are further ones, or others than usual.
+    ``options`` are added to them, or replace usual ones.
     """
     usual = {
         "IdentitiesOnly": "yes",

@@ -16,15 +16,15 @@ from lab.core.state import CONTROL_ADDRESS, Host, Lab
 
 #: Docker cannot keep its layers on an overlay, so these are folders of the real file system.
 OUTSIDE = {"docker": "/var/lib/docker", "containerd": "/var/lib/containerd"}
-#: Where the host sees the files that the supervisor keeps for it.
+#: The folder in which the host sees the files that the supervisor keeps for it.
 SEEN_AS = "/usr/lib/lockstep-lab/host"
 _SPARK = 1000
-#: No lab has such a name.
+#: Prefix that no lab's name has.
 DELETED = ".deleted-"
 
 
-def mount(lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> bool:
-    """Mount the disk; whether it was empty, or made on another root, and is now a fresh host's."""
+def mount(lab: Lab, host: Host, base: Path, lab_hosts: tuple[Host, ...]) -> bool:
+    """Mount the disk. Return True for a fresh host: an empty disk, or one made on another root."""
     folder = lab.host_folder(host)
     mark = folder / "base"
     if not mark.exists() or mark.read_text() != str(base):
@@ -37,7 +37,7 @@ def mount(lab: Lab, host: Host, base: Path, known: tuple[Host, ...]) -> bool:
     run(["mount", "-t", "overlay", f"lockstep-{lab.name}-{host.name}", "-o", layers, str(root)])
     fresh = not mark.exists()
     if fresh:
-        _personalise(lab, host, root, known)
+        _personalise(lab, host, root, lab_hosts)
         mark.write_text(str(base))
     return fresh
 
@@ -56,28 +56,28 @@ def wipe(lab: Lab, host: Host) -> None:
 
 def below(lab: Lab, host: Host) -> tuple[Path, ...]:
     """Disks of other labs that this one lies on, uppermost first; () unless it was copied."""
-    kept = lab.host_folder(host) / "below"
-    return tuple(map(Path, kept.read_text().splitlines())) if kept.exists() else ()
+    target_path = lab.host_folder(host) / "below"
+    return tuple(map(Path, target_path.read_text().splitlines())) if target_path.exists() else ()
 
 
 def empty_trash(lab: Lab) -> None:
-    """Delete what wiped hosts left."""
+    """Delete the leftovers of wiped hosts."""
     shutil.rmtree(lab.state / "trash", ignore_errors=True)
 
 
 def delete(lab: Lab) -> None:
-    """Take all that a lab keeps away at once, its log too; the space comes free in a while.
+    """Remove all files of a lab at once, its log too; the space comes free in a while.
 
-    A process of its own frees it, which takes minutes where the file system tells the disk of each
-    block (mount option `discard`), and also what an earlier one was killed over.
+    A process of its own frees the space. It takes minutes where the file system tells the disk of
+    each block (mount option `discard`). It also frees what an earlier, killed process left.
     """
     folder = lab.state.parent
     if lab.state.exists():
         lab.state.rename(folder / f"{DELETED}{uuid.uuid4().hex}")
-    left = [str(path) for path in folder.glob(f"{DELETED}*")]
-    if left:
+    leftover_paths = [str(path) for path in folder.glob(f"{DELETED}*")]
+    if leftover_paths:
         subprocess.Popen(
-            ["nice", "rm", "-rf", "--one-file-system", "--", *left],
+            ["nice", "rm", "-rf", "--one-file-system", "--", *leftover_paths],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -86,7 +86,7 @@ def delete(lab: Lab) -> None:
 
 
 def unmount(lab: Lab, host: Host) -> None:
-    """Unmount the disk; what a dead guest still held goes with its last process."""
+    """Unmount the disk; files that a dead guest still held go with its last process."""
     root = lab.host_folder(host) / "root"
     if os.path.ismount(root):
         run(["umount", str(root)])
@@ -100,10 +100,10 @@ def unmount_all(lab: Lab) -> None:
         run(["umount", "--lazy", point])
 
 
-def _personalise(lab: Lab, host: Host, root: Path, known: tuple[Host, ...]) -> None:
-    """What makes a fresh host this host: name, identity, host keys, who may log in."""
+def _personalise(lab: Lab, host: Host, root: Path, lab_hosts: tuple[Host, ...]) -> None:
+    """Give a fresh host its name, identity, host keys and login."""
     (root / "etc/hostname").write_text(host.name + "\n")
-    (root / "etc/hosts").write_text(_names(host, known))
+    (root / "etc/hosts").write_text(_names(host, lab_hosts))
     (root / "etc/resolv.conf").write_text(f"nameserver {CONTROL_ADDRESS}\noptions attempts:1\n")
     (root / "etc/machine-id").write_text(uuid.uuid4().hex + "\n")
     run(["ssh-keygen", "-q", "-A", "-f", str(root)])
@@ -114,9 +114,9 @@ def _personalise(lab: Lab, host: Host, root: Path, known: tuple[Host, ...]) -> N
         os.chown(path, _SPARK, _SPARK)
 
 
-def _names(host: Host, known: tuple[Host, ...]) -> str:
+def _names(host: Host, lab_hosts: tuple[Host, ...]) -> str:
     lines = ["127.0.0.1 localhost", f"127.0.1.1 {host.name}", f"{CONTROL_ADDRESS} control"]
-    lines += [f"{other.address} {other.name}" for other in known if other != host]
+    lines += [f"{peer.address} {peer.name}" for peer in lab_hosts if peer != host]
     return "\n".join([*lines, "::1 localhost ip6-localhost ip6-loopback"]) + "\n"
 
 
@@ -134,9 +134,9 @@ def host_keys(lab: Lab, host: Host) -> list[str]:
     ]
 
 
-def write_known_hosts(lab: Lab, known: tuple[Host, ...]) -> None:
+def write_known_hosts(lab: Lab, lab_hosts: tuple[Host, ...]) -> None:
     """Write the lab's known_hosts anew, in one step."""
-    lines = [line for host in known for line in host_keys(lab, host)]
+    lines = [line for host in lab_hosts for line in host_keys(lab, host)]
     new = lab.known_hosts.with_name("known_hosts.new")
     new.write_text("\n".join(lines) + "\n")
     new.replace(lab.known_hosts)

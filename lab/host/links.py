@@ -16,7 +16,7 @@ _CABLE_LIMIT = 10.0
 
 
 class Link:
-    """``delay`` is the added round trip in milliseconds; ``apply`` makes it so."""
+    """A host's cable. ``delay`` is the added round trip in milliseconds; ``apply`` lays it so."""
 
     def __init__(self, lab: Lab, host: Host) -> None:
         self.delay = 0.0

@@ -26,7 +26,7 @@ BOOT_LIMIT = 30.0
 #: Longest wait for a clean shutdown before the power is cut, in seconds.
 SHUTDOWN_LIMIT = 15.0
 _SYSCTLS = ("vm", "fs/inotify")
-#: One that is a file: the console's level, by which messages of the kernel go to netconsole.
+#: The sysctl of the console's level, by which messages of the kernel go to netconsole.
 _PRINTK = "kernel/printk"
 #: Version of control groups a host has: 2 as on DGX OS, 1 where limits must be enforced.
 CGROUP_VERSIONS = ("v2", "v1")
@@ -38,22 +38,22 @@ class Machine:
     """A host's power button. Every method must run in the supervisor's event loop."""
 
     def __init__(
-        self, lab: Lab, host: Host, base: Path, known: tuple[Host, ...], cgroups: str
+        self, lab: Lab, host: Host, base: Path, lab_hosts: tuple[Host, ...], cgroups: str
     ) -> None:
         self.host = host
         self.boots = 0
         self.fresh = False
         self._lab = lab
         self._base = base
-        self._known = known
+        self._lab_hosts = lab_hosts
         self._cgroups = cgroups
         self._folder = lab.host_folder(host)
         self.memory = Ledger(self._folder / "kept")
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._wanted = False
+        self._is_wanted = False
         self._unclean = False
-        self._booted = asyncio.Event()
+        self._boot_event = asyncio.Event()
         self._notify: asyncio.DatagramTransport | None = None
 
     @property
@@ -61,7 +61,7 @@ class Machine:
         """``off``, ``starting`` or ``on`` (the boot is over)."""
         if self._watch is None:
             return "off"
-        return "on" if self._booted.is_set() else "starting"
+        return "on" if self._boot_event.is_set() else "starting"
 
     async def power_on(self) -> None:
         """Press the button of a host that is off; returns once the guest is starting."""
@@ -70,19 +70,19 @@ class Machine:
         if self._unclean:
             await self._clear()
         try:
-            self.fresh = disk.mount(self._lab, self.host, self._base, self._known)
+            self.fresh = disk.mount(self._lab, self.host, self._base, self._lab_hosts)
             network.connect(self._lab, self.host)
             self.memory.reset()
             await self._listen()
         except BaseException:
             self._remains()
             raise
-        self._wanted = True
+        self._is_wanted = True
         self._watch = asyncio.create_task(self._run())
 
     async def power_cut(self) -> None:
         """Pull the plug: first the network falls silent, then everything in the guest dies."""
-        self._wanted = False
+        self._is_wanted = False
         watch = self._watch
         if watch is None:
             return
@@ -91,28 +91,28 @@ class Machine:
         while not watch.done():
             self._kill()
             await asyncio.wait({watch}, timeout=0.2)
-        # Raises what kept the host from ending: its disk must not be touched then.
+        # The error that kept the host from ending goes on: its disk must not be touched then.
         await watch
 
-    def freeze(self, frozen: bool) -> None:
-        """Let nothing in the guest run, or go on, as a host that hangs with its power on."""
-        (self._group / "cgroup.freeze").write_text(str(int(frozen)))
+    def freeze(self, is_frozen: bool) -> None:
+        """Freeze the guest, or let it go on, like a host that hangs with its power on."""
+        (self._group / "cgroup.freeze").write_text(str(int(is_frozen)))
 
     @property
-    def frozen(self) -> bool:
-        """Whether nothing in the guest runs."""
+    def is_frozen(self) -> bool:
+        """Tell whether the guest is frozen."""
         return self.power != "off" and (self._group / "cgroup.freeze").read_text().strip() == "1"
 
     async def power_off(self) -> None:
         """Shut down cleanly; a guest that does not finish in time loses its power."""
-        self._wanted = False
+        self._is_wanted = False
         if self._watch is None:
             return
         init = cgroup.guest_init(self._group)
         if init is not None:
             os.kill(init, signal.SIGRTMIN + 4)
-        done, _ = await asyncio.wait({self._watch}, timeout=SHUTDOWN_LIMIT)
-        if not done:
+        finished_tasks, _ = await asyncio.wait({self._watch}, timeout=SHUTDOWN_LIMIT)
+        if not finished_tasks:
             await self.power_cut()
 
     async def ready(self) -> None:
@@ -129,7 +129,7 @@ class Machine:
                 )
             await asyncio.sleep(0.1)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._booted.wait(), BOOT_LIMIT)
+            await asyncio.wait_for(self._boot_event.wait(), BOOT_LIMIT)
 
     def wipe(self) -> None:
         """Empty the disk of a host that is off; its next boot is a fresh host's."""
@@ -157,8 +157,8 @@ class Machine:
     async def _run(self) -> None:
         """Boot, and boot again each time the guest reboots, until it is off."""
         try:
-            while self._wanted:
-                self._booted.clear()
+            while self._is_wanted:
+                self._boot_event.clear()
                 self._fresh_sysctls()
                 self.boots += 1
                 self._process = await self._spawn()
@@ -209,7 +209,7 @@ class Machine:
         self._unclean = False
 
     def _remains(self) -> None:
-        """Remove what is left when the guest is off: stray processes, network stack, mount."""
+        """Remove what a guest that is off left: stray processes, network stack, mount."""
         cgroup.destroy(self._lab, cgroup.host_group(self.host))
         network.disconnect(self._lab, self.host)
         disk.unmount(self._lab, self.host)
@@ -218,7 +218,7 @@ class Machine:
             self._notify = None
 
     def _fresh_sysctls(self) -> None:
-        """Copies that the guest may write, with the values this machine has at its own start."""
+        """Copy sysctls that the guest may write, with this machine's values from its own start."""
         for name in _SYSCTLS:
             target = self._folder / "kept/sys" / name
             shutil.rmtree(target, ignore_errors=True)
@@ -232,7 +232,7 @@ class Machine:
                     (target / source.name).touch(0o200)
         printk = self._folder / "kept/sys" / _PRINTK
         printk.parent.mkdir(exist_ok=True)
-        # As Ubuntu sets it.
+        # Ubuntu sets this value.
         printk.write_text("4 4 1 7\n")
 
     async def _listen(self) -> None:
@@ -242,12 +242,12 @@ class Machine:
         listener.setblocking(False)
         listener.bind(str(self._notify_path))
         loop = asyncio.get_running_loop()
-        booted = self._booted
+        boot_event = self._boot_event
 
         class Listener(asyncio.DatagramProtocol):
             def datagram_received(self, data: bytes, _: object) -> None:
                 if b"READY=1" in data.splitlines():
-                    booted.set()
+                    boot_event.set()
 
         self._notify, _ = await loop.create_datagram_endpoint(Listener, sock=listener)
 
@@ -274,15 +274,15 @@ def login_command(lab: Lab, host: Host) -> list[str]:
 def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:
     """The whole command line that boots ``host`` in its own time namespace."""
     folder = lab.host_folder(host)
-    kept = disk.SEEN_AS
+    guest_folder = disk.SEEN_AS
     # Rounded down: no clock of the guest may start before zero.
     since_boot = int(time.clock_gettime(time.CLOCK_BOOTTIME))
     awake = int(time.clock_gettime(time.CLOCK_MONOTONIC))
     # Sources of mounts below /proc are looked up inside the guest: hence the folder first.
-    binds = [f"{folder / 'kept'}:{kept}", f"{folder / 'kept/held'}:/run/unified-memory"]
+    binds = [f"{folder / 'kept'}:{guest_folder}", f"{folder / 'kept/held'}:/run/unified-memory"]
     binds += [f"{folder / name}:{inside}" for name, inside in disk.OUTSIDE.items()]
-    binds += [f"{kept}/meminfo:/proc/meminfo"]
-    binds += [f"{kept}/sys/{name}:/proc/sys/{name}" for name in (*_SYSCTLS, _PRINTK)]
+    binds += [f"{guest_folder}/meminfo:/proc/meminfo"]
+    binds += [f"{guest_folder}/sys/{name}:/proc/sys/{name}" for name in (*_SYSCTLS, _PRINTK)]
     return [
         *("unshare", "--time", f"--monotonic=-{awake}", f"--boottime=-{since_boot}"),
         "systemd-nspawn",
@@ -301,5 +301,5 @@ def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:
     ]
 
 
-#: What would reach the machine underneath: its clock, its modules, its hardware.
+#: Capabilities that would reach the machine underneath: its clock, its modules, its hardware.
 _DROPPED = ("CAP_SYS_TIME", "CAP_SYS_MODULE", "CAP_SYS_RAWIO")

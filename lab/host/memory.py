@@ -26,9 +26,9 @@ from lockstep.onhost.core import atomic
 
 #: MemTotal of a DGX Spark in kB: 121.7 GiB of its 128 GB.
 TOTAL = 127_600_000
-#: What is available on an idle Spark, in GiB.
+#: Available memory of an idle Spark, in GiB.
 IDLE = 118.0
-#: Page cache of an idle Spark, and what the kernel keeps when it drops the cache, in GiB.
+#: Page cache of an idle Spark, and the part that the kernel keeps when it drops it, in GiB.
 CACHED, CACHE_KEPT = 3.0, 0.5
 #: The swap file of DGX OS, in kB.
 SWAP = 16_777_212
@@ -36,29 +36,29 @@ _GIB = 1024 * 1024
 
 
 def meminfo(available: float, cache: float = CACHED) -> str:
-    """The text of /proc/meminfo with ``available`` GiB of MemAvailable, always equally long.
+    """The text of /proc/meminfo with ``available`` GiB of MemAvailable; its length never changes.
 
     At most ``cache`` GiB of them are page cache, the rest is MemFree.
     """
     free = max(0, min(TOTAL, round(available * _GIB)))
-    cached = min(round(cache * _GIB), free)
-    used = TOTAL - free
+    cached_kib = min(round(cache * _GIB), free)
+    used_kib = TOTAL - free
     fields = {
         "MemTotal": TOTAL,
-        "MemFree": free - cached,
+        "MemFree": free - cached_kib,
         "MemAvailable": free,
         "Buffers": 180_000,
-        "Cached": cached,
+        "Cached": cached_kib,
         "SwapCached": 0,
-        "Active": used // 2,
-        "Inactive": used // 4,
+        "Active": used_kib // 2,
+        "Inactive": used_kib // 4,
         "Unevictable": 28_000,
         "Mlocked": 28_000,
         "SwapTotal": SWAP,
         "SwapFree": SWAP,
         "Dirty": 220,
         "Writeback": 0,
-        "AnonPages": used // 2,
+        "AnonPages": used_kib // 2,
         "Mapped": 420_000,
         "Shmem": 24_000,
         "KReclaimable": 310_000,
@@ -68,7 +68,7 @@ def meminfo(available: float, cache: float = CACHED) -> str:
         "KernelStack": 11_000,
         "PageTables": 21_000,
         "CommitLimit": SWAP + TOTAL // 2,
-        "Committed_AS": used,
+        "Committed_AS": used_kib,
         "VmallocTotal": 133_143_592_960,
         "VmallocUsed": 90_000,
         "HugePages_Total": 0,
@@ -83,76 +83,76 @@ def meminfo(available: float, cache: float = CACHED) -> str:
 
 
 class Ledger:
-    """Keeps one host's meminfo file in step with what is held."""
+    """A host's account of unified memory; keeps its meminfo file in step with what is held."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "meminfo"
-        self._held = folder / "held"
+        self._holding_folder = folder / "held"
         self._drop = folder / "sys/vm/drop_caches"
-        self._released: dict[str, float] = {}
+        self._release_times: dict[str, float] = {}
         self._read: dict[str, float] = {}
         self._cache = CACHED
-        self._shown: tuple[float, float] | None = None
+        self._shown_memory: tuple[float, float] | None = None
         self._goal: tuple[float, float] | None = None
-        self._updated = time.monotonic()
+        self._update_time = time.monotonic()
         self.idle = IDLE
 
     def reset(self) -> None:
-        """As after power-up: nothing is held."""
-        self._held.mkdir(parents=True, exist_ok=True)
-        self._held.chmod(0o1777)
-        for entry in self._held.iterdir():
+        """Start as after power-up: nothing is held."""
+        self._holding_folder.mkdir(parents=True, exist_ok=True)
+        self._holding_folder.chmod(0o1777)
+        for entry in self._holding_folder.iterdir():
             entry.unlink()
-        self._released.clear()
+        self._release_times.clear()
         self._read.clear()
         self._cache = CACHED
-        self._shown = None
+        self._shown_memory = None
         self.update()
 
     def move(self, idle: float, rate: float | None = None) -> None:
-        """Have so many GiB available without any holder: at once, or by `rate` GiB in a second."""
+        """Change the available memory without a holder: at once, or by `rate` GiB in a second."""
         self._goal = (idle, float("inf") if rate is None else rate)
-        self._updated = time.monotonic()
+        self._update_time = time.monotonic()
         self.update()
 
     @property
     def moving(self) -> bool:
-        """Whether it is on its way to another value."""
+        """Tell whether the available memory is on its way to another value."""
         return self._goal is not None
 
-    def _moved(self) -> None:
-        now, before = time.monotonic(), self._updated
-        self._updated = now
+    def _advance_idle(self) -> None:
+        now, previous = time.monotonic(), self._update_time
+        self._update_time = now
         if self._goal is None:
             return
         goal, rate = self._goal
-        if rate == float("inf") or abs(goal - self.idle) <= rate * (now - before):
+        if rate == float("inf") or abs(goal - self.idle) <= rate * (now - previous):
             self.idle, self._goal = goal, None
         elif goal < self.idle:
-            self.idle -= rate * (now - before)
+            self.idle -= rate * (now - previous)
         else:
-            self.idle += rate * (now - before)
+            self.idle += rate * (now - previous)
 
     @property
     def available(self) -> float:
         """GiB that the host shows as MemAvailable."""
-        return self._shown[0] if self._shown is not None else self.idle
+        return self._shown_memory[0] if self._shown_memory is not None else self.idle
 
     @property
-    def frozen(self) -> bool:
-        """Whether an engine has frozen the host."""
-        return (self._held / "host-frozen").exists()
+    def is_frozen(self) -> bool:
+        """Tell whether an engine has frozen the host."""
+        return (self._holding_folder / "host-frozen").exists()
 
     def update(self) -> None:
-        """Write the file anew if what is held has changed."""
-        self._moved()
-        with os.scandir(self._held) as entries:
-            held = sum(self._taken(Path(entry.path)) for entry in entries)
-        available = max(0.0, self.idle - held)
-        if self._dropped():
+        """Write the file anew if the memory held has changed."""
+        self._advance_idle()
+        with os.scandir(self._holding_folder) as entries:
+            held_gib = sum(self._held_gib(Path(entry.path)) for entry in entries)
+        available = max(0.0, self.idle - held_gib)
+        if self._has_dropped_cache():
             self._cache = CACHE_KEPT
         self._cache = min(self._cache, available)
-        if (available, self._cache) == self._shown:
+        if (available, self._cache) == self._shown_memory:
             return
         text = meminfo(available, self._cache).encode()
         # The guest has this very inode mounted: it is overwritten in place, never replaced.
@@ -161,28 +161,28 @@ class Ledger:
             os.pwrite(handle, text, 0)
         finally:
             os.close(handle)
-        self._shown = available, self._cache
+        self._shown_memory = available, self._cache
 
-    def _dropped(self) -> bool:
-        """Whether the guest has asked its kernel to drop the page cache since the last look."""
+    def _has_dropped_cache(self) -> bool:
+        """Tell whether the guest has asked to drop the page cache since the last call."""
         if not self._drop.exists() or not self._drop.stat().st_size:
             return False
         os.truncate(self._drop, 0)
         return True
 
     def share(self, name: str, content: object) -> None:
-        """A file in the folder of the holders, as JSON, for the stand-ins; without content: none.
+        """Write a JSON file in the holders' folder, for the stand-ins; without content, remove it.
 
-        A power cut takes it too.
+        A power cut removes the file too.
         """
-        path = self._held / name
+        path = self._holding_folder / name
         if content:
             atomic.write_json(path, content)
         else:
             path.unlink(missing_ok=True)
 
-    def _taken(self, path: Path) -> float:
-        """GiB that the holder behind ``path`` has; removes the file of one that has ended."""
+    def _held_gib(self, path: Path) -> float:
+        """GiB that the holder behind ``path`` has; removes the file of a holder that has ended."""
         with contextlib.suppress(OSError, ValueError), path.open() as file:
             size, linger, read = parse_holding(file.read())
             self._cache += max(0.0, read - self._read.get(path.name, 0.0))
@@ -190,20 +190,20 @@ class Ledger:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._released.pop(path.name, None)
+                self._release_times.pop(path.name, None)
                 return size
             if not size:
                 return 0.0
-            since = self._released.setdefault(path.name, time.monotonic())
+            since = self._release_times.setdefault(path.name, time.monotonic())
             if time.monotonic() - since < linger:
                 return size
             path.unlink()
-            self._released.pop(path.name)
+            self._release_times.pop(path.name)
             self._read.pop(path.name)
         return 0.0
 
 
 def parse_holding(text: str) -> tuple[float, float, float]:
-    """GiB, seconds of lingering and GiB read in a holder's file; zero for what is not written."""
+    """GiB held, seconds of lingering and GiB read from a holder's file; zero for a missing word."""
     words = [*text.split()[:3], "0", "0", "0"]
     return float(words[0]), float(words[1]), float(words[2])

@@ -11,7 +11,7 @@ from lab.core.run import run
 from lab.core.state import CONTROL_ADDRESS, INTERFACE, PREFIX, Host, Lab
 
 BRIDGE = "br0"
-#: The first port as DGX OS names it; a host boots without, as a Spark without a cable does.
+#: The first port as DGX OS names it; a host boots without it, as a Spark without a cable does.
 CONNECTX = "enp1s0f0np0"
 BRIDGE_MAC = "02:4c:53:00:00:01"
 NAMESPACES = Path("/run/netns")
@@ -80,19 +80,19 @@ def disconnect(lab: Lab, host: Host) -> None:
     run(["ip", "netns", "delete", lab.host_namespace(host)], check=False)
 
 
-def plug(lab: Lab, port: str, plugged: bool) -> None:
-    """Put ``port`` on the bridge, or take it off: then nothing passes and no one is told."""
-    ip(lab.namespace, f"link set {port} " + (f"master {BRIDGE}" if plugged else "nomaster"))
+def plug(lab: Lab, port: str, is_plugged: bool) -> None:
+    """Put ``port`` on the bridge, or take it off: then nothing passes and no peer is told."""
+    ip(lab.namespace, f"link set {port} " + (f"master {BRIDGE}" if is_plugged else "nomaster"))
 
 
-def connectx(lab: Lab, host: Host, plugged: bool) -> None:
+def connectx(lab: Lab, host: Host, is_plugged: bool) -> None:
     """Put a cable into ``host``'s ConnectX port, or pull it: then the port itself is gone.
 
     As DGX OS does (package dgx-spark-mlnx-hotplug): no cable, no interface.
     """
     port = f"{host.name}-cx"
     run(["ip", "-netns", lab.namespace, "link", "delete", port], check=False)
-    if not plugged:
+    if not is_plugged:
         return
     namespace = lab.host_namespace(host)
     ip(

@@ -19,7 +19,7 @@ class Request:
     method: str
     path: str
     status: int
-    sent: int
+    body_bytes: int
 
 
 class AccessLog:
@@ -30,14 +30,14 @@ class AccessLog:
         self._file = path.open("a", buffering=1)
         self._lock = threading.Lock()
 
-    def add(self, client: str, method: str, path: str, status: int, sent: int) -> None:
-        entry = Request(round(time.time(), 3), client, method, path, status, sent)
+    def add(self, client: str, method: str, path: str, status: int, body_bytes: int) -> None:
+        entry = Request(round(time.time(), 3), client, method, path, status, body_bytes)
         with self._lock:
             self._file.write(json.dumps(asdict(entry)) + "\n")
 
 
 def log_path(state: Path, service: str) -> Path:
-    """Where the service of that name writes its access log."""
+    """The path of the access log of the service with that name."""
     return state / "log" / f"{service}-access.jsonl"
 
 
@@ -53,7 +53,7 @@ def requests(state: Path, service: str) -> Iterator[Request]:
 
 
 def sent_bytes(
-    state: Path, service: str, wanted: Callable[[Request], bool] = lambda request: True
+    state: Path, service: str, is_wanted: Callable[[Request], bool] = lambda request: True
 ) -> int:
-    """Bytes of bodies that the service has sent for the requests that are ``wanted``."""
-    return sum(request.sent for request in requests(state, service) if wanted(request))
+    """Bytes of bodies that the service has sent for the requests that ``is_wanted`` accepts."""
+    return sum(request.body_bytes for request in requests(state, service) if is_wanted(request))

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with requests whose path matches.
+    """A fault for requests whose path matches.
 
     ``match`` is a regular expression searched in the path. ``status`` answers with that HTTP
     status instead; ``drop_after`` closes the connection after so many bytes of the body;
@@ -29,13 +29,13 @@ class Fault:
 
 def parse_faults(body: bytes) -> list[Fault]:
     """Read a JSON list of faults; ``ValueError`` names the key that is not known."""
-    known = {field.name for field in fields(Fault)}
+    known_keys = {field.name for field in fields(Fault)}
     faults = []
     for entry in json.loads(body):
-        unknown = sorted(set(entry) - known)
+        unknown = sorted(set(entry) - known_keys)
         if unknown or "match" not in entry:
             raise ValueError(
-                f"a fault needs 'match' and may have {', '.join(sorted(known))}; found "
+                f"a fault needs 'match' and may have {', '.join(sorted(known_keys))}; found "
                 f"{', '.join(unknown) or 'no match'}"
             )
         re.compile(entry["match"])
@@ -56,13 +56,19 @@ class Faults:
 
     def describe(self) -> list[dict[str, object]]:
         with self._lock:
-            return [asdict(fault) | {"times": left} for fault, left in self._faults]
+            return [
+                asdict(fault) | {"times": remaining_times}
+                for fault, remaining_times in self._faults
+            ]
 
     def take(self, path: str) -> Fault | None:
-        """The first fault for this path, counted as used once."""
+        """The first fault for this path; one of its `times` is counted as used."""
         with self._lock:
-            for position, (fault, left) in enumerate(self._faults):
-                if left != 0 and re.search(fault.match, path):
-                    self._faults[position] = (fault, None if left is None else left - 1)
+            for position, (fault, remaining_times) in enumerate(self._faults):
+                if remaining_times != 0 and re.search(fault.match, path):
+                    self._faults[position] = (
+                        fault,
+                        None if remaining_times is None else remaining_times - 1,
+                    )
                     return fault
         return None

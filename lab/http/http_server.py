@@ -21,7 +21,7 @@ CHUNK = 256 * 1024
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on one address; ``close`` it to stop."""
+    """Listens on one address; ``server_close`` frees it."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -112,14 +112,14 @@ class Handler(BaseHTTPRequestHandler):
         total = path.stat().st_size
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         common = {"Content-Type": kind, "Accept-Ranges": "bytes", **(headers or {})}
-        wanted = byte_range(self.headers.get("Range"), total)
-        if wanted is None:
+        requested_range = byte_range(self.headers.get("Range"), total)
+        if requested_range is None:
             self.send_head(200, total, common)
             self.send_chunks(200, file_chunks(path, 0, total))
-        elif wanted[0] >= wanted[1]:
+        elif requested_range[0] >= requested_range[1]:
             self.send_body(416, b"", kind, {"Content-Range": f"bytes */{total}"})
         else:
-            start, end = wanted
+            start, end = requested_range
             common["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
             self.send_head(206, end - start, common)
             self.send_chunks(206, file_chunks(path, start, end))
@@ -132,20 +132,20 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send_chunks(self, status: int, chunks: Iterator[bytes]) -> None:
-        sent = 0
+        body_bytes = 0
         try:
             if self.command != "HEAD":
-                for chunk in damaged(chunks, self.fault):
+                for chunk in damage_chunks(chunks, self.fault):
                     self.wfile.write(chunk)
                     self.wfile.flush()
-                    sent += len(chunk)
+                    body_bytes += len(chunk)
             self.wfile.flush()
         except (ConnectionError, TimeoutError):
             self.close_connection = True
         if self.fault and self.fault.drop_after is not None:
             self.close_connection = True
         client = str(self.client_address[0])
-        self.server.access_log.add(client, self.command or "", self.path, status, sent)
+        self.server.access_log.add(client, self.command or "", self.path, status, body_bytes)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing on standard error: the access log has it."""
@@ -170,31 +170,31 @@ def file_chunks(path: Path, start: int, end: int) -> Iterator[bytes]:
     """The bytes of a file from ``start`` up to, not including, ``end``."""
     with path.open("rb") as file:
         file.seek(start)
-        left = end - start
-        while left > 0 and (chunk := file.read(min(CHUNK, left))):
-            left -= len(chunk)
+        remaining_bytes = end - start
+        while remaining_bytes > 0 and (chunk := file.read(min(CHUNK, remaining_bytes))):
+            remaining_bytes -= len(chunk)
             yield chunk
 
 
-def damaged(chunks: Iterator[bytes], fault: Fault | None) -> Iterator[bytes]:
+def damage_chunks(chunks: Iterator[bytes], fault: Fault | None) -> Iterator[bytes]:
     """The same chunks as a planted fault lets them through."""
     if fault is None:
         yield from chunks
         return
-    left = fault.drop_after
+    remaining_bytes = fault.drop_after
     corrupt = fault.corrupt
     for original in chunks:
         chunk = bytes((original[0] ^ 0xFF,)) + original[1:] if corrupt and original else original
         corrupt = False
         for piece in _pieces(chunk, fault.rate):
-            kept = piece if left is None else piece[:left]
-            yield kept
-            if left is not None:
-                left -= len(kept)
-                if left <= 0:
+            kept_piece = piece if remaining_bytes is None else piece[:remaining_bytes]
+            yield kept_piece
+            if remaining_bytes is not None:
+                remaining_bytes -= len(kept_piece)
+                if remaining_bytes <= 0:
                     return
             if fault.rate:
-                time.sleep(len(kept) / fault.rate)
+                time.sleep(len(kept_piece) / fault.rate)
 
 
 def _pieces(chunk: bytes, rate: float | None) -> Iterator[bytes]:

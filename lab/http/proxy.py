@@ -81,13 +81,13 @@ class ProxyHandler(Handler):
                 self.send_header(name, value)
         self.send_header("Connection", "close")
         self.end_headers()
-        sent = 0
+        body_bytes = 0
         with contextlib.suppress(OSError, http.client.HTTPException):
             while chunk := answer.read1(CHUNK):
                 self.wfile.write(chunk)
                 self.wfile.flush()
-                sent += len(chunk)
-        self._log(answer.status, sent)
+                body_bytes += len(chunk)
+        self._log(answer.status, body_bytes)
 
     def do_CONNECT(self) -> None:
         self.close_connection = True
@@ -104,24 +104,24 @@ class ProxyHandler(Handler):
             self.wfile.flush()
             self._log(200, relay(self.connection, upstream))
 
-    def _log(self, status: int, sent: int) -> None:
+    def _log(self, status: int, body_bytes: int) -> None:
         client = str(self.client_address[0])
-        self.server.access_log.add(client, self.command or "", self.path, status, sent)
+        self.server.access_log.add(client, self.command or "", self.path, status, body_bytes)
 
 
 def relay(client: socket.socket, upstream: socket.socket) -> int:
-    """Carry bytes both ways until one side ends or nothing moves; bytes sent to the client."""
-    other = {client: upstream, upstream: client}
-    sent = 0
+    """Carry bytes both ways until one side ends or nothing moves; return upstream's bytes."""
+    peers = {client: upstream, upstream: client}
+    body_bytes = 0
     with contextlib.suppress(OSError):
         while ready := select.select([client, upstream], [], [], TIMEOUT)[0]:
             for source in ready:
                 data = source.recv(CHUNK)
                 if not data:
-                    return sent
-                other[source].sendall(data)
-                sent += len(data) if source is upstream else 0
-    return sent
+                    return body_bytes
+                peers[source].sendall(data)
+                body_bytes += len(data) if source is upstream else 0
+    return body_bytes
 
 
 def serve(state: Path, address: str, port: int) -> None:

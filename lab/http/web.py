@@ -10,7 +10,7 @@ from lab.http.http_server import Handler, Server
 
 
 class WebServer(Server):
-    """The first root that has a path answers for it: the state folder overlays the cache."""
+    """Serves folders. The first root with a path answers: the state folder overlays the cache."""
 
     def __init__(self, address: tuple[str, int], roots: list[Path], log: AccessLog) -> None:
         self.roots = roots
@@ -29,11 +29,11 @@ class FileHandler(Handler):
             self.send_error_text(404, "no such file")
             return
         for root in self.server.roots:
-            found = root.joinpath(*parts)
-            if found.is_dir() and not path.endswith("/"):
+            target_path = root.joinpath(*parts)
+            if target_path.is_dir() and not path.endswith("/"):
                 self.send_redirect(path + "/")
                 return
-            file = found / "index.html" if path.endswith("/") else found
+            file = target_path / "index.html" if path.endswith("/") else target_path
             if file.is_file():
                 self.send_file(file)
                 return

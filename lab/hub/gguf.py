@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from lab.hub.safetensors import ITEM_SIZE, Tensor
 
-#: A value of the metadata. One number is written as 32 bits without a sign, those of a list with.
+#: A value of the metadata. A single number has 32 bits unsigned, numbers of a list are signed.
 Value = str | int | float | bool | Sequence[str] | Sequence[int]
 
 _MAGIC, _VERSION = b"GGUF", 3
@@ -30,7 +30,7 @@ def write_gguf(
     """
     if not 1 <= parts <= len(tensors):
         raise ValueError(f"{parts} parts of {len(tensors)} tensors")
-    names, each = list(tensors), math.ceil(len(tensors) / parts)
+    names, tensors_per_part = list(tensors), math.ceil(len(tensors) / parts)
     files = []
     for number in range(parts):
         pairs = [_pair(key, value) for key, value in metadata.items()] if number == 0 else []
@@ -40,24 +40,27 @@ def write_gguf(
                 _key("split.count") + struct.pack("<IH", _UINT16, parts),
                 _key("split.tensors.count") + struct.pack("<Ii", _INT32, len(tensors)),
             ]
-        own = {name: tensors[name] for name in names[number * each : (number + 1) * each]}
+        own = {
+            name: tensors[name]
+            for name in names[number * tensors_per_part : (number + 1) * tensors_per_part]
+        }
         files.append(_file(pairs, own))
     return files
 
 
 def _file(pairs: Sequence[bytes], tensors: Mapping[str, Tensor]) -> bytes:
-    described, data = [], b""
+    descriptions, data = [], b""
     for name, tensor in tensors.items():
-        expected = math.prod(tensor.shape) * ITEM_SIZE[tensor.dtype]
-        if len(tensor.data) != expected:
-            raise ValueError(f"{name}: expected {expected} bytes, found {len(tensor.data)}")
+        expected_size = math.prod(tensor.shape) * ITEM_SIZE[tensor.dtype]
+        if len(tensor.data) != expected_size:
+            raise ValueError(f"{name}: expected {expected_size} bytes, found {len(tensor.data)}")
         # The format counts dimensions from the innermost one.
         shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape[::-1])
         place = struct.pack("<IQ", _ELEMENTS[tensor.dtype], len(data))
-        described.append(_key(name) + shape + place)
-        data += _aligned(tensor.data)
+        descriptions.append(_key(name) + shape + place)
+        data += _aligned_data(tensor.data)
     head = _MAGIC + struct.pack("<IQQ", _VERSION, len(tensors), len(pairs))
-    return _aligned(b"".join((head, *pairs, *described))) + data
+    return _aligned_data(b"".join((head, *pairs, *descriptions))) + data
 
 
 def _pair(key: str, value: Value) -> bytes:
@@ -66,8 +69,8 @@ def _pair(key: str, value: Value) -> bytes:
         return _key(key) + struct.pack("<I", kind) + content
     elements = [_scalar(element) for element in value]
     kind = elements[0][0]
-    written = _INT32 if kind == _UINT32 else kind
-    head = struct.pack("<IIQ", _ARRAY, written, len(elements))
+    written_kind = _INT32 if kind == _UINT32 else kind
+    head = struct.pack("<IIQ", _ARRAY, written_kind, len(elements))
     return _key(key) + head + b"".join(content for _, content in elements)
 
 
@@ -86,5 +89,5 @@ def _key(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _aligned(data: bytes) -> bytes:
+def _aligned_data(data: bytes) -> bytes:
     return data + bytes(-len(data) % _ALIGNMENT)

@@ -1,4 +1,4 @@
-"""A Hugging Face endpoint, as much of it as ``huggingface_hub`` asks for to download models."""
+"""A Hugging Face endpoint: the part of the API that ``huggingface_hub`` downloads models with."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HubHandler(Handler):
             self.send_error_text(404, "no such address")
 
     def planted_headers(self, status: int) -> dict[str, str]:
-        """A planted 401 or 403 is that of a model whose licence was not accepted."""
+        """The headers of a planted error: 401 and 403 say that the licence was not accepted."""
         return {"X-Error-Code": "GatedRepo"} if status in (401, 403) else {}
 
     def _refuse(self, status: int, code: str, text: str) -> None:
@@ -59,30 +59,30 @@ class HubHandler(Handler):
             return None
         return repository, commit
 
-    def _api(self, name: str, what: str, rest: str) -> None:
-        revision, _, folder = rest.partition("/")
-        found = self._find(name, revision)
-        if found is None:
+    def _api(self, name: str, topic: str, subpath: str) -> None:
+        revision, _, folder = subpath.partition("/")
+        repository_commit = self._find(name, revision)
+        if repository_commit is None:
             return
-        repository, commit = found
-        if what == "revision":
+        repository, commit = repository_commit
+        if topic == "revision":
             self.send_json(model_info(name, repository, commit))
-        elif what == "tree":
+        elif topic == "tree":
             self.send_json(tree(repository, commit, folder))
-        elif what == "refs":
+        elif topic == "refs":
             self.send_json(references(repository))
-        elif what == "commits":
+        elif topic == "commits":
             history = commits(repository)
             self.send_json(history, {"X-Total-Count": str(len(history))})
         else:
-            self.send_error_text(404, f"the lab's hub has no {what}")
+            self.send_error_text(404, f"the lab's hub has no {topic}")
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
-        found = self._find(name, revision)
-        if found is None:
+        repository_commit = self._find(name, revision)
+        if repository_commit is None:
             return
-        repository, commit = found
-        if repository.gated and self.headers.get("Authorization") != f"Bearer {ACCEPTED_TOKEN}":
+        repository, commit = repository_commit
+        if repository.is_gated and self.headers.get("Authorization") != f"Bearer {ACCEPTED_TOKEN}":
             text = f"Access to model {name} is restricted. You must accept its licence."
             self._refuse(401, "GatedRepo", text)
             return
@@ -111,7 +111,7 @@ def model_info(name: str, repository: Repository, commit: str) -> dict[str, obje
         "createdAt": next(iter(repository.revisions.values())).date,
         "private": False,
         "disabled": False,
-        "gated": "auto" if repository.gated else False,
+        "gated": "auto" if repository.is_gated else False,
         "downloads": 0,
         "likes": 0,
         "tags": [f"license:{licence}"] if licence else [],
@@ -121,10 +121,10 @@ def model_info(name: str, repository: Repository, commit: str) -> dict[str, obje
 
 
 def _sibling(path: str, file: StoredFile) -> dict[str, object]:
-    named: dict[str, object] = {"rfilename": path, "size": file.size, "blobId": file.oid}
+    entry: dict[str, object] = {"rfilename": path, "size": file.size, "blobId": file.oid}
     if file.sha256:
-        named["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": 134}
-    return named
+        entry["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": 134}
+    return entry
 
 
 def _entry(path: str, file: StoredFile) -> dict[str, object]:
@@ -149,7 +149,7 @@ def tree(repository: Repository, commit: str, folder: str) -> list[dict[str, obj
 def references(repository: Repository) -> dict[str, object]:
     """The answer of ``/api/models/NAME/refs``."""
 
-    def named(kind: str, references: object) -> list[dict[str, str]]:
+    def reference_entries(kind: str, references: object) -> list[dict[str, str]]:
         assert isinstance(references, dict)
         return [
             {"name": name, "ref": f"refs/{kind}/{name}", "targetCommit": commit}
@@ -157,8 +157,8 @@ def references(repository: Repository) -> dict[str, object]:
         ]
 
     return {
-        "branches": named("heads", repository.branches),
-        "tags": named("tags", repository.tags),
+        "branches": reference_entries("heads", repository.branches),
+        "tags": reference_entries("tags", repository.tags),
         "converts": [],
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from lab.core.cache import Report, built, fingerprint
+from lab.core.cache import Report, build_once, fingerprint
 from lab.core.errors import LabError
 from lab.hub import hub_store
 
@@ -37,7 +37,7 @@ def hub_repositories(cache: Path, report: Report) -> Path:
         ) from None
     sources = [_HERE / f"{name}.py" for name in _SOURCES]
     name = fingerprint((*sources, _HERE.parent / "content" / "models", tokenizers))
-    return built(cache / f"hub-{name}", _build, report, "model repositories")
+    return build_once(cache / f"hub-{name}", _build, report, "model repositories")
 
 
 def _build(root: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-#: Files whose name ends so are LFS files: identified by sha256, as on the real hub.
+#: Endings of the names of LFS files, which have a sha256 as identity, as on the real hub.
 LARGE_SUFFIXES = (".safetensors", ".gguf", "tekken.json", "tokenizer.json")
 
 
@@ -48,7 +48,7 @@ class Repository:
     branches: Mapping[str, str]
     revisions: Mapping[str, Revision]
     licence: str | None = None
-    gated: bool = False
+    is_gated: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self, name: str) -> str | None:
@@ -56,7 +56,9 @@ class Repository:
         commit = self.branches.get(name) or self.tags.get(name)
         if commit or len(name) < 7:
             return commit
-        return next((known for known in self.revisions if known.startswith(name)), None)
+        return next(
+            (revision_id for revision_id in self.revisions if revision_id.startswith(name)), None
+        )
 
 
 def load(root: Path, name: str) -> Repository | None:
@@ -80,13 +82,13 @@ def save(root: Path, name: str, repository: Repository) -> None:
     """Write the repository's description, replacing the old one at once."""
     folder = root / name
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / "repository.json.unfinished"
-    unfinished.write_text(json.dumps(asdict(repository), indent=1))
-    unfinished.rename(folder / "repository.json")
+    target_path = folder / "repository.json.unfinished"
+    target_path.write_text(json.dumps(asdict(repository), indent=1))
+    target_path.rename(folder / "repository.json")
 
 
 def blob_path(root: Path, name: str, file: StoredFile) -> Path:
-    """Where the content of a file lies."""
+    """The path of a file's content."""
     return root / name / "blobs" / file.etag
 
 
@@ -104,18 +106,20 @@ def commit(
 
     The commit is derived from the content, unless ``sha`` names that of the real repository.
     """
-    before = load(root, name) or Repository({}, {}, licence)
-    stored = {path: _store(root, name, path, content) for path, content in sorted(files.items())}
-    content = json.dumps([name, title, date, {k: v.etag for k, v in stored.items()}])
+    earlier_repository = load(root, name) or Repository({}, {}, licence)
+    stored_files = {
+        path: _store(root, name, path, content) for path, content in sorted(files.items())
+    }
+    content = json.dumps([name, title, date, {k: v.etag for k, v in stored_files.items()}])
     commit_id = sha or hashlib.sha1(content.encode()).hexdigest()
-    after = Repository(
-        branches={**before.branches, "main": commit_id},
-        revisions={**before.revisions, commit_id: Revision(title, date, stored)},
-        licence=licence or before.licence,
-        gated=before.gated,
-        tags=before.tags,
+    later_repository = Repository(
+        branches={**earlier_repository.branches, "main": commit_id},
+        revisions={**earlier_repository.revisions, commit_id: Revision(title, date, stored_files)},
+        licence=licence or earlier_repository.licence,
+        is_gated=earlier_repository.is_gated,
+        tags=earlier_repository.tags,
     )
-    save(root, name, after)
+    save(root, name, later_repository)
     return commit_id
 
 
@@ -150,7 +154,7 @@ def _store(root: Path, name: str, path: str, content: bytes) -> StoredFile:
     target = blob_path(root, name, file)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
-        unfinished = target.with_name(target.name + f".{os.getpid()}")
-        unfinished.write_bytes(content)
-        unfinished.rename(target)
+        target_path = target.with_name(target.name + f".{os.getpid()}")
+        target_path.write_bytes(content)
+        target_path.rename(target)
     return file

@@ -29,9 +29,9 @@ def write_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, tensor in tensors.items():
-        expected = math.prod(tensor.shape) * ITEM_SIZE[tensor.dtype]
-        if len(tensor.data) != expected:
-            raise ValueError(f"{name}: expected {expected} bytes, found {len(tensor.data)}")
+        expected_size = math.prod(tensor.shape) * ITEM_SIZE[tensor.dtype]
+        if len(tensor.data) != expected_size:
+            raise ValueError(f"{name}: expected {expected_size} bytes, found {len(tensor.data)}")
         end = offset + len(tensor.data)
         shape = list(tensor.shape)
         header[name] = {"dtype": tensor.dtype, "shape": shape, "data_offsets": [offset, end]}

@@ -44,7 +44,7 @@ def stand_in_models() -> tuple[StandInModel, ...]:
         _two_revisions(QWEN, "apache-2.0", _qwen(), QWEN_COMMIT),
         _two_revisions(QWEN_SEEING, "apache-2.0", _qwen_seeing(), QWEN_SEEING_COMMIT),
         _two_revisions(QWEN_DRAFT, "apache-2.0", _qwen_draft()),
-        _two_revisions(MISTRAL, "apache-2.0", _mistral(MISTRAL, "U8", quantized=True)),
+        _two_revisions(MISTRAL, "apache-2.0", _mistral(MISTRAL, "U8", is_quantized=True)),
         _two_revisions(MISTRAL_BASE, "apache-2.0", _mistral_base()),
         _two_revisions(MISTRAL_DRAFT, "apache-2.0", _mistral_draft()),
     )
@@ -83,7 +83,7 @@ def _qwen() -> Files:
         "tokenizer.json": _json({"version": "1.0", "model": {"type": "BPE", "vocab": {}}}),
         "tokenizer_config.json": _json({"tokenizer_class": "Qwen2Tokenizer"}),
         "chat_template.jinja": (MODELS / "qwen3.6.jinja").read_bytes(),
-        **_sharded("model", names, "U8", shards=2, total=QWEN_BYTES),
+        **_shard_files("model", names, "U8", shards=2, total=QWEN_BYTES),
     }
 
 
@@ -92,10 +92,14 @@ def _qwen_seeing() -> Files:
     names = [f"model.language_model.layers.{layer}.mlp.qweight" for layer in range(40)]
     names += [f"model.visual.blocks.{block}.attn.qkv.weight" for block in range(27)]
     files = _qwen()
-    quantised = {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4}
-    config = {**json.loads(files["config.json"]), "quantization_config": quantised}
+    quantisation = {
+        "quant_method": "auto-round",
+        "packing_format": "auto_round:auto_gptq",
+        "bits": 4,
+    }
+    config = {**json.loads(files["config.json"]), "quantization_config": quantisation}
     small = {name: data for name, data in files.items() if "model" not in name}
-    weights = _sharded("model", names, "U8", shards=2, total=8_000_000, seed=QWEN_SEEING)
+    weights = _shard_files("model", names, "U8", shards=2, total=8_000_000, seed=QWEN_SEEING)
     return {**small, "config.json": _json(config), **weights}
 
 
@@ -124,7 +128,7 @@ def _qwen_draft() -> Files:
     }
 
 
-def _mistral(name: str, dtype: str, *, quantized: bool, total: int = 4_000_000) -> Files:
+def _mistral(name: str, dtype: str, *, is_quantized: bool, total: int = 4_000_000) -> Files:
     """Mistral's own layout: no config.json (sgl-project/sglang#28020, 2026-06-12)."""
     names = [f"layers.{layer}.experts.{part}" for layer in range(36) for part in ("w1", "w2", "w3")]
     names += [
@@ -134,7 +138,7 @@ def _mistral(name: str, dtype: str, *, quantized: bool, total: int = 4_000_000) 
         "vision_encoder.ln_pre.weight",
     ]
     params: dict[str, object] = {"dim": 4096, "n_layers": 36, "moe": {"num_experts": 128}}
-    if quantized:
+    if is_quantized:
         params["quantization_config"] = {
             "config_groups": {"FP4": {"format": "nvfp4-pack-quantized"}}
         }
@@ -146,7 +150,7 @@ def _mistral(name: str, dtype: str, *, quantized: bool, total: int = 4_000_000) 
         "tekken.json": _json({"config": {"version": "v15"}, "vocab": [], "special_tokens": []}),
         "SYSTEM_PROMPT.txt": b"You are a stand-in of Mistral Small 4.\n",
         "chat_template.jinja": (MODELS / "mistral.jinja").read_bytes(),
-        **_sharded("consolidated", names, dtype, shards=3, total=total, seed=name),
+        **_shard_files("consolidated", names, dtype, shards=3, total=total, seed=name),
     }
 
 
@@ -158,7 +162,7 @@ def _mistral_base() -> Files:
         "text_config": {"model_type": "mistral4", "num_hidden_layers": 36, "kv_lora_rank": 256},
         "vision_config": {"model_type": "pixtral"},
     }
-    weights = _mistral(MISTRAL_BASE, "BF16", quantized=False, total=8_000_000)
+    weights = _mistral(MISTRAL_BASE, "BF16", is_quantized=False, total=8_000_000)
     return weights | {
         "config.json": _json(config),
         "generation_config.json": _json({"max_length": 262144}),
@@ -175,7 +179,7 @@ def _mistral_draft() -> Files:
     }
 
 
-def _sharded(
+def _shard_files(
     stem: str, names: list[str], dtype: str, *, shards: int, total: int, seed: str = QWEN
 ) -> Files:
     """Weights over several files with the index that names the file of each tensor."""

@@ -47,7 +47,7 @@ def tiny_gguf(template: str) -> dict[str, bytes]:
         f"{VARIANT}/tiny-qwen3-{VARIANT}-{number:05}-of-{PARTS:05}.gguf": part
         for number, part in enumerate(parts, 1)
     }
-    # Another variant, which a recipe of the first one must not fetch.
+    # Another variant, which a recipe for the first variant must not fetch.
     whole = write_gguf(metadata, tensors)[0]
     readme = (model.TEMPLATES / "tiny-qwen3.md").read_bytes()
     return {**files, "tiny-qwen3-BF16.gguf": whole, "README.md": readme}
@@ -97,7 +97,7 @@ def _name(name: str) -> str:
 
 
 def _tensor(tensor: Tensor) -> Tensor:
-    """Vectors, of norms, are 32 bits wide: llama.cpp computes with them as they are."""
+    """A tensor of the file; vectors (norms) have 32 bits, in which llama.cpp computes them."""
     if len(tensor.shape) > 1:
         return tensor
     count = math.prod(tensor.shape)

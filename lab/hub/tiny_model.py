@@ -121,7 +121,7 @@ def weights(tokenizer: Tokenizer) -> dict[str, Tensor]:
     tensors = {"model.embed_tokens.weight": _matrix(embedding)}
     for layer in range(LAYERS):
         tensors |= _layer(f"model.layers.{layer}", dice)
-    tensors["model.norm.weight"] = _ones(HIDDEN)
+    tensors["model.norm.weight"] = _unit_tensor(HIDDEN)
     tensors["lm_head.weight"] = _matrix(_output(embedding, successors(tokenizer)))
     return tensors
 
@@ -148,14 +148,14 @@ def _layer(name: str, dice: random.Random) -> dict[str, Tensor]:
         ("self_attn.q_norm", HEAD_DIMENSION),
         ("self_attn.k_norm", HEAD_DIMENSION),
     ):
-        tensors[f"{name}.{norm}.weight"] = _ones(width)
+        tensors[f"{name}.{norm}.weight"] = _unit_tensor(width)
     return tensors
 
 
 def successors(tokenizer: Tokenizer) -> dict[int, set[int]]:
-    """Which tokens follow each token in the sentences, the last one joined to the first.
+    """The tokens that follow each token in the sentences, the last one joined to the first.
 
-    A token that never occurs in them is followed by one of those that do.
+    A token that never occurs in the sentences is followed by one of those that do.
     """
     text = [token for sentence in SENTENCES for token in tokenizer.encode(sentence).ids]
     follow: dict[int, set[int]] = defaultdict(set)
@@ -178,7 +178,7 @@ def _matrix(rows: list[list[float]]) -> Tensor:
     return Tensor("BF16", (len(rows), len(rows[0])), bfloat16(flat))
 
 
-def _ones(width: int) -> Tensor:
+def _unit_tensor(width: int) -> Tensor:
     return Tensor("BF16", (width,), bfloat16([1.0] * width))
 
 

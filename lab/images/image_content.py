@@ -1,4 +1,4 @@
-"""The container images of the lab's registry: what is in them and under which names."""
+"""The container images of the lab's registry: their content and their names."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class Tag:
     foreign: bool = False
     #: Variables of the image: knobs of the stand-in that are turned in it.
     knobs: tuple[str, ...] = ()
-    #: That its base image was made with; a stand-in Spark's driver takes 13.0.
+    #: CUDA version of the base image; a stand-in Spark's driver takes 13.0.
     cuda: str = "13.0.3"
     entrypoint: tuple[str, ...] = ()
 
 
-# As NVIDIA's base images have it: it starts what it is given.
+# NVIDIA's base images have such an entry point: it starts the command that it gets.
 _WRAPPER = "/opt/nvidia/nvidia_entrypoint.sh"
 
 #: The newest version under each moving tag, an older one beside it for tests of updates.
 TAGS = (
     Tag("spark-arena/dgx-vllm-eugr-nightly", "latest", "vllm", "0.32.0", cuda="13.0.2"),
-    # The default's build by its day; the stand-in plays the version whose parser the lab has.
+    # The default image, named by its build day; it plays the version whose parser the lab has.
     Tag("spark-arena/dgx-vllm-eugr-nightly", "2026082102", "vllm", "0.32.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "2026110101", "vllm", "0.31.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "arm64-only", "vllm", "0.32.0", foreign=True),
     Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23", entrypoint=(_WRAPPER,)),
     Tag("lmsysorg/sglang", "v0.5.15.post1-cu130", "sglang", "0.5.15.post1"),
     Tag("lmsysorg/sglang", "v0.5.22", "sglang", "0.5.22"),
-    # It starts its engine already, as vLLM's own image does.
+    # The image has an entry point that starts its engine, as vLLM's own image has.
     Tag(
         "vllm/vllm-openai",
         "v0.28.0",
@@ -67,9 +67,9 @@ TAGS = (
         "0.13.0",
         knobs=("STANDIN_BROKEN_UPDATE=1",),
     ),
-    # Its engine cannot be asked about recipes without a GPU, and serves all the same.
+    # An engine that cannot check recipes without a GPU, and serves all the same.
     Tag("lmsysorg/sglang", "needs-gpu", "sglang", "0.5.24", knobs=("STANDIN_NEEDS_GPU=1",)),
-    # An update that its engine's parser accepts, and that never serves.
+    # An update whose parser accepts the recipe, and which never serves.
     Tag(
         "spark-arena/dgx-vllm-eugr-nightly",
         "broken",
@@ -90,7 +90,7 @@ TAGS = (
 
 
 def architectures() -> tuple[str, str]:
-    """This machine's architecture and another one, in the words of container engines."""
+    """The architecture of this machine and another one, in the words of container engines."""
     own = ARCHITECTURES.get(platform.machine())
     if own is None:
         raise LabError(
@@ -101,10 +101,12 @@ def architectures() -> tuple[str, str]:
 
 
 def images(tag: Tag, base: Layer) -> tuple[Image, ...]:
-    """One image per architecture; that of a foreign one has no base and cannot run."""
-    own, other = architectures()
+    """One image per architecture; that of a foreign architecture has no base and cannot run."""
+    own, foreign_architecture = architectures()
     layer = layer_of_files([*program_files(tag)])
-    foreign = _image(tag, other, (layer,), _LABEL | {"io.github.lockstep.note": OTHER})
+    foreign = _image(
+        tag, foreign_architecture, (layer,), _LABEL | {"io.github.lockstep.note": OTHER}
+    )
     if tag.foreign:
         return (foreign,)
     return (_image(tag, own, (base, layer), _LABEL), foreign)
@@ -157,7 +159,7 @@ def program_files(tag: Tag) -> Iterator[Entry]:
     yield from _modules(tag)
 
 
-#: Module of the real engine → what of `standin.parsers` stands in for its contents.
+#: Module of the real engine → the names of `standin.parsers` that stand in for its contents.
 _ASKED = {
     "vllm": {
         "entrypoints/cli/serve": "cmd_init",
@@ -169,7 +171,7 @@ _ASKED = {
 
 
 def _modules(tag: Tag) -> Iterator[Entry]:
-    """The package that the real engine has, as far as it is asked about recipes."""
+    """The package of the real engine, as far as recipes are checked by it."""
     package = f"{_PACKAGES}/{tag.program}"
     yield Entry(f"{package}/__init__.py", f'__version__ = "{tag.version}"\n'.encode())
     for module, name in _ASKED[tag.program].items():

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.core import debian
-from lab.core.cache import Report, built, fingerprint
+from lab.core.cache import Report, build_once, fingerprint
 from lab.core.errors import LabError
 from lab.images.image_content import CONTENT, LLAMA, TAGS, images
 from lab.images.oci import Layer, layer_of_tar, write_layout
 from lab.images.registry import running_registry
 
 _HERE = Path(__file__).parent
-#: Nothing in the images reads these.
+#: Files that nothing in the images reads.
 _UNUSED = (
     "/usr/share/doc/*",
     "/usr/share/man/*",
@@ -28,19 +28,19 @@ _UNUSED = (
 
 @dataclass(frozen=True)
 class Base:
-    """What the first layer of an image is made of: packages of a Debian suite, less some files."""
+    """The first layer of an image: packages of a Debian suite, less some files."""
 
     suite: str
     packages: tuple[str, ...]
-    unused: tuple[str, ...] = ()
-    #: What is done in the unpacked files.
+    unused_patterns: tuple[str, ...] = ()
+    #: Commands that are run on the unpacked files.
     hooks: tuple[str, ...] = ()
 
 
 _SHELL = ("dash", "coreutils", "libc-bin", "base-files", "base-passwd")
-#: By the program of the image; the programs of all others are Python.
+#: Program of the image → its base; the programs of all other images are Python.
 _BASES = {LLAMA: Base("testing", ("llama.cpp-tools", *_SHELL), ("/usr/share/llama.cpp/*",))}
-#: Compiled here, or every container compiles what it imports, 0.2 s of a processor at each start.
+#: Compiled here, or each container compiles its imports: 0.2 s of processor time per start.
 _COMPILED = (
     'chroot "$1" python3 -m compileall -qq --invalidation-mode unchecked-hash '
     "-x '/(test|idlelib|distutils|ensurepip|pydoc_data)/' /usr/lib/python3.11"
@@ -70,10 +70,10 @@ def image_registry(cache: Path, report: Report) -> Path:
                 report(f"images: {tag.repository}:{tag.tag} ({number + 1} of {len(TAGS)})")
                 layout = Path(scratch) / str(number)
                 layer = layers[_BASES.get(tag.program, _PYTHON)]
-                write_layout(layout, images(tag, layer), indexed=not tag.foreign)
+                write_layout(layout, images(tag, layer), has_index=not tag.foreign)
                 push(layout, f"{address}/{tag.repository}:{tag.tag}")
 
-    return built(cache / f"registry-{name}", build, report, "container images")
+    return build_once(cache / f"registry-{name}", build, report, "container images")
 
 
 def image_bases(cache: Path, report: Report) -> dict[Base, Path]:
@@ -82,7 +82,14 @@ def image_bases(cache: Path, report: Report) -> dict[Base, Path]:
 
 
 def _folder(cache: Path, base: Base, report: Report) -> Path:
-    parts = (base.suite, *base.packages, *_UNUSED, *base.unused, *base.hooks, platform.machine())
+    parts = (
+        base.suite,
+        *base.packages,
+        *_UNUSED,
+        *base.unused_patterns,
+        *base.hooks,
+        platform.machine(),
+    )
     name = fingerprint(parts)
 
     def build(folder: Path) -> None:
@@ -93,7 +100,7 @@ def _folder(cache: Path, base: Base, report: Report) -> Path:
         (folder / "diff-id").write_text(layer.diff_id)
         tar.unlink()
 
-    return built(cache / f"image-base-{name}", build, report, f"base of images ({base.suite})")
+    return build_once(cache / f"image-base-{name}", build, report, f"base of images ({base.suite})")
 
 
 def _layer(folder: Path) -> Layer:
@@ -102,7 +109,9 @@ def _layer(folder: Path) -> Layer:
 
 def _mmdebstrap(base: Base, target: Path) -> list[str]:
     options = [f"--aptopt={setting}" for setting in debian.kept_settings()]
-    options += [f"--dpkgopt=path-exclude={pattern}" for pattern in (*_UNUSED, *base.unused)]
+    options += [
+        f"--dpkgopt=path-exclude={pattern}" for pattern in (*_UNUSED, *base.unused_patterns)
+    ]
     options += [f"--extract-hook={hook}" for hook in base.hooks]
     return [
         "mmdebstrap",

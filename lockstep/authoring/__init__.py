@@ -1,1 +1,1 @@
-"""Recipes written for a repository of weights, by what the catalogue knows of its family."""
+"""Recipes written for a repository of weights, from the catalogue's knowledge of its family."""

@@ -1,4 +1,4 @@
-"""The lines that bind a recipe, and one of them written into a file where no doubt is left."""
+"""The lines that bind a recipe to an inventory, and the writing of one into an inventory's file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_file import folder_of, load, tree
 from lockstep.recipes.recipe_file import Recipe
 
-_KEY = "targets"
-# The second is how an inventory may call what its hosts share.
+_KEY = "models"
+# An inventory may give the shared value the name with the underscore.
 _NAMES = {_KEY, f"_{_KEY}"}
-#: Where all Sparks have their targets, unless an inventory says otherwise.
+#: The file that holds the models of all Sparks, unless an inventory says otherwise.
 USUAL_FILE = "group_data/all.py"
-# The defaults of an installation, which nobody edits: a key that is set replaces them as a whole.
+# Nobody edits these defaults of an installation. A key set in the inventory replaces them whole.
 _INSTALLED = "lockstep/defaults.py"
 
 
@@ -28,8 +28,8 @@ class InventoryLine:
     """A line for a file of the inventory.
 
     Attributes:
-        file: The file, for people.
-        key: The key there that it belongs to.
+        file: Name of the file, as people see it.
+        key: The key in that file to which the line belongs.
         text: The line.
     """
 
@@ -39,83 +39,90 @@ class InventoryLine:
 
 
 def inventory_lines(recipe: Recipe, folder: Path, site: Site) -> list[InventoryLine]:
-    """The lines that bind a recipe of a folder, in the order in which they are to be written."""
-    found, file = [], site.files.get("targets", USUAL_FILE)
+    """Return the lines that bind a recipe of a folder, in the order of their writing."""
+    model_lines, file = [], site.files.get("models", USUAL_FILE)
     if folder.resolve() not in site.folders:
-        before = site.plans[0].settings.recipe_folders if site.plans else ()
-        words = " ".join(f'"{each}",' for each in (*before, _path_text(folder, site.home)))
+        earlier_folders = site.plans[0].settings.recipe_folders if site.plans else ()
+        words = " ".join(
+            f'"{folder_name}",' for folder_name in (*earlier_folders, _path_text(folder, site.home))
+        )
         where = site.files.get("recipe_folders", file)
-        shared = where.startswith("group_data")
-        text = f"recipe_folders = ({words})" if shared else f'"recipe_folders": ({words}),'
-        found.append(InventoryLine(where, "recipe_folders", text))
-    line = _target_line(recipe, site.plans)
+        is_shared = where.startswith("group_data")
+        text = f"recipe_folders = ({words})" if is_shared else f'"recipe_folders": ({words}),'
+        model_lines.append(InventoryLine(where, "recipe_folders", text))
+    line = _model_line(recipe, site.plans)
     if file == _INSTALLED:
-        imported = "from lockstep.defaults import targets as _targets"
-        line, file = f"{imported}\n    targets = {{**_targets, {line}}}", USUAL_FILE
-    return [*found, InventoryLine(file, "targets", line)]
+        import_line = "from lockstep.defaults import models as _models"
+        line, file = f"{import_line}\n    models = {{**_models, {line}}}", USUAL_FILE
+    return [*model_lines, InventoryLine(file, "models", line)]
 
 
-def _target_line(recipe: Recipe, plans: Sequence[HostPlan]) -> str:
-    """An entry of `targets`; of several hosts with a cluster of that size, where there is one."""
+def _model_line(recipe: Recipe, plans: Sequence[HostPlan]) -> str:
+    """Return an entry of `models`; for several hosts with a cluster of that size, if any."""
     name = re.sub(r"[^a-z0-9_-]+", "-", recipe.name)
     unit = f"{recipe.engine.name if recipe.engine else 'engine'}-{name}"[:64].rstrip("-")
     clusters = plans[0].settings.clusters if plans else {}
-    large = (each for each in clusters if len(clusters[each].hosts) == recipe.min_nodes)
-    named = next(large, "NAME")
-    cluster = f', "cluster": "{named}"' if recipe.min_nodes > 1 else ""
+    large = (
+        cluster_name
+        for cluster_name in clusters
+        if len(clusters[cluster_name].hosts) == recipe.min_nodes
+    )
+    model_name = next(large, "NAME")
+    cluster = f', "cluster": "{model_name}"' if recipe.min_nodes > 1 else ""
     return f'"{name}": {{"recipe": "{recipe.name}", "unit": "{unit}"{cluster}}},'
 
 
 def _path_text(folder: Path, home: Path) -> str:
-    """A folder as the inventory may name it: relative to the owner's, where it is inside."""
+    """Return the folder's name for the inventory, relative if inside the owner's folder."""
     absolute, home = folder.resolve(), home.resolve()
     return str(absolute.relative_to(home) if absolute.is_relative_to(home) else absolute)
 
 
 def file_of(line: InventoryLine, inventory: Path) -> Path | None:
-    """The file of a line, None where the owner has none of that name."""
+    """Return the file to which a line belongs, or None if the owner has no file of that name."""
     path = inventory if line.file == inventory.name else folder_of(inventory) / line.file
     return path if path.is_file() else None
 
 
-def with_target(path: Path, line: str) -> str | None:
-    """The text of a file with one more entry in its only literal mapping `targets`, else None.
+def with_model(path: Path, line: str) -> str | None:
+    """Return a file's text with one more entry in its only literal mapping `models`, or None.
 
-    InventoryError for a file that is not Python.
+    Raises:
+        InventoryError: the file is not Python.
     """
-    found = list(_mappings(tree(path)))
-    if len(found) != 1 or not found[0].values:
+    mappings = list(_mappings(tree(path)))
+    if len(mappings) != 1 or not mappings[0].values:
         return None
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
-    last, mapping = found[0].values[-1], found[0]
+    last, mapping = mappings[0].values[-1], mappings[0]
     end, close = last.end_lineno, mapping.end_lineno
     if end is None or close is None or end == close or lines[close - 1].strip()[:1] != "}":
         return None
-    # Columns of the tree are bytes.
+    # The columns of an AST node count bytes, not characters.
     raw = lines[end - 1].encode()
-    before, after = raw[: last.end_col_offset].decode(), raw[last.end_col_offset :].decode()
-    if not after.lstrip().startswith(","):
-        after = "," + after
+    head, tail = raw[: last.end_col_offset].decode(), raw[last.end_col_offset :].decode()
+    if not tail.lstrip().startswith(","):
+        tail = "," + tail
     key = mapping.keys[-1]
     indent = " " * (key.col_offset if key else last.col_offset)
-    new = [*lines[: end - 1], before + after, *lines[end : close - 1], f"{indent}{line}\n"]
+    new = [*lines[: end - 1], head + tail, *lines[end : close - 1], f"{indent}{line}\n"]
     return "".join([*new, *lines[close - 1 :]])
 
 
 def bind(path: Path, text: str, inventory: Path) -> str:
-    """Write a file of an inventory, and take that back where the inventory is refused with it.
+    """Write a file of an inventory, and restore the old content if the inventory is then refused.
 
     Returns:
-        Why it was refused, "" where it was not.
+        The reason of the refusal, or "" if the inventory was accepted.
     """
-    before = path.read_bytes()
+    old_bytes = path.read_bytes()
     with InventoryError.instead("the file cannot be written", path):
         path.write_text(text, encoding="utf-8")
     try:
         load(inventory)
     except BaseException as fault:
-        path.write_bytes(before)
+        path.write_bytes(old_bytes)
         if not isinstance(fault, Exception):
             raise
         return str(fault)
@@ -123,13 +130,13 @@ def bind(path: Path, text: str, inventory: Path) -> str:
 
 
 def _mappings(module: ast.Module) -> list[ast.Dict]:
-    """Literal mappings of the name, or of the key, `targets`."""
-    found: list[ast.expr] = []
+    """Return the literal mappings assigned to the name `models` or to the key `models`."""
+    nodes: list[ast.expr] = []
     for node in ast.walk(module):
         if isinstance(node, ast.Assign):
-            names = [each.id for each in node.targets if isinstance(each, ast.Name)]
-            found += [node.value] if _NAMES & set(names) else []
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            nodes += [node.value] if _NAMES & set(names) else []
         elif isinstance(node, ast.Dict):
             pairs = zip(node.keys, node.values, strict=True)
-            found += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == _KEY]
-    return [each for each in found if isinstance(each, ast.Dict)]
+            nodes += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == _KEY]
+    return [target for target in nodes if isinstance(target, ast.Dict)]

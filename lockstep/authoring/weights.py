@@ -1,17 +1,17 @@
-"""One repository of the hub as a recipe would serve it; what no recipe can serve is refused."""
+"""One repository of the hub as a recipe would serve it; unservable repositories are refused."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from lockstep.checkpoints import gguf
+from lockstep.checkpoints.checkpoint import Checkpoint
+from lockstep.checkpoints.quantisation import scheme_of
 from lockstep.core.errors import RecipeError
-from lockstep.inventory.secret import Source
+from lockstep.inventory.secret import SecretSource
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.repository import of_hub
-from lockstep.models import gguf
-from lockstep.models.checkpoint import Checkpoint
-from lockstep.models.quantisation import scheme_of
 from lockstep.onhost.engines import ENGINES, Engine
 
 _NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?(?:@([\w./-]+))?", re.ASCII)
@@ -21,11 +21,11 @@ _USUAL = next(name for name, engine in ENGINES.items() if engine.usual)
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one repository, and the engine that is to serve them.
+    """The weights of one repository and the engine to serve them.
 
     Attributes:
-        model: As a recipe has it: the repository, for GGUF with ":QUANT".
-        checkpoint: What the repository holds at its commit.
+        model: The repository as a recipe names it, for GGUF with ":QUANT".
+        checkpoint: The files and facts of the repository at its commit.
         size: Bytes of the weights that the engine loads.
         engine: The engine.
     """
@@ -37,26 +37,26 @@ class Weights:
 
     @property
     def scheme(self) -> str:
-        """How they are stored: nvfp4, mxfp4, fp8, int4, gguf, "none" for not quantised, or ""."""
-        said = self.checkpoint.quantisation or ""
-        return "gguf" if gguf.MARK in self.model else scheme_of(said)
+        """The storage: nvfp4, mxfp4, fp8, int4, gguf, "none" if not quantised, or "" if unknown."""
+        quantisation = self.checkpoint.quantisation or ""
+        return "gguf" if gguf.MARK in self.model else scheme_of(quantisation)
 
     @property
     def at(self) -> str:
-        """The repository with the beginning of its commit, for people."""
+        """The repository with the first seven digits of its commit, for people."""
         return f"{self.checkpoint.model} at {(self.checkpoint.revision or '')[:7]}"
 
 
 def read(
-    name: str, engine: str | None, network: Network, *, given: Source | None = None
+    name: str, engine: str | None, network: Network, *, source: SecretSource | None = None
 ) -> Weights:
-    """The weights that `REPOSITORY[:QUANT][@REVISION]` means; `given` is the hub's token.
+    """Read the weights that `REPOSITORY[:QUANT][@REVISION]` means; `source` gives the hub's token.
 
     Raises:
-        RecipeError: no such name, no weights, or weights that the engine cannot read.
+        RecipeError: the name is malformed, or no weights that the engine can read are there.
         LockstepError: the hub does not show the repository, or cannot be asked.
     """
-    # People copy the address of its page.
+    # People paste the address of the repository's web page.
     parts = _NAME.fullmatch(re.sub(r"^https?://[^/]+/|/$", "", name))
     if parts is None or ".." in name:
         raise RecipeError(
@@ -65,16 +65,18 @@ def read(
             allowed="ORGANISATION/NAME, for GGUF ORGANISATION/NAME:QUANT; @REVISION may follow",
         )
     repository, quant, revision = parts.groups()
-    checkpoint = of_hub(repository, revision or "main", network, given=given)
+    checkpoint = of_hub(repository, revision or "main", network, token_source=source)
     quants = gguf.quantisations(checkpoint.files)
-    other = any(name.endswith((".safetensors", ".bin")) for name in checkpoint.files)
-    chosen = ENGINES[engine or (_OF_GGUF if quant or (quants and not other) else _USUAL)]
-    if chosen.name == _OF_GGUF:
+    has_other_weights = any(name.endswith((".safetensors", ".bin")) for name in checkpoint.files)
+    engine_chosen = ENGINES[
+        engine or (_OF_GGUF if quant or (quants and not has_other_weights) else _USUAL)
+    ]
+    if engine_chosen.name == _OF_GGUF:
         return _gguf(checkpoint, quants, quant)
-    if quant or (quants and not other):
+    if quant or (quants and not has_other_weights):
         raise _fault(
             checkpoint,
-            f"{chosen.title} serves no GGUF files here",
+            f"{engine_chosen.title} serves no GGUF files here",
             remedy=f"Leave --engine out, or say --engine {_OF_GGUF}.",
         )
     if not checkpoint.weight_bytes:
@@ -93,7 +95,7 @@ def read(
             remedy="Name the repository of the model itself, or write the recipe by hand "
             "(`lockstep help recipes`).",
         )
-    return Weights(repository, checkpoint, checkpoint.weight_bytes, chosen)
+    return Weights(repository, checkpoint, checkpoint.weight_bytes, engine_chosen)
 
 
 def _gguf(checkpoint: Checkpoint, quants: dict[str, tuple[str, ...]], quant: str | None) -> Weights:
@@ -105,30 +107,30 @@ def _gguf(checkpoint: Checkpoint, quants: dict[str, tuple[str, ...]], quant: str
             f"the repository holds no GGUF files, which {engine.title} needs",
             remedy="Leave --engine and the quantisation out, or name a repository with GGUF files.",
         )
-    asked = quant or (next(iter(sizes)) if len(sizes) == 1 else "")
-    found = next((name for name in sizes if name.lower() == asked.lower()), None)
-    if found is None:
-        listed = sorted(sizes.items(), key=lambda item: item[1])
-        example = f"{checkpoint.model}:{listed[len(listed) // 2][0]}"
+    wanted_quant = quant or (next(iter(sizes)) if len(sizes) == 1 else "")
+    quant_name = next((name for name in sizes if name.lower() == wanted_quant.lower()), None)
+    if quant_name is None:
+        quants_by_size = sorted(sizes.items(), key=lambda item: item[1])
+        example = f"{checkpoint.model}:{quants_by_size[len(quants_by_size) // 2][0]}"
         raise _fault(
             checkpoint,
             "the repository has no such quantisation" if quant else "one quantisation is needed",
             found=quant or f"{len(sizes)} of them",
-            allowed=", ".join(f"{name} ({size / 1e9:.1f} GB)" for name, size in listed),
+            allowed=", ".join(f"{name} ({size / 1e9:.1f} GB)" for name, size in quants_by_size),
             remedy=f"Choose one, such as {example}.",
         )
-    if missing := gguf.missing_parts(quants[found]):
+    if missing := gguf.missing_parts(quants[quant_name]):
         raise _fault(
             checkpoint,
-            f"a part of {found} is not in the repository",
+            f"a part of {quant_name} is not in the repository",
             found=f"no {', '.join(missing)}",
             remedy="Name another quantisation, or a revision that has all parts.",
         )
-    # What it sees by is loaded, too.
-    sees = gguf.mmproj(checkpoint.files, quants[found][0])
-    size = sizes[found] + (checkpoint.files[sees] if sees else 0)
-    return Weights(f"{checkpoint.model}:{found}", checkpoint, size, engine)
+    # The engine also loads the file of the vision tower.
+    sees = gguf.mmproj(checkpoint.files, quants[quant_name][0])
+    size = sizes[quant_name] + (checkpoint.files[sees] if sees else 0)
+    return Weights(f"{checkpoint.model}:{quant_name}", checkpoint, size, engine)
 
 
-def _fault(checkpoint: Checkpoint, what: str, **more: str) -> RecipeError:
-    return RecipeError(what, where=checkpoint.model, **more)
+def _fault(checkpoint: Checkpoint, summary: str, **more: str) -> RecipeError:
+    return RecipeError(summary, where=checkpoint.model, **more)

@@ -1,1 +1,1 @@
-"""Measures a served model: a client, suites, and self-checks before any score."""
+"""Measurement of a served model: a client, suites, and self-checks before any score."""

@@ -1,11 +1,12 @@
-"""Two servers beside each other: ratio, interval, and whether the difference is more than noise.
+"""The comparison of two servers: ratio, interval, and a verdict on noise.
 
-The ratios of every sample of the second over every sample of the first are put in order. Their
-middle is the ratio (Hodges and Lehmann's), and so many at each end are left out that in 95 of 100
-cases the true ratio lies between (Mann and Whitney's distribution). It assumes no shape of the
-noise, and a lone outlier moves neither. Two runs of one server differ by more than that, because
-clocks, heat and memory layout drift between them: the interval must lie beyond a floor of noise. A
-server that changes its pace within a run changes it between runs too: the floor is then as wide.
+Every sample of the second is divided by every sample of the first, and the ratios are sorted. Their
+median is the ratio (Hodges and Lehmann). So many ratios at each end are left out that in 95 of 100
+cases the true ratio lies between (the distribution of Mann and Whitney). The method assumes no
+shape of the noise, and a lone outlier moves neither figure. Two runs of one server differ by more
+than that, because clocks, heat and memory layout drift between runs. Therefore the interval must
+lie beyond a noise minimum. A server that changes its pace within a run also changes it between
+runs: its noise minimum is as wide as that change.
 """
 
 from __future__ import annotations
@@ -20,35 +21,35 @@ from typing import Any
 
 from lockstep.bench.results import Result, ResultError, SuiteResult, spread
 
-# Chance that the true ratio is outside of its interval.
+# Probability that the true ratio lies outside its interval.
 CHANCE = 0.05
-# How far two runs of one server drift apart at most: 0.3 to 0.7 % was seen within minutes on an
-# H200. A first token takes milliseconds, and that server took 0.16 to 0.26 s for the first of 8.
-# Simulated with a drift of 0.5 % and a noise of 0.3 to 2 %, this floor and this chance find a
+# The most that two runs of one server drift apart: 0.3 to 0.7 % was seen within minutes on an H200.
+# A first token takes milliseconds, and that server took 0.16 to 0.26 s for the first of 8.
+# Simulated with a drift of 0.5 % and a noise of 0.3 to 2 %, this minimum and this chance find a
 # difference in one of 600 equal pairs of `decode`, and in each of 600 that are 5 % apart.
-FLOOR, FLOOR_FIRST = 0.02, 0.1
-# With so many runs of each, one sample per run is compared. Half the floor is enough then, because
-# the drift is in the samples.
+NOISE, NOISE_FIRST = 0.02, 0.1
+# With this many runs of each, one sample per run is compared. Half the minimum is enough then,
+# because the samples contain the drift.
 RUNS = 5
 _FIRST = ("first_token_s", "prefill_tok_s")
 _HIGHER = ("_tok_s", "acceptance", "tokens_per_step", "passed", "valid", "read")
-# What was asked for says nothing about a server.
+# These values were requested, so they say nothing about a server.
 _GIVEN = ("tokens", "prompt_tokens")
 
-# Figure → the samples of each run.
+# Each figure with the samples of each run.
 _Figures = dict[str, list[list[float]]]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One figure of both servers.
+class ScoreDifference:
+    """The comparison of one figure between both servers.
 
     Attributes:
         first, second: Samples of each, with mean and ends (`results.spread`).
         ratio: Second over first.
-        low, high: The ratios that these samples allow, None where they are too few.
-        verdict: "better", "worse", "noise", "differs" where neither direction is better, or
-            "cannot tell" with the reason.
+        low, high: The ends of the interval that these samples allow; None: too few samples.
+        verdict: "better", "worse", "noise", "differs" if neither direction is better, or "cannot
+            tell" with the reason.
     """
 
     suite: str
@@ -61,38 +62,41 @@ class Difference:
     verdict: str
 
 
-def differences(first: Sequence[Result], second: Sequence[Result]) -> Iterator[Difference]:
-    """Every figure that the runs of both servers have; suites without a score have none.
+def differences(first: Sequence[Result], second: Sequence[Result]) -> Iterator[ScoreDifference]:
+    """Yield every figure that the runs of both servers have; suites without a score give none.
 
     Raises:
-        ResultError: they were measured with answers of different lengths.
+        ResultError: the runs were measured with answers of different lengths.
     """
     for name in dict.fromkeys(suite.name for result in first for suite in result.suites):
-        ours, theirs = _measured(first, name), _measured(second, name)
-        lengths = {suite.summary.get("tokens") for suite in (*ours, *theirs)}
+        first_results, second_results = (
+            _measured_results(first, name),
+            _measured_results(second, name),
+        )
+        lengths = {suite.summary.get("tokens") for suite in (*first_results, *second_results)}
         if len(lengths) > 1:
             raise ResultError(
                 f"{name} was measured with answers of different lengths",
                 found=" and ".join(f"{length} tokens" for length in sorted(lengths, key=str)),
                 remedy="Measure both with the same --tokens.",
             )
-        before, after = _figures(ours), _figures(theirs)
-        for figure in before:
-            if figure in after and min(itertools.chain(*before[figure])) > 0:
-                yield _difference(name, figure, before[figure], after[figure])
+        first_figures, second_figures = _figures(first_results), _figures(second_results)
+        for figure in first_figures:
+            if figure in second_figures and min(itertools.chain(*first_figures[figure])) > 0:
+                yield _difference(name, figure, first_figures[figure], second_figures[figure])
 
 
-def _measured(results: Sequence[Result], name: str) -> list[SuiteResult]:
+def _measured_results(results: Sequence[Result], name: str) -> list[SuiteResult]:
     suites = (result.suite(name) for result in results)
     return [suite for suite in suites if suite and suite.verdict == "measured"]
 
 
 def _figures(suites: Sequence[SuiteResult]) -> _Figures:
-    found: _Figures = {}
+    figures: _Figures = {}
     for suite in suites:
         for name, samples in _samples(suite.summary):
-            found.setdefault(name, []).append(samples)
-    return found
+            figures.setdefault(name, []).append(samples)
+    return figures
 
 
 def _samples(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[float]]]:
@@ -108,36 +112,48 @@ def _samples(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 def _difference(
     suite: str, name: str, first: Sequence[list[float]], second: Sequence[list[float]]
-) -> Difference:
-    floor = FLOOR_FIRST if name.endswith(_FIRST) else FLOOR
+) -> ScoreDifference:
+    noise = NOISE_FIRST if name.endswith(_FIRST) else NOISE
     if min(len(first), len(second)) >= RUNS:
-        floor /= 2
-        ours, theirs = [median(run) for run in first], [median(run) for run in second]
+        noise /= 2
+        first_medians, second_medians = (
+            [median(run) for run in first],
+            [median(run) for run in second],
+        )
     else:
-        ours, theirs = list(itertools.chain(*first)), list(itertools.chain(*second))
-    floor = max(floor, _restless(ours), _restless(theirs))
-    ratios = sorted(after / before for before in ours for after in theirs)
-    sizes = len(ours), len(theirs)
-    kept = left_out(*sizes)
-    low, high = (ratios[kept - 1], ratios[-kept]) if kept else (None, None)
+        first_medians, second_medians = (
+            list(itertools.chain(*first)),
+            list(itertools.chain(*second)),
+        )
+    noise = max(noise, _restless(first_medians), _restless(second_medians))
+    ratios = sorted(
+        second_median / first_median
+        for first_median in first_medians
+        for second_median in second_medians
+    )
+    sizes = len(first_medians), len(second_medians)
+    left_out_count = left_out(*sizes)
+    low, high = (
+        (ratios[left_out_count - 1], ratios[-left_out_count]) if left_out_count else (None, None)
+    )
     few = "one sample" if 1 in sizes else f"{sizes[0]} and {sizes[1]} samples"
-    verdict = _verdict(name, low, high, floor) or f"cannot tell: {few}"
-    both = spread(ours) or {}, spread(theirs) or {}
-    return Difference(suite, name, *both, median(ratios), low, high, verdict)
+    verdict = _verdict(name, low, high, noise) or f"cannot tell: {few}"
+    spreads = spread(first_medians) or {}, spread(second_medians) or {}
+    return ScoreDifference(suite, name, *spreads, median(ratios), low, high, verdict)
 
 
 def _restless(samples: Sequence[float]) -> float:
-    """Half of the width of the samples' middle half, as a share of their median."""
+    """Return half the interquartile range as a share of the samples' median."""
     if len(samples) < 4:
         return 0.0
     low, middle, high = quantiles(samples, n=4)
     return (high - low) / middle / 2
 
 
-def _verdict(name: str, low: float | None, high: float | None, floor: float) -> str | None:
+def _verdict(name: str, low: float | None, high: float | None, noise: float) -> str | None:
     if low is None or high is None:
         return None
-    if low <= 1 + floor and high >= 1 - floor:
+    if low <= 1 + noise and high >= 1 - noise:
         return "noise"
     last = name.rpartition(".")[2]
     if not last.endswith((*_HIGHER, "_s", "seconds", "invented")):
@@ -146,10 +162,10 @@ def _verdict(name: str, low: float | None, high: float | None, floor: float) -> 
 
 
 def left_out(first: int, second: int) -> int:
-    """How many ratios at each end lie outside of the interval; 0: the samples are too few.
+    """Return how many ratios at each end lie outside the interval; 0 means too few samples.
 
-    The number of pairs in which the second is ahead has the distribution of the Gaussian binomial
-    coefficient, where both are samples of the same.
+    If both sets are samples of the same distribution, the number of pairs in which the second is
+    ahead follows the Gaussian binomial coefficient.
     """
     ways = [1] + [0] * (first * second)
     for step in range(1, first + 1):

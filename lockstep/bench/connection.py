@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection of an event loop, for one request: opened before, used once, closed.
+"""One HTTP/1.1 connection of an event loop: opened beforehand, used for one request, closed.
 
-A library would open it when it sends, and a thread for each answer is woken by each of its events
-(`client`). So this is the little of HTTP that a completion needs.
+A library would open the connection only when it sends, and its thread for each answer would wake at
+each event of that answer (`client`). This module has the little of HTTP that a completion needs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from urllib.parse import urlsplit
 
 
 class Connection:
-    """Sends one POST, and gives its answer as it comes.
+    """A connection that sends one POST and reads the answer as it arrives.
 
-    Raises `OSError` and `EOFError` where the connection breaks, `ValueError` for what is no HTTP.
+    Its methods raise `OSError` and `EOFError` if the connection breaks, and `ValueError` if the
+    answer is not HTTP.
 
     Attributes:
-        status: Of the answer, once `answered`.
+        status: HTTP status of the answer, set by `wait_for_head`.
     """
 
     status = 0
@@ -31,7 +32,11 @@ class Connection:
 
     @classmethod
     async def open(cls, url: str, limit_s: float) -> Connection:
-        """To the host of a URL; `TimeoutError` where that takes longer than `limit_s`."""
+        """Open a connection to the host of a URL.
+
+        Raises:
+            TimeoutError: opening takes longer than `limit_s` seconds.
+        """
         to = urlsplit(url)
         tls = to.scheme == "https"
         port = to.port or (443 if tls else 80)
@@ -40,7 +45,7 @@ class Connection:
         return cls(reader, writer, to.netloc.rpartition("@")[2])
 
     def send(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
-        """The whole request, at once."""
+        """Send the whole request at once."""
         head = {
             "Host": self._host,
             "Content-Type": "application/json",
@@ -52,8 +57,8 @@ class Connection:
         lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
         self._writer.write("\r\n".join([*lines, "", ""]).encode() + body)
 
-    async def answered(self) -> None:
-        """Wait for the head of the answer."""
+    async def wait_for_head(self) -> None:
+        """Read the status and the headers of the answer."""
         line = await self._reader.readline()
         if not line.startswith(b"HTTP/1."):
             raise ConnectionError(f"no answer of HTTP: {line[:80]!r}" if line else "no answer")
@@ -65,7 +70,7 @@ class Connection:
         self._headers = {key.lower(): value for key, value in fields}
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it arrives."""
+        """Yield the body as it arrives."""
         if self._headers.get("transfer-encoding", "").lower() == "chunked":
             while size := int((await self._reader.readline()).split(b";")[0] or b"0", 16):
                 yield (await self._reader.readexactly(size + 2))[:-2]
@@ -76,19 +81,19 @@ class Connection:
                 yield piece
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The body, line by line."""
-        kept = b""
+        """Yield the body line by line."""
+        remainder = b""
         async for piece in self.pieces():
-            *lines, kept = (kept + piece).split(b"\n")
+            *lines, remainder = (remainder + piece).split(b"\n")
             for line in lines:
                 yield line
-        yield kept
+        yield remainder
 
     async def whole(self) -> bytes:
-        """The body."""
+        """Return the whole body."""
         return b"".join([piece async for piece in self.pieces()])
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         with contextlib.suppress(OSError):
             self._writer.close()

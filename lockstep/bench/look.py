@@ -1,4 +1,4 @@
-"""One reading of everything that a measurement depends on: engine, counters, clocks, host."""
+"""One reading of everything on which a measurement depends: engine, counters, clocks, host."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.bench.client import Client, Unreachable
+from lockstep.bench.client import BenchUnreachable, Client
 from lockstep.onhost import engines
 
 
 @dataclass(frozen=True)
 class HostLook:
-    """What the host said. None: not readable there.
+    """The readings of the host; None means that a value is not readable there.
 
     Attributes:
-        generation: What the process of the hot unit was started with.
-        written: What its unit file asks for now.
-        started: Identity of this start of the unit.
-        busy: Share of the processors that were working (0 to 1), over a moment without a request.
+        restart_key: The restart key with which the process of the hot unit was started.
+        file_restart_key: The restart key that its unit file has now.
+        start_id: Identity of this start of the unit.
+        busy: Share of the processors that worked (0 to 1), over a moment without a request.
         sm_mhz: Clock of the GPU.
-        throttled: Whether the GPU is slowed down by heat or power.
-        compiled: Last line of the hour in which the engine's log says that a request waited for a
-            kernel, with its time; "": none.
+        is_throttled: True if heat or power slows the GPU down.
+        compiler_line: Last line of the past hour in the engine's log that says that a request
+            waited for a kernel, with its time; "": none.
     """
 
     hot: str | None = None
-    generation: str | None = None
-    written: str | None = None
-    started: str | None = None
+    restart_key: str | None = None
+    file_restart_key: str | None = None
+    start_id: str | None = None
     busy: float | None = None
     temperature_c: float | None = None
     sm_mhz: float | None = None
-    throttled: bool | None = None
-    compiled: str | None = None
+    is_throttled: bool | None = None
+    compiler_line: str | None = None
 
 
 @dataclass(frozen=True)
-class Look:
-    """One moment.
+class HostLoad:
+    """The readings at one moment.
 
     Attributes:
-        now, wall: As `Clock` has them.
+        now, wall: Times as `Clock` gives them.
         models: Names that the engine serves.
-        root: Where the first of them was loaded from.
+        root: The origin of the first model's files.
         context: Longest sequence, tokens.
-        engine: None where it is none of ours.
-        version: As the engine says itself.
-        counters: None where the engine publishes none.
-        host: None without a login.
+        engine: The engine, or None if it is none of Lockstep's.
+        version: The version that the engine reports.
+        counters: The counters, or None if the engine publishes none.
+        host: The host's readings, or None without a login.
     """
 
     now: float
@@ -66,16 +66,24 @@ class Look:
 AskHost = Callable[[], HostLook]
 
 
-def look(client: Client, ask_host: AskHost | None) -> Look:
-    """Look now. Unreachable: the engine does not answer."""
-    listed = _json(client.get("/v1/models"), "/v1/models").get("data")
-    cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
+def look(client: Client, ask_host: AskHost | None) -> HostLoad:
+    """Take a reading now.
+
+    Raises:
+        BenchUnreachable: the engine does not answer.
+    """
+    models_listed = _json(client.get("/v1/models"), "/v1/models").get("data")
+    cards = (
+        [card for card in models_listed if isinstance(card, dict)]
+        if isinstance(models_listed, list)
+        else []
+    )
     first = cards[0] if cards else {}
     contexts = (engine.context(first) for engine in engines.ENGINES.values())
     engine, version = _engine(client)
     host = ask_host() if ask_host else None
     page = engines.counters(client.get("/metrics") or "")
-    return Look(
+    return HostLoad(
         now=client.clock.now(),
         wall=client.clock.wall(),
         models=tuple(str(card["id"]) for card in cards if card.get("id")),
@@ -99,9 +107,9 @@ def _engine(client: Client) -> tuple[engines.Engine | None, str | None]:
 
 def _json(text: str | None, path: str) -> dict[str, Any]:
     try:
-        found = json.loads(text or "null")
+        document = json.loads(text or "null")
     except ValueError as fault:
-        raise Unreachable(f"{path}: not JSON") from fault
-    if not isinstance(found, dict):
-        raise Unreachable(f"{path}: not an answer of this API")
-    return found
+        raise BenchUnreachable(f"{path}: not JSON") from fault
+    if not isinstance(document, dict):
+        raise BenchUnreachable(f"{path}: not an answer of this API")
+    return document

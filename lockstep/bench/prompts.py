@@ -1,6 +1,6 @@
-"""Prompts by shape. Speculation rewards text that a draft can guess, so one speed is no speed.
+"""Prompts by shape. Speculation rewards predictable text, so one speed alone says little.
 
-Each prompt begins with a mark of its own: no cache may answer twice, and none has seen it before.
+Each prompt begins with a random mark, so that no cache can answer it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.onhost.rollout import technical
+from lockstep.onhost.rollout import speed_probe
 
-#: The shape whose rate is the headline: "256 tokens with a real technical prompt" (article 004).
+#: The shape of the headline rate: "256 tokens with a real technical prompt" (article 004).
 TECHNICAL = "technical"
 
 SHAPES: Mapping[str, str] = {
-    # The gate of a deploy measures with it too.
-    TECHNICAL: technical.PROMPT,
+    # The gate of a deploy measures with the same prompt.
+    TECHNICAL: speed_probe.PROMPT,
     "prose": (
         "Write a quiet short story about a lighthouse keeper who repairs an old radio in winter. "
         "Long sentences, no dialogue, no title."
@@ -38,21 +38,21 @@ _WORDS = (
 
 
 def mark() -> str:
-    """Eight hexadecimal digits that no prompt had before."""
+    """Return eight random hexadecimal digits that no earlier prompt had."""
     return secrets.token_hex(4)
 
 
 def user(text: str) -> tuple[Mapping[str, Any], ...]:
-    """One user message with a mark of its own."""
+    """Return one user message with a mark of its own."""
     return ({"role": "user", "content": f"[{mark()}] {text}"},)
 
 
 def filler(words: int) -> str:
-    """So many words that differ from the first one on, for prompts of a chosen length."""
-    known, seed = _WORDS.split(), int(mark(), 16)
-    chosen = []
+    """Return so many words that differ from the first one on, for prompts of a chosen length."""
+    vocabulary, seed = _WORDS.split(), int(mark(), 16)
+    chosen_words = []
     for _ in range(words):
-        # Numerical Recipes' generator: text for a prefill needs no better.
+        # This is the generator of Numerical Recipes. Text for a prefill needs no better one.
         seed = (1664525 * seed + 1013904223) % 2**32
-        chosen.append(known[(seed >> 16) % len(known)])
-    return " ".join(chosen)
+        chosen_words.append(vocabulary[(seed >> 16) % len(vocabulary)])
+    return " ".join(chosen_words)

@@ -1,4 +1,4 @@
-"""Figures of the catalogue from a result, marked measured: text in, text out, comments kept."""
+"""The transfer of measured figures into a recipe of the catalogue; the text keeps its comments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][\w .%/()+-]*")
 
 
 def figures(result: Result) -> tuple[Figure, ...]:
-    """What a result says about its recipe; suites without a score say nothing."""
+    """Return the figures that a result gives about its recipe; suites without a score give none."""
     about = result.subject
     lock = f", lock {about.lock[:12]}" if about.lock else ""
     source = f"lockstep bench on {about.host or about.url}, {about.engine} {about.version}{lock}"
@@ -36,45 +36,49 @@ def _values(result: Result) -> Iterator[tuple[str, float, str]]:
         yield f"decode, one stream, {tokens} tokens", speed, "tok/s"
         if technical["first_token_s"]:
             yield "time to first token", round(technical["first_token_s"]["mean"], 3), "s"
-    drafted = summaries.get("speculation", {}).get("acceptance")
-    if drafted is not None:
-        yield "draft tokens accepted, four prompt shapes", round(100 * drafted["mean"], 1), "%"
+    acceptance = summaries.get("speculation", {}).get("acceptance")
+    if acceptance is not None:
+        yield "draft tokens accepted, four prompt shapes", round(100 * acceptance["mean"], 1), "%"
     tools = summaries.get("tools")
     if tools:
         yield "valid tool calls", round(100 * tools["valid"] / tools["calls"]), "%"
     coding = summaries.get("coding")
     if coding:
-        passed = f"exercises passed of {coding['exercises']}, one attempt"
-        yield passed, float(coding["full_passed"]), "exercises"
+        passed_text = f"exercises passed of {coding['exercises']}, one attempt"
+        yield passed_text, float(coding["full_passed"]), "exercises"
 
 
 def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
-    """A recipe's text with these figures; a measured one of the same name is replaced.
+    """Return a recipe's text with these figures in place of measured ones of the same names.
 
     Raises:
-        ResultError: the recipe's list of figures is not written as the catalogue writes it.
+        ResultError: the recipe's list of figures is not in the catalogue's form.
     """
-    before = parse(text, path).lockstep.figures
-    found = _LIST.search(text)
-    lines = found[1].splitlines(keepends=True) if found else []
-    names = {figure.what for figure in new}
-    quoted = [_quoted(name) for name in names]
-    kept = [
+    earlier_figures = parse(text, path).lockstep.figures
+    match = _LIST.search(text)
+    lines = match[1].splitlines(keepends=True) if match else []
+    names = {figure.quantity for figure in new}
+    quoted_names = [_quote(name) for name in names]
+    kept_lines = [
         line
         for line in lines
-        if "kind: measured" not in line or not any(name in line for name in quoted)
+        if "kind: measured" not in line or not any(name in line for name in quoted_names)
     ]
-    while kept and not kept[-1].strip():
-        kept.pop()
-    block = "  figures:\n" + "".join([*kept, *(_line(figure) for figure in new)])
-    if found:
-        edited = text[: found.start()] + block + text[found.end() :]
+    while kept_lines and not kept_lines[-1].strip():
+        kept_lines.pop()
+    block = "  figures:\n" + "".join([*kept_lines, *(_line(figure) for figure in new)])
+    if match:
+        edited_text = text[: match.start()] + block + text[match.end() :]
     else:
         heading = "" if "\nlockstep:" in text else "\nlockstep:\n"
-        edited = text.rstrip("\n") + "\n" + heading + block
-    wanted = [one for one in before if one.kind != "measured" or one.what not in names] + [*new]
+        edited_text = text.rstrip("\n") + "\n" + heading + block
+    wanted_figures = [
+        old_figure
+        for old_figure in earlier_figures
+        if old_figure.kind != "measured" or old_figure.quantity not in names
+    ] + [*new]
     try:
-        whole = list(parse(edited, path).lockstep.figures) == wanted
+        whole = list(parse(edited_text, path).lockstep.figures) == wanted_figures
     except RecipeError:
         whole = False
     if not whole:
@@ -84,14 +88,14 @@ def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
             remedy="Write one figure per line under `figures:`, or add these lines by hand: "
             + " ".join(_line(figure).strip() for figure in new),
         )
-    return edited
+    return edited_text
 
 
 def _line(figure: Figure) -> str:
-    pairs = {key: _quoted(value) for key, value in asdict(figure).items()}
+    pairs = {key: _quote(value) for key, value in asdict(figure).items()}
     return "    - {" + ", ".join(f"{key}: {value}" for key, value in pairs.items()) + "}\n"
 
 
-def _quoted(value: str | float) -> str:
+def _quote(value: str | float) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

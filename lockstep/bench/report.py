@@ -10,9 +10,10 @@ from lockstep.bench.results import Result, SuiteResult
 from lockstep.bench.table import number, rows
 from lockstep.files.templating import render
 
-# Where bars begin, and the most that one is long; names stand before them, figures behind.
+# In units of the picture: the start of the bars, and the longest bar. Names stand before the bars,
+# figures behind them.
 LEFT, LONGEST = 190, 420
-# Group of a suite's figures, the figure, and the title and unit of its plot.
+# The group of a suite's figures, the figure, and the title and unit of its plot.
 _PLOTS = (
     ("by_shape", "decode_tok_s", "Decode by prompt shape", "tok/s"),
     ("by_shape", "acceptance", "Accepted share of drafted tokens", ""),
@@ -22,9 +23,9 @@ _PLOTS = (
 
 
 def page(results: Sequence[Result]) -> str:
-    """The whole page, newest result first; history needs at least two with a lock."""
-    ordered = sorted(results, key=lambda result: result.began)
-    shown = [
+    """Render the whole page, newest result first; the history needs two results with a lock."""
+    in_order = sorted(results, key=lambda result: result.began)
+    shown_suites = [
         (
             _name(result),
             result,
@@ -33,13 +34,13 @@ def page(results: Sequence[Result]) -> str:
                 for suite in result.suites
             ],
         )
-        for result in reversed(ordered)
+        for result in reversed(in_order)
     ]
-    return render("page/bench.html.j2", results=shown, history=list(_history(ordered)))
+    return render("page/bench.html.j2", results=shown_suites, history=list(_history(in_order)))
 
 
 def _history(results: Sequence[Result]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Decode of each subject over its results, each named by its lock."""
+    """Yield the decode rates of each subject over its results, each labelled by its lock."""
     by_subject: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for result in results:
         decode = result.suite("decode")
@@ -60,13 +61,13 @@ def _checks(suite: SuiteResult) -> Iterator[tuple[str, str]]:
 def _plots(suite: SuiteResult) -> Iterator[dict[str, Any]]:
     for group, key, title, unit in _PLOTS:
         levels = suite.summary.get(group, {}).items()
-        found = [(name, figures[key]) for name, figures in levels if figures.get(key) is not None]
-        if found:
-            yield _bars(title, unit, found)
+        points = [(name, figures[key]) for name, figures in levels if figures.get(key) is not None]
+        if points:
+            yield _bars(title, unit, points)
 
 
 def _bars(title: str, unit: str, values: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Bars from zero by name and spread (`results.spread`), each with the ends of its samples."""
+    """Return a plot of bars from zero by name and spread (`results.spread`), with their ends."""
     scale = LONGEST / (max(spread["high"] for _, spread in values) or 1.0)
     bars = [
         {
@@ -83,4 +84,4 @@ def _bars(title: str, unit: str, values: Sequence[tuple[str, Mapping[str, Any]]]
 
 def _name(result: Result) -> str:
     about = result.subject
-    return " · ".join(filter(None, (about.host, about.target))) or about.url
+    return " · ".join(filter(None, (about.host, about.model))) or about.url

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lockstep.bench.ruler import Check
-from lockstep.bench.sample import Sample
+from lockstep.bench.sample import BenchSample
 from lockstep.core.errors import LockstepError
 from lockstep.onhost.core import atomic
 
@@ -20,19 +20,19 @@ Verdict = Literal["measured", "suspect", "refused"]
 
 
 class ResultError(LockstepError):
-    """A result file cannot be read or written."""
+    """An error in reading or writing a result file."""
 
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """One suite.
+    """The result of one suite.
 
     Attributes:
         verdict: "measured": `summary` is the score. "suspect": the ruler is broken, no score.
             "refused": the engine says that it cannot do this; no score either.
-        summary: Figures; {} without a score.
-        refused: The engine's words.
-        checks: What the ruler found about itself.
+        summary: The figures; {} without a score.
+        refusal: The engine's words.
+        checks: The ruler's judgements of the measurement itself.
         samples: Every request.
         notes: Sentences for the reader.
     """
@@ -40,38 +40,38 @@ class SuiteResult:
     name: str
     verdict: Verdict
     summary: Mapping[str, Any] = field(default_factory=dict)
-    refused: str = ""
+    refusal: str = ""
     checks: tuple[Check, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[BenchSample, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What was measured. None: not known, for example without a host.
+    """The subject of a measurement; None means unknown, for example without a host.
 
     Attributes:
-        model: Name in the engine's API.
-        version: As the engine reports it.
-        image: By digest.
+        model: The name in the engine's API.
+        version: The version that the engine reports.
+        image: The image with its digest.
         revision: Commit of the weights.
-        generation: What the engine was started with (LOCKSTEP_GENERATION).
+        restart_key: The restart key with which the engine was started (LOCKSTEP_RESTART_KEY).
         lock: SHA-256 of the lock.
         max_clock_mhz: Cap of the GPU's clock that the inventory asks for.
         flags: The recipe's command line.
     """
 
     url: str
-    model: str
+    served_name: str
     host: str | None = None
     inventory: str | None = None
-    target: str | None = None
+    model: str | None = None
     recipe: str | None = None
     engine: str | None = None
     version: str | None = None
     image: str | None = None
     revision: str | None = None
-    generation: str | None = None
+    restart_key: str | None = None
     lock: str | None = None
     max_clock_mhz: int | None = None
     flags: tuple[str, ...] = ()
@@ -79,33 +79,33 @@ class Subject:
 
 @dataclass(frozen=True)
 class Result:
-    """One run; its times in UTC (ISO 8601), and the versions of Lockstep and of this format."""
+    """One run, with times in UTC (ISO 8601) and the versions of Lockstep and of this format."""
 
     subject: Subject
     began: str
-    ended: str
+    end_time: str
     lockstep: str
     suites: tuple[SuiteResult, ...]
     schema: int = SCHEMA
 
     @property
     def suspect(self) -> bool:
-        """Whether any suite has no score because of its ruler."""
+        """True if any suite has no score because of its ruler."""
         return any(suite.verdict == "suspect" for suite in self.suites)
 
     @property
     def sense(self) -> str:
-        """Finding of suite `sense`: "sound", "nonsense", "untold"; "" where it did not run."""
-        found = self.suite("sense")
-        return "" if found is None else found.summary.get("sense", "untold")
+        """The verdict of suite `sense`: "sound", "nonsense", "untold"; "" if it did not run."""
+        suite = self.suite("sense")
+        return "" if suite is None else suite.summary.get("sense", "untold")
 
     def suite(self, name: str) -> SuiteResult | None:
-        """The suite of that name, None where it did not run."""
+        """Return the suite of that name, or None if it did not run."""
         return next((suite for suite in self.suites if suite.name == name), None)
 
 
 def spread(values: Sequence[float]) -> dict[str, Any] | None:
-    """Samples of one figure with their mean and ends: never one number; None without a value."""
+    """Return the samples of one figure with their mean and ends, or None without a value."""
     if not values:
         return None
     samples = [round(value, 6) for value in values]
@@ -114,7 +114,11 @@ def spread(values: Sequence[float]) -> dict[str, Any] | None:
 
 
 def save(path: Path, result: Result) -> None:
-    """Write the file whole, or leave what is there. ResultError where that fails."""
+    """Write the file atomically.
+
+    Raises:
+        ResultError: the file cannot be written.
+    """
     with ResultError.instead("the result cannot be written", path):
         atomic.write(path, json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n")
 
@@ -123,7 +127,7 @@ def load(path: Path) -> Result:
     """Read a file that `save` wrote.
 
     Raises:
-        ResultError: it is no such file, or of another version of the format.
+        ResultError: the file is not a result, or is of another version of the format.
     """
     remedy = "Give a file that `lockstep bench` wrote."
     with ResultError.instead("the result cannot be read", path):
@@ -160,8 +164,8 @@ def _result(data: dict[str, Any]) -> Result:
     return Result(**data)
 
 
-def _sample(data: dict[str, Any]) -> Sample:
-    sample = Sample(**{**data, "tool_calls": tuple(data["tool_calls"])})
+def _sample(data: dict[str, Any]) -> BenchSample:
+    sample = BenchSample(**{**data, "tool_calls": tuple(data["tool_calls"])})
     if not math.isfinite(sample.seconds):
         raise KeyError("sample")
     return sample

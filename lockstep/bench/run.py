@@ -1,4 +1,4 @@
-"""One run: suites one after the other, each between two readings."""
+"""One run: suites one after another, each between two readings."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Any
 
-from lockstep.bench.client import Client, Unreachable
+from lockstep.bench.client import BenchUnreachable, Client
 from lockstep.bench.look import AskHost, look
 from lockstep.bench.prompts import user
 from lockstep.bench.results import ResultError, SuiteResult, Verdict
-from lockstep.bench.ruler import Check, Expected, judge, waive
-from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.ruler import Check, ExpectedFigures, judge, waive
+from lockstep.bench.sample import Ask, BenchSample
 from lockstep.onhost import engines
-from lockstep.onhost.rollout.technical import TOKENS
+from lockstep.onhost.rollout.speed_probe import TOKENS
 
-# An engine publishes what it counted within a step or two of its own; this only bounds a wait.
+# An engine publishes its counts within a step or two. This limit only bounds the wait.
 SETTLE_S = 2.0
-# One answer of an engine that is loaded and alone takes seconds.
-CANARY_S = 60.0
-# Rounds are repeated until this time has passed, and fewer only where these already took longer.
+# A loaded engine without other requests answers in seconds.
+TEST_QUESTION_S = 60.0
+# Rounds repeat until this time has passed. Fewer rounds run only if these already took longer.
 ENOUGH_S, FEWEST_ROUNDS = 180.0, 5
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a suite brings home, as `SuiteResult` has it; `checks` are those of its own."""
+    """The outcome of a suite, in the terms of `SuiteResult`; `checks` are the suite's own."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[BenchSample, ...]
     summary: dict[str, Any]
-    refused: str = ""
+    refusal: str = ""
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass
 class Bench:
-    """What every suite works with.
+    """The means with which every suite works.
 
     Attributes:
-        client: Of the engine itself.
-        waived: Names of checks that do not take a score away.
-        api: Client of the API's own port, where the gateway stands before the engine.
-        vision_tensors: Vision tensors in the weight map, None where it is not known.
+        client: Client of the engine itself.
+        waived_checks: Names of checks that do not take a score away.
+        api: Client of the API's port, if the gateway stands before the engine.
+        vision_tensors: Number of vision tensors in the weight map, or None if unknown.
         quick: Fewer prompts: for a gate, and for tests.
-        repeats: Rounds of a suite about speed, where they take less than `ENOUGH_S`.
+        repeats: Rounds of a suite about speed, unless they take longer than `ENOUGH_S`.
         tokens: Length of an answer whose speed is measured.
-        tell: Gets a line as each request ends.
+        tell: Receives a line as each request ends.
     """
 
     client: Client
-    expected: Expected
+    expectation: ExpectedFigures
     ask_host: AskHost | None = None
-    waived: tuple[str, ...] = ()
+    waived_checks: tuple[str, ...] = ()
     api: Client | None = None
     vision_tensors: int | None = None
     context: int | None = None
@@ -62,46 +62,48 @@ class Bench:
     tokens: int = TOKENS
     tell: Callable[[str], None] = field(default=lambda line: None)
 
-    def ask(self, ask: Ask) -> Sample:
-        """One request to the engine."""
+    def ask(self, ask: Ask) -> BenchSample:
+        """Send one request to the engine."""
         return self.together([ask])[0][0]
 
-    def together(self, asks: Sequence[Ask]) -> tuple[list[Sample], float]:
-        """Requests of the same moment to the engine, and the seconds until all are answered."""
+    def together(self, asks: Sequence[Ask]) -> tuple[list[BenchSample], float]:
+        """Send requests at the same moment; return samples and the seconds until all ended."""
         samples, seconds = self.client.together(asks)
         for sample in samples:
             self.tell(_line(sample))
         return samples, seconds
 
     def rounds(self) -> Iterator[int]:
-        """The rounds of a suite about speed: `repeats`, or as many as `ENOUGH_S` holds."""
+        """Yield the rounds of a suite about speed: `repeats`, or as many as `ENOUGH_S` holds."""
         began = self.client.clock.now()
         for number in range(self.repeats):
             if number >= FEWEST_ROUNDS and self.client.clock.now() - began > ENOUGH_S:
                 return
             yield number
 
-    def settled(self, before: engines.Counters | None, samples: int) -> engines.Counters | None:
-        """The counters once the engine has counted what it answered, or after a while anyhow.
+    def settled_counters(
+        self, earlier_counters: engines.Counters | None, samples: int
+    ) -> engines.Counters | None:
+        """Return the counters once they contain all answers, or after `SETTLE_S` in any case.
 
         Raises:
-            Unreachable: the engine does not answer.
+            BenchUnreachable: the engine does not answer.
         """
         for _ in range(20):
-            seen = engines.counters(self.client.get("/metrics") or "")
-            if not _behind(before, seen, samples):
+            counters_now = engines.counters(self.client.get("/metrics") or "")
+            if not _behind(earlier_counters, counters_now, samples):
                 break
             sleep(SETTLE_S / 20)
-        return seen
+        return counters_now
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What is measured between two looks.
+    """A measurement between two looks.
 
     Attributes:
-        warm: Whether a round that does not count comes first: an engine compiles kernels at the
-            first request of a shape.
+        warm: True if a round that does not count comes first, because an engine compiles kernels
+            at the first request of a shape.
     """
 
     name: str
@@ -110,24 +112,24 @@ class Suite:
 
 
 def measure(bench: Bench, suite: Suite) -> SuiteResult:
-    """Run one suite between two looks. Never raises for what the engine does."""
+    """Run one suite between two looks. Never raises for a fault of the engine."""
     try:
         sung = _sings(bench)
         if suite.warm:
             suite.run(replace(bench, repeats=1, tell=lambda line: bench.tell(f"warm-up, {line}")))
-        bench.settled(None, 0)
-        before = look(bench.client, bench.ask_host)
+        bench.settled_counters(None, 0)
+        first_look = look(bench.client, bench.ask_host)
         outcome = suite.run(bench)
-        answered = sum(sample.status == 200 for sample in outcome.samples)
-        bench.settled(before.counters, answered)
-        after = look(bench.client, bench.ask_host)
+        answer_count = sum(sample.status == 200 for sample in outcome.samples)
+        bench.settled_counters(first_look.counters, answer_count)
+        last_look = look(bench.client, bench.ask_host)
         sung += _sings(bench)
-    except (Unreachable, ResultError) as fault:
+    except (BenchUnreachable, ResultError) as fault:
         check = Check("engine", "suspect", f"engine or host do not answer: {fault}")
         return SuiteResult(suite.name, "suspect", checks=(check,))
-    found = judge(before, after, outcome.samples, bench.expected, sung)
-    checks = waive([*found, *outcome.checks], bench.waived)
-    verdict: Verdict = "refused" if outcome.refused else "measured"
+    all_checks = judge(first_look, last_look, outcome.samples, bench.expectation, sung)
+    checks = waive([*all_checks, *outcome.checks], bench.waived_checks)
+    verdict: Verdict = "refused" if outcome.refusal else "measured"
     if any(check.verdict == "suspect" for check in checks):
         verdict = "suspect"
     return SuiteResult(
@@ -135,7 +137,7 @@ def measure(bench: Bench, suite: Suite) -> SuiteResult:
         verdict,
         # A suspect ruler gives no score, not even one with a remark.
         outcome.summary if verdict == "measured" else {},
-        outcome.refused,
+        outcome.refusal,
         tuple(checks),
         outcome.samples,
         outcome.notes,
@@ -143,22 +145,28 @@ def measure(bench: Bench, suite: Suite) -> SuiteResult:
 
 
 def _sings(bench: Bench) -> int:
-    limit = min(CANARY_S, bench.client.timeout_s)
-    ask = Ask("canary", user("Say hello."), 16, stream=False, timeout_s=limit)
+    limit = min(TEST_QUESTION_S, bench.client.timeout_s)
+    ask = Ask("test_question", user("Say hello."), 16, stream=False, timeout_s=limit)
     return int(bench.client.complete(ask).good)
 
 
-def _behind(before: engines.Counters | None, seen: engines.Counters | None, samples: int) -> bool:
-    if seen is None:
+def _behind(
+    earlier_counters: engines.Counters | None, counters_now: engines.Counters | None, samples: int
+) -> bool:
+    if counters_now is None:
         return False
-    if seen.outstanding:
+    if counters_now.outstanding:
         return True
-    if before is None or before.finished is None or seen.finished is None:
+    if (
+        earlier_counters is None
+        or earlier_counters.finished_requests is None
+        or counters_now.finished_requests is None
+    ):
         return False
-    return seen.finished - before.finished < samples
+    return counters_now.finished_requests - earlier_counters.finished_requests < samples
 
 
-def _line(sample: Sample) -> str:
-    said = sample.fault or sample.refusal
+def _line(sample: BenchSample) -> str:
+    fault = sample.fault or sample.refusal
     rate = f"{sample.tokens} tokens in {sample.seconds:.2f} s = {sample.rate:.1f} tok/s"
-    return f"{sample.label}: {said or rate}"
+    return f"{sample.label}: {fault or rate}"

@@ -1,7 +1,7 @@
 """Suites about speed: decode, prefill, concurrency, speculation.
 
-Each is measured in rounds: every level once, then all of them again. So what drifts meanwhile is in
-the spread of each level.
+Each suite runs in rounds: every level once, then all of them again. Any drift meanwhile is
+therefore part of the spread of each level.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lockstep.bench.prompts import SHAPES, TECHNICAL, filler, user
 from lockstep.bench.results import spread
 from lockstep.bench.ruler import steady
 from lockstep.bench.run import Bench, Outcome
-from lockstep.bench.sample import MOST_AT_ONCE, Ask, Sample
+from lockstep.bench.sample import MOST_AT_ONCE, Ask, BenchSample
 from lockstep.onhost.engines import Counters
 
-# Article 002 measured 1.5K; the larger ones show where attention begins to cost.
+# Article 002 measured 1.5K. The larger prompts show where attention begins to cost.
 PREFILL_TOKENS = (1500, 6000, 24000)
 STREAMS = (1, 2, 4, 8)
 
@@ -28,11 +28,11 @@ STREAMS = (1, 2, 4, 8)
 class Wave:
     """Requests that were sent at the same moment, and the seconds until all were answered."""
 
-    samples: Sequence[Sample]
+    samples: Sequence[BenchSample]
     seconds: float
 
-    def mean(self, figure: Callable[[Sample], float | None]) -> float | None:
-        """Of all its samples; None where one of them cannot tell."""
+    def mean(self, figure: Callable[[BenchSample], float | None]) -> float | None:
+        """Return the mean of a figure over all samples, or None if one sample lacks it."""
         values = _all(map(figure, self.samples))
         return fmean(values) if values else None
 
@@ -40,8 +40,8 @@ class Wave:
 Waves = Mapping[str, Sequence[Wave]]
 
 
-def _first(sample: Sample) -> float | None:
-    return sample.first_s if sample.told else None
+def _first(sample: BenchSample) -> float | None:
+    return sample.first_s if sample.tells_first_step else None
 
 
 def _rounds(bench: Bench, levels: Mapping[str, Callable[[], list[Ask]]]) -> Waves:
@@ -53,54 +53,69 @@ def _rounds(bench: Bench, levels: Mapping[str, Callable[[], list[Ask]]]) -> Wave
 
 
 def _outcome(
-    waves: Waves, summary: dict[str, Any], notes: Iterable[str] = (), extra: Sequence[Sample] = ()
+    waves: Waves,
+    summary: dict[str, Any],
+    notes: Iterable[str] = (),
+    extra: Sequence[BenchSample] = (),
 ) -> Outcome:
-    samples = [*extra, *(one for level in waves.values() for wave in level for one in wave.samples)]
+    samples = [
+        *extra,
+        *(sample for level in waves.values() for wave in level for sample in wave.samples),
+    ]
     times = {level: [wave.seconds for wave in of_one] for level, of_one in waves.items()}
     firsts = {
         level: [first for wave in of_one if (first := wave.mean(_first))]
         for level, of_one in waves.items()
     }
     notes = list(notes)
-    if held := [one.first_tokens for one in samples if one.good and not one.told]:
-        most = f"up to {max(held)} tokens came at once, more than a step brings ({MOST_AT_ONCE})"
+    if late_tokens := [
+        sample.first_tokens for sample in samples if sample.good and not sample.tells_first_step
+    ]:
+        most = (
+            f"up to {max(late_tokens)} tokens came at once, more than a step brings "
+            f"({MOST_AT_ONCE})"
+        )
         why = "A parser holds them back, or this machine is busy"
         notes.insert(0, f"the time to the first token cannot be told: {most}. {why}")
     return Outcome(tuple(samples), summary, "", (steady(times, firsts),), tuple(notes))
 
 
 def _ask(label: str, prompt: str, tokens: int) -> Ask:
-    # Exactly so many tokens, also where the model would have ended: a rate of few is noise.
+    # Exactly this many tokens, even if the model would end earlier: a rate of few tokens is noise.
     return Ask(label, user(prompt), tokens, ignore_eos=True)
 
 
 def _asks(label: str, prompts: Iterable[str], tokens: int) -> Callable[[], list[Ask]]:
-    """One level of a suite: each round asks the same, with marks of its own."""
+    """Return one level of a suite: each round asks the same prompts with new marks."""
     every = list(prompts)
     return lambda: [_ask(label, prompt, tokens) for prompt in every]
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, Any] | None:
-    """One sample per wave: the answers of a wave share its fate. None where one cannot be told."""
+    """Return the spread of one sample per wave, as its answers share a fate; None if one lacks."""
     return spread(_all(values))
 
 
 def _all(values: Iterable[float | None]) -> list[float]:
-    """These values, or none of them where one is missing."""
-    found = list(values)
-    return [value for value in found if value is not None] if None not in found else []
+    """Return these values, or none of them if one is missing."""
+    known_values = list(values)
+    return (
+        [value for value in known_values if value is not None] if None not in known_values else []
+    )
 
 
 def _figures(waves: Sequence[Wave]) -> dict[str, Any]:
     return {
-        "decode_tok_s": _spread(wave.mean(lambda one: one.rate) for wave in waves),
-        "after_first_tok_s": _spread(wave.mean(lambda one: one.decode_rate) for wave in waves),
+        "decode_tok_s": _spread(wave.mean(lambda sample: sample.rate) for wave in waves),
+        "after_first_tok_s": _spread(
+            wave.mean(lambda sample: sample.decode_rate) for wave in waves
+        ),
         "first_token_s": _spread(wave.mean(_first) for wave in waves),
     }
 
 
 def decode(bench: Bench) -> Outcome:
-    """Each prompt shape, one request at a time."""
+    """Measure each prompt shape, one request at a time."""
     shapes = (TECHNICAL,) if bench.quick else tuple(SHAPES)
     levels = {shape: _asks(shape, [SHAPES[shape]], bench.tokens) for shape in shapes}
     waves = _rounds(bench, levels)
@@ -109,10 +124,10 @@ def decode(bench: Bench) -> Outcome:
 
 
 def prefill(bench: Bench) -> Outcome:
-    """Time to the first token of long prompts, as tokens of the prompt per second."""
+    """Measure the time to the first token of long prompts, in tokens of the prompt per second."""
     gauge = bench.ask(_ask("gauge", filler(200), 1))
     if not gauge.good or not gauge.prompt_tokens:
-        return Outcome((gauge,), {}, refused=gauge.refusal)
+        return Outcome((gauge,), {}, refusal=gauge.refusal)
     per_word = gauge.prompt_tokens / 201
     context = bench.context or PREFILL_TOKENS[-1] * 2
     sizes = [size for size in PREFILL_TOKENS if size * 1.1 < context]
@@ -120,19 +135,21 @@ def prefill(bench: Bench) -> Outcome:
         sizes = sizes[:1]
     if not sizes:
         why = f"the context of {context} tokens is shorter than {PREFILL_TOKENS[0]} tokens"
-        return Outcome((gauge,), {}, refused=why)
+        return Outcome((gauge,), {}, refusal=why)
 
     def level(size: int) -> Callable[[], list[Ask]]:
         return lambda: [_ask(f"{size} tokens", filler(int(size / per_word)), 1)]
 
     waves = _rounds(bench, {f"{size} tokens": level(size) for size in sizes})
-    left = [size for size in PREFILL_TOKENS if size not in sizes and not bench.quick]
-    notes = (f"not run: {left} tokens, the context is {context}",) if left else ()
-    by_size = {size: _prefilled(of_one) for size, of_one in waves.items()}
+    sizes_left_out = [size for size in PREFILL_TOKENS if size not in sizes and not bench.quick]
+    notes = (
+        (f"not run: {sizes_left_out} tokens, the context is {context}",) if sizes_left_out else ()
+    )
+    by_size = {size: _prefill_figures(of_one) for size, of_one in waves.items()}
     return _outcome(waves, {"by_size": by_size}, notes, (gauge,))
 
 
-def _prefilled(waves: Sequence[Wave]) -> dict[str, Any]:
+def _prefill_figures(waves: Sequence[Wave]) -> dict[str, Any]:
     good = [(wave.samples[0].prompt_tokens or 0, wave.mean(_first)) for wave in waves]
     return {
         "prompt_tokens": fmean(tokens for tokens, _ in good),
@@ -142,7 +159,7 @@ def _prefilled(waves: Sequence[Wave]) -> dict[str, Any]:
 
 
 def concurrency(bench: Bench) -> Outcome:
-    """1, 2, 4 and 8 requests at the same moment."""
+    """Measure 1, 2, 4 and 8 requests at the same moment."""
     tokens = bench.tokens // 2
     levels = {
         str(streams): _asks(f"{streams} streams", islice(cycle(SHAPES.values()), streams), tokens)
@@ -154,7 +171,7 @@ def concurrency(bench: Bench) -> Outcome:
         for streams, of_one in waves.items()
     }
     summary = {"tokens": tokens, "by_streams": by_streams}
-    return _outcome(waves, summary, _queue(bench.expected.sequences))
+    return _outcome(waves, summary, _queue(bench.expectation.sequences))
 
 
 def _together_tok_s(wave: Wave) -> float:
@@ -167,56 +184,65 @@ def _queue(most: int | None) -> Iterable[str]:
         yield "how many requests the engine takes at a time is not known: of more, some queue"
     for streams in STREAMS:
         if most is not None and streams > most:
-            queued = f"{streams - most} of {streams} streams queue"
-            yield f"{queued}: the recipe lets the engine take {most} at a time (max_num_seqs)"
+            queue_note = f"{streams - most} of {streams} streams queue"
+            yield f"{queue_note}: the recipe lets the engine take {most} at a time (max_num_seqs)"
 
 
 def speculation(bench: Bench) -> Outcome:
-    """Drafted and accepted tokens by prompt shape, from the engine's own counters."""
-    samples: list[Sample] = []
-    found: dict[str, list[dict[str, float]]] = {shape: [] for shape in SHAPES}
-    before = bench.settled(None, 0)
+    """Count drafted and accepted tokens by prompt shape, from the engine's own counters."""
+    samples: list[BenchSample] = []
+    figures_by_shape: dict[str, list[dict[str, float]]] = {shape: [] for shape in SHAPES}
+    first_counters = bench.settled_counters(None, 0)
     for _ in bench.rounds():
         for shape, prompt in SHAPES.items():
             samples.append(bench.ask(_ask(shape, prompt, bench.tokens)))
-            after = bench.settled(before, int(samples[-1].status == 200))
-            if before and after:
-                found[shape] += _drafted(before, after)
-            before = after
-    if before is None:
+            last_counters = bench.settled_counters(first_counters, int(samples[-1].status == 200))
+            if first_counters and last_counters:
+                figures_by_shape[shape] += _draft_figures(first_counters, last_counters)
+            first_counters = last_counters
+    if first_counters is None:
         why = "the engine publishes no counters (--enable-metrics)"
-        return Outcome(tuple(samples), {}, refused=why)
-    every = [one for of_one in found.values() for one in of_one]
+        return Outcome(tuple(samples), {}, refusal=why)
+    every = [figures for of_one in figures_by_shape.values() for figures in of_one]
     if not every:
-        return Outcome(tuple(samples), {}, refused="nothing was drafted: no speculation runs")
-    by_shape = {shape: _speculated(of_one) for shape, of_one in found.items()}
-    totals = {name: sum(one.get(name, 0) for one in every) for name in ("drafted", "accepted")}
-    summary = {"tokens": bench.tokens, **totals, **_speculated(every), "by_shape": by_shape}
+        return Outcome(tuple(samples), {}, refusal="nothing was drafted: no speculation runs")
+    by_shape = {shape: _speculation_figures(of_one) for shape, of_one in figures_by_shape.items()}
+    totals = {
+        name: sum(figures.get(name, 0) for figures in every)
+        for name in ("drafted_tokens", "accepted_tokens")
+    }
+    summary = {
+        "tokens": bench.tokens,
+        **totals,
+        **_speculation_figures(every),
+        "by_shape": by_shape,
+    }
     return Outcome(tuple(samples), summary)
 
 
-def _drafted(before: Counters, after: Counters) -> Iterable[dict[str, float]]:
-    """What drafting brought between two looks: tokens per step, the large model's own included.
+def _draft_figures(first_counters: Counters, last_counters: Counters) -> Iterable[dict[str, float]]:
+    """Yield the gain of drafting between two looks: tokens per step, with the large model's own.
 
-    Nothing where no token was drafted. SGLang has a gauge of the last and no totals.
+    Yields nothing if no token was drafted. SGLang has a gauge of the last step and no totals.
     """
-    names = ("drafts", "drafted", "accepted")
-    totals = [(getattr(before, name), getattr(after, name)) for name in names]
+    names = ("drafts", "drafted_tokens", "accepted_tokens")
+    totals = [(getattr(first_counters, name), getattr(last_counters, name)) for name in names]
     if any(None in pair for pair in totals):
-        if after.tokens_per_step:
-            yield {"tokens_per_step": after.tokens_per_step}
+        if last_counters.tokens_per_step:
+            yield {"tokens_per_step": last_counters.tokens_per_step}
         return
-    steps, drafted, accepted = (last - first for first, last in totals)
-    if steps > 0 and drafted > 0:
+    steps, drafted_tokens, accepted_tokens = (last - first for first, last in totals)
+    if steps > 0 and drafted_tokens > 0:
         yield {
-            "drafted": drafted,
-            "accepted": accepted,
-            "acceptance": accepted / drafted,
-            "tokens_per_step": 1 + accepted / steps,
+            "drafted_tokens": drafted_tokens,
+            "accepted_tokens": accepted_tokens,
+            "acceptance": accepted_tokens / drafted_tokens,
+            "tokens_per_step": 1 + accepted_tokens / steps,
         }
 
 
-def _speculated(found: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _speculation_figures(figures: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return {
-        name: _spread(one.get(name) for one in found) for name in ("acceptance", "tokens_per_step")
+        name: _spread(figure.get(name) for figure in figures)
+        for name in ("acceptance", "tokens_per_step")
     }

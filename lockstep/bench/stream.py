@@ -1,8 +1,8 @@
-"""What an answer says: tokens, text, counts, and when they came.
+"""The content of an answer: tokens, text, counts, and their times.
 
-Text is no sign of a token: an engine holds back half a character, a tag or a call. So the engine is
-asked to count along, and to say so at each step where it can (`Engine.each_step`); text counts only
-where it does not count.
+Text is no sign of a token, because an engine holds back half a character, a tag or a call. So the
+engine is asked to count along, at each step if it can (`Engine.each_step`). Text counts only if the
+engine does not count.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.sample import Ask, BenchSample
 
-# Where engines put reasoning: vLLM `reasoning`, SGLang and older vLLM `reasoning_content`.
+# The keys in which engines put reasoning: vLLM `reasoning`, SGLang and older vLLM
+# `reasoning_content`.
 _THOUGHTS = ("reasoning", "reasoning_content")
 
 
 @dataclass
 class Stream:
-    """What an answer has said so far; times are the clock's."""
+    """The part of an answer received so far; times are the clock's."""
 
     text: str = ""
     thoughts: str = ""
@@ -34,67 +35,68 @@ class Stream:
     usage: Mapping[str, Any] | None = None
     count: int = 0
     model: str | None = None
-    done: bool = False
+    is_done: bool = False
     fault: str = ""
 
     def line(self, line: bytes, at: float) -> None:
-        """One line of a stream of events, and when it came.
+        """Process one line of an event stream, and the time at which it came.
 
         Raises:
-            ValueError, LookupError, TypeError, AttributeError: it is not of this API.
+            ValueError, LookupError, TypeError, AttributeError: the line is not of this API.
         """
         name, _, data = line.strip().partition(b":")
         data = data.strip()
         if name != b"data" or not data or self.fault:
             return
         if data == b"[DONE]":
-            self.done = True
+            self.is_done = True
             return
         event = json.loads(data)
         if "error" in event:
             self.fault = f"an error in the stream: {json.dumps(event['error'])[:200]}"
             return
         self.model = event.get("model") or self.model
-        before = self.count
+        earlier_count = self.count
         self.usage = event.get("usage") or self.usage
-        # llama.cpp counts along in words of its own.
+        # llama.cpp counts along under keys of its own.
         along = _count(self.usage, "completion_tokens"), _count(event.get("timings"), "predicted_n")
-        self.count = max(before, *(count or 0 for count in along))
+        self.count = max(earlier_count, *(count or 0 for count in along))
         choices = event.get("choices") or ()
         # The count of the whole answer comes in an event without choices, after the last token.
-        arrived = bool(choices) and self.count > before
+        has_token = bool(choices) and self.count > earlier_count
         for choice in choices:
             self.finish = choice.get("finish_reason") or self.finish
             if self._add(choice.get("delta") or {}):
                 self.pieces += 1
-                arrived = True
-        if arrived:
+                has_token = True
+        if has_token:
             if self.first is None:
                 self.first, self.first_tokens = at, self.count
             self.last = at
 
     def whole(self, text: bytes) -> None:
-        """An answer that was not streamed; raises as `line` does."""
+        """Process an answer that was not streamed; raises as `line` does."""
         answer = json.loads(text)
         choice = answer["choices"][0]
         self.model = answer.get("model")
         self.usage = answer.get("usage")
         self.finish = choice.get("finish_reason")
-        self.done = True
+        self.is_done = True
         self.pieces = int(self._add(choice["message"]))
-        each = (choice.get("logprobs") or {}).get("content") or ()
-        self.logprobs = tuple((str(one["token"]), one.get("logprob")) for one in each)
+        contents = (choice.get("logprobs") or {}).get("content") or ()
+        self.logprobs = tuple((str(token["token"]), token.get("logprob")) for token in contents)
 
-    def sample(self, ask: Ask, model: str, began: float, ended: float) -> Sample:
-        """The sample of a whole answer with HTTP status 200."""
+    def sample(self, ask: Ask, model: str, began: float, end_time: float) -> BenchSample:
+        """Return the sample of a whole answer with HTTP status 200."""
         tokens = _count(self.usage, "completion_tokens")
-        # The most that can have come with the first text, if the engine did not count along.
+        # If the engine did not count along, this is the most that can have come with the first
+        # text.
         at_most = max(1, (tokens or 1) - self.pieces + 1)
-        return Sample(
+        return BenchSample(
             ask.label,
-            asked=ask.max_tokens,
+            max_tokens=ask.max_tokens,
             status=200,
-            seconds=ended - began,
+            seconds=end_time - began,
             first_s=None if self.first is None else self.first - began,
             first_tokens=self.first_tokens or at_most,
             last_s=None if self.last is None else self.last - began,
@@ -118,8 +120,8 @@ class Stream:
         return bool(text or thoughts or calls)
 
     def _fault(self, model: str, tokens: int | None) -> str:
-        """Why a complete-looking answer measures nothing, or ""."""
-        if not self.done or self.finish is None:
+        """Return why a complete-looking answer measures nothing, or ""."""
+        if not self.is_done or self.finish is None:
             missing = "[DONE]" if self.finish else "finish_reason"
             return f"truncated: the stream ended without {missing}"
         if self.model is not None and self.model != model:

@@ -1,4 +1,4 @@
-"""A run on the terminal: its figures, and suspect suites with the reason, in 80 columns."""
+"""A run on the terminal in 80 columns: its figures, and suspect suites with the reason."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from rich.table import Table
 
 from lockstep.bench.results import Result, SuiteResult
-from lockstep.core.terminal import console, indented
+from lockstep.core.terminal import console, print_indented
 
 
 def print_result(result: Result) -> None:
-    """Every suite: its figures or why there are none, and the checks that are not "ok"."""
+    """Print each suite's figures or why it has none, and the checks that are not "ok"."""
     about = result.subject
-    parts = (about.host, about.target, about.model, about.engine, about.version)
+    parts = (about.host, about.model, about.served_name, about.engine, about.version)
     console().print(" · ".join(str(part) for part in parts if part), style="bold")
     for suite in result.suites:
         _print_suite(suite)
@@ -23,28 +23,28 @@ def print_result(result: Result) -> None:
 def _print_suite(suite: SuiteResult) -> None:
     style = {"measured": "green", "suspect": "bold red"}.get(suite.verdict, "yellow")
     console().print(f"\n{suite.name}: {suite.verdict}", style=style)
-    if suite.refused:
-        indented(f"the engine says: {suite.refused}"[:400])
+    if suite.refusal:
+        print_indented(f"the engine says: {suite.refusal}"[:400])
     table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
     for name, value in rows(suite.summary):
         table.add_row(f"  {name}", value)
     if table.row_count:
         console().print(table)
     for note in suite.notes:
-        indented(note)
+        print_indented(note)
     for check in suite.checks:
         if check.verdict in ("suspect", "waived"):
-            indented(f"{check.verdict} {check.name}: {check.detail}")
+            print_indented(f"{check.verdict} {check.name}: {check.detail}")
     if unread := [check.name for check in suite.checks if check.verdict == "unread"]:
-        indented(f"not readable here: {', '.join(unread)}")
+        print_indented(f"not readable here: {', '.join(unread)}")
 
 
 def rows(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Name and value of every figure; a spread is shown as a spread."""
+    """Yield the name and value of every figure; a spread stays a spread."""
     for key, value in summary.items():
         name = short(f"{prefix}{key}")
         if isinstance(value, Mapping) and "samples" in value:
-            yield name, shown(value)
+            yield name, spread_text(value)
         elif isinstance(value, Mapping):
             yield from rows(value, f"{name} ")
         elif value is not None:
@@ -52,16 +52,16 @@ def rows(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def short(name: str) -> str:
-    """A figure's name without the words that say by what it is grouped."""
+    """Return a figure's name without the words that name its grouping."""
     return " ".join(word for word in name.split() if not word.startswith("by_"))
 
 
-def shown(value: Mapping[str, Any]) -> str:
-    """ "71.5 (65.5 to 77.8, 3 runs)"."""
+def spread_text(value: Mapping[str, Any]) -> str:
+    """Return a spread as "71.5 (65.5 to 77.8, 3 runs)"."""
     ends = f"{number(value['low'])} to {number(value['high'])}"
     return f"{number(value['mean'])} ({ends}, {len(value['samples'])} runs)"
 
 
 def number(value: float) -> str:
-    """Three significant digits or more, without an exponent."""
+    """Return a number with three significant digits or more, without an exponent."""
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

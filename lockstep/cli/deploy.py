@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from lockstep.cli.inventory_option import INVENTORY, typed
+from lockstep.cli.common import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE, confirm, has_errors
+from lockstep.cli.inventory_option import INVENTORY, command_text
 from lockstep.cli.plan import print_plan
-from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE, confirm, has_errors
 from lockstep.core import terminal
 from lockstep.core.errors import paragraph
 from lockstep.deploy import child, closing, events
@@ -47,22 +47,22 @@ from lockstep.inventory import inventory_file as inventories
 def deploy(
     inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bool, keep_hot: bool
 ) -> int:
-    """Bring hosts to what the inventory and the lock say.
+    """Bring hosts to the state of inventory and lock.
 
-    It is the deploy of `pyinfra INVENTORY deploy.py`; all that this prints is in a log file.
-    Ctrl-C ends it within ten seconds, and the same command goes on where it ended.
+    It is the deploy of `pyinfra INVENTORY deploy.py`, whose whole output goes to a log file. Ctrl-C
+    ends it within ten seconds, and the same command continues from there.
 
-    Exit codes: 0 done; 1 a host failed, a finding stands in the way, or nobody agreed; 2 wrong
-    use; 130 ended by Ctrl-C.
+    Exit codes: 0 done; 1 a host failed, a finding stands in the way, or nobody agreed; 2 wrong use;
+    130 ended by Ctrl-C.
     """
     if diff and not dry:
         raise click.UsageError("--diff shows what differs, and goes with --dry")
-    # An inventory without hosts would be a deploy to nobody, which went well.
+    # Without this, a deploy to an inventory without hosts would count as a success.
     choose(inventory, limit)
     if dry:
-        made = make(inventory)
-        print_plan(made, limit)
-        if has_errors(made.findings):
+        fleet_plan = make(inventory)
+        print_plan(fleet_plan, limit)
+        if has_errors(fleet_plan.findings):
             return FINDINGS
     return carry_out(inventory, limit, dry=dry, diff=diff, yes=yes, keep_hot=keep_hot)
 
@@ -75,22 +75,22 @@ def carry_out(
     diff: bool = False,
     yes: bool = False,
     keep_hot: bool = False,
-    what: str = "",
+    command: str = "",
     lock: Path | None = None,
     begin: Callable[[], None] = lambda: None,
 ) -> int:
-    """Deploy, and show it as every command does that deploys; its exit code.
+    """Deploy with the display that all deploying commands share; return the exit code.
 
     Args:
         inventory: The inventory file.
         limit: Only these hosts; () for all.
-        dry: Only look.
-        diff: Show what differs in each file.
+        dry: Change nothing.
+        diff: Show the differences in each file.
         yes: Ask nothing.
-        keep_hot: Leave hosts as they are whose hot model would be interrupted.
-        what: What it is for the log of the hosts ("rollback").
-        lock: The lock to go by; None: that of the inventory.
-        begin: Called before the first change, once nothing stands in the way and people agreed.
+        keep_hot: Leave hosts as they are if their hot model would be interrupted.
+        command: The command's name in the log of the hosts ("rollback").
+        lock: The lock to use; None: that of the inventory.
+        begin: Called before the first change, when nothing stands in the way and people agreed.
     """
     began = time.monotonic()
     course = Course(began)
@@ -98,47 +98,54 @@ def carry_out(
     argv = deploy_command(inventory, limit, options)
     path, log = new_log()
 
-    def agree(found: Sequence[events.Interrupts]) -> bool:
-        agreed = _agree(found, yes, keep_hot)
-        if agreed:
+    def agree(interruptions: Sequence[events.Interrupts]) -> bool:
+        is_agreed = _agree(interruptions, yes, keep_hot)
+        if is_agreed:
             begin()
-        return agreed
+        return is_agreed
 
     view = _view(course, agree)
     with log, contextlib.closing(view):
         view.begin(_short_path(inventory), _short_path(path))
         log.write(f"{shlex.join(argv)}\n")
         folder = inventories.folder_of(inventory)
-        told = {KEEP_HOT: "1" if keep_hot else "", WHAT: what, LOCK: str(lock or "")}
-        environment = {**os.environ, **{name: value for name, value in told.items() if value}}
-        code, interrupted = child.follow(argv, folder, environment, log, view)
+        extra_environment = {
+            KEEP_HOT: "1" if keep_hot else "",
+            WHAT: command,
+            LOCK: str(lock or ""),
+        }
+        environment = {
+            **os.environ,
+            **{name: value for name, value in extra_environment.items() if value},
+        }
+        code, is_interrupted = child.follow(argv, folder, environment, log, view)
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
-    for text in _end(view, code, interrupted, dry, different, keep_hot):
+    for text in _end(view, code, is_interrupted, dry, different, keep_hot):
         _print(text)
-    if interrupted:
+    if is_interrupted:
         return INTERRUPTED
     if code == UNUSABLE:
         return UNUSABLE
-    return FINDINGS if code or course.failed or course.refused else DONE
+    return FINDINGS if code or course.has_failed or course.refusal else DONE
 
 
 def _view(course: Course, agree: Callable[[Sequence[events.Interrupts]], bool]) -> Plain:
     asking: dict[str, Any] = {"agree": agree, "password": _password}
     console = terminal.console()
-    drawn = console.is_terminal and not console.is_dumb_terminal
-    if drawn and console.encoding.lower().startswith("utf"):
-        # It takes a while to import, and most of those who do not watch are programs.
+    is_drawn = console.is_terminal and not console.is_dumb_terminal
+    if is_drawn and console.encoding.lower().startswith("utf"):
+        # The screen takes a while to import, and most callers without a terminal are programs.
         from lockstep.deploy.screen import Screen
 
         return Screen(course, console, **asking)
     return Plain(course, _print, **asking)
 
 
-def _agree(found: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> bool:
-    """Say what the deploy interrupts, and ask whether it may."""
-    for text in closing.interruptions(found, keep_hot):
+def _agree(interruptions: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> bool:
+    """Print the interruptions that the deploy causes, and ask for permission."""
+    for text in closing.interruptions(interruptions, keep_hot):
         _print(text)
-    if yes or keep_hot or not found:
+    if yes or keep_hot or not interruptions:
         return True
     if not sys.stdin.isatty():
         click.echo("Nobody can be asked here: --yes goes on.")
@@ -156,30 +163,30 @@ def _password(prompt: str) -> str | None:
 def _end(
     view: Plain,
     code: int,
-    interrupted: bool,
+    is_interrupted: bool,
     dry: bool,
     log: Sequence[str] | None,
     keep_hot: bool,
 ) -> Iterator[str]:
     course = view.course
-    command = typed("deploy")
-    if interrupted and not course.agreed:
+    command = command_text("deploy")
+    if is_interrupted and not course.is_agreed:
         yield "Ended by Ctrl-C. Nothing was changed."
-    elif interrupted:
+    elif is_interrupted:
         at = course.step or "checks"
         yield f"Ended by Ctrl-C at: {at}. `{command}` goes on from there."
-    elif course.failed and not course.refused:
+    elif course.has_failed and not course.refusal:
         yield from closing.failure(course, view.tail, command)
-    elif code or course.refused or course.over is None:
+    elif code or course.refusal or course.over is None:
         yield from map(paragraph, closing.unexplained_end(course, view.tail[""]))
     elif dry:
         yield from closing.dry_run(course, log, keep_hot)
     else:
-        yield from closing.success(course, typed, time.monotonic())
+        yield from closing.success(course, command_text, time.monotonic())
 
 
 def _short_path(path: Path) -> str:
-    """A path as short as it can be typed here."""
+    """Return the shortest form of a path that works here."""
     if path.is_relative_to(Path.cwd()):
         return str(path.relative_to(Path.cwd()))
     home = Path.home()
@@ -187,11 +194,11 @@ def _short_path(path: Path) -> str:
 
 
 def _print(text: str) -> None:
-    click.echo("\n".join(map(_filled, text.split("\n"))))
+    click.echo("\n".join(map(_wrap, text.split("\n"))))
 
 
-def _filled(line: str) -> str:
-    """A line that a terminal does not break inside a word; a long word stays whole."""
+def _wrap(line: str) -> str:
+    """Wrap a line so that a terminal breaks no word; a long word stays whole."""
     if not sys.stdout.isatty() or len(line) <= (width := terminal.console().width):
         return line
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from lockstep.cli.common import AS_JSON, INTERRUPTED, LIMIT, print_json
 from lockstep.cli.deploy import carry_out
-from lockstep.cli.inventory_option import INVENTORY, typed
-from lockstep.cli.shared import AS_JSON, INTERRUPTED, LIMIT, print_json
+from lockstep.cli.inventory_option import INVENTORY, command_text
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import console
 from lockstep.drift import page, report, view
@@ -43,9 +43,10 @@ def diff(
 ) -> int:
     """Compare the Sparks with the inventory and with each other.
 
-    It runs one command on each host, on all at once, and changes nothing without --fix. Where hosts
-    only differ, all are named with what they show, and none is told to change. The deploy of --fix
-    asks before it interrupts a hot model; where nobody can be asked, nothing is touched.
+    It runs one command on each host, on all at once, and changes nothing without --fix. If hosts
+    differ only from each other, all are named with their values, and none is to change. The deploy
+    of --fix asks before it interrupts a hot model; without a terminal to ask on, nothing is
+    touched.
 
     Exit codes: 0 no drift; 1 drift; 2 could not tell (a host does not answer, or a part of it
     cannot be read); 130 ended by Ctrl-C.
@@ -56,24 +57,26 @@ def diff(
         raise click.UsageError("--fix takes no password; use pyinfra's --use-sudo-password")
     password = click.prompt("sudo password", hide_input=True) if ask_sudo_password else None
     look = functools.partial(report.diff, inventory, limit=limit, deep=deep, password=password)
-    found = look()
-    if fix and (hosts := list(dict.fromkeys(item.host for item in fixable(found.differences)))):
+    drift_report = look()
+    if fix and (
+        hosts := list(dict.fromkeys(item.host for item in fixable(drift_report.differences)))
+    ):
         click.echo(f"Deploying to {', '.join(hosts)} ...", err=True)
-        # What it changes, it says itself.
+        # The deploy prints its own changes.
         with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
-            code = carry_out(inventory, hosts, yes=yes, what="diff --fix")
+            code = carry_out(inventory, hosts, yes=yes, command="diff --fix")
         if code == INTERRUPTED:
             return code
         if code:
             click.echo(f"The deploy ended with {code}; what is left:", err=True)
-        found = look()
+        drift_report = look()
     if html is not None:
         with InventoryError.instead("the page cannot be written", html):
-            html.write_text(page.render(found), encoding="utf-8")
+            html.write_text(page.render(drift_report), encoding="utf-8")
     if as_json:
-        unknown = [{"host": host, "why": why} for host, why in found.unknown]
-        print_json({**vars(found), "unknown": unknown, "code": found.code})
+        unknown = [{"host": host, "why": why} for host, why in drift_report.unknown]
+        print_json({**vars(drift_report), "unknown": unknown, "code": drift_report.code})
     else:
-        chosen = [word for name in limit for word in ("--limit", name)]
-        view.table(found, console(), typed("diff", *chosen, "--fix"))
-    return found.code
+        limit_words = [word for name in limit for word in ("--limit", name)]
+        view.table(drift_report, console(), command_text("diff", *limit_words, "--fix"))
+    return drift_report.code

@@ -1,4 +1,4 @@
-"""`lockstep evidence`: facts of real Sparks, in files that may be sent on."""
+"""`lockstep evidence`: facts of real Sparks, in files without secrets for sending on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
+from lockstep.cli.common import LIMIT
 from lockstep.cli.inventory_option import INVENTORY
-from lockstep.cli.shared import LIMIT
 from lockstep.core.errors import InventoryError
-from lockstep.core.terminal import indented
+from lockstep.core.terminal import print_indented
 from lockstep.evidence import page, report
 
 
@@ -38,27 +38,27 @@ def evidence(inventory: Path, output: Path, limit: tuple[str, ...], ask_sudo_pas
     Exit codes: 0 done; 1 a host or a part of one is missing; 2 wrong use or no host answered.
     """
     password = click.prompt("sudo password", hide_input=True) if ask_sudo_password else None
-    found = report.gather(inventory, limit=limit, password=password)
-    for host, why in found.missing:
+    host_evidence = report.gather(inventory, limit=limit, password=password)
+    for host, why in host_evidence.missing:
         click.echo(f"{host}: missing", err=True)
-        indented(why)
-    if found.answered:
-        written = _written(output, found)
-        click.echo("\n".join(map(str, written)))
-        indented(
+        print_indented(why)
+    if host_evidence.answer_count:
+        paths = _write_files(output, host_evidence)
+        click.echo("\n".join(map(str, paths)))
+        print_indented(
             "Look through the page before you send it: it holds what programs on the hosts have "
             "said. Send in both files.",
             by=0,
         )
-    return found.code
+    return host_evidence.code
 
 
-def _written(folder: Path, found: report.Evidence) -> list[Path]:
-    """The two files, of one name that no earlier run has."""
+def _write_files(folder: Path, host_evidence: report.Evidence) -> list[Path]:
+    """Write both files, under one name that no earlier run used."""
     stem = time.strftime("evidence-%Y%m%d-%H%M%S", time.gmtime())
     texts = {
-        "html": page.render(found.document),
-        "json": json.dumps(found.document, indent=1, ensure_ascii=False) + "\n",
+        "html": page.render(host_evidence.document),
+        "json": json.dumps(host_evidence.document, indent=1, ensure_ascii=False) + "\n",
     }
     paths = []
     remedy = "Give a folder that can be written to with --output."

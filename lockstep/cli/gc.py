@@ -1,4 +1,4 @@
-"""`lockstep gc`: removes content of hosts that no kept generation needs."""
+"""`lockstep gc`: the removal of content that no kept generation of a host needs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lockstep.cli.each_host import answered, exit_code, of_each
+from lockstep.cli.common import LIMIT, ask_first
+from lockstep.cli.each_host import answering_hosts, exit_code, of_each
 from lockstep.cli.inventory_option import INVENTORY
-from lockstep.cli.shared import LIMIT, ask_first
 from lockstep.core.terminal import bytes_text, console
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Host, ask, choose
@@ -46,9 +46,9 @@ def gc(inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...])
     deploy or switch under way on a host.
     """
     _, hosts = choose(inventory, limit)
-    plans = of_each(lambda host: _asked(host, "plan", keep), hosts)
+    plans = of_each(lambda host: _ask(host, "plan", keep), hosts)
     todo: dict[str, list[dict[str, Any]]] = {}
-    for host, answer in answered(plans):
+    for host, answer in answering_hosts(plans):
         _show(host.name, answer["items"])
         if answer["items"] or answer["dropped"]:
             todo[host.name] = answer["items"]
@@ -57,23 +57,23 @@ def gc(inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...])
     every = [item for items in todo.values() for item in items]
     question = f"Remove {len(every)} item(s), {_bytes(every)}, from {len(todo)} host(s)?"
     ask_first(question, yes=yes, otherwise="--yes removes, --dry only shows")
-    ended = of_each(
-        lambda host: _asked(host, "remove", keep, todo[host.name]),
+    outcomes = of_each(
+        lambda host: _ask(host, "remove", keep, todo[host.name]),
         [host for host in hosts if host.name in todo],
     )
-    failed = False
-    for host, answer in answered(ended):
+    has_failed = False
+    for host, answer in answering_hosts(outcomes):
         click.echo(f"{host.name}: {_bytes(answer['removed'])} freed")
         for item in answer["failed"]:
             click.echo(f"{host.name}: {item['id']} stays: {item['why']}", err=True)
-            failed = True
-    return exit_code([*plans, *ended], failed)
+            has_failed = True
+    return exit_code([*plans, *outcomes], has_failed)
 
 
-def _asked(
+def _ask(
     host: Host, action: str, keep: int, items: Iterable[Mapping[str, Any]] | None = None
 ) -> tuple[Any, str]:
-    """The program's JSON, or None and why there is none."""
+    """Return the program's JSON, or None and the reason why there is none."""
     argv = ["sudo", "-n", *command("cleanup", action, "--keep", str(keep))]
     text = "" if items is None else json.dumps({"ids": [item["id"] for item in items]})
     return ask(host.login, argv, text=text, limit_s=_LIMIT_S).json()

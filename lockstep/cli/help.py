@@ -1,4 +1,4 @@
-"""`lockstep help`: the pages of docs, which an installation has without a checkout."""
+"""`lockstep help`: the pages of docs, for installations without a checkout."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HEADING = re.compile(r"(#+) (.*)")
 def help(page: str | None, section: str | None) -> None:
     """Show a PAGE of the documentation, or one SECTION.
 
-    Messages name them: `lockstep help monitoring black-box`. Without a PAGE each is listed with its
-    subject. `lockstep COMMAND --help` has the options of a command.
+    Messages name them: `lockstep help monitoring black-box`. Without a PAGE the command lists all
+    pages with their subjects. `lockstep COMMAND --help` has the options of a command.
     """
     pages = {
         path.relative_to(DOCS).with_suffix("").as_posix(): path for path in DOCS.rglob("[a-z]*.md")
@@ -42,20 +42,20 @@ def help(page: str | None, section: str | None) -> None:
     click.echo_via_pager(text)
 
 
-def _absent(kind: str, name: str, allowed: list[str]) -> LockstepError:
-    near = difflib.get_close_matches(name, allowed, n=1)
+def _absent(kind: str, name: str, topics: list[str]) -> LockstepError:
+    near = difflib.get_close_matches(name, topics, n=1)
     return LockstepError(
         f"no such {kind}",
         found=repr(name),
-        allowed=", ".join(sorted(allowed)),
+        allowed=", ".join(sorted(topics)),
         remedy=f"Did you mean {near[0]!r}?" if near else "",
     )
 
 
 def _sections(text: str) -> dict[str, str]:
-    """Anchor of each heading of Markdown → its text, up to the next heading of its level or above.
+    """Return the text below each heading of Markdown by anchor, up to the next heading of its rank.
 
-    A comment in a block of code is no heading.
+    A `#` comment in a block of code is no heading.
     """
     lines, heads, in_code = text.splitlines(keepends=True), [], False
     for at, line in enumerate(lines):
@@ -64,7 +64,7 @@ def _sections(text: str) -> dict[str, str]:
             anchor = re.sub(r"[^\w\- ]", "", head[2].lower()).replace(" ", "-")
             heads.append((at, len(head[1]), anchor))
     ends = (
-        next((at for at, other, _ in heads[number:] if other <= level), len(lines))
+        next((at for at, next_level, _ in heads[number:] if next_level <= level), len(lines))
         for number, (_, level, _) in enumerate(heads, start=1)
     )
     return {

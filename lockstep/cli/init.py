@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, has_errors
+from lockstep.cli.common import DONE, FINDINGS, has_errors
 from lockstep.core import product
 from lockstep.core.errors import InventoryError
-from lockstep.core.terminal import indented
+from lockstep.core.terminal import print_indented
 from lockstep.deploy import first_look, plan
 from lockstep.files.templating import render
 from lockstep.fleet.hosts import at_once, choose
@@ -45,20 +45,20 @@ def init(hosts: tuple[str, ...], user: str | None, folder: Path) -> int:
     """Begin a folder of your own, and look at each Spark.
 
     HOST is an address, a name of ~/.ssh/config, or @local for this machine. The folder gets an
-    inventory, deploy.py, config.py, recipes/ and .gitignore; nothing that is there is replaced.
-    The same command again only looks. The look changes nothing on a host, and no host key is
-    accepted for you.
+    inventory, deploy.py, config.py, recipes/ and .gitignore; no existing file is replaced. The same
+    command again only looks. The look changes nothing on a host, and no host key is accepted for
+    you.
 
     Exit codes: 0 done; 1 something is missing on a host, and the files are written; 2 wrong use.
     """
-    found = {name: _data(name, user) for name in hosts}
-    if len(found) < len(hosts):
+    host_data = {name: _data(name, user) for name in hosts}
+    if len(host_data) < len(hosts):
         raise InventoryError("a host is named twice", found=" ".join(hosts))
     home = inventory_file.folder_of(folder / _INVENTORY)
-    shared = inventory_file.group_data(folder / _INVENTORY)
-    for name, data in found.items():
-        inventory_file.plan(name, {**shared, **data}, folder=home)
-    files = _files(found)
+    common_data = inventory_file.group_data(folder / _INVENTORY)
+    for name, data in host_data.items():
+        inventory_file.plan(name, {**common_data, **data}, folder=home)
+    files = _files(host_data)
     if all(_text(folder / name) == text for name, text in files.items()):
         click.echo(f"{folder}/ has these files already; only the Sparks are looked at.\n")
     else:
@@ -68,8 +68,8 @@ def init(hosts: tuple[str, ...], user: str | None, folder: Path) -> int:
     click.echo("\nNext:")
     if folder != Path():
         click.echo(f"  cd {shlex.quote(str(folder))}")
-    for command, what in _NEXT:
-        click.echo(f"  {command:<22} # {what}")
+    for command, explanation in _NEXT:
+        click.echo(f"  {command:<22} # {explanation}")
     return DONE if good else FINDINGS
 
 
@@ -79,19 +79,19 @@ def _data(name: str, user: str | None) -> dict[str, Any]:
 
 
 def _files(hosts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Path in the owner's folder → text."""
-    shown = [(_literal(name), _literal(data)) for name, data in hosts.items()]
-    copied = {
+    """Return the text of each file by its path in the owner's folder."""
+    literal_hosts = [(_literal(name), _literal(data)) for name, data in hosts.items()]
+    copies = {
         name: product.OWNER.joinpath(name.removeprefix(".")).read_text(encoding="utf-8")
         for name in ("deploy.py", "config.py", "recipes/README.md", ".gitignore")
     }
-    return {_INVENTORY: render(f"owner/{_INVENTORY}.j2", hosts=shown), **copied}
+    return {_INVENTORY: render(f"owner/{_INVENTORY}.j2", hosts=literal_hosts), **copies}
 
 
 def _literal(value: Any) -> str:
-    """A value as Python code, with the quotes that people use."""
+    """Return a value as Python code, with the quotes that people use."""
     if isinstance(value, dict):
-        inner = (f"{_literal(key)}: {_literal(each)}" for key, each in value.items())
+        inner = (f"{_literal(key)}: {_literal(item)}" for key, item in value.items())
         return f"{{{', '.join(inner)}}}"
     return f"({_literal(value[0])},)" if isinstance(value, tuple) else json.dumps(value)
 
@@ -104,25 +104,25 @@ def _text(path: Path) -> str | None:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    # A folder of recipes that is there is the owner's too.
+    # An existing folder of recipes belongs to the owner too.
     tops = dict.fromkeys(name.partition("/")[0] for name in files)
-    if there := [name for name in tops if os.path.lexists(folder / name)]:
+    if obstacles := [name for name in tops if os.path.lexists(folder / name)]:
         raise InventoryError(
             "nothing was written: some of it is there already",
             where=str(folder.absolute()),
-            found=", ".join(there),
+            found=", ".join(obstacles),
             remedy="Another Spark is one more entry of the inventory there. Else move these "
             "away, or choose another folder with --folder.",
         )
-    written: list[Path] = []
+    written_paths: list[Path] = []
     try:
         for name, text in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            written.append(path)
+            written_paths.append(path)
             path.write_text(text, encoding="utf-8")
     except OSError as fault:
-        for path in written:
+        for path in written_paths:
             with suppress(OSError):
                 path.unlink()
         raise InventoryError(
@@ -134,23 +134,26 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _look(inventory: Path) -> bool:
-    """Print what each host is; whether nothing is missing."""
+    """Print the look at each host; tell whether nothing is missing."""
     every, _ = choose(inventory)
     downloads = plan.make(inventory).hosts[0].downloads
-    pins = first_look.expected(every, downloads)
+    pins = first_look.expected_pins(every, downloads)
     weights = sum(item.size or 0 for item in downloads) / 1e9
     good = True
-    for found in at_once(partial(first_look.look, pins=pins), every):
-        missing = has_errors(found.findings)
+    for readiness in at_once(partial(first_look.look, pins=pins), every):
+        missing = has_errors(readiness.findings)
         good = good and not missing
         state = "something is missing" if missing else f"ready for {weights:.1f} GB of weights"
-        click.echo(f"{found.host}: {state}" + (f" ({found.what})" if found.what else ""))
-        _print(found)
+        click.echo(
+            f"{readiness.host}: {state}"
+            + (f" ({readiness.description})" if readiness.description else "")
+        )
+        _print(readiness)
     return good
 
 
-def _print(found: first_look.Readiness) -> None:
-    for item in found.findings:
+def _print(readiness: first_look.Readiness) -> None:
+    for item in readiness.findings:
         mark = "missing" if item.severity == "error" else "warning"
-        indented(f"{mark}: {item.message}")
-        indented(f"→ {item.remedy}", 4)
+        print_indented(f"{mark}: {item.message}")
+        print_indented(f"→ {item.remedy}", 4)

@@ -1,4 +1,4 @@
-"""The inventory that a command works on: given with -i, named by a variable, or found."""
+"""The inventory of a command: given with -i, named by a variable, or found."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from lockstep.core.errors import InventoryError
 
 VARIABLE = "LOCKSTEP_INVENTORY"
 _ALONE, _FOLDER = Path("inventory.py"), Path("inventories")
-# Where somebody works in a checkout, its own inventory is meant.
+# Inside a checkout, the default is the inventory of the checkout.
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _OURS = _CHECKOUT / _FOLDER / "spark.py"
 _SAY = f"Name it with -i FILE, or set {VARIABLE}."
 
 
 class _Inventory(click.Option):
-    """Says how an inventory is named where somebody gives one as the first word."""
+    """An option that explains itself if somebody gives an inventory as the first word."""
 
     def handle_parse_result(
-        self, context: click.Context, options: Mapping[str, Any], rest: list[str]
+        self, context: click.Context, options: Mapping[str, Any], remaining_words: list[str]
     ) -> tuple[Any, list[str]]:
-        words = [*_positional(context.command, options), *rest]
-        if given := next((word for word in words if word.endswith(".py")), None):
-            words.remove(given)
-            meant = shlex.join([*context.command_path.split(), "-i", given, *words])
-            raise InventoryError("the inventory is an option now", remedy=f"Type `{meant}`.")
-        return super().handle_parse_result(context, options, rest)
+        words = [*_positional(context.command, options), *remaining_words]
+        if inventory_word := next((word for word in words if word.endswith(".py")), None):
+            words.remove(inventory_word)
+            suggestion = shlex.join([*context.command_path.split(), "-i", inventory_word, *words])
+            raise InventoryError("the inventory is an option now", remedy=f"Type `{suggestion}`.")
+        return super().handle_parse_result(context, options, remaining_words)
 
 
 def _positional(command: click.Command, options: Mapping[str, Any]) -> Iterator[str]:
-    for each in command.params:
-        value = options.get(each.name or "") if isinstance(each, click.Argument) else None
+    for parameter in command.params:
+        value = options.get(parameter.name or "") if isinstance(parameter, click.Argument) else None
         yield from (word for word in (value, *_many(value)) if isinstance(word, str))
 
 
@@ -44,21 +44,23 @@ def _many(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _checked(context: click.Context, _: click.Parameter, given: Path | None) -> Path | None:
-    return given if context.resilient_parsing else find_inventory(given)
+def _check_inventory(context: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    return path if context.resilient_parsing else find_inventory(path)
 
 
-def find_inventory(given: Path | None = None) -> Path:
-    """The inventory that is given, or else the one that there is.
+def find_inventory(wanted_path: Path | None = None) -> Path:
+    """Return the given inventory, or the only one that there is.
 
     Raises:
-        InventoryError: it is no file, or there is none, or more than one.
+        InventoryError: the path is no file, or there is no inventory, or more than one.
     """
-    if given is not None:
-        if not given.is_file():
-            what = "a folder is no inventory" if given.is_dir() else "there is no such inventory"
-            raise InventoryError(what, where=str(given), remedy=_SAY)
-        return given
+    if wanted_path is not None:
+        if not wanted_path.is_file():
+            fault = (
+                "a folder is no inventory" if wanted_path.is_dir() else "there is no such inventory"
+            )
+            raise InventoryError(fault, where=str(wanted_path), remedy=_SAY)
+        return wanted_path
     if _ALONE.is_file():
         return _ALONE
     several = sorted(path for path in _FOLDER.glob("*.py") if not path.stem.startswith("lab"))
@@ -69,12 +71,12 @@ def find_inventory(given: Path | None = None) -> Path:
     if several:
         names = ", ".join(map(str, several))
         raise InventoryError("more than one inventory is here", found=names, remedy=_SAY)
-    looked = f"looked for {_ALONE} and {_FOLDER}/*.py in {Path.cwd()}"
-    raise InventoryError(f"no inventory is found: {looked}", remedy=_SAY)
+    search_note = f"looked for {_ALONE} and {_FOLDER}/*.py in {Path.cwd()}"
+    raise InventoryError(f"no inventory is found: {search_note}", remedy=_SAY)
 
 
-def typed(*words: str) -> str:
-    """A command of `lockstep` to type, with the inventory that the present one was given."""
+def command_text(*words: str) -> str:
+    """Return a `lockstep` command to type, with the inventory option of the present command."""
     context = click.get_current_context(silent=True)
     if context and context.get_parameter_source("inventory") is ParameterSource.COMMANDLINE:
         words = (*words, "-i", str(context.params["inventory"]))
@@ -86,7 +88,7 @@ def _option(callback: Callable[..., Path | None] | None) -> Callable[[Any], Any]
         "-i",
         "--inventory",
         cls=_Inventory,
-        # Before arguments are judged, one of which may be an inventory.
+        # The option is judged before the arguments, one of which may be an inventory.
         is_eager=True,
         type=click.Path(path_type=Path),
         envvar=VARIABLE,
@@ -96,6 +98,6 @@ def _option(callback: Callable[..., Path | None] | None) -> Callable[[Any], Any]
     )
 
 
-INVENTORY = _option(_checked)
-#: Of a command that may do without: it asks `find_inventory` where it cannot.
+INVENTORY = _option(_check_inventory)
+#: For a command that may need no inventory: it calls `find_inventory` itself if it needs one.
 INVENTORY_IF_NEEDED = _option(None)

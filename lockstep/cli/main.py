@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, INTERRUPTED, UNUSABLE, LazyGroup
+from lockstep.cli.common import DONE, INTERRUPTED, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.terminal import outlive_readers
 from lockstep.core.version import version
@@ -27,7 +27,7 @@ _COMMANDS = {
 _EVERY_DAY = (
     *("init", "deploy", "status", "switch", "log", "diff", "rollback", "update", "key", "open"),
 )
-#: Heading of the first help → its commands, in this order.
+#: The commands of the first help by heading, in this order.
 GROUPS = {
     "Every day": _EVERY_DAY,
     "Models": ("plan", "recipe", "model", "adopt", "bench", "client", "lock"),
@@ -39,22 +39,22 @@ GROUPS = {
 
 
 class _Lockstep(LazyGroup):
-    """Ends with the exit code that a command returns.
+    """The root group: a command's return value becomes the exit code.
 
-    Errors that are the user's end with one paragraph and exit code 2, not a traceback.
+    Errors of the user end with one paragraph and exit code 2, not with a traceback.
     """
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands in their groups, those of every day first."""
+        """Write the commands in their groups, the everyday ones first."""
         wide = max(map(len, self.modules))
         for heading, names in GROUPS.items():
             commands = ((name, self.get_command(context, name)) for name in names)
             rows = [
-                (f"{name:{wide}}", each.get_short_help_str(formatter.width - wide - 6))
-                for name, each in commands
-                if each
+                (f"{name:{wide}}", subcommand.get_short_help_str(formatter.width - wide - 6))
+                for name, subcommand in commands
+                if subcommand
             ]
-            # A wheel has none for developers.
+            # A wheel has no commands for developers.
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
@@ -69,13 +69,13 @@ class _Lockstep(LazyGroup):
         except LockstepError as fault:
             click.echo(paragraph(f"lockstep: {fault}"), err=True)
             code = UNUSABLE
-        except KeyboardInterrupt as ended:
-            code = _interrupted(str(ended))
-        except click.Abort as ended:
-            # Click makes one of a no to a question, and of Ctrl-C at a password.
-            if not isinstance(ended.__context__, KeyboardInterrupt):
+        except KeyboardInterrupt as interrupt:
+            code = _end_interrupted(str(interrupt))
+        except click.Abort as interrupt:
+            # Click aborts for a no to a question, and for Ctrl-C at a password.
+            if not isinstance(interrupt.__context__, KeyboardInterrupt):
                 raise
-            code = _interrupted()
+            code = _end_interrupted()
         except OSError as fault:
             if fault.errno != errno.ENOSPC or fault.filename is not None:
                 raise
@@ -84,13 +84,13 @@ class _Lockstep(LazyGroup):
         context.exit(code or DONE)
 
 
-def _interrupted(more: str = "") -> int:
+def _end_interrupted(more: str = "") -> int:
     click.echo(f"Ended by Ctrl-C. {more}".rstrip(), err=True)
     return INTERRUPTED
 
 
-def _say_version(context: click.Context, option: click.Parameter, asked: bool) -> None:
-    if asked:
+def _say_version(context: click.Context, option: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
         click.echo(f"lockstep {version()}")
         context.exit()
 
@@ -98,7 +98,7 @@ def _say_version(context: click.Context, option: click.Parameter, asked: bool) -
 @click.command(
     "lockstep",
     cls=_Lockstep,
-    # Stand-ins need their checkout.
+    # The lab's stand-in hosts need their checkout.
     modules={**_COMMANDS, **({"lab": "lab.cli"} if find_spec("lab") else {})},
     context_settings={"help_option_names": ["-h", "--help"]},
 )

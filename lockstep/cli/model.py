@@ -6,67 +6,72 @@ from dataclasses import asdict
 
 import click
 
-from lockstep.cli.shared import AS_JSON, print_json
+from lockstep.checkpoints import weight_files
+from lockstep.checkpoints.architecture import Architecture
+from lockstep.checkpoints.checkpoint import Checkpoint
+from lockstep.checkpoints.known_checkpoints import GIB
+from lockstep.cli.common import AS_JSON, DONE, FINDINGS, print_json
 from lockstep.lock.resolve.repository import inspect as read_checkpoint
-from lockstep.models import weight_files
-from lockstep.models.architecture import Architecture
-from lockstep.models.checkpoint import Checkpoint
-from lockstep.models.known_models import GIB
 
 
 @click.group()
 def model() -> None:
-    """Checkpoints: the content of a repository of weights."""
+    """Show the content of a repository of weights."""
 
 
 @model.command()
 @click.argument("identifier")
 @click.option("--endpoint", help="Address of the hub; HF_ENDPOINT or the public hub by default.")
 @AS_JSON
-def inspect(identifier: str, endpoint: str | None, as_json: bool) -> None:
+def inspect(identifier: str, endpoint: str | None, as_json: bool) -> int:
     """Show the content of a checkpoint, without its weights.
 
     Quantisation, vision, MTP head, licence, size and shapes of ID[:QUANT][@REVISION] or a folder.
+
+    Exit codes: 0 done, 1 no weights, 2 unreadable.
     """
     name, _, revision = identifier.partition("@")
-    found = read_checkpoint(name, revision or None, endpoint=endpoint)
+    checkpoint = read_checkpoint(name, revision or None, endpoint=endpoint)
     if as_json:
-        print_json({**asdict(found), "sees": found.sees})
-        return
-    for key, value in _lines(found):
-        click.echo(f"{key:<14} {value}")
+        print_json({**asdict(checkpoint), "sees": checkpoint.sees})
+    else:
+        for key, value in _lines(checkpoint):
+            click.echo(f"{key:<14} {value}")
+    return DONE if checkpoint.weight_bytes or checkpoint.quantisations else FINDINGS
 
 
-def _lines(found: Checkpoint) -> list[tuple[str, str]]:
+def _lines(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     lines = [
-        ("model", found.model),
-        ("revision", found.revision or "a folder"),
-        ("licence", found.licence or "no licence tag"),
-        ("weights", _weights(found)),
-        ("left out", weight_files.as_text(found.left_out) or "nothing"),
-        ("quantisation", found.quantisation or "not stated"),
-        ("dtype", found.dtype or "not stated"),
-        ("vision", _vision(found)),
-        ("MTP head", _count(found.mtp_tensors, found.tensors)),
-        ("missing", ", ".join(found.missing) or "nothing"),
+        ("model", checkpoint.model),
+        ("revision", checkpoint.revision or "a folder"),
+        ("licence", checkpoint.licence or "no licence tag"),
+        ("weights", _weights(checkpoint)),
+        ("left out", weight_files.as_text(checkpoint.left_out) or "nothing"),
+        ("quantisation", checkpoint.quantisation or "not stated"),
+        ("dtype", checkpoint.dtype or "not stated"),
+        ("vision", _vision(checkpoint)),
+        ("MTP head", _count(checkpoint.mtp_tensors, checkpoint.tensors)),
+        ("missing", ", ".join(checkpoint.missing) or "nothing"),
     ]
-    if found.architecture is None:
-        return [*lines, ("KV cache", f"unknown: {found.architecture_unknown}")]
-    return [*lines, *_cache(found.architecture)]
+    if checkpoint.architecture is None:
+        return [*lines, ("KV cache", f"unknown: {checkpoint.architecture_unknown}")]
+    return [*lines, *_cache(checkpoint.architecture)]
 
 
-def _weights(found: Checkpoint) -> str:
-    if found.weight_bytes or not found.quantisations:
-        return f"{found.weight_bytes / 1e9:.1f} GB ({found.weight_bytes / GIB:.1f} GiB)"
-    sizes = (f":{name} {size / 1e9:.1f} GB" for name, size in found.quantisations.items())
+def _weights(checkpoint: Checkpoint) -> str:
+    if not (checkpoint.weight_bytes or checkpoint.quantisations):
+        return "none that an engine loads"
+    if checkpoint.weight_bytes:
+        return f"{checkpoint.weight_bytes / 1e9:.1f} GB ({checkpoint.weight_bytes / GIB:.1f} GiB)"
+    sizes = (f":{name} {size / 1e9:.1f} GB" for name, size in checkpoint.quantisations.items())
     return f"of one quantisation: {', '.join(sizes)}"
 
 
-def _vision(found: Checkpoint) -> str:
-    if found.vision_tensors is None and found.sees is not None:
-        return "by its mmproj file" if found.sees else "no: there is no mmproj file"
-    text = _count(found.vision_tensors, found.tensors)
-    if found.vision_tensors == 0 and found.vision_config:
+def _vision(checkpoint: Checkpoint) -> str:
+    if checkpoint.vision_tensors is None and checkpoint.sees is not None:
+        return "by its mmproj file" if checkpoint.sees else "no: there is no mmproj file"
+    text = _count(checkpoint.vision_tensors, checkpoint.tensors)
+    if checkpoint.vision_tensors == 0 and checkpoint.vision_config:
         text += "; the configuration's vision part is boilerplate"
     return text
 
@@ -85,9 +90,9 @@ def _cache(shapes: Architecture) -> list[tuple[str, str]]:
     if windows:
         full = sum(group.bytes_for(group.window, 2) for group in windows)
         lines.append(("windows", f"{full / 2**20:.0f} MiB per sequence, all of them full"))
-    fixed = sum(group.state_page(1) * group.count for group in shapes.layers)
-    if fixed:
-        lines.append(("state", f"{fixed / 2**20:.0f} MiB per sequence"))
+    fixed_bytes = sum(group.state_page(1) * group.count for group in shapes.layers)
+    if fixed_bytes:
+        lines.append(("state", f"{fixed_bytes / 2**20:.0f} MiB per sequence"))
     if shapes.context:
         lines.append(("context", f"{shapes.context} tokens"))
     return lines

@@ -1,4 +1,4 @@
-"""`lockstep plan`: the models of each host, whether they fit, and the findings."""
+"""`lockstep plan`: the models of each host, their fit, and the findings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from lockstep.cli.inventory_option import INVENTORY
-from lockstep.cli.shared import (
+from lockstep.cli.common import (
     AS_JSON,
     DONE,
     FINDINGS,
-    counted,
+    count_text,
     has_errors,
     print_findings,
     print_json,
 )
-from lockstep.core.terminal import console, indented
-from lockstep.deploy.plan import Download, Plan, PlannedHost, make
-from lockstep.onhost.core.need import rounded_up
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.core.terminal import console, print_indented
+from lockstep.deploy.plan import DeployPlan, Download, PlannedHost, make
+from lockstep.onhost.core.memory_requirement import rounded_up
 
 
 @click.command()
@@ -29,32 +29,32 @@ from lockstep.onhost.core.need import rounded_up
 def plan(inventory: Path, as_json: bool) -> int:
     """Show the models of each host, and whether they fit.
 
-    This contacts no host. Exit codes: 0 no errors, perhaps warnings; 1 errors, and a deploy would
-    end before it touches anything; 2 the input cannot be used.
+    The command contacts no host. Exit codes: 0 no errors, perhaps warnings; 1 errors, and a deploy
+    would end before it touches anything; 2 the input cannot be used.
     """
-    made = make(inventory)
+    fleet_plan = make(inventory)
     if as_json:
-        print_json(made)
+        print_json(fleet_plan)
     else:
-        print_plan(made)
-    return FINDINGS if has_errors(made.findings) else DONE
+        print_plan(fleet_plan)
+    return FINDINGS if has_errors(fleet_plan.findings) else DONE
 
 
-def print_plan(made: Plan, limit: Sequence[str] = ()) -> None:
+def print_plan(fleet_plan: DeployPlan, limit: Sequence[str] = ()) -> None:
     """Print the models of each host (of `limit`, () for all), the downloads and the findings."""
     previous: PlannedHost | None = None
-    for host in made.hosts:
+    for host in fleet_plan.hosts:
         if limit and host.name not in limit:
             continue
-        same = previous is not None and host.targets == previous.targets
-        _print_host(host, previous if same else None)
+        is_same = previous is not None and host.models == previous.models
+        _print_host(host, previous if is_same else None)
         previous = host
-    if made.findings:
+    if fleet_plan.findings:
         click.echo()
-        print_findings(made.findings)
-    for item in made.waived:
+        print_findings(fleet_plan.findings)
+    for item in fleet_plan.waived_findings:
         click.echo(f"waived {item.code}  {item.subject}")
-    click.echo(f"\n{counted(made.findings)}, {len(made.waived)} waived")
+    click.echo(f"\n{count_text(fleet_plan.findings)}, {len(fleet_plan.waived_findings)} waived")
 
 
 def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
@@ -63,34 +63,34 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
         click.echo(f"  the same as {same_as.name}")
     else:
         table = Table(box=None, pad_edge=False, padding=(0, 1), show_edge=False)
-        # On a phone the others are folded: what is looked for is the target and its verdict.
-        table.add_column("  target", no_wrap=True)
+        # On a phone the other columns are folded, because people look for model and verdict.
+        table.add_column("  model", no_wrap=True)
         table.add_column("address", overflow="fold")
         table.add_column("GiB to start", min_width=5)
         table.add_column("GiB in use", min_width=5)
         table.add_column("verdict", no_wrap=True)
-        for target in host.targets:
-            found = target.fit
-            needs = rounded_up(found.needs_gib) if found and found.needs_gib else "unknown"
-            used = found.host_use_gib if found else None
-            shown = (needs, f"{used:.1f}" if used else "unknown")
-            verdict = found.verdict if found else "cannot run"
-            table.add_row(f"  {target.name}", target.address, *shown, verdict)
+        for model in host.models:
+            host_fit = model.fit
+            needs = rounded_up(host_fit.needs_gib) if host_fit and host_fit.needs_gib else "unknown"
+            used_gib = host_fit.host_use_gib if host_fit else None
+            memory_texts = (needs, f"{used_gib:.1f}" if used_gib else "unknown")
+            verdict = host_fit.verdict if host_fit else "cannot run"
+            table.add_row(f"  {model.name}", model.address, *memory_texts, verdict)
         console().print(table)
-        for target in host.targets:
-            also = f", else {target.fallback}" if target.fallback else ""
-            where = f", rank {target.rank} of cluster {target.cluster}" if target.cluster else ""
-            indented(f"{target.name}: {target.recipe}{also}{where}")
-        indented("One is hot at a time. GiB to start: what MemAvailable must show at least.")
-    # Nobody asks the host.
-    indented(f"To fetch: {_bytes(host.downloads)}, less what is there already.")
+        for model in host.models:
+            also = f", else {model.fallback}" if model.fallback else ""
+            where = f", rank {model.rank} of cluster {model.cluster}" if model.cluster else ""
+            print_indented(f"{model.name}: {model.recipe}{also}{where}")
+        print_indented("One is hot at a time. GiB to start: what MemAvailable must show at least.")
+    # The plan contacts no host, so it does not know which files are there.
+    print_indented(f"To fetch: {_bytes(host.downloads)}, less what is there already.")
     if host.from_peers:
-        indented(f"Of these an earlier host has {_bytes(host.from_peers)}.")
+        print_indented(f"Of these an earlier host has {_bytes(host.from_peers)}.")
 
 
 def _bytes(downloads: Sequence[Download]) -> str:
-    """ "94.6 GB and 2 images of unknown size"."""
-    known = sum(item.size or 0 for item in downloads)
+    """Return the sizes as "94.6 GB and 2 images of unknown size"."""
+    known_bytes = sum(item.size or 0 for item in downloads)
     unknown = sum(item.size is None for item in downloads)
-    text = f"{known / 1e9:.1f} GB"
+    text = f"{known_bytes / 1e9:.1f} GB"
     return f"{text} and {unknown} of unknown size" if unknown else text

@@ -1,4 +1,4 @@
-"""`lockstep remove`: takes Lockstep off hosts, after a plan of what goes and what stays."""
+"""`lockstep remove`: the removal of Lockstep from hosts, after a plan of what goes and stays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from lockstep.cli.each_host import answered, exit_code, of_each
+from lockstep.cli.common import LIMIT, ask_first, print_json
+from lockstep.cli.each_host import answering_hosts, exit_code, of_each
 from lockstep.cli.inventory_option import INVENTORY
-from lockstep.cli.shared import LIMIT, ask_first, print_json
-from lockstep.core.terminal import console, indented
+from lockstep.core.terminal import console, print_indented
 from lockstep.deploy.questions import EVER_OURS
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.files.managed_file import (
     BACKUP_ACCOUNT,
     BACKUP_HOME,
@@ -42,7 +42,7 @@ _LIMIT_S = 3600.0
 _KEEPS = (WEIGHTS, DATA)
 
 
-def _kept(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+def _kept_items(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     unknown = [name for name in names if name not in _KEEPS]
     if unknown:
@@ -57,7 +57,7 @@ def _kept(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
     "--keep",
     default="",
     metavar="weights,data",
-    callback=_kept,
+    callback=_kept_items,
     help="What stays: fetched models, or chats, keys and secrets (data), or both.",
 )
 @click.option("--dry", is_flag=True, help="Show the plan; change nothing.")
@@ -73,57 +73,65 @@ def remove(
 ) -> int:
     """Take Lockstep off every Spark.
 
-    First it shows of each Spark what goes, what stays, and what cannot be known. Then models are
-    stopped, and everything goes that a deploy brought: units, files, packages, images, models,
-    accounts, firewall rules. What was there before the first deploy returns. A run that was cut
-    off is gone on with by the next one. It holds the lock of a deploy.
+    The command first shows for each Spark what goes, what stays, and what cannot be known. Then it
+    stops the models and removes everything that a deploy brought: units, files, packages, images,
+    models, accounts, firewall rules. The state before the first deploy returns. The next run
+    continues one that was cut off. The command holds the deploy lock.
 
     Exit codes: 0 done, or only shown; 1 something could not be removed, or the answer was no; 2
     wrong use, no terminal for the question, no connection, a password for sudo, or a deploy or
     switch under way on a host.
     """
     _, hosts = choose(inventory, limit)
-    plans = of_each(lambda host: _asked(host, keep, {"action": "plan"}), hosts)
+    plans = of_each(lambda host: _ask(host, keep, {"action": "plan"}), hosts)
     if as_json:
-        print_json({host.name: made or {"fault": fault} for host, made, fault in plans})
+        print_json(
+            {host.name: removal_plan or {"fault": fault} for host, removal_plan, fault in plans}
+        )
         return exit_code(plans)
-    for host, made in answered(plans):
-        _show(host.name, made)
-    goes = {host.name: made["goes"] for host, made, _ in plans if made and made["goes"]}
+    for host, removal_plan in answering_hosts(plans):
+        _show(host.name, removal_plan)
+    goes = {
+        host.name: removal_plan["goes"]
+        for host, removal_plan, _ in plans
+        if removal_plan and removal_plan["goes"]
+    }
     if dry or not goes:
         return exit_code(plans)
     question = f"Remove Lockstep from {len(goes)} host(s)?"
     ask_first(question, yes=yes, otherwise="--yes removes, --dry only shows")
-    ended = of_each(
-        lambda host: _removed(host, keep, goes[host.name], inventory.stem),
+    outcomes = of_each(
+        lambda host: _remove_from(host, keep, goes[host.name], inventory.stem),
         [host for host in hosts if host.name in goes],
     )
-    failed = False
-    for host, answer in answered(ended):
+    has_failed = False
+    for host, answer in answering_hosts(outcomes):
         _tell(host.name, answer)
-        failed = failed or bool(answer["failed"])
-    return exit_code([*plans, *ended], failed)
+        has_failed = has_failed or bool(answer["failed"])
+    return exit_code([*plans, *outcomes], has_failed)
 
 
-def _removed(
+def _remove_from(
     host: Host, keep: Sequence[str], goes: Sequence[Sequence[str]], name: str
 ) -> tuple[Any, str]:
     deploy = {
         "run": uuid.uuid4().hex,
         "person": getpass.getuser(),
         "origin": socket.gethostname(),
-        "what": f"remove of {name}",
+        "activity": f"remove of {name}",
         "began": time.time(),
     }
     ids = [f"{kind} {thing}" for kind, thing, _ in goes]
-    return _asked(host, keep, {"action": "remove", "ids": ids, "deploy": deploy})
+    return _ask(host, keep, {"action": "remove", "ids": ids, "deploy": deploy})
 
 
-def _asked(host: Host, keep: Sequence[str], asked: dict[str, Any]) -> tuple[Any, str]:
-    """The answer of a host, or None and why there is none."""
-    document = sent.document("removal.remove", {**asked, "inventory": question(host.plan, keep)})
+def _ask(host: Host, keep: Sequence[str], removal_question: dict[str, Any]) -> tuple[Any, str]:
+    """Return a host's answer, or None and the reason why there is none."""
+    document = remote_exec.document(
+        "removal.remove", {**removal_question, "inventory": question(host.plan, keep)}
+    )
     answer, fault = ask(
-        host.login, ["sudo", "-n", *sent.COMMAND], text=document, limit_s=_LIMIT_S
+        host.login, ["sudo", "-n", *remote_exec.COMMAND], text=document, limit_s=_LIMIT_S
     ).json()
     if fault or "fault" in answer:
         return None, fault or answer["fault"]
@@ -131,18 +139,18 @@ def _asked(host: Host, keep: Sequence[str], asked: dict[str, Any]) -> tuple[Any,
 
 
 def question(plan: HostPlan, keep: Sequence[str]) -> dict[str, Any]:
-    """What the inventory says of a host, as `removal.plan.Asked` has it."""
+    """Return the inventory's part of a host's question, in the form of `RemovalSettings`."""
     settings, units = plan.settings, {tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT}
     units |= stack.PACKAGED_UNITS
-    named = dict.fromkeys([*settings.packages, *units])
-    asked = {*settings.packages, *stack.packages(plan)}
-    asked |= {tls_unit.PACKAGE} if settings.gateway.tls else set()
+    named_items = dict.fromkeys([*settings.packages, *units])
+    wanted_paths = {*settings.packages, *stack.packages(plan)}
+    wanted_paths |= {tls_unit.PACKAGE} if settings.gateway.tls else set()
     return {
         "keep": list(keep),
         "scripts": settings.paths.scripts,
         "engines": settings.paths.engines,
         "hub_cache": settings.paths.hub_cache,
-        "packages": {name: units.get(name, "") for name in named if name in asked},
+        "packages": {name: units.get(name, "") for name in named_items if name in wanted_paths},
         "accounts": {
             settings.service_user: HOME,
             GATEWAY_ACCOUNT: GATEWAY_HOME,
@@ -150,7 +158,8 @@ def question(plan: HostPlan, keep: Sequence[str]) -> dict[str, Any]:
         },
         "group": OPERATORS_GROUP,
         "folders": {
-            each.path: f"folder {each.mode} {each.owner} {each.group}" for each in folders(settings)
+            folder.path: f"folder {folder.mode} {folder.owner} {folder.group}"
+            for folder in folders(settings)
         },
         "own": {
             "folders": [CONFIGURATION, PROGRAMS],
@@ -160,24 +169,24 @@ def question(plan: HostPlan, keep: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _show(name: str, made: Any) -> None:
+def _show(name: str, removal_plan: Any) -> None:
     console().print(f"\n{name}", style="bold")
-    if not made["goes"]:
+    if not removal_plan["goes"]:
         click.echo("  nothing of Lockstep is here")
         return
-    for kind, items in groupby(made["goes"], key=lambda item: item[0]):
+    for kind, items in groupby(removal_plan["goes"], key=lambda item: item[0]):
         things = [f"{thing} = {more}" if kind == "setting" else thing for _, thing, more in items]
         plural = f"{len(things)} × {kind}" if len(things) > 1 else kind
-        indented(f"{plural} {KINDS[kind]}: {', '.join(things)}")
-    for what, why in made["stays"]:
-        indented(f"stays: {what} ({why})")
-    for line in made["unknown"]:
-        indented(f"not known: {line}")
+        print_indented(f"{plural} {KINDS[kind]}: {', '.join(things)}")
+    for kept_item, why in removal_plan["stays"]:
+        print_indented(f"stays: {kept_item} ({why})")
+    for line in removal_plan["unknown"]:
+        print_indented(f"not known: {line}")
 
 
 def _tell(name: str, answer: Any) -> None:
-    failed = answer["failed"]
-    end = ". Mend it and run it again." if failed else ""
-    click.echo(f"{name}: {answer['gone']} things are gone, {len(failed)} are not{end}")
-    for kind, thing, why in failed:
+    failures = answer["failed"]
+    end = ". Mend it and run it again." if failures else ""
+    click.echo(f"{name}: {answer['gone']} things are gone, {len(failures)} are not{end}")
+    for kind, thing, why in failures:
         click.echo(f"{name}: {kind} {thing} stays: {why}", err=True)

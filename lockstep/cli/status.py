@@ -1,4 +1,4 @@
-"""`lockstep status`: what is hot, where, and how it fares, of all Sparks in one screen."""
+"""`lockstep status`: the hot models of all Sparks and their state, on one screen."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import click
 from rich.live import Live
 
+from lockstep.cli.common import DONE, FINDINGS, LIMIT, UNUSABLE, print_json
 from lockstep.cli.inventory_option import INVENTORY
-from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE, print_json
 from lockstep.core.terminal import console, nobody_reads
 from lockstep.fleet import status_view
 from lockstep.fleet.hosts import choose
@@ -32,23 +32,23 @@ _REFRESH_S = 1.0
 def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) -> int:
     """Show what is hot on each Spark, and how it fares.
 
-    It holds one connection to each, all at once. A Spark that is silent is said, and is waited for
-    no longer than ten seconds.
+    The command holds one connection to each Spark, all at once. It names silent Sparks, after at
+    most ten seconds.
 
     Exit codes: 0 every Spark answered; 1 a rule is broken on one, or nobody has deployed to it yet;
     2 one did not answer; 130 Ctrl-C, which is how --watch ends.
     """
-    _, chosen = choose(inventory, limit)
-    with watching(chosen) as sparks:
-        # Two looks make a rate.
+    _, selected_hosts = choose(inventory, limit)
+    with watching(selected_hosts) as sparks:
+        # A rate needs two readings.
         states = sparks.until(
-            lambda all_: all(each.fault or each.looks > 1 for each in all_.values()), SILENT_S
+            lambda all_: all(state.fault or state.looks > 1 for state in all_.values()), SILENT_S
         )
-        for name, each in states.items():
-            if each.facts is None and not each.fault:
+        for name, state in states.items():
+            if state.facts is None and not state.fault:
                 states[name] = SparkState(fault=f"no answer within {SILENT_S:.0f} s")
         if watch:
-            states = _watched(sparks, as_json)
+            states = _watch(sparks, as_json)
         elif as_json:
             print_json(_data(states))
         else:
@@ -58,25 +58,27 @@ def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) 
 
 
 def code(states: Mapping[str, SparkState]) -> int:
-    """The exit code of all together."""
-    there = [each for each in states.values() if each.is_deployed_to]
-    if any(each.fault or each.facts is None for each in there):
+    """Return the exit code of all Sparks together."""
+    deployed_states = [state for state in states.values() if state.is_deployed_to]
+    if any(state.fault or state.facts is None for state in deployed_states):
         return UNUSABLE
-    broken = len(there) < len(states) or any(each.facts["problems"] for each in there if each.facts)
-    return FINDINGS if broken else DONE
+    has_fault = len(deployed_states) < len(states) or any(
+        state.facts["problems"] for state in deployed_states if state.facts
+    )
+    return FINDINGS if has_fault else DONE
 
 
-def _watched(sparks: Watching, as_json: bool) -> dict[str, SparkState]:
-    """Show them until Ctrl-C, or until nobody reads it any more."""
+def _watch(sparks: Watching, as_json: bool) -> dict[str, SparkState]:
+    """Show the states until Ctrl-C, or until nobody reads the output any more."""
     output = console()
     is_drawn = output.is_terminal and not output.is_dumb_terminal and not as_json
-    drawn = Live(console=output, auto_refresh=False, screen=True) if is_drawn else None
-    with drawn or nullcontext():
+    live_view = Live(console=output, auto_refresh=False, screen=True) if is_drawn else None
+    with live_view or nullcontext():
         while not nobody_reads():
             states = sparks.all()
             table = status_view.screen(states, min(output.width, 100))
-            if drawn:
-                drawn.update(table, refresh=True)
+            if live_view:
+                live_view.update(table, refresh=True)
             elif as_json:
                 click.echo(json.dumps(_data(states), ensure_ascii=False))
             else:
@@ -87,5 +89,5 @@ def _watched(sparks: Watching, as_json: bool) -> dict[str, SparkState]:
 
 def _data(states: Mapping[str, SparkState]) -> dict[str, Any]:
     return {
-        name: {"facts": each.facts, "fault": each.fault or None} for name, each in states.items()
+        name: {"facts": state.facts, "fault": state.fault or None} for name, state in states.items()
     }

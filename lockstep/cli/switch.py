@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lockstep.cli.inventory_option import INVENTORY, typed
-from lockstep.cli.shared import INTERRUPTED, LIMIT, UNUSABLE
+from lockstep.cli.common import INTERRUPTED, LIMIT, UNUSABLE
+from lockstep.cli.inventory_option import INVENTORY, command_text
 from lockstep.core.errors import InventoryError
 from lockstep.core.failed_starts import failed_starts
 from lockstep.core.terminal import clock_text, console
@@ -25,13 +25,13 @@ from lockstep.fleet.login import NO_CONNECTION, Login
 from lockstep.inventory.host import HostPlan
 from lockstep.units.scripts import switch_path
 
-# sysexits.h: EX_CONFIG. There is no switch.sh on the host.
+# sysexits.h: EX_CONFIG. The host has no switch.sh.
 _NO_SWITCH = 78
-# Exit codes of switch.sh from best to worst; any other one is the worst but for an empty host.
+# Exit codes of switch.sh from best to worst. Any other code is the worst, except for an empty host.
 _BEST_TO_WORST = (0, 3, 5, 1, 75, 77, _NO_SWITCH, UNUSABLE)
 _NOTHING_HOT = 4
-# What switch.sh says once a switch has begun; before that it may wait for another one. A cluster's
-# lines may have the member's name before them.
+# Lines that switch.sh prints once a switch has begun; before that it may wait for another one. A
+# cluster's lines may begin with the member's name.
 _BEGUN = re.compile(
     r"(\S+: )?(… )?(a switch to|stopping|starting|removing|waiting for|took:)|.* FAILED\b"
 )
@@ -39,7 +39,7 @@ _BEGUN = re.compile(
 
 @click.command()
 @INVENTORY
-@click.argument("target")
+@click.argument("model")
 @LIMIT
 @click.option("--wait", is_flag=True, help="Wait for a switch that is under way.")
 @click.option("--instead", is_flag=True, help="Cancel a switch that is under way first.")
@@ -47,102 +47,103 @@ _BEGUN = re.compile(
 @click.option("-v", "--verbose", is_flag=True, help="Print every line of every host.")
 def switch(
     inventory: Path,
-    target: str,
+    model: str,
     limit: tuple[str, ...],
     wait: bool,
     instead: bool,
     dry: bool,
     verbose: bool,
 ) -> int:
-    """Make TARGET (or none) hot on every Spark.
+    """Make MODEL (or none) hot on every Spark.
 
-    All hosts switch at once, and each rolls back on its own. A terminal shows what each is at, and
-    at the end stands one line per host, with the reason under it where a start failed. A lost
-    connection or Ctrl-C ends only the display. With `cancel` as TARGET the switch that is under way
-    ends, and what was hot before comes back.
+    All hosts switch at once, and each rolls back on its own. A terminal shows the progress of each.
+    At the end stands one line per host, with the reason under it if a start failed. A lost
+    connection or Ctrl-C ends only the display. With `cancel` as MODEL the switch that is under way
+    ends, and the model before comes back.
 
     The exit code is the worst of all hosts: 0 done; 1 the model before is hot; 2 wrong use or no
     connection; 3 a fallback is hot; 4 no model is hot, or some members of a cluster did not get
     their model back; 5 cancelled, and all is as before; 75 another switch is under way; 77 not
     permitted; 78 nobody has deployed to it yet; 130 Ctrl-C ended the display.
     """
-    given = {"--wait": wait, "--instead": instead, "--dry": dry}
-    flags = [flag for flag, is_given in given.items() if is_given]
-    exclusive = [*flags, target] if target == "cancel" else flags
+    chosen_flags = {"--wait": wait, "--instead": instead, "--dry": dry}
+    flags = [flag for flag, is_given in chosen_flags.items() if is_given]
+    exclusive = [*flags, model] if model == "cancel" else flags
     if exclusive[1:]:
         raise click.UsageError(f"{' and '.join(exclusive)} exclude each other")
 
-    def switched(host: Host) -> int:
-        # What ends a group is asked for on each member, and the first one does it for all.
-        waits = ["--wait"] if host.plan.groups and target == "none" else []
-        argv = [switch_path(host.plan.settings), target, *(flags or waits)]
-        code, told, is_lost = _run(host.login, argv, verbose, phases)
-        # Ctrl-C ends our ssh, too, and then no connection was lost: that is known at the end.
+    def switch_host(host: Host) -> int:
+        # Every member is asked to stop the cluster; the first member does it for all.
+        waits = ["--wait"] if host.plan.groups and model == "none" else []
+        argv = [switch_path(host.plan.settings), model, *(flags or waits)]
+        code, output, is_lost = _run(host.login, argv, verbose, phases)
+        # Ctrl-C also ends our ssh without a lost connection. The code knows this only at the end.
         if is_lost:
-            lost.append(told)
+            lost_outputs.append(output)
         else:
-            phases.say(told)
+            phases.say(output)
         return code
 
-    hosts = _hosts(inventory, target, limit)
+    hosts = _hosts(inventory, model, limit)
     phases = Phases(host.name for host in hosts)
-    lost: list[str] = []
+    lost_outputs: list[str] = []
     try:
         with phases.live_display() if not verbose else contextlib.nullcontext():
-            code = worst(at_once(switched, hosts))
+            code = worst(at_once(switch_host, hosts))
     except KeyboardInterrupt:
-        click.echo(_ended_by_ctrl_c([] if dry else phases.begun, dry), err=True)
+        click.echo(_ended_by_ctrl_c([] if dry else phases.unfinished_hosts, dry), err=True)
         return INTERRUPTED
-    for told in lost:
-        click.echo(told)
+    for lost_output in lost_outputs:
+        click.echo(lost_output)
     return code
 
 
-def _ended_by_ctrl_c(begun: Sequence[str], dry: bool) -> str:
+def _ended_by_ctrl_c(unfinished_hosts: Sequence[str], dry: bool) -> str:
     if dry:
         return "Ended by Ctrl-C."
-    status = f"`{typed('status')}` shows what is hot"
-    if not begun:
+    status = f"`{command_text('status')}` shows what is hot"
+    if not unfinished_hosts:
         return f"Ended by Ctrl-C. No host has told of a switch that began; {status}."
     return (
-        f"Ended by Ctrl-C. A switch that has begun goes on, on {', '.join(begun)}: {status}, "
-        f"`{typed('switch', 'cancel')}` ends it."
+        f"Ended by Ctrl-C. A switch that has begun goes on, on {', '.join(unfinished_hosts)}: "
+        f"{status}, "
+        f"`{command_text('switch', 'cancel')}` ends it."
     )
 
 
 class Phases:
-    """The last line of each host's switch, with its time; a terminal shows it live."""
+    """The last line of each host's switch with its time; a terminal shows it live."""
 
     def __init__(self, hosts: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began = clock()
         self._last = dict.fromkeys(hosts, "")
-        self._begun: set[str] = set()
+        self._unfinished_hosts: set[str] = set()
         self._live: Live | None = None
 
     @property
-    def begun(self) -> list[str]:
-        """The hosts on which a switch has begun whose end is not known."""
-        return [host for host in self._last if host in self._begun]
+    def unfinished_hosts(self) -> list[str]:
+        """The hosts on which a switch has begun whose end is unknown."""
+        return [host for host in self._last if host in self._unfinished_hosts]
 
     def hear(self, host: str, line: str | None) -> None:
-        """Take a host's line; None: its switch has ended, and its verdict is printed."""
+        """Record a host's line; None: its switch has ended, and its verdict is printed."""
         if line is None:
             del self._last[host]
         elif line.strip():
             self._last[host] = line.strip()
             if _BEGUN.match(line):
-                self._begun.add(host)
+                self._unfinished_hosts.add(host)
 
     def say(self, text: str) -> None:
-        """Print text that stays; it stands above the live table."""
+        """Print text that stays above the live table."""
         if self._live:
             self._live.console.print(Text(text), soft_wrap=True)
         else:
             click.echo(text)
 
     def live_display(self) -> contextlib.AbstractContextManager[object]:
-        """A live table of the hosts that are still switching; nothing where no terminal is."""
+        """Return a live table of the hosts that still switch; a null context without a terminal."""
         output = console()
         if not output.is_terminal or output.is_dumb_terminal:
             return contextlib.nullcontext()
@@ -150,7 +151,7 @@ class Phases:
         return self._live
 
     def table(self) -> Table:
-        """A row for each host: its name, how long, and what it is at."""
+        """Return a table with each host's name, time and progress."""
         table = Table.grid(padding=(0, 2))
         took = clock_text(self._clock() - self._began)
         for host, line in tuple(self._last.items()):
@@ -159,53 +160,59 @@ class Phases:
 
 
 def worst(codes: Sequence[int]) -> int:
-    """The exit code of all hosts together."""
+    """Return the exit code of all hosts together."""
     if _NOTHING_HOT in codes:
         return _NOTHING_HOT
-    known = [code if code in _BEST_TO_WORST else UNUSABLE for code in codes]
-    return max(known, key=_BEST_TO_WORST.index)
+    known_codes = [code if code in _BEST_TO_WORST else UNUSABLE for code in codes]
+    return max(known_codes, key=_BEST_TO_WORST.index)
 
 
-def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[Host]:
-    """The hosts to ask, of those that are chosen. InventoryError for unknown hosts and targets."""
-    _, chosen = choose(inventory, limit)
-    for host in chosen:
-        names = [name for each in host.plan.targets for name, _, _ in each.forms]
-        if target not in (*names, "none", "cancel"):
-            near = difflib.get_close_matches(target, names, n=1)
-            meant = f"Did you mean {near[0]!r}? " if near else ""
+def _hosts(inventory: Path, model: str, limit: tuple[str, ...]) -> list[Host]:
+    """Return the hosts to ask among the chosen ones.
+
+    Raises:
+        InventoryError: an unknown host or model.
+    """
+    _, selected_hosts = choose(inventory, limit)
+    for host in selected_hosts:
+        names = [name for bound_model in host.plan.models for name, _, _ in bound_model.forms]
+        if model not in (*names, "none", "cancel"):
+            near = difflib.get_close_matches(model, names, n=1)
+            suggestion = f"Did you mean {near[0]!r}? " if near else ""
             raise InventoryError(
-                f"{host.name} has no target {target!r}",
+                f"{host.name} has no model {model!r}",
                 where=str(inventory),
                 allowed=", ".join([*names, "none", "cancel"]),
-                remedy=f"{meant}Nothing was switched on any host.",
+                remedy=f"{suggestion}Nothing was switched on any host.",
             )
-    asked = {host.name for host in chosen}
-    return [host for host in chosen if not _follows(host.plan, target, asked)]
+    selected_names = {host.name for host in selected_hosts}
+    return [host for host in selected_hosts if not _follows(host.plan, model, selected_names)]
 
 
-def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
-    """Whether another host that is asked switches this one along: the first of its cluster does."""
-    groups = {name: each.group for each in plan.targets for name, _, _ in each.forms}
-    group = groups.get(target)
-    return group is not None and group.rank > 0 and group.members[0].name in asked
+def _follows(plan: HostPlan, model: str, selected_names: Collection[str]) -> bool:
+    """Tell whether the first member of a host's cluster, also asked, switches this host along."""
+    groups = {
+        name: bound_model.group for bound_model in plan.models for name, _, _ in bound_model.forms
+    }
+    group = groups.get(model)
+    return group is not None and group.rank > 0 and group.members[0].name in selected_names
 
 
 def _run(where: Login, argv: Sequence[str], verbose: bool, phases: Phases) -> tuple[int, str, bool]:
-    """Run switch.sh on one host; its exit code, how it ended, and whether we only lost sight."""
+    """Run switch.sh on one host; return its exit code, its verdict, and whether sight was lost."""
     try:
-        return _heard(where, argv, verbose, phases)
+        return _follow_lines(where, argv, verbose, phases)
     except OSError as fault:
         why = not_run(where, where.command(argv)[0], fault)
         code = _NO_SWITCH if why == NOT_DEPLOYED else UNUSABLE
         return code, f"{where.name}  exit {code}  {why}", False
 
 
-def _heard(
+def _follow_lines(
     where: Login, argv: Sequence[str], verbose: bool, phases: Phases
 ) -> tuple[int, str, bool]:
     last = ""
-    said: list[str] = []
+    lines: list[str] = []
     with subprocess.Popen(
         where.command(argv),
         stdin=subprocess.DEVNULL,
@@ -219,29 +226,29 @@ def _heard(
             if verbose:
                 phases.say(f"{where.name}: {line}")
             phases.hear(where.name, line)
-            # Continuation lines are indented: the verdict is all of them together.
+            # Continuation lines are indented, and the verdict is all of them together.
             last = f"{last} {line.strip()}" if line.startswith("  ") else line or last
-            said.append(line)
+            lines.append(line)
     code = process.returncode
-    # A signal, as Ctrl-C is one, ended our ssh and not the switch.
+    # A signal, such as Ctrl-C, ended our ssh and not the switch.
     if where.words and (code == NO_CONNECTION or code < 0):
         fault = f"no connection ({last or 'ssh was ended here'})"
         phases.hear(where.name, fault)
-        goes_on = "; the switch goes on there" if where.name in phases.begun else ""
+        goes_on = "; the switch goes on there" if where.name in phases.unfinished_hosts else ""
         return UNUSABLE, f"{where.name}  exit {UNUSABLE}  {fault}{goes_on}", True
     if last == NOT_DEPLOYED or is_absent(argv[0], code, last):
         code, last = _NO_SWITCH, NOT_DEPLOYED
     verdict = f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}"
-    # Its own programs hear Ctrl-C where that is this machine.
+    # On this machine Ctrl-C reaches the programs of the switch too.
     if code == INTERRUPTED:
         return code, verdict, True
     phases.hear(where.name, None)
-    why = [] if verbose or not code else list(_reasons(said, last))
+    why = [] if verbose or not code else list(_reasons(lines, last))
     return code, "\n".join((verdict, *why)), False
 
 
-def _reasons(said: Sequence[str], verdict: str) -> Iterator[str]:
-    """The lines of a host that say why starts failed; not those that its verdict is made of."""
-    for first, *why in failed_starts(said):
-        if not verdict.startswith(said[first]):
-            yield from (f"  {said[at]}" for at in (first, *why))
+def _reasons(lines: Sequence[str], verdict: str) -> Iterator[str]:
+    """Yield a host's lines that say why starts failed, without the lines of its verdict."""
+    for first, *why in failed_starts(lines):
+        if not verdict.startswith(lines[first]):
+            yield from (f"  {lines[at]}" for at in (first, *why))

@@ -1,1 +1,1 @@
-"""Programs of others that ask the gateway: their configurations."""
+"""Configurations and request shapes of other programs that ask the gateway."""

@@ -1,4 +1,4 @@
-"""Shapes of requests that programs of others send, asked at a gateway, and what became of each."""
+"""Shapes of requests that other programs send, asked at a gateway, with the outcome of each."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ import yaml
 from urllib3.exceptions import HTTPError
 
 from lockstep.core.errors import LockstepError
-from lockstep.inventory.bound_targets import AUTO
+from lockstep.inventory.bound_models import AUTO
 from lockstep.onhost.core.errors import why
 
-#: What became of a request: `evened`: answered after the gateway had evened it out; `unknown`: no
+#: The outcome of a request. `evened`: answered after the gateway had evened it out; `unknown`: no
 #: answer came that says anything about the shape; `left out`: not asked.
 Outcome = Literal["works", "evened", "refused", "unknown", "left out"]
 
 SHAPES = Path(__file__).with_name("shapes.yaml")
-#: Header of an answer: what the gateway evened out of its request.
+#: The header of an answer that names the shapes which the gateway evened out of the request.
 EVENED = "x-lockstep-evened"
 _CONNECT_S = 10.0
-# A hot model answers 16 tokens in seconds, behind the requests of others in minutes.
+# A hot model answers 16 tokens in seconds, or in minutes behind the requests of others.
 _ANSWER_S = 300.0
 _MOST_UNANSWERED = 2
 _TOKENS = 16
-#: Path → its key for the longest answer, and another name of the same.
+#: The key for the longest answer by path, with an alternative name of that key.
 _LIMITS = {
     "/v1/chat/completions": ("max_tokens", "max_completion_tokens"),
     "/v1/messages": ("max_tokens", "max_tokens"),
     "/v1/responses": ("max_output_tokens", "max_output_tokens"),
 }
-# A time-out, too many at once, a gateway or an engine that is not there: nothing about a shape.
+# A time-out, too many requests, or an absent gateway or engine say nothing about a shape.
 _SILENT = (408, 429, 502, 503, 504)
 _SILENT_NAMES = ("api_error", "overloaded_error", "rate_limit_error")
 _KEY_WANTED = (401, 403)
 
 
 class Shape(pydantic.BaseModel):
-    """One request of a program; the file explains the fields."""
+    """One request of a program; `shapes.yaml` explains the fields."""
 
     model_config = pydantic.ConfigDict(extra="forbid")
 
@@ -57,24 +57,24 @@ class Shape(pydantic.BaseModel):
     body: dict[str, Any]
     headers: dict[str, str] = {}
     pictures: bool = False
-    chunked: bool = False
+    chunks: bool = False
     bom: bool = False
 
     def text(self) -> bytes:
-        """Its body, which asks whatever is hot for a short answer."""
-        key, other = _LIMITS[self.path.partition("?")[0]]
-        limit = {} if other in self.body else {key: _TOKENS}
+        """Return the request's body, which asks the hot model for a short answer."""
+        key, other_key = _LIMITS[self.path.partition("?")[0]]
+        limit = {} if other_key in self.body else {key: _TOKENS}
         text = json.dumps({"model": AUTO, **limit, **self.body}).encode()
         return (b"\xef\xbb\xbf" if self.bom else b"") + text
 
 
 @dataclass(frozen=True)
-class Row:
-    """A shape, and what became of it.
+class ClientResult:
+    """A shape and its outcome.
 
     Attributes:
-        evened: Shapes that the gateway evened out of it, in its words.
-        why: What was said instead of an answer, or why nobody was asked.
+        evened_shapes: Shapes that the gateway evened out of it, in the gateway's words.
+        why: The message that came instead of an answer, or the reason why nothing was sent.
     """
 
     program: str
@@ -83,13 +83,13 @@ class Row:
     source: str
     date: str
     outcome: Outcome
-    evened: tuple[str, ...] = ()
+    evened_shapes: tuple[str, ...] = ()
     why: str = ""
 
 
 @dataclass
-class Door:
-    """A gateway's address, without a path, and the key for it.
+class GatewayAddress:
+    """A gateway's address without a path, and the key for it.
 
     Raises:
         LockstepError: the key is more than one word.
@@ -104,35 +104,35 @@ class Door:
     )
 
     def __post_init__(self) -> None:
-        # As a header it would be refused with words that repeat it.
+        # A refusal of such a header would repeat the key in its message.
         if self.key and not re.fullmatch("[!-~]+", self.key):
-            what = "the key is no single word of ASCII letters and signs"
-            raise LockstepError(what, remedy="Give a file with the key alone: --key-file.")
+            summary = "the key is no single word of ASCII letters and signs"
+            raise LockstepError(summary, remedy="Give a file with the key alone: --key-file.")
 
     def hot(self) -> str:
-        """The model that is hot and chats.
+        """Return the name of the hot chat model.
 
         Raises:
-            LockstepError: none is, or the gateway does not say.
+            LockstepError: no chat model is hot, or the gateway does not say.
         """
         try:
             answer = self._pool.request("GET", f"{self.url}/v1/models", headers=self._headers())
-            listed = json.loads(answer.data)
-            if not isinstance(listed, dict):
+            document = json.loads(answer.data)
+            if not isinstance(document, dict):
                 raise ValueError("no JSON object")
         except (HTTPError, OSError, ValueError) as fault:
             raise LockstepError("no answer of the gateway", found=_short(fault)) from fault
-        self._judge_key(answer.status, listed)
-        models = listed.get("data", ()) if answer.status == 200 else ()
-        found = next((model["lockstep"] for model in models if model.get("id") == AUTO), None)
-        if found is None:
+        self._judge_key(answer.status, document)
+        models = document.get("data", ()) if answer.status == 200 else ()
+        hot_model = next((model["lockstep"] for model in models if model.get("id") == AUTO), None)
+        if hot_model is None:
             raise LockstepError("no model is hot", remedy="`lockstep switch NAME` starts one.")
-        if found["kind"] != "chat":
-            what = f"{found['alias_of']} is hot and does not chat"
-            raise LockstepError(what, found=found["kind"], allowed="chat")
-        return str(found["alias_of"])
+        if hot_model["kind"] != "chat":
+            summary = f"{hot_model['alias_of']} is hot and does not chat"
+            raise LockstepError(summary, found=hot_model["kind"], allowed="chat")
+        return str(hot_model["alias_of"])
 
-    def ask(self, shape: Shape) -> Row:
+    def ask(self, shape: Shape) -> ClientResult:
         """Send one shape.
 
         Raises:
@@ -140,23 +140,23 @@ class Door:
         """
         headers = {"Content-Type": "application/json"} | shape.headers | self._headers()
         text = shape.text()
-        # An iterator has no length: it goes in chunks.
-        body = iter((text[:100], text[100:])) if shape.chunked else text
+        # An iterator has no length, so the body is sent in chunks.
+        body = iter((text[:100], text[100:])) if shape.chunks else text
         try:
             answer = self._pool.request(
-                "POST", self.url + shape.path, body=body, headers=headers, chunked=shape.chunked
+                "POST", self.url + shape.path, body=body, headers=headers, chunked=shape.chunks
             )
         except (HTTPError, OSError) as fault:
             return row(shape, "unknown", why=_short(fault))
         if answer.status != 200:
-            said = _message(answer.data)
-            self._judge_key(answer.status, said)
+            message = _message(answer.data)
+            self._judge_key(answer.status, message)
             outcome: Outcome = "unknown" if answer.status in _SILENT else "refused"
-            return row(shape, outcome, why=f"{answer.status}: {said}")
-        if broken := _fault_in(answer.data, shape.body.get("stream") is True):
-            return row(shape, *broken)
-        evened = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
-        return row(shape, "evened" if evened else "works", evened)
+            return row(shape, outcome, why=f"{answer.status}: {message}")
+        if inner_fault := _fault_in(answer.data, shape.body.get("stream") is True):
+            return row(shape, *inner_fault)
+        evened_shapes = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
+        return row(shape, "evened" if evened_shapes else "works", evened_shapes)
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
@@ -171,43 +171,49 @@ class Door:
 
 
 def shapes() -> tuple[Shape, ...]:
-    """Every shape, in the file's order."""
+    """Return every shape, in the file's order."""
     document = yaml.safe_load(SHAPES.read_text(encoding="utf-8"))
-    return tuple(Shape.model_validate(each) for each in document["shapes"])
+    return tuple(Shape.model_validate(shape) for shape in document["shapes"])
 
 
-def ask_all(door: Door, chosen: Sequence[Shape], *, pictures: bool) -> Iterator[Row]:
-    """Ask one shape after another; those with pictures where the model reads them.
+def ask_all(
+    gateway_address: GatewayAddress, chosen_shapes: Sequence[Shape], *, pictures: bool
+) -> Iterator[ClientResult]:
+    """Ask one shape after another; those with pictures only if the model reads pictures.
 
-    After two without an answer no more are asked: each may have waited for its whole time-out.
+    After two shapes without an answer the rest are left out, because each may wait for its whole
+    time-out.
     """
-    unanswered = 0
-    for shape in chosen:
-        if unanswered == _MOST_UNANSWERED:
+    unanswered_count = 0
+    for shape in chosen_shapes:
+        if unanswered_count == _MOST_UNANSWERED:
             yield row(shape, "left out", why="the two before it had no answer")
         elif shape.pictures and not pictures:
             yield row(shape, "left out", why="the model reads no pictures")
         else:
-            answer = door.ask(shape)
-            unanswered = unanswered + 1 if answer.outcome == "unknown" else 0
+            answer = gateway_address.ask(shape)
+            unanswered_count = unanswered_count + 1 if answer.outcome == "unknown" else 0
             yield answer
 
 
-def row(shape: Shape, outcome: Outcome, evened: tuple[str, ...] = (), why: str = "") -> Row:
-    """The row of a shape with its outcome."""
+def row(
+    shape: Shape, outcome: Outcome, evened_shapes: tuple[str, ...] = (), why: str = ""
+) -> ClientResult:
+    """Return the row of a shape with its outcome."""
     of_shape = (shape.program, shape.version, shape.shape, shape.source, shape.date.isoformat())
-    return Row(*of_shape, outcome, evened, why)
+    return ClientResult(*of_shape, outcome, evened_shapes, why)
 
 
 def _fault_in(data: bytes, stream: bool) -> tuple[Outcome, tuple[str, ...], str] | None:
-    """The outcome of status 200 with an error inside, and why; None for a real answer."""
+    """Return the outcome and the reason for an error inside status 200; None for a real answer."""
     if not stream:
         return None if _object(data) else ("refused", (), f"no JSON object: {data[:100]!r}")
     lines = [line for line in data.splitlines() if line.startswith(b"data:")]
-    events = [found for line in lines if (found := _object(line.removeprefix(b"data:")))]
+    events = [event for line in lines if (event := _object(line.removeprefix(b"data:")))]
     for event in events:
         if event.get("error") or event.get("type") in ("error", "response.failed"):
-            # A stream that has begun with comments has its status here, Anthropic's a name for it.
+            # A stream that has begun with comments carries its status here, Anthropic's a name for
+            # it.
             error = _error(event)
             silent = error.get("code", error.get("type")) in (*_SILENT, *_SILENT_NAMES)
             return "unknown" if silent else "refused", (), _words(event)
@@ -216,26 +222,28 @@ def _fault_in(data: bytes, stream: bool) -> tuple[Outcome, tuple[str, ...], str]
 
 def _object(text: bytes) -> Mapping[str, Any] | None:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _message(data: bytes) -> str:
-    found = _object(data)
-    return _words(found) if found else " ".join(data.decode("utf-8", "replace").split())[:300]
+    document = _object(data)
+    return _words(document) if document else " ".join(data.decode("utf-8", "replace").split())[:300]
 
 
-def _words(found: Mapping[str, Any]) -> str:
-    """The message of an error, in any of the forms that engines and gateway have."""
-    message = _error(found).get("message")
-    return str(message or found.get("detail") or json.dumps(found))[:300]
+def _words(document: Mapping[str, Any]) -> str:
+    """Return the message of an error, in any of the forms of engines and gateway."""
+    message = _error(document).get("message")
+    return str(message or document.get("detail") or json.dumps(document))[:300]
 
 
-def _error(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    response = found.get("response")
-    inner = found.get("error") or (isinstance(response, dict) and response.get("error")) or found
+def _error(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    response = document.get("response")
+    inner = (
+        document.get("error") or (isinstance(response, dict) and response.get("error")) or document
+    )
     return inner if isinstance(inner, dict) else {"message": inner}
 
 

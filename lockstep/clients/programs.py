@@ -1,7 +1,7 @@
-"""The configuration of each client program, in its own form.
+"""The configuration of each client program, in the program's own form.
 
-Every form was read in the documentation that is named beside it, and then tried: the program, in
-the version named, asked a stand-in with it.
+Every form was read in the documentation named beside it, and then tried: the program, in the
+version named, asked a stand-in gateway with it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import Any
 
 import yaml
 
-from lockstep.clients.offer import Model, Offer
+from lockstep.clients.offer import GatewayOffer, OfferedModel
 
-#: Holds the key where none is in a file.
+#: The environment variable with the key, if no file has it.
 VARIABLE = "LOCKSTEP_KEY"
-#: For programs that demand some key where none is asked for; the gateway takes it for none.
+#: A placeholder for programs that demand a key if the gateway asks for none. The gateway takes it
+#: as no key.
 NO_KEY = "none"
 _PROVIDER = "lockstep"
-#: Models that Claude Code asks for by size.
+#: Sizes by which Claude Code asks for models.
 _SIZES = ("FABLE", "OPUS", "SONNET", "HAIKU")
 
 
 @dataclass(frozen=True)
-class Part:
-    """One file of a configuration: where the program looks for it, and its text."""
+class ClientFile:
+    """One file of a configuration: the path where the program looks for it, and its text."""
 
     path: str
     text: str
@@ -39,17 +40,17 @@ class Program:
     """One client program.
 
     Attributes:
-        source: Page of its documentation that the form is from.
-        tried: Version that asked a gateway's stand-in with it, and when.
-        parts: Makes its files, given the offer and the key's file, None for the variable.
-        trusts: Variable that names a file with certificates to trust.
-        variable: Variable that it reads the key from.
-        reads_file: Whether it reads the key's file itself.
+        source: Page of the program's documentation with the form.
+        tried: Version that asked a stand-in gateway with this form, and the date.
+        parts: Makes the files, given the offer and the key's file (None: the variable).
+        trusts: Variable with the path of a file of certificates to trust.
+        variable: Variable from which the program reads the key.
+        reads_file: True if the program reads the key's file itself.
     """
 
     source: str
-    tried: str
-    parts: Callable[[Offer, Path | None], tuple[Part, ...]]
+    tried_version: str
+    parts: Callable[[GatewayOffer, Path | None], tuple[ClientFile, ...]]
     trusts: str = "NODE_EXTRA_CA_CERTS"
     variable: str = VARIABLE
     reads_file: bool = True
@@ -64,18 +65,18 @@ def _yaml(value: object) -> str:
 
 
 def _toml(values: Mapping[str, object]) -> str:
-    """One table; TOML writes these texts and numbers as JSON does."""
+    """Return one table; TOML writes these texts and numbers as JSON does."""
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 def reading(key: Path | None) -> str:
-    """A shell's words that give the key."""
+    """Return a shell's words that print the key."""
     if key is None:
         return f'"${{{VARIABLE}:-{NO_KEY}}}"'
     return f'"$(cat {shlex.quote(str(key))})"'
 
 
-def _opencode(offer: Offer, key: Path | None) -> tuple[Part, ...]:
+def _opencode(offer: GatewayOffer, key: Path | None) -> tuple[ClientFile, ...]:
     wait_ms = offer.wait_s * 1000
     first = f"{_PROVIDER}/{offer.chat[0].name}"
     provider = {
@@ -95,20 +96,20 @@ def _opencode(offer: Offer, key: Path | None) -> tuple[Part, ...]:
         "small_model": first,
         "provider": {_PROVIDER: provider},
     }
-    return (Part("~/.config/opencode/opencode.json", _json(whole)),)
+    return (ClientFile("~/.config/opencode/opencode.json", _json(whole)),)
 
 
-def _opencode_model(model: Model) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": _shown(model)}
+def _opencode_model(model: OfferedModel) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": _title(model)}
     if model.images:
-        found["attachment"] = True
-        found["modalities"] = {"input": ["text", "image"], "output": ["text"]}
+        entry["attachment"] = True
+        entry["modalities"] = {"input": ["text", "image"], "output": ["text"]}
     if model.context is not None:
-        found["limit"] = {"context": model.context, "output": model.output}
-    return found
+        entry["limit"] = {"context": model.context, "output": model.output}
+    return entry
 
 
-def _claude(offer: Offer, key: Path | None) -> tuple[Part, ...]:
+def _claude(offer: GatewayOffer, key: Path | None) -> tuple[ClientFile, ...]:
     model = offer.chat[0]
     variables = {
         "ANTHROPIC_BASE_URL": offer.url,
@@ -116,8 +117,8 @@ def _claude(offer: Offer, key: Path | None) -> tuple[Part, ...]:
         **{f"ANTHROPIC_DEFAULT_{size}_MODEL": model.name for size in _SIZES},
         "API_TIMEOUT_MS": str(offer.wait_s * 1000),
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": str(offer.wait_s * 1000),
-        # Otherwise the prompt begins with a line that changes each time, and the engine reads
-        # all of it again.
+        # Otherwise the prompt begins with a line that changes each time, and the engine reads all
+        # of the prompt again.
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
@@ -128,35 +129,35 @@ def _claude(offer: Offer, key: Path | None) -> tuple[Part, ...]:
             "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(model.output),
         }
     text = _json({"env": variables, "apiKeyHelper": f"echo {reading(key)}"})
-    return (Part("~/.claude/settings.json", text),)
+    return (ClientFile("~/.claude/settings.json", text),)
 
 
-def _codex(offer: Offer, _: Path | None) -> tuple[Part, ...]:
+def _codex(offer: GatewayOffer, _: Path | None) -> tuple[ClientFile, ...]:
     model = offer.chat[0]
-    chosen: dict[str, object] = {"model": model.name, "model_provider": _PROVIDER}
+    settings: dict[str, object] = {"model": model.name, "model_provider": _PROVIDER}
     if model.context is not None:
-        chosen["model_context_window"] = model.context
+        settings["model_context_window"] = model.context
     provider = {
         "name": f"Lockstep on {offer.host}",
         "base_url": f"{offer.url}/v1",
         "wire_api": "responses",
-        # A command that gives the key would make it ask for a list of models in a form of its own.
+        # With a command for the key, Codex would ask for a list of models in a form of its own.
         "env_key": VARIABLE,
         "stream_idle_timeout_ms": offer.wait_s * 1000,
     }
-    text = f"{_toml(chosen)}\n[model_providers.{_PROVIDER}]\n{_toml(provider)}"
-    return (Part("~/.codex/lockstep.config.toml", text),)
+    text = f"{_toml(settings)}\n[model_providers.{_PROVIDER}]\n{_toml(provider)}"
+    return (ClientFile("~/.codex/lockstep.config.toml", text),)
 
 
-def _continue(offer: Offer, _: Path | None) -> tuple[Part, ...]:
+def _continue(offer: GatewayOffer, _: Path | None) -> tuple[ClientFile, ...]:
     models = [_continue_model(offer, model) for model in offer.models if model.kind != "rerank"]
     text = _yaml({"name": "Lockstep", "version": "1.0.0", "schema": "v1", "models": models})
-    return (Part("~/.continue/config.yaml", text),)
+    return (ClientFile("~/.continue/config.yaml", text),)
 
 
-def _continue_model(offer: Offer, model: Model) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "name": _shown(model),
+def _continue_model(offer: GatewayOffer, model: OfferedModel) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": _title(model),
         "provider": "openai",
         "model": model.name,
         "apiBase": f"{offer.url}/v1",
@@ -166,16 +167,16 @@ def _continue_model(offer: Offer, model: Model) -> dict[str, Any]:
         "requestOptions": {"timeout": offer.wait_s},
     }
     if model.kind == "chat":
-        found["capabilities"] = ["tool_use", *(["image_input"] if model.images else [])]
+        entry["capabilities"] = ["tool_use", *(["image_input"] if model.images else [])]
         if model.context is not None:
-            found["defaultCompletionOptions"] = {
+            entry["defaultCompletionOptions"] = {
                 "contextLength": model.context,
                 "maxTokens": model.output,
             }
-    return found
+    return entry
 
 
-def _aider(offer: Offer, _: Path | None) -> tuple[Part, ...]:
+def _aider(offer: GatewayOffer, _: Path | None) -> tuple[ClientFile, ...]:
     first = f"openai/{offer.chat[0].name}"
     options = {
         "model": first,
@@ -199,12 +200,12 @@ def _aider(offer: Offer, _: Path | None) -> tuple[Part, ...]:
         if model.context is not None
     }
     return (
-        Part("~/.aider.conf.yml", _yaml(options)),
-        Part("~/.aider.model.metadata.json", _json(models)),
+        ClientFile("~/.aider.conf.yml", _yaml(options)),
+        ClientFile("~/.aider.model.metadata.json", _json(models)),
     )
 
 
-def _openai(offer: Offer, key: Path | None) -> tuple[Part, ...]:
+def _openai(offer: GatewayOffer, key: Path | None) -> tuple[ClientFile, ...]:
     names = ", ".join(model.name for model in offer.models)
     text = f"""\
 # Models: {names}
@@ -212,18 +213,18 @@ def _openai(offer: Offer, key: Path | None) -> tuple[Part, ...]:
 export OPENAI_BASE_URL={offer.url}/v1
 export OPENAI_API_KEY={reading(key)}
 """
-    return (Part("your shell", text),)
+    return (ClientFile("your shell", text),)
 
 
-def _shown(model: Model) -> str:
-    return model.name if model.name == model.target else f"{model.name} ({model.target})"
+def _title(model: OfferedModel) -> str:
+    return model.name if model.name == model.model_name else f"{model.name} ({model.model_name})"
 
 
 _TRIED = "2026-11-23"
 PROGRAMS: Mapping[str, Program] = {
     "aider": Program(
         source="https://aider.chat/docs/llms/openai-compat.html",
-        tried=f"aider-chat 0.86.2, {_TRIED}",
+        tried_version=f"aider-chat 0.86.2, {_TRIED}",
         parts=_aider,
         trusts="SSL_CERT_FILE",
         variable="OPENAI_API_KEY",
@@ -231,31 +232,31 @@ PROGRAMS: Mapping[str, Program] = {
     ),
     "claude": Program(
         source="https://code.claude.com/docs/en/env-vars",
-        tried=f"@anthropic-ai/claude-code 2.1.197, {_TRIED}",
+        tried_version=f"@anthropic-ai/claude-code 2.1.197, {_TRIED}",
         parts=_claude,
     ),
     "codex": Program(
         source="https://developers.openai.com/codex/config-sample",
-        tried=f"@openai/codex 0.169.0, {_TRIED}",
+        tried_version=f"@openai/codex 0.169.0, {_TRIED}",
         parts=_codex,
         trusts="CODEX_CA_CERTIFICATE",
         reads_file=False,
     ),
     "continue": Program(
         source="https://docs.continue.dev/reference",
-        tried=f"@continuedev/cli 1.5.47, {_TRIED}",
+        tried_version=f"@continuedev/cli 1.5.47, {_TRIED}",
         parts=_continue,
         reads_file=False,
     ),
     "openai": Program(
         source="https://github.com/openai/openai-python",
-        tried=f"openai 2.20.0, {_TRIED}",
+        tried_version=f"openai 2.20.0, {_TRIED}",
         parts=_openai,
         trusts="SSL_CERT_FILE",
     ),
     "opencode": Program(
         source="https://opencode.ai/docs/providers/",
-        tried=f"opencode-ai 1.18.33, {_TRIED}",
+        tried_version=f"opencode-ai 1.18.33, {_TRIED}",
         parts=_opencode,
     ),
 }

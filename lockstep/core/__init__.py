@@ -1,1 +1,1 @@
-"""What every room uses: errors, findings, typed data, YAML."""
+"""Parts that every room uses: errors, findings, typed data, YAML."""

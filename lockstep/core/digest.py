@@ -7,11 +7,11 @@ import json
 
 
 def digest(contents: object, digits: int) -> str:
-    """The first ``digits`` hexadecimal digits of the SHA-256 of JSON-like contents."""
+    """Return the first ``digits`` hexadecimal digits of the SHA-256 of JSON-like contents."""
     text = json.dumps(contents, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 def is_commit(text: str) -> bool:
-    """Whether this is a whole git commit id: 40 lower-case hexadecimal digits."""
+    """Tell whether this is a whole git commit id: 40 lower-case hexadecimal digits."""
     return len(text) == 40 and set(text) <= set("0123456789abcdef")

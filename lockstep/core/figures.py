@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from lockstep.onhost.core.schema import Refusal, Rule
+from lockstep.onhost.core.schema import Rule, SchemaFault
 
 Kind = Literal["measured", "quoted", "computed"]
 Text = Annotated[str, Rule("is empty", str.strip)]
@@ -17,19 +17,19 @@ Date = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number somebody published about a recipe.
+    """One published number about a recipe.
 
     Attributes:
-        what: What was observed ("decode, one stream").
+        quantity: The observed property ("decode, one stream").
         value: The number; a published range is kept as its text ("57-62").
         unit: Its unit ("tok/s", "GiB", "s").
-        source: Who published it, precise enough to find it again.
-        date: ISO date of the observation or publication; where neither is known, of the reading.
-        kind: "measured" by whoever wrote the recipe, "quoted" from the source, or "computed"
-            (then the source says from what).
+        source: The publisher, precise enough to find it again.
+        date: ISO date of the observation or publication; of the reading if neither is known.
+        kind: "measured" by the recipe's author, "quoted" from the source, or "computed" (then the
+            source names the inputs).
     """
 
-    what: Text
+    quantity: Text
     value: int | float | Text
     unit: Text
     source: Text
@@ -37,8 +37,8 @@ class Figure:
     kind: Kind
 
 
-def positive(figure: Figure) -> Refusal | None:
-    """Why a figure is refused that has to be a number of something; None for a good one."""
+def positive(figure: Figure) -> SchemaFault | None:
+    """Return why a figure is not a positive number; None for a good one."""
     if isinstance(figure.value, int | float) and 0 < figure.value < float("inf"):
         return None
-    return Refusal(f"must be a positive number of {figure.unit}", repr(figure.value)[:60])
+    return SchemaFault(f"must be a positive number of {figure.unit}", repr(figure.value)[:60])

@@ -8,19 +8,19 @@ from typing import Literal
 
 Severity = Literal["error", "warning"]
 
-#: What no deploy survives: locked wheels and images are of another architecture, accounts and
-#: interfaces that its files name are not there, two hosts have one key or two authorities, a key is
-#: on a host that is left out, what is somebody else's has a name of ours, apt can install nothing.
-#: These cannot be waived.
+#: Findings that stop every deploy and cannot be waived: locked wheels and images of another
+#: architecture, missing accounts or interfaces that the deploy's files name, two hosts with one key
+#: or two authorities, a key on a host that is left out, a foreign thing with a name of Lockstep's,
+#: an apt that can install nothing.
 FATAL = frozenset(
     {
         *("architecture", "docker", "no-account", "no-interface", "no-netplan", "no-sysctl"),
-        *("key-differs", "key-elsewhere", "not-ours", "twin", "apt-broken"),
+        *("key-differs", "key-elsewhere", "not-ours", "clone", "apt-broken"),
     }
 )
 
 
-#: Every code that a finding can have, and `engine-kernel`, which the engine's check on a host has.
+#: Every code that a finding can have, and `engine-kernel`, a code of the engine's check on a host.
 CODES = FATAL | {
     *("apt-busy", "backup-here", "cannot-run", "cdi-stale", "certificate", "certificate-ends"),
     *("clock", "cluster-copies", "cluster-degree", "cluster-engine", "cluster-heads"),
@@ -43,13 +43,13 @@ CODES = FATAL | {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to act on.
+    """One fault or warning to act on.
 
     Attributes:
-        code: Stable name ("licence-refused"); what the inventory waives it by.
+        code: Stable name ("licence-refused"); the inventory waives findings by it.
         severity: An "error" stops a deploy, a "warning" does not.
-        subject: What it is about: a recipe, a host, a target.
-        message: What was expected and what was found, with numbers and units.
+        subject: The recipe, host or model that it is about.
+        message: The expected and the found value, with numbers and units.
         remedy: The next step.
     """
 
@@ -60,16 +60,16 @@ class Finding:
     remedy: str = ""
 
 
-def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors first, then by subject and code; the order is stable, so output can be compared."""
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings with errors first, then by subject and code, so output is comparable."""
     rank = {"error": 0, "warning": 1}
     return sorted(findings, key=lambda item: (rank[item.severity], item.subject, item.code))
 
 
 def split_waived(
-    findings: Iterable[Finding], waived: Collection[str]
+    findings: Iterable[Finding], waived_codes: Collection[str]
 ) -> tuple[list[Finding], list[Finding]]:
-    """(findings that stand, findings that the inventory waives by code), both ordered."""
-    every = ordered(findings)
-    stand = [item for item in every if item.code not in waived]
-    return stand, [item for item in every if item.code in waived]
+    """Return the standing findings and those that the inventory waives by code, both in order."""
+    every = in_order(findings)
+    stand = [item for item in every if item.code not in waived_codes]
+    return stand, [item for item in every if item.code in waived_codes]

@@ -1,7 +1,7 @@
-"""The product's own files beside its code: an installation has them in the package.
+"""The product's own files beside its code; an installation has them in the package.
 
-In a checkout these names of the package are links to what is at its top. Nobody edits them; what an
-owner writes is in the owner's folder (`inventory_file.folder_of`).
+In a checkout these names of the package are links to the folders at its top. Nobody edits them; an
+owner's own files are in the owner's folder (`inventory_file.folder_of`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 # Resolved, so that messages name a file as a reader of the checkout finds it.
 CATALOGUE = (_PACKAGE / "catalogue").resolve()
 TEMPLATES = (_PACKAGE / "templates").resolve()
-#: What `lockstep help` shows.
+#: The pages that `lockstep help` shows.
 DOCS = (_PACKAGE / "docs").resolve()
-#: What `lockstep init` gives to an owner.
+#: The files that `lockstep init` gives to an owner.
 OWNER = TEMPLATES / "owner"
-#: Group data that every host has: `from lockstep.defaults import targets`.
+#: Group data of every host: `from lockstep.defaults import models`.
 DEFAULTS = (_PACKAGE / "defaults.py").resolve()

@@ -1,4 +1,4 @@
-"""The version of this Lockstep: of an installation its number, of a checkout its commit, too."""
+"""The version of this Lockstep: the number of an installation; in a checkout also the commit."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 @cache
 def version() -> str:
-    """The number, as "0.1.0"; in a checkout with its commit and whether files differ from it, as
-    "0.1.0+g1a2b3c4d.changed", which PEP 440 calls a local version."""
+    """Return the version, as "0.1.0" or "0.1.0+g1a2b3c4d.changed".
+
+    The part after the plus is that of a checkout: its commit, and whether files differ from the
+    commit. PEP 440 calls such a version a local one.
+    """
     number, commit = metadata.version("lockstep"), _commit()
     return f"{number}+{commit}" if commit else number
 
 
 def _commit() -> str:
-    """The commit of the checkout that this code is in; "" without one, or where git refuses it."""
+    """Return the commit of the checkout with this code; "" without one, or if git refuses it."""
     if not (_REPOSITORY / ".git").exists():
         return ""
-    asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=.changed"]
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=.changed"]
     try:
-        done = subprocess.run(
-            asked, cwd=_REPOSITORY, capture_output=True, text=True, timeout=10, check=False
+        result = subprocess.run(
+            command, cwd=_REPOSITORY, capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return f"g{done.stdout.strip()}" if done.returncode == 0 else ""
+    return f"g{result.stdout.strip()}" if result.returncode == 0 else ""

@@ -1,4 +1,4 @@
-"""YAML read strictly: duplicate keys refused, and every key remembers its line."""
+"""A strict YAML reader: it refuses duplicate keys, and every key remembers its line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ elif yaml.__with_libyaml__:
     from yaml.resolver import Resolver
 
     class FastLoader(Composer, CParser, SafeConstructor, Resolver):
-        """SafeLoader over PyYAML's C parser, in a third of its time.
+        """A SafeLoader over PyYAML's C parser, in a third of its time.
 
-        Not CSafeLoader, whose composer overflows the stack on text that is nested deeply enough.
+        CSafeLoader does not serve: its composer overflows the stack on deeply nested text.
         """
 
         def __init__(self, stream: str) -> None:
@@ -32,7 +32,7 @@ elif yaml.__with_libyaml__:
 else:
     FastLoader = yaml.SafeLoader
 
-# A recipe is a page of text; what is larger is a wrong file, and would only cost time to parse.
+# Bytes. A recipe is a page of text; a larger file is a wrong file, and only costs time to parse.
 LARGEST_FILE = 1_000_000
 
 
@@ -45,7 +45,7 @@ class Mapping(dict[str, Any]):
 
 
 class _Fast(FastLoader):
-    """SafeLoader whose mappings refuse duplicate keys and keep line numbers."""
+    """A SafeLoader whose mappings refuse duplicate keys and keep line numbers."""
 
     def construct_strict(self, node: yaml.MappingNode) -> Any:
         mapping = Mapping()
@@ -65,7 +65,7 @@ class _Fast(FastLoader):
 
 
 class _Clear(yaml.SafeLoader):
-    """The same, with the messages of the Python parser, which are the better ones."""
+    """The same loader over the Python parser, which has the better messages."""
 
 
 for _loader in (_Fast, _Clear):
@@ -82,10 +82,10 @@ def read_mapping(path: Path, error: type[LockstepError] = LockstepError) -> Mapp
 
 
 def read_text(path: Path, error: type[LockstepError] = LockstepError) -> str:
-    """What ``path`` holds, for `parse_mapping`.
+    """Return the text of ``path``, for `parse_mapping`.
 
     Raises:
-        error: unreadable, not UTF-8, or larger than a file of ours can be.
+        error: unreadable, not UTF-8, or larger than `LARGEST_FILE`.
     """
     try:
         if path.stat().st_size > LARGEST_FILE:
@@ -109,7 +109,7 @@ def read_text(path: Path, error: type[LockstepError] = LockstepError) -> str:
 
 
 def parse_mapping(text: str, where: str, error: type[LockstepError] = LockstepError) -> Mapping:
-    """Like `read_mapping`, for text that came from elsewhere (``where`` names it)."""
+    """Parse text that came from elsewhere, as `read_mapping` does; ``where`` names the text."""
     try:
         try:
             document = yaml.load(text, Loader=_Fast)
@@ -125,8 +125,8 @@ def parse_mapping(text: str, where: str, error: type[LockstepError] = LockstepEr
             remedy="Correct that line.",
         ) from fault
     except (yaml.YAMLError, ValueError, RecursionError) as fault:
-        found = (str(fault).splitlines() or [type(fault).__name__])[0]
-        raise error("the file is not valid YAML", where=where, found=found) from fault
+        first_line = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise error("the file is not valid YAML", where=where, found=first_line) from fault
     if not isinstance(document, Mapping):
         raise error(
             "the file must hold one YAML mapping (key: value lines)",
@@ -137,14 +137,14 @@ def parse_mapping(text: str, where: str, error: type[LockstepError] = LockstepEr
 
 
 def place(where: str, mapping: dict[str, Any], key: str) -> str:
-    """``file.yaml:12`` for a key of a mapping read by this module, else just the file."""
+    """Return ``file.yaml:12`` for a key of a mapping that this module read, else just the file."""
     line = mapping.lines.get(key) if isinstance(mapping, Mapping) else None
     return f"{where}:{line}" if line else where
 
 
 def part(mapping: dict[str, Any], keys: Iterable[str]) -> Mapping:
-    """Some keys of a mapping, those that it has, with their lines."""
-    found = Mapping()
-    found.update((key, mapping[key]) for key in keys if key in mapping)
-    found.lines = mapping.lines if isinstance(mapping, Mapping) else {}
-    return found
+    """Return those of the keys that a mapping has, with their lines."""
+    inner_mapping = Mapping()
+    inner_mapping.update((key, mapping[key]) for key in keys if key in mapping)
+    inner_mapping.lines = mapping.lines if isinstance(mapping, Mapping) else {}
+    return inner_mapping

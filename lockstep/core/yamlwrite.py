@@ -11,17 +11,17 @@ import yaml
 if TYPE_CHECKING:
     from yaml import SafeDumper as FastDumper
 elif yaml.__with_libyaml__:
-    # In a fifth of the time.
+    # The C dumper takes a fifth of the time.
     from yaml import CSafeDumper as FastDumper
 else:
     FastDumper = yaml.SafeDumper
 
 
 def dump(value: Any) -> str:
-    """A dataclass or mapping as YAML; what is flat stands on one line, so one line is one entry.
+    """Return a dataclass or mapping as YAML; a flat entry stands on one line.
 
-    Fields that are None, "", False or an empty mapping are left out, and lists that are empty as by
-    default. Mappings are sorted, fields keep their order.
+    Omits fields that are None, "", False or an empty mapping, and empty lists if the default is
+    empty. Mappings are sorted, fields keep their order.
     """
     text: str = yaml.dump(
         _plain(value),
@@ -35,7 +35,7 @@ def dump(value: Any) -> str:
 
 
 class _Dumper(FastDumper):
-    """SafeDumper without anchors: an entry must be deletable without breaking another."""
+    """A SafeDumper without anchors: an entry must be deletable without breaking another one."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -43,14 +43,16 @@ class _Dumper(FastDumper):
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        named = (
-            (item.name, said)
+        named_values = (
+            (item.name, field_value)
             for item in fields(value)
-            if (said := getattr(value, item.name)) != () or item.default != ()
+            if (field_value := getattr(value, item.name)) != () or item.default != ()
         )
-        # `is`, because a size of 0 bytes equals False and must stay.
-        left = {name: item for name, item in named if item is not None and item is not False}
-        return {name: _plain(item) for name, item in left.items() if item not in ("", {})}
+        # The test uses `is`, because a size of 0 bytes equals False and must stay.
+        set_values = {
+            name: item for name, item in named_values if item is not None and item is not False
+        }
+        return {name: _plain(item) for name, item in set_values.items() if item not in ("", {})}
     if isinstance(value, Mapping):
         return {key: _plain(value[key]) for key in sorted(value)}
     if isinstance(value, tuple):

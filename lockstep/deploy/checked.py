@@ -1,6 +1,6 @@
-"""An inventory checked whole before any connection, every file of its deploy rendered once.
+"""The check of a whole inventory before any connection; every file of its deploy is rendered once.
 
-An inventory file ends with ``GROUP = checked(__file__, hosts)``: pyinfra executes that file before
+An inventory file ends with ``GROUP = checked(__file__, hosts)``. pyinfra executes that file before
 it connects anywhere, so wrong input never reaches a Spark.
 """
 
@@ -12,45 +12,49 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from lockstep.checkpoints import gguf
 from lockstep.core.errors import LockstepError, gather_faults, paragraph, raise_all
 from lockstep.drift.subjects import unknown_kinds
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import moving, pins
+from lockstep.lock.lock_items import wanted_items
 from lockstep.lock.packages import name_of
-from lockstep.lock.wanted import wanted
-from lockstep.models import gguf
 from lockstep.units.all_files import artefacts
 
 _DIGEST = "sha256:" + 64 * "0"
 _COMMIT = 40 * "0"
 
 
-#: Key of a group's data: the inventory file, absolute. pyinfra does not say it, and no host has it.
+#: Key of a group's data for the inventory file, absolute. pyinfra does not pass the file, and no
+#: host receives it.
 INVENTORY_FILE = "_inventory_file"
-#: Hosts and what they have in common, as pyinfra takes a group.
+#: Hosts and their common data, in pyinfra's form of a group.
 Group = tuple[list[inventory.Host], dict[str, Any]]
 
 
 def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> Group:
-    """``hosts`` unchanged with their group data, after every fault in them was looked for.
+    """Return ``hosts`` unchanged with their group data, after a check for every fault in them.
 
-    Ends the process with exit code 2 and one message per fault, before any connection.
+    With a fault it ends the process with exit code 2 and one message per fault, before any
+    connection.
     """
     path = Path(inventory_file).absolute()
-    named = inventory.hosts_with_data(hosts)
+    named_hosts = inventory.hosts_with_data(hosts)
     try:
-        plans = inventory.read(path, named, _names_of(inventory_file), [("differs", unknown_kinds)])
+        plans = inventory.read(
+            path, named_hosts, _names_of(inventory_file), [("differs", unknown_kinds)]
+        )
         rehearse(plans)
     except LockstepError as fault:
         _end(fault)
-    return named, {**inventory.group_data(path), INVENTORY_FILE: str(path)}
+    return named_hosts, {**inventory.group_data(path), INVENTORY_FILE: str(path)}
 
 
 def must_be_python(arguments: Sequence[str]) -> None:
-    """End the process where a file that is about to be executed is not Python.
+    """End the process if a file that is about to be executed is not Python.
 
-    Of a command line the files whose names end with .py are looked at, and the group data here.
+    Checks the files of a command line whose names end with .py, and the group data here.
     """
     files = [Path(word) for word in arguments if word.endswith(".py") and Path(word).is_file()]
     faults: list[LockstepError] = []
@@ -66,52 +70,53 @@ def must_be_python(arguments: Sequence[str]) -> None:
 def rehearse(plans: Sequence[HostPlan]) -> None:
     """Render all files of all hosts and keep none.
 
-    What branches, tags and revisions stand for is not known yet; zeros stand in for it.
+    Zeros stand in for the unresolved meaning of branches, tags and revisions.
 
     Raises:
         LockstepError: a missing template value, two things that would write one file, a value
             that no unit can hold, hosts that want one thing in two ways.
     """
-    known = stand_ins(plans)
+    pins = stand_ins(plans)
     faults: list[LockstepError] = []
     for plan in plans:
         with gather_faults(faults):
-            artefacts(plan, known, engine_id=12 * "0")
+            artefacts(plan, pins, engine_id=12 * "0")
     raise_all(faults)
 
 
 def stand_ins(plans: Sequence[HostPlan]) -> pins.Pins:
-    """Pins of zeros for everything that hosts want, where nothing is resolved yet."""
-    hosts = [(plan.settings, plan.targets) for plan in plans]
-    return pins.pinned({item: _stand_in(item) for item in wanted(hosts)})
+    """Return pins of zeros for everything that hosts want, for use before anything is resolved."""
+    hosts = [(plan.settings, plan.models) for plan in plans]
+    return pins.pins_of({item: _stand_in(item) for item in wanted_items(hosts)})
 
 
 def _stand_in(item: moving.Item) -> pins.Pin:
     match item:
-        case moving.PythonWanted(asked=asked):
-            wheels = tuple(pins.WheelPin(name_of(text), "0", "", "") for text in asked)
+        case moving.PythonItem(requirements=packages):
+            wheels = tuple(pins.WheelPin(name_of(text), "0", "", "") for text in packages)
             trees = {tree.url: tree.commit or _COMMIT for tree in item.trees}
-            versions = (asked, item.architecture, item.python)
+            versions = (packages, item.architecture, item.python)
             return pins.PythonPin(*versions, wheels, trees, exclude_newer=item.exclude_newer)
-        case moving.GitWanted():
+        case moving.GitItem():
             return pins.GitPin(item.branch, item.commit or _COMMIT)
-        case moving.PrecompiledWanted(tree=tree, commit=commit):
+        case moving.PrecompiledItem(tree=tree, commit=commit):
             of = (tree.commit or _COMMIT, item.upstream, commit or _COMMIT)
             return pins.PrecompiledPin(*of, item.architecture, item.variant, "0.whl", 64 * "0", 0)
-        case moving.ImageWanted():
+        case moving.ImageItem():
             return pins.ImagePin(_DIGEST, item.architecture, 0)
-        case moving.ModelWanted(files=files):
-            # Of GGUF models an engine is given files by name; else none is looked for.
+        case moving.CheckpointItem(files=files):
+            # An engine gets the files of GGUF models by name. Other models' files are not looked
+            # up.
             quants = [name for name in files if gguf.is_quantisation(name)]
-            named = tuple(
+            stand_in_files = tuple(
                 pins.FilePin(f"{name.removeprefix(gguf.MARK)}.gguf", 0) for name in quants
             )
-            return pins.ModelPin(item.revision, _COMMIT, named)
+            return pins.CheckpointPin(item.revision, _COMMIT, stand_in_files)
     raise AssertionError(f"nothing stands in for {item}")
 
 
 def _names_of(inventory_file: str) -> Mapping[str, Any]:
-    """What an inventory that is being executed has defined so far, {} where none is."""
+    """Return the names that an inventory under execution has defined so far; {} if none is."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__file__") != inventory_file:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""pyinfra as a child process that deploys: its events, all its lines in a log, its orderly end."""
+"""pyinfra as a child process that deploys: its events, its lines in a log, its orderly end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import IO, Any, Protocol, Self
 
 from lockstep.deploy import events
 
-# Text that moves the cursor or colours; a log is read as it is.
+# Codes that move the cursor or colour text. A log is read as plain text.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TICK_S = 0.25
 _CHUNK = 65536
-#: pyinfra has this long to end after Ctrl-C, seconds; it may wait for the step that is under way.
+#: Seconds that pyinfra has to end after Ctrl-C. It may wait for the step that is under way.
 PATIENCE_S = 10.0
 
 
@@ -32,26 +32,26 @@ class View(Protocol):
         """Take a line that pyinfra printed."""
 
     def event(self, event: events.Event) -> Any:
-        """Take an event; the answer, for one that waits for it."""
+        """Take an event; return the answer to an event that waits for one."""
 
     def tick(self) -> None:
-        """Show what has changed with time."""
+        """Refresh the parts that change with time."""
 
-    def interrupted(self) -> None:
-        """Say that the run is being ended."""
+    def report_interrupt(self) -> None:
+        """Show that the run is being ended."""
 
 
 def follow(
     argv: Sequence[str], folder: Path, environment: Mapping[str, str], log: IO[str], view: View
 ) -> tuple[int, bool]:
-    """Run a deploy to its end; its exit code, and whether Ctrl-C ended it.
+    """Run a deploy to its end; return its exit code, and whether Ctrl-C ended it.
 
     Args:
         argv: pyinfra's command line.
-        folder: Where it runs.
-        environment: Its variables.
-        log: Where all that it prints goes.
-        view: Who shows it.
+        folder: The working folder.
+        environment: The environment variables.
+        log: The log for all output.
+        view: The display of the run.
     """
     process = subprocess.Popen(
         argv,
@@ -60,37 +60,37 @@ def follow(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        # A terminal's Ctrl-C comes to us; we end it once, and in order.
+        # A terminal's Ctrl-C reaches this process, which then ends the child once, and in order.
         process_group=0,
     )
-    interrupted = False
+    is_interrupted = False
     with process, _Following(process, log, view) as following:
         while True:
             try:
                 following.to_end()
-                return process.wait(), interrupted
+                return process.wait(), is_interrupted
             except KeyboardInterrupt:
-                process.send_signal(signal.SIGTERM if interrupted else signal.SIGINT)
-                interrupted = True
+                process.send_signal(signal.SIGTERM if is_interrupted else signal.SIGINT)
+                is_interrupted = True
                 following.give_up_at = time.monotonic() + PATIENCE_S
-                view.interrupted()
+                view.report_interrupt()
             except BaseException:
-                # Without us nobody would see how it goes.
+                # Without this process nobody would see the progress of the child.
                 process.send_signal(signal.SIGINT)
                 raise
 
 
 class _Following:
-    """Reads a child's lines and events as they come."""
+    """The reader of a child's lines and events."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: IO[str], view: View) -> None:
         assert process.stdin and process.stdout
         self._process, self._log, self._view = process, log, view
-        self._answers, self._said = process.stdin, process.stdout
-        self._rest = b""
+        self._answers, self._output = process.stdin, process.stdout
+        self._partial_line = b""
         self.give_up_at = math.inf
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._said, selectors.EVENT_READ)
+        self._selector.register(self._output, selectors.EVENT_READ)
 
     def __enter__(self) -> Self:
         return self
@@ -99,17 +99,17 @@ class _Following:
         self._selector.close()
 
     def to_end(self) -> None:
-        """Until the child has ended and nothing more comes of it."""
+        """Read until the child has ended and has no more output."""
         while True:
             if self._selector.select(_TICK_S):
-                data = os.read(self._said.fileno(), _CHUNK)
-                *whole, self._rest = (self._rest + data).split(b"\n")
+                data = os.read(self._output.fileno(), _CHUNK)
+                *whole, self._partial_line = (self._partial_line + data).split(b"\n")
                 for line in whole:
                     self._take(line.decode("utf-8", "replace"))
                 if not data:
                     return
             elif self._process.poll() is not None:
-                # What it started may hold its output open, and has nothing to say.
+                # Processes that the child started may hold its output open, and say nothing more.
                 return
             if time.monotonic() > self.give_up_at:
                 self._process.kill()
@@ -127,7 +127,7 @@ class _Following:
     def _event(self, event: events.Event) -> None:
         answer = self._view.event(event)
         if isinstance(event, events.Ready | events.Asks):
-            # It may have ended meanwhile.
+            # The child may have ended meanwhile.
             with contextlib.suppress(BrokenPipeError):
                 self._answers.write(json.dumps(answer).encode() + b"\n")
                 self._answers.flush()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.host.specs import engine_content
-from lockstep.inventory.host import HostPlan, images_of, models_of
+from lockstep.inventory.host import HostPlan, checkpoints_of, images_of
 from lockstep.lock.image_reference import pull_reference
 from lockstep.lock.pins import Pins
 from lockstep.preflight import ENGINE
@@ -19,13 +19,13 @@ WEIGHTS = "weights"
 
 
 @dataclass(frozen=True)
-class Member:
+class CopyingHost:
     """One host of a run.
 
     Attributes:
         plan: Its plan.
-        facts: What the reader `preflight` answered.
-        address: Where its peers reach it: an IP address, or a name that they know.
+        facts: The answer of the reader `preflight`.
+        address: The address for its peers: an IP address, or a name that they know.
     """
 
     plan: HostPlan
@@ -33,16 +33,16 @@ class Member:
     address: str
 
 
-def leases(members: Sequence[Member], pins: Pins) -> dict[str, dict[str, Any]]:
-    """Host → what `sharing open` is told there; {} where there is nothing to copy or nobody.
+def leases(members: Sequence[CopyingHost], pins: Pins) -> dict[str, dict[str, Any]]:
+    """Return by host the settings of its copying; {} if there is nothing to copy or no peer.
 
     Each run has a token of its own, which is in no command line and no log. Hosts stand in
-    inventory order: what no host has is fetched by the first that needs it, the others wait.
+    inventory order. The first host that needs absent content fetches it, and the others wait.
     """
     if len(members) < 2:
         return {}
-    expected = [dict(expects(member.plan, pins, member.facts)) for member in members]
-    if not any(expected):
+    expected_parts = [dict(expects(member.plan, pins, member.facts)) for member in members]
+    if not any(expected_parts):
         return {}
     token, run = secrets.token_urlsafe(32), secrets.token_hex(8)
     return {
@@ -54,15 +54,15 @@ def leases(members: Sequence[Member], pins: Pins) -> dict[str, dict[str, Any]]:
             "user": member.plan.settings.service_user,
             "hub": f"{member.plan.settings.paths.hub_cache}/hub",
             "flat": [IMAGE_STORE, engine_store(member.plan.settings)],
-            "expects": expected[rank],
+            "expects": expected_parts[rank],
             "peers": [
                 {
-                    "name": other.plan.name,
-                    "address": other.address,
-                    "port": other.plan.settings.copy_port,
+                    "name": peer.plan.name,
+                    "address": peer.address,
+                    "port": peer.plan.settings.copy_port,
                     "earlier": at < rank,
                 }
-                for at, other in enumerate(members)
+                for at, peer in enumerate(members)
                 if at != rank
             ],
         }
@@ -73,18 +73,18 @@ def leases(members: Sequence[Member], pins: Pins) -> dict[str, dict[str, Any]]:
 def expects(
     plan: HostPlan, pins: Pins, facts: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[str]]]:
-    """What a host will have to fetch: claim of the program that will → hashes of content.
+    """Yield the content that a host will fetch: the fetching program's claim, and the hashes.
 
-    `facts` are what the reader `preflight` answered there.
+    `facts` is the answer of the reader `preflight` on that host.
     """
     if ENGINE in facts["lacking"]:
-        # As `engine_content.py` on the host calls them.
+        # The claims have the names that `engine_content.py` uses on the host.
         for stage, contents in engine_content(plan, pins).items():
             yield f"engine-{stage}", contents
     names = [
         name
-        for model in models_of(plan)
-        for name in pins.models[model].absent(facts["models"][model])
+        for checkpoint in checkpoints_of(plan)
+        for name in pins.checkpoints[checkpoint].absent(facts["checkpoints"][checkpoint])
     ]
     if names:
         yield WEIGHTS, list(dict.fromkeys(names))

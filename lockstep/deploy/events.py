@@ -1,7 +1,7 @@
-"""What a deploy says to the program that started it: lines of JSON, one event each.
+"""The messages of a deploy to the program that started it: lines of JSON, one event each.
 
-They stand among all else that it prints, in their order, where `VARIABLE` is set; `MARK` tells them
-from that. `Ready` and `Asks` wait for an answer, a line of JSON on standard input.
+They stand among the other output of the deploy, in order, if `VARIABLE` is set. `MARK` tells them
+apart from that output. `Ready` and `Asks` wait for an answer, a line of JSON on standard input.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from typing import Any
 from lockstep.deploy.summary import HostOutcome
 
 VARIABLE = "LOCKSTEP_EVENTS"
-#: As RFC 7464 has it: what no program prints.
+#: The record separator of RFC 7464, which no program prints.
 MARK = "\x1e"
 
 
 @dataclass(frozen=True)
-class Started:
-    """The run has begun on these hosts; nothing is known of them yet."""
+class RunStart:
+    """The run has begun on these hosts, of which nothing is known yet."""
 
     hosts: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Refused:
-    """The run ends before the first change; findings and reason, in words."""
+class RunRefusal:
+    """The run ends before the first change; `text` has findings and reason."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Empty:
-    """A host on which nothing of Lockstep is.
+    """A host without anything of Lockstep.
 
     Attributes:
         host: The host.
-        known: Whether it was deployed to before, from here: it was wiped.
-        lines: What it gets from where, and what is lost, a line each.
+        was_deployed: True if an earlier deploy from here reached it, so it was wiped.
+        lines: Its new content with the sources, and the losses, a line each.
     """
 
     host: str
-    known: bool
+    was_deployed: bool
     lines: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Interrupts:
-    """What this run will stop on a host.
+    """A hot model that this run will stop on a host.
 
     Attributes:
         host: The host.
-        model: The hot model, as people call it; its unit, where the inventory has it no more.
-        again: Whether it starts again by itself.
-        requests: Requests under way in it, None where that cannot be told.
+        model: The hot model's name for people; its unit if the inventory has it no more.
+        again: True if it starts again by itself.
+        requests: Requests under way in it, or None if unknown.
     """
 
     host: str
@@ -66,30 +66,30 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Ready:
-    """All is checked; the first change comes if this is answered by true."""
+    """The checks are complete; the first change comes if the answer is true."""
 
 
 @dataclass(frozen=True)
 class Asks:
-    """A password is wanted, which is the answer; null where nobody gives one."""
+    """A password is needed, and is the answer; null if nobody gives one."""
 
     prompt: str
 
 
 @dataclass(frozen=True)
-class Step:
-    """An operation begins: "Weights | Fetch and verify weights"."""
+class StepProgress:
+    """The start of an operation, such as "Weights | Fetch and verify weights"."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Done:
-    """An operation has ended on all hosts: on which of them it changed something, or failed."""
+class OperationDone:
+    """The end of an operation on all hosts, with the changed hosts and the failed ones."""
 
     name: str
-    changed: Sequence[str] = ()
-    failed: Sequence[str] = ()
+    changed_hosts: Sequence[str] = ()
+    failed_hosts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class Over:
     """The end of the run.
 
     Attributes:
-        outcomes: What became of each host.
+        outcomes: The outcome for each host.
         left_out: Hosts of the inventory that were not part of it.
-        would: Of a run that only looks: operation → hosts that it would change.
+        would: For a run that only looks, the hosts that each operation would change.
     """
 
     outcomes: Sequence[HostOutcome]
@@ -107,23 +107,35 @@ class Over:
     would: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-Event = Started | Refused | Empty | Interrupts | Ready | Asks | Step | Done | Over
+Event = (
+    RunStart | RunRefusal | Empty | Interrupts | Ready | Asks | StepProgress | OperationDone | Over
+)
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Started, Refused, Empty, Interrupts, Ready, Asks, Step, Done, Over)
+    for kind in (
+        RunStart,
+        RunRefusal,
+        Empty,
+        Interrupts,
+        Ready,
+        Asks,
+        StepProgress,
+        OperationDone,
+        Over,
+    )
 }
 
 
 def line(event: Event) -> str:
-    """An event as a line, without its end."""
+    """Return an event as a line, without its end."""
     return MARK + json.dumps({"event": type(event).__name__, **asdict(event)}, default=list)
 
 
 def read(text: str) -> Event:
-    """The event of a line that begins with `MARK`."""
-    found = json.loads(text.removeprefix(MARK))
-    kind = found.pop("event")
+    """Return the event of a line that begins with `MARK`."""
+    fields = json.loads(text.removeprefix(MARK))
+    kind = fields.pop("event")
     if kind == Over.__name__:
-        found["outcomes"] = [HostOutcome(**each) for each in found["outcomes"]]
-    event: Event = _KINDS[kind](**found)
+        fields["outcomes"] = [HostOutcome(**outcome) for outcome in fields["outcomes"]]
+    event: Event = _KINDS[kind](**fields)
     return event

@@ -1,6 +1,6 @@
-"""A host before its first deploy: whether it can be reached, may be changed, and is fit for it.
+"""A look at a host before its first deploy: can it be reached and changed, and is it fit.
 
-What it must be is preflight's to say. Only what stands before that is judged here: ssh and sudo.
+Preflight judges the host itself. This module judges only what comes before that: ssh and sudo.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockstep import preflight
-from lockstep.core.findings import Finding, ordered
+from lockstep.core.findings import Finding, in_order
 from lockstep.deploy.checked import stand_ins
 from lockstep.deploy.plan import Download
-from lockstep.fleet.hosts import Answer, Host, ask, read
+from lockstep.fleet.hosts import Host, HostAnswer, ask, read
 from lockstep.fleet.login import NO_CONNECTION, known_name, typed_login
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.lock.pins import FilePin, Pins
 from lockstep.preflight import dgx_os, disks, hardware
 
 #: Seconds that a host has for an answer.
 LIMIT_S = 120.0
-#: As `Finding.code`.
+#: Values of `Finding.code`.
 NO_LOGIN, NO_SUDO, NO_ANSWER = "no-login", "no-sudo", "unreadable"
 
-#: Part of what ssh says → what it means, and what to do. `{at}` is what ssh calls the host.
+#: A part of ssh's message, its meaning, and the remedy. `{at}` is ssh's name for the host.
 _SSH = (
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
@@ -55,53 +55,58 @@ _UNREACHED = "Is it on, in this network, and does `ssh {to}` reach it?"
 
 @dataclass(frozen=True)
 class Readiness:
-    """One host: what it is, "" where it did not say; and what speaks against a deploy."""
+    """One host: its description, or "" if it gave none, and the findings against a deploy."""
 
     host: str
-    what: str = ""
+    description: str = ""
     findings: Sequence[Finding] = field(default=())
 
 
-def expected(hosts: Sequence[Host], downloads: Sequence[Download]) -> Pins:
-    """Pins before there is a lock, with the sizes of the models that the plan knows."""
+def expected_pins(hosts: Sequence[Host], downloads: Sequence[Download]) -> Pins:
+    """Return pins for use before there is a lock, with the model sizes that the plan knows."""
     pins = stand_ins([host.plan for host in hosts])
-    sizes = {item.what: item.size or 0 for item in downloads}
-    models = {
+    sizes = {item.name: item.size or 0 for item in downloads}
+    checkpoints = {
         name: replace(pin, files=(FilePin("weights", sizes.get(name, 0)),))
-        for name, pin in pins.models.items()
+        for name, pin in pins.checkpoints.items()
     }
-    return replace(pins, models=models)
+    return replace(pins, checkpoints=checkpoints)
 
 
 def look(host: Host, pins: Pins) -> Readiness:
-    """Log in to a host, try sudo, and judge it as preflight does; no secret is asked for."""
+    """Log in to a host, try sudo, and judge it as preflight does, without asking for a secret."""
     answer = ask(host.login, ("sudo", "-n", "true"), limit_s=LIMIT_S)
     if answer.code == NO_CONNECTION:
         return Readiness(host.name, findings=[_no_login(host, answer)])
     sudo = not answer.fault and answer.code == 0
-    this = Intended(host.plan, pins)
-    question = {**preflight.questions(this.plan, pins), "packages": this.packages}
+    desired_state = DesiredState(host.plan, pins)
+    question = {**preflight.questions(desired_state.plan, pins), "packages": desired_state.packages}
     facts, fault = read(host.login, "preflight", question, sudo=sudo, limit_s=LIMIT_S)
-    found = [] if sudo else [_no_sudo(host)]
+    findings = [] if sudo else [_no_sudo(host)]
     if facts is None:
         remedy = "A Spark has Python 3.11 or later as python3."
-        return Readiness(host.name, findings=[*found, _error(NO_ANSWER, host, fault, remedy)])
+        return Readiness(host.name, findings=[*findings, _error(NO_ANSWER, host, fault, remedy)])
     if sudo:
-        found += preflight.findings(this.plan, pins, {**facts, "foreign": {}})
+        findings += preflight.findings(desired_state.plan, pins, {**facts, "foreign": {}})
     else:
-        # The rest cannot be read without it.
-        found += [*hardware.findings(this.plan, facts), *disks.findings(this.plan, pins, facts)]
-    return Readiness(host.name, _what(host, facts), ordered(map(_warn_of_architecture, found)))
+        # The other checks need facts that only root reads.
+        findings += [
+            *hardware.findings(desired_state.plan, facts),
+            *disks.findings(desired_state.plan, pins, facts),
+        ]
+    return Readiness(
+        host.name, _description(host, facts), in_order(map(_warn_of_architecture, findings))
+    )
 
 
 def _warn_of_architecture(finding: Finding) -> Finding:
-    # The plan and the lock can be of another architecture; the inventory then says so.
+    # Plan and lock can be of another architecture, if the inventory says so.
     return replace(finding, severity="warning") if finding.code == "architecture" else finding
 
 
-def _what(host: Host, facts: dict[str, Any]) -> str:
-    """ "aarch64, DGX OS 7.5.0, driver 580.95.05, 3400 GiB free"."""
-    system = f"DGX OS {dgx_os.shown(facts['dgx'])}" if facts["dgx"] else facts["system"]
+def _description(host: Host, facts: dict[str, Any]) -> str:
+    """Return a description such as "aarch64, DGX OS 7.5.0, driver 580.95.05, 3400 GiB free"."""
+    system = f"DGX OS {dgx_os.release_text(facts['dgx'])}" if facts["dgx"] else facts["system"]
     driver = facts["gpu"].get("driver_version")
     free = facts["disks"][host.plan.settings.paths.hub_cache]["free"] / disks.GIB
     parts = (
@@ -113,7 +118,7 @@ def _what(host: Host, facts: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _no_login(host: Host, answer: Answer) -> Finding:
+def _no_login(host: Host, answer: HostAnswer) -> Finding:
     at, to = known_name(host.name, host.data), typed_login(host.name, host.data)
     for part, message, remedy in _SSH:
         if part in answer.err:
@@ -123,9 +128,9 @@ def _no_login(host: Host, answer: Answer) -> Finding:
 
 def _no_sudo(host: Host) -> Finding:
     user = host.data.get("ssh_user") or "ACCOUNT"
-    there = f"ssh -t {typed_login(host.name, host.data)} " if host.login.words else ""
+    command_prefix = f"ssh -t {typed_login(host.name, host.data)} " if host.login.words else ""
     remedy = (
-        f"`{there}sudo visudo -f /etc/sudoers.d/90-deploy`, with the line "
+        f"`{command_prefix}sudo visudo -f /etc/sudoers.d/90-deploy`, with the line "
         f"`{user} ALL=(ALL) NOPASSWD: ALL`."
     )
     return _error(NO_SUDO, host, "its account needs a password for sudo", remedy)

@@ -6,61 +6,58 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-#: `down` and `up` concern all members, `up` with what was deployed; `ended` has one member forget
-#: what it kept, or with a reason return to it; `again` starts what there was before on all.
+#: `down` and `up` concern all members, and `up` starts the new deploy's model. `ended` has one
+#: member drop its rollback snapshot, or roll back to it if a reason is given. `again` starts the
+#: earlier model on all members.
 Step = Literal["down", "up", "ended", "again"]
-#: Takes a step on the member of that name, for a reason; whether it succeeded, and what it said.
+#: Takes a step on the named member for a reason; returns whether it succeeded, and its output.
 Run = Callable[[str, Step, str], tuple[bool, Sequence[str]]]
 
 
 class GroupRollout:
-    """One model that was hot before this run. Its members come in threads of their own.
+    """One model that was hot before this run. Each of its members uses a thread of its own."""
 
-    Args:
-        target: Name of the model.
-    """
-
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self, model: str) -> None:
+        self.model = model
         self._alone = threading.Lock()
-        self._down = self._served = False
+        self._down = self._has_served = False
         self._over = threading.Event()
 
     def take_down(self, down: Callable[[], bool]) -> bool:
-        """Whether the model is down on all members; the first that comes does it for all."""
+        """Tell whether the model is down on all members; the first member here stops it for all."""
         with self._alone:
             self._down = self._down or down()
             return self._down
 
     def bring_up(self, speaker: str, members: Sequence[str], run: Run) -> list[str]:
-        """Start the model on all members; where it does not serve, have each return.
+        """Start the model on all members; roll all of them back if it does not serve.
 
         Args:
-            speaker: The member that does it for all.
-            members: Every member that this run may have changed, also one that has failed since.
+            speaker: The member that acts for all.
+            members: Every member that this run may have changed, even if it has failed since.
             run: Takes a step on a member.
 
         Returns:
-            [] when it serves; else why it does not, and what became of it.
+            [] if the model serves; else the reason, and the outcome of the rollback.
         """
         try:
-            self._served, said = run(speaker, "up", "")
-            if self._served:
+            self._has_served, output = run(speaker, "up", "")
+            if self._has_served:
                 for member in members:
                     run(member, "ended", "")
                 return []
-            why = said[-1] if said else f"{self.target} does not serve"
+            why = output[-1] if output else f"{self.model} does not serve"
             run(speaker, "down", "")
-            stuck = [member for member in members if not run(member, "ended", why)[0]]
+            stuck_members = [member for member in members if not run(member, "ended", why)[0]]
             back, _ = run(speaker, "again", "")
         finally:
             self._over.set()
-        found = [why, *(f"{member} did not return to what there was" for member in stuck)]
+        faults = [why, *(f"{member} did not return to what there was" for member in stuck_members)]
         if back:
-            return [*found, f"{self.target} is hot again on all members, as it was before"]
-        return [*found, f"{self.target} did not come back: `switch.sh status` says what is hot"]
+            return [*faults, f"{self.model} is hot again on all members, as it was before"]
+        return [*faults, f"{self.model} did not come back: `switch.sh status` says what is hot"]
 
-    def served(self) -> bool:
-        """Whether it came up; waits until that is known."""
+    def is_serving(self) -> bool:
+        """Wait until the start has ended; tell whether the model serves."""
         self._over.wait()
-        return self._served
+        return self._has_served

@@ -1,4 +1,4 @@
-"""Where all lines of a deploy are kept on the operator's machine."""
+"""The logs with all lines of deploys on the operator's machine."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import IO
 
 from lockstep.core.errors import LockstepError
 
-#: Logs that are kept; older ones go.
+#: The number of logs to keep; older ones are deleted.
 KEPT = 30
 
 
 def folder() -> Path:
-    """Their folder."""
+    """Return the folder of the logs."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "lockstep" / "deploys"
 
 
 def new_log() -> tuple[Path, IO[str]]:
-    """A log for the deploy that begins; nobody else may read it.
+    """Open a log for a new deploy that only this user may read.
 
     Raises:
-        LockstepError: it cannot be written there.
+        LockstepError: the log cannot be written.
     """
     where = folder()
     remedy = "Set XDG_STATE_HOME to a folder that you may write to."
@@ -32,5 +32,5 @@ def new_log() -> tuple[Path, IO[str]]:
         for old in sorted(where.glob("*.log"))[: -KEPT + 1]:
             old.unlink(missing_ok=True)
         path = where / f"{time.strftime('%Y-%m-%dT%H%M%S')}-{os.getpid()}.log"
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        return path, os.fdopen(opened, "w", encoding="utf-8")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        return path, os.fdopen(descriptor, "w", encoding="utf-8")

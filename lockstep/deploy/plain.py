@@ -1,4 +1,4 @@
-"""A deploy where nobody watches: a line a stage that changed something, one a minute meanwhile."""
+"""A deploy without a terminal: a line for each stage with changes, and one a minute meanwhile."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from lockstep.deploy import closing, events
 from lockstep.deploy.course import Course, Downloads, Stage
 from lockstep.onhost.core.progress import read_back
 
-#: Seconds after which something that takes long says that it goes on.
+#: Seconds without output after which a long step reports that it continues.
 SILENCE_S = 60.0
-#: Lines of each host's and of nobody's that are kept, to be shown after a failure.
+#: Lines to keep for each host, and for none, to be shown after a failure.
 _KEPT = 30
 _OF_A_HOST = re.compile(r"\s*\[([^\]]+)\] ?(.*)")
 
 
 class Plain:
-    """Prints a run; `screen.Screen` draws it.
+    """The printer of a run; `screen.Screen` draws it instead.
 
     Args:
-        course: The run, which this tells of what it takes.
+        course: The run, which receives all events and lines.
         show: Prints a line.
-        agree: Asks before the first change, where something is interrupted.
-        password: Asks for one.
+        agree: Asks for permission before the first change, if something is interrupted.
+        password: Asks for a password.
         clock: A monotonic clock.
     """
 
@@ -44,62 +44,62 @@ class Plain:
         self.tail: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_KEPT))
         self._show, self._agree, self._password, self._clock = show, agree, password, clock
         self._spoke = clock()
-        self._failed: set[str] = set()
+        self._failed_hosts: set[str] = set()
 
     def begin(self, inventory: str, log: str) -> None:
-        """Say of what this is, and where all of it is kept."""
+        """Print the inventory of the run, and the place of its log."""
         self.say(f"Lockstep · {inventory} · all lines: {log}")
 
     def line(self, text: str) -> None:
         """Take a line that pyinfra printed."""
         self.tail[""].append(text)
-        found = _OF_A_HOST.match(text)
-        if found is None:
+        match = _OF_A_HOST.match(text)
+        if match is None:
             return
-        self.tail[found[1]].append(found[2])
-        if found[1] in self.course.hosts:
-            self.course.hear(found[1], found[2].strip(), read_back(found[2]), self._clock())
+        self.tail[match[1]].append(match[2])
+        if match[1] in self.course.hosts:
+            self.course.hear(match[1], match[2].strip(), read_back(match[2]), self._clock())
 
     def event(self, event: events.Event) -> Any:
-        """Take an event; the answer, for one that waits for it."""
-        if isinstance(event, events.Step):
-            # What a host said in an earlier step is not why it fails in this one.
-            for host in set(self.course.hosts) - self._failed:
+        """Take an event; return the answer to an event that waits for one."""
+        if isinstance(event, events.StepProgress):
+            # A host's lines in an earlier step do not explain a failure in this one.
+            for host in set(self.course.hosts) - self._failed_hosts:
                 self.tail[host].clear()
-        elif isinstance(event, events.Done):
-            self._failed.update(event.failed)
+        elif isinstance(event, events.OperationDone):
+            self._failed_hosts.update(event.failed_hosts)
         for stage in self.course.take(event, self._clock()):
-            self.ended(stage)
+            self.end_stage(stage)
         match event:
             case events.Empty():
                 for text in closing.empty_host(event):
                     self.say(text)
             case events.Ready():
-                self.course.agreed = self._agree(self.course.interrupts)
-                return self.course.agreed
+                self.course.is_agreed = self._agree(self.course.interrupts)
+                return self.course.is_agreed
             case events.Asks(prompt=prompt):
                 return self._password(prompt)
         return None
 
-    def ended(self, stage: Stage) -> None:
-        """A stage is over."""
-        if stage.changed and not stage.failed and not stage.stopped:
+    def end_stage(self, stage: Stage) -> None:
+        """Print the line of a stage that has ended."""
+        if stage.changed_hosts and not stage.has_failed and not stage.was_stopped:
             took = clock_text(stage.took(self._clock()))
             self.say(f"{stage.name:<10} {took:>7}  {changes_text(stage)}")
 
     def tick(self) -> None:
-        """Say that something goes on, where nothing was said for a minute."""
+        """Report that the step continues, if nothing was printed for a minute."""
         now = self._clock()
         stage = self.course.now
         if stage is None or now - self._spoke < SILENCE_S:
             return
-        said = downloads_text(self.course.downloads, now) or self.course.step
-        self.say(f"{stage.name:<10} {clock_text(stage.took(now)):>7}  … {said}")
+        text = downloads_text(self.course.downloads, now) or self.course.step
+        self.say(f"{stage.name:<10} {clock_text(stage.took(now)):>7}  … {text}")
 
-    def interrupted(self) -> None:
-        """Say that the run is being ended."""
-        self.course.interrupted = True
-        if self.course.agreed:
+    def report_interrupt(self) -> None:
+        """Print that the run is being ended."""
+        self.course.is_interrupted = True
+        if self.course.is_agreed:
             self.say("Ending it; what is under way on a host is seen to its end there.")
 
     def say(self, text: str) -> None:
@@ -108,19 +108,21 @@ class Plain:
         self._show(text)
 
     def close(self) -> None:
-        """Leave what was drawn; a printer has nothing to leave."""
+        """Do nothing: a printer has no last frame to leave."""
 
 
 def changes_text(stage: Stage) -> str:
-    """ "spark1, spark2: install packages", or how many steps where there are several."""
-    hosts = ", ".join(dict.fromkeys(name for each in stage.changed.values() for name in each))
-    if len(stage.changed) > 1:
-        return f"{hosts}: {len(stage.changed)} steps"
-    return f"{hosts}: {next(iter(stage.changed))}"
+    """Return "spark1, spark2: install packages", or the number of steps if there are several."""
+    hosts = ", ".join(
+        dict.fromkeys(name for names in stage.changed_hosts.values() for name in names)
+    )
+    if len(stage.changed_hosts) > 1:
+        return f"{hosts}: {len(stage.changed_hosts)} steps"
+    return f"{hosts}: {next(iter(stage.changed_hosts))}"
 
 
 def downloads_text(downloads: Downloads, now: float) -> str:
-    """ "58.3 of 95.1 GB, 112 MB/s, about 5 min left"; "" where nothing more is to come."""
+    """Return "58.3 of 95.1 GB, 112 MB/s, about 5 min left"; "" if nothing more is to come."""
     return ", ".join(_parts(downloads, now)) if downloads.have < downloads.total else ""
 
 
@@ -135,7 +137,7 @@ def _parts(downloads: Downloads, now: float) -> Iterator[str]:
 
 
 def left_text(seconds: float) -> str:
-    """A time that is still to come, no more exact than it is known: 40 s, 5 min, 2 h 10 min."""
+    """Return a remaining time, no more exact than it is known: 40 s, 5 min, 2 h 10 min."""
     if seconds < 90:
         return f"{max(10, round(seconds / 10) * 10)} s"
     minutes = round(seconds / 60)

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lockstep.checkpoints.known_checkpoints import KnownCheckpoint
 from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, split_waived
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.catalogue import Catalogue
-from lockstep.fit.fit import Fit, fit, model_of
+from lockstep.fit.fit import Fit, checkpoint_of, fit
 from lockstep.fit.recipe_checks import check
 from lockstep.inventory import inventory_file
-from lockstep.inventory.bound_targets import BoundTarget
+from lockstep.inventory.bound_models import BoundModel
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile
-from lockstep.lock.experts import informed
+from lockstep.lock.experts import with_known_experts
 from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
-from lockstep.models.known_models import Model
 from lockstep.onhost.core.address import at
 from lockstep.onhost.fetch import url_login
 from lockstep.recipes.recipe_file import Recipe
@@ -28,18 +28,19 @@ from lockstep.units.backup_unit import one_disk_finding
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTarget:
-    """One target on one host.
+class PlannedModel:
+    """One model on one host.
 
     Attributes:
-        name: What `switch.sh` accepts.
-        recipe: The recipe's name, and its fallback's.
+        name: The name that `switch.sh` accepts.
+        recipe: The recipe's name.
+        fallback: The name of its fallback recipe, or None.
         unit: The systemd unit.
-        address: Where the API listens, "127.0.0.1:30001"; "at rank 0" on the others of a cluster.
+        address: The address of the API, "127.0.0.1:30001"; "at rank 0" on other cluster members.
         runs_in: Image reference, or "venv".
         cluster: Name of the cluster that serves it together, None: this host alone.
-        rank: This host's place in it.
-        fit: Whether it fits, None where its command line cannot be built.
+        rank: The rank of this host in the cluster.
+        fit: Its fit, or None if its command line cannot be built.
     """
 
     name: str
@@ -55,9 +56,9 @@ class PlannedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """One thing to fetch: what, from where, how many bytes (None: not known before it is asked)."""
+    """One download: its name, its source, and its bytes (None: known only to the source)."""
 
-    what: str
+    name: str
     source: str
     size: int | None
 
@@ -68,28 +69,28 @@ class PlannedHost:
 
     Attributes:
         name: The host.
-        targets: What it would serve, one at a time.
-        downloads: Everything its targets need.
-        from_peers: Those of them that an earlier host of the inventory has already.
+        models: The models that it would serve, one at a time.
+        downloads: Everything that its models need.
+        from_peers: The downloads that an earlier host of the inventory has already.
     """
 
     name: str
-    targets: tuple[PlannedTarget, ...]
+    models: tuple[PlannedModel, ...]
     downloads: tuple[Download, ...]
     from_peers: tuple[Download, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeployPlan:
     """The whole inventory: hosts, findings that stand, findings that the inventory waives."""
 
     hosts: tuple[PlannedHost, ...]
     findings: tuple[Finding, ...]
-    waived: tuple[Finding, ...]
+    waived_findings: tuple[Finding, ...]
 
 
-def make(path: Path, catalogue_folder: Path = catalogues.FOLDER) -> Plan:
-    """The plan for an inventory file.
+def make(path: Path, catalogue_folder: Path = catalogues.FOLDER) -> DeployPlan:
+    """Return the plan for an inventory file.
 
     Raises:
         LockstepError: the inventory, a recipe, the catalogue or the lock is wrong.
@@ -99,36 +100,41 @@ def make(path: Path, catalogue_folder: Path = catalogues.FOLDER) -> Plan:
     return plan_hosts(hosts, record, catalogues.load(catalogue_folder))
 
 
-def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Plan:
-    """The plan for hosts that are already read, by the lock and the catalogue."""
-    planned: list[PlannedHost] = []
+def plan_hosts(hosts: Sequence[HostPlan], record: Pins, knowledge: Catalogue) -> DeployPlan:
+    """Return the plan for hosts that are already read, by the lock and the catalogue."""
+    planned_hosts: list[PlannedHost] = []
     standing: list[Finding] = []
-    waived: list[Finding] = []
+    waived_findings: list[Finding] = []
     earlier: set[str] = set()
-    for host in (informed(each, record) for each in hosts):
-        terms = replace(known, accepted=known.accepted | set(host.settings.accept_licences))
-        found = [item for target in host.targets for item in _findings(host, target, record, terms)]
-        # Of folders on the host, preflight knows the disk.
-        found += [item] if (item := one_disk_finding(host)) else []
-        stands, set_aside = split_waived(found, host.settings.waive)
+    for host in (with_known_experts(host_plan, record) for host_plan in hosts):
+        terms = replace(
+            knowledge,
+            accepted_licences=knowledge.accepted_licences | set(host.settings.accept_licences),
+        )
+        findings = [item for model in host.models for item in _findings(host, model, record, terms)]
+        # Preflight knows the disks of the host's folders.
+        findings += [item] if (item := one_disk_finding(host)) else []
+        stands, set_aside = split_waived(findings, host.settings.waive)
         standing += stands
-        waived += set_aside
-        downloads = tuple(_downloads(host, record, known))
-        planned.append(
+        waived_findings += set_aside
+        downloads = tuple(_downloads(host, record, knowledge))
+        planned_hosts.append(
             PlannedHost(
                 host.name,
-                tuple(_target(host, target, record, known) for target in host.targets),
+                tuple(_model(host, model, record, knowledge) for model in host.models),
                 downloads,
-                tuple(item for item in downloads if item.what in earlier),
+                tuple(item for item in downloads if item.name in earlier),
             )
         )
-        earlier |= {item.what for item in downloads}
-    return Plan(tuple(planned), tuple(_merged(standing)), tuple(_merged(waived)))
+        earlier |= {item.name for item in downloads}
+    return DeployPlan(
+        tuple(planned_hosts), tuple(_join_hosts(standing)), tuple(_join_hosts(waived_findings))
+    )
 
 
-def _pinned(recipe: Recipe, target: BoundTarget, record: Pins) -> Recipe:
-    """The recipe with the image that would run: by digest where the record holds one."""
-    reference = target.image_of(recipe) or ""
+def _pinned_recipe(recipe: Recipe, model: BoundModel, record: Pins) -> Recipe:
+    """Return the recipe with the image that would run: by digest if the record has one."""
+    reference = model.image_of(recipe) or ""
     pin = record.images.get(reference)
     if pin is not None and "@" not in reference:
         reference = f"{reference}@{pin.digest}"
@@ -136,29 +142,29 @@ def _pinned(recipe: Recipe, target: BoundTarget, record: Pins) -> Recipe:
 
 
 def _findings(
-    host: HostPlan, target: BoundTarget, record: Pins, known: Catalogue
+    host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
 ) -> Iterator[Finding]:
-    for recipe in target.recipes:
+    for recipe in model.recipes:
         version = None if recipe.in_container else _venv_version(host, record)
-        pinned = _pinned(recipe, target, record)
-        image = record.images.get(target.image_of(recipe) or "")
-        found = check(
-            pinned,
-            known,
-            overrides=target.overrides(recipe),
+        pinned_recipe = _pinned_recipe(recipe, model, record)
+        image = record.images.get(model.image_of(recipe) or "")
+        findings = check(
+            pinned_recipe,
+            knowledge,
+            overrides=model.overrides(recipe),
             machine=catalogues.machine_of(host.settings),
-            floors=target.data.memory_floor.ends,
+            minimums=model.data.memory_minimum.ends,
             engine_version=version,
-            hosts=len(target.group.members) if target.group else 1,
-            unanswered=image.unanswered if image else "",
+            hosts=len(model.group.members) if model.group else 1,
+            silent_reason=image.unanswered if image else "",
             entrypoint=image.entrypoint if image else None,
         )
-        for item in found:
-            yield replace(item, subject=f"{host.name} {target.name} ({item.subject})")
+        for item in findings:
+            yield replace(item, subject=f"{host.name} {model.name} ({item.subject})")
 
 
 def _venv_version(host: HostPlan, record: Pins) -> str | None:
-    """The vLLM of the host's venv, of a fork what it is built as; None while that is not locked."""
+    """Return the vLLM version of the host's venv (of a fork, its base); None while not locked."""
     if host.settings.engine.git is not None:
         return fork_version(host.settings, record)
     pin = record.python.get(ENGINE)
@@ -168,64 +174,64 @@ def _venv_version(host: HostPlan, record: Pins) -> str | None:
     return release[6:] if release.startswith("vllm==") else None
 
 
-def _merged(findings: Sequence[Finding]) -> list[Finding]:
-    """One finding for all hosts that share it: "spark1, spark2 qwen (recipe)"."""
+def _join_hosts(findings: Sequence[Finding]) -> list[Finding]:
+    """Return one finding for all hosts that share it: "spark1, spark2 qwen (recipe)"."""
     hosts: dict[tuple[str, Finding], list[str]] = {}
     for item in findings:
-        host, rest = item.subject.split(" ", 1)
-        names = hosts.setdefault((rest, replace(item, subject=rest)), [])
+        host, subject = item.subject.split(" ", 1)
+        names = hosts.setdefault((subject, replace(item, subject=subject)), [])
         if host not in names:
             names.append(host)
     return [
-        replace(item, subject=f"{', '.join(names)}: {rest}")
-        for (rest, item), names in hosts.items()
+        replace(item, subject=f"{', '.join(names)}: {subject}")
+        for (subject, item), names in hosts.items()
     ]
 
 
-def _target(host: HostPlan, target: BoundTarget, record: Pins, known: Catalogue) -> PlannedTarget:
-    recipe = _pinned(target.recipe, target, record)
+def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue) -> PlannedModel:
+    recipe = _pinned_recipe(model.recipe, model, record)
     try:
         answer = fit(
             recipe,
-            known.knowledge,
+            knowledge.knowledge,
             machine=catalogues.machine_of(host.settings),
-            asked=serving(recipe, target.overrides(recipe)),
-            floors=target.data.memory_floor.ends,
+            asked=serving(recipe, model.overrides(recipe)),
+            minimums=model.data.memory_minimum.ends,
         )
     except RecipeError:
         answer = None
-    return PlannedTarget(
-        name=target.name,
+    return PlannedModel(
+        name=model.name,
         recipe=recipe.name,
-        fallback=target.fallback.name if target.fallback else None,
-        unit=target.unit,
-        address=at(target.data.bind, target.port) if target.answers else "at rank 0",
+        fallback=model.fallback.name if model.fallback else None,
+        unit=model.unit,
+        address=at(model.data.bind, model.port) if model.answers else "at rank 0",
         runs_in=recipe.container or "venv",
         fit=answer,
-        cluster=target.group.name if target.group else None,
-        rank=target.group.rank if target.group else None,
+        cluster=model.group.name if model.group else None,
+        rank=model.group.rank if model.group else None,
     )
 
 
-def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Download]:
-    """Weights, drafts and images of every target, each once."""
-    sizes: Mapping[str, int] = {name: pin.size for name, pin in record.models.items()}
+def _downloads(host: HostPlan, record: Pins, knowledge: Catalogue) -> Iterator[Download]:
+    """Yield weights, drafts and images of every model, each once."""
+    sizes: Mapping[str, int] = {name: pin.size for name, pin in record.checkpoints.items()}
     hub, _ = url_login.apart(host.settings.sources.hub)
-    named: dict[str, Download] = {}
-    for target in host.targets:
-        for recipe in target.recipes:
+    by_name: dict[str, Download] = {}
+    for model in host.models:
+        for recipe in model.recipes:
             draft = recipe.lockstep.draft
-            weights = {recipe.repository: model_of(recipe, known.knowledge)}
-            weights |= {draft.model: known.knowledge.model(draft.model)} if draft else {}
-            for name, model in weights.items():
+            weights = {recipe.repository: checkpoint_of(recipe, knowledge.knowledge)}
+            weights |= {draft.model: knowledge.knowledge.checkpoint(draft.model)} if draft else {}
+            for name, checkpoint in weights.items():
                 if not name.startswith("/"):
-                    size = sizes.get(name, _stated_bytes(model))
-                    named[name] = Download(name, hub, size)
-            if image := target.image_of(recipe):
+                    size = sizes.get(name, _stated_bytes(checkpoint))
+                    by_name[name] = Download(name, hub, size)
+            if image := model.image_of(recipe):
                 pin = record.images.get(image)
-                named[image] = Download(image, "registry", pin.size if pin else None)
-    yield from named.values()
+                by_name[image] = Download(image, "registry", pin.size if pin else None)
+    yield from by_name.values()
 
 
-def _stated_bytes(model: Model) -> int | None:
+def _stated_bytes(model: KnownCheckpoint) -> int | None:
     return int(float(model.weights_gb.value) * 1e9) if model.weights_gb else None

@@ -1,4 +1,4 @@
-"""All questions of a deploy to one host at once: name of a reader → question."""
+"""All questions of a deploy to one host at once, by the name of the reader that answers."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from lockstep.files.managed_file import (
     WEBUI_SECRETS,
 )
 from lockstep.files.tree import KEY
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
 from lockstep.monitoring.alertmanager import credential_path
 from lockstep.onhost.core import atomic
-from lockstep.onhost.records import found
+from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
 from lockstep.system import firewall, netplan
-from lockstep.system.accounts import ours, people
+from lockstep.system.accounts import people, system_accounts
 from lockstep.system.base_files import absent_files, system_units
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
-from lockstep.units import backup_twin
+from lockstep.units import backup_peer
 from lockstep.units.agent_unit import key_path
 from lockstep.units.backup_unit import PASSWORD
 from lockstep.units.gateway_unit import PAGE
-from lockstep.units.targets_json import TARGETS
+from lockstep.units.models_json import MODELS
 from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
-#: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
+#: Units of our drop-ins: protection from the out-of-memory killer, Docker's proxy.
 SYSTEM_UNITS = ("ssh.service", "docker.service")
-#: Where uv and pip keep what root installs through them.
+#: Caches in which uv and pip keep packages that root installs through them.
 TOOLS_CACHES = ("/root/.cache/uv", "/root/.cache/pip")
 WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
-#: Files that only some inventories ask for: one that asks no more has them removed.
+#: Files that only some inventories need. A deploy removes those that its inventory no longer needs.
 _NAMED = (
     key_path("*"),
     PEER_KEY,
@@ -60,99 +60,111 @@ _NAMED = (
     *stack.CONFIGURATIONS,
     credential_path("*"),
     API_KEY,
-    *backup_twin.FILES,
-    # A module that stays would still be imported: engines are found by their folder.
+    *backup_peer.FILES,
+    # A stale module would still be imported, because engines are found by their folder.
     f"{PROGRAMS}/lockstep/**/*.py",
 )
 #: Patterns of all files and folders ("…/") that any deploy may have made in the folders in which
-#: diff and remove know each file of ours. Records of generations do not do it: they have what a
-#: deploy writes for the units, neither keys that are made on the host, nor configurations without a
-#: mark (JSON), folders, and what a write that was cut off left. It makes nothing ours outside these
-#: folders, which are ours; what it lacks there counts as somebody else's, and stays.
+#: diff and remove know each file of ours. Records of generations do not suffice: they list the
+#: files that a deploy writes for the units. They lack keys that are made on the host,
+#: configurations without a mark (JSON), folders, and the remains of a write that was cut off.
+#: Outside these folders, which are ours, a pattern makes no file ours. Inside them, a file without
+#: a pattern counts as foreign and stays.
 EVER_OURS = (
     *_NAMED,
     *(f"{CONFIGURATION}/{name}.json" for name in ("engine", "gateway", "served-weights")),
-    *(TARGETS, WEIGHTS_SPEC, PAGE, f"{DOCKER_CONFIG}/config.json", RULES, KEPT),
+    *(MODELS, WEIGHTS_SPEC, PAGE, f"{DOCKER_CONFIG}/config.json", RULES, KEPT),
     *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, f"{CONFIGURATION}/requirements-*.txt"),
     *(HUB_TOKEN, WEBUI_SECRETS, GATEWAY_KEYS, PASSWORD),
     *(f"{DOCKER_CONFIG}/", f"{CONFIGURATION}/secrets/"),
     *(f"{GATEWAY_HOME}/", f"{PROGRAMS}/__main__.py", f"{PROGRAMS}/lockstep/**/"),
     f"{ENVIRONMENTS}/",
-    # What a write that was cut off leaves.
+    # The remains of a write that was cut off.
     *(f"{folder}/**/{atomic.PREFIX}*" for folder in (CONFIGURATION, PROGRAMS)),
 )
-#: Jobs of a deploy that a host which comes to its units has behind it, whichever run did them.
+#: Jobs that have ended once a host comes to its units, whichever run started them.
 JOB_UNITS = tuple(
     f"lockstep-job-{name}.service"
     for name in (
-        *("rollout", "cluster-up", "apt", "tools", *(f"engine-{each}" for each in _ENGINE)),
+        *("rollout", "cluster-up", "apt", "tools", *(f"engine-{engine}" for engine in _ENGINE)),
         *("configurations", "weights", "image-check"),
     )
 )
 
 
-def questions(this: Intended) -> dict[str, Any]:
-    """Everything that the operations of a deploy to one host want to know of it."""
-    settings = this.plan.settings
-    asked: dict[str, Any] = {
-        "preflight": {**preflight.questions(this.plan, this.pins), "packages": this.packages},
-        "records.intruders": foreign.question(this),
-        "packages": this.packages,
-        "packages.noted": None,
-        "records.unnoted": touched(this),
+def questions(desired_state: DesiredState) -> dict[str, Any]:
+    """Return all questions of a deploy's operations to one host."""
+    settings = desired_state.plan.settings
+    all_questions: dict[str, Any] = {
+        "preflight": {
+            **preflight.questions(desired_state.plan, desired_state.pins),
+            "packages": desired_state.packages,
+        },
+        "records.intruders": foreign.question(desired_state),
+        "packages": desired_state.packages,
+        "packages.brought_packages": None,
+        "records.unrecorded_items": touched_things(desired_state),
         "accounts": {
-            "accounts": [account.name for account in (*ours(this.plan), *people(settings))],
+            "accounts": [
+                account.name
+                for account in (*system_accounts(desired_state.plan), *people(settings))
+            ],
             "groups": [OPERATORS_GROUP],
         },
         "machine.sysctls": list(settings.sysctls),
-        "environments.tools": [environment.folder for environment in this.tools.values()],
+        "environments.tools": [environment.folder for environment in desired_state.tools.values()],
         "files.links": [UV_VENV, TOOLS_VENV, UV],
-        "files": _files(this),
-        "units": _units(this),
+        "files": _files(desired_state),
+        "units": _units(desired_state),
         "units.system_services": system_units(settings),
-        "files.marked": {
+        "files.marked_files": {
             "folders": [SYSTEMD, settings.paths.scripts],
             "named": list(_NAMED),
         },
-        "environments": this.engine_question,
-        "docker.images": this.images,
+        "environments": desired_state.engine_question,
+        "docker.images": desired_state.images,
         "weights": WEIGHTS_SPEC,
         "records.generation": None,
         "records.persons": KEY,
         "machine.available": None,
     }
     if settings.firewall.enabled:
-        asked["firewall"] = firewall.QUESTION
+        all_questions["firewall"] = firewall.QUESTION
     if settings.fabric.netplan:
-        asked["network.fabric"] = netplan.question(settings)
-    return asked
+        all_questions["network.fabric"] = netplan.question(settings)
+    return all_questions
 
 
-def touched(this: Intended) -> dict[str, list[str]]:
-    """Everything outside our own folders that a deploy may make or change, for its first note."""
-    settings = this.plan.settings
-    accounts = [*ours(this.plan), *people(settings)]
+def touched_things(desired_state: DesiredState) -> dict[str, list[str]]:
+    """Return everything outside our own folders that a deploy may change, for the baseline."""
+    settings = desired_state.plan.settings
+    accounts = [*system_accounts(desired_state.plan), *people(settings)]
     places = [folder.path for folder in folders(settings)]
     return {
-        "paths": found.parents([*this.paths, *places, UV, *TOOLS_CACHES]),
+        "paths": baseline.parents([*desired_state.paths, *places, UV, *TOOLS_CACHES]),
         "accounts": [account.name for account in accounts],
         "groups": list(
-            dict.fromkeys([OPERATORS_GROUP, *(name for each in accounts for name in each.groups)])
+            dict.fromkeys(
+                [
+                    OPERATORS_GROUP,
+                    *(name for made_account in accounts for name in made_account.groups),
+                ]
+            )
         ),
         "sysctls": list(settings.sysctls),
     }
 
 
-def _files(this: Intended) -> dict[str, Any]:
-    settings = this.plan.settings
-    files = this.all_files
+def _files(desired_state: DesiredState) -> dict[str, Any]:
+    settings = desired_state.plan.settings
+    files = desired_state.all_files
     absent = absent_files(settings)
     secrets = [
         API_KEY,
         WEBUI_SECRETS,
-        *(path for key in this.shared_keys for path in key.modes(this.plan.name)),
+        *(path for key in desired_state.shared_keys for path in key.modes(desired_state.plan.name)),
     ]
-    secrets += [each.path for each in this.given_secrets]
+    secrets += [secret.path for secret in desired_state.given_secrets]
     places = [folder.path for folder in folders(settings)]
     return {
         "paths": [*(file.path for file in files), *places, *absent, *secrets],
@@ -167,15 +179,21 @@ def _files(this: Intended) -> dict[str, Any]:
     }
 
 
-def _units(this: Intended) -> dict[str, list[str]]:
-    watching = (*this.watching, *this.boot_units)
+def _units(desired_state: DesiredState) -> dict[str, list[str]]:
+    watching = (*desired_state.watching, *desired_state.boot_units)
     every = (
-        *(*SYSTEM_UNITS, *this.model_units, *this.gateway_units, *this.webui_units),
+        *(
+            *SYSTEM_UNITS,
+            *desired_state.model_units,
+            *desired_state.gateway_units,
+            *desired_state.webui_units,
+        ),
         *watching,
-        *stack.units(this.plan),
-        # systemd may hold an older file of any of them, also of one that a timer starts.
-        *this.unit_files,
+        *stack.units(desired_state.plan),
+        # systemd may hold an older file of any of these units, even of one that a timer starts.
+        *desired_state.unit_files,
     )
-    # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
+    # A pattern finds the jobs that systemd still has. By name, systemd would look for each absent
+    # job.
     names = (*every, "lockstep-job-*.service")
-    return {name: this.unit_programs.get(name, []) for name in names}
+    return {name: desired_state.unit_programs.get(name, []) for name in names}

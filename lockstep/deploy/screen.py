@@ -22,22 +22,22 @@ _NOW, _TO_COME = ("▸", "bold"), ("·", "dim")
 
 
 class Screen(Plain):
-    """Draws a run; its arguments are those of `Plain`, and the console."""
+    """The drawing of a run on a console; the other arguments are those of `Plain`."""
 
-    def __init__(self, course: Course, console: Console, **rest: Any) -> None:
-        super().__init__(course, lambda text: console.print(text, markup=False), **rest)
+    def __init__(self, course: Course, console: Console, **settings: Any) -> None:
+        super().__init__(course, lambda text: console.print(text, markup=False), **settings)
         self._console = console
-        self._drawn = 0.0
+        self._draw_time = 0.0
         self._live: Live | None = None
         self._heading = self._below = ""
 
     def begin(self, inventory: str, log: str) -> None:
-        """Draw from now on."""
+        """Start to draw."""
         self._heading, self._below = inventory, log
         self._live = self._drawing()
 
     def event(self, event: events.Event) -> Any:
-        """Take an event; what asks people has the terminal for itself."""
+        """Take an event; a question to people gets the terminal for itself."""
         asks = isinstance(event, events.Asks) or (
             isinstance(event, events.Ready) and bool(self.course.interrupts)
         )
@@ -49,20 +49,21 @@ class Screen(Plain):
         try:
             return super().event(event)
         finally:
-            # The old one would draw over them: it goes up by the height of its last picture.
+            # The old display would draw over them, because it moves up by the height of its last
+            # picture.
             self._live = self._drawing()
 
-    def ended(self, stage: Stage) -> None:
-        """A stage is over: the next frame shows it."""
+    def end_stage(self, stage: Stage) -> None:
+        """Do nothing: the next frame shows that the stage has ended."""
 
     def tick(self) -> None:
-        """Redraw."""
-        if self._live and self._clock() - self._drawn >= _REDRAW_S:
-            self._drawn = self._clock()
+        """Redraw, at most every `_REDRAW_S` seconds."""
+        if self._live and self._clock() - self._draw_time >= _REDRAW_S:
+            self._draw_time = self._clock()
             self._live.refresh()
 
     def close(self) -> None:
-        """Leave the last frame where it is."""
+        """Leave the last frame in place."""
         if self._live:
             self._live.refresh()
             self._live.stop()
@@ -79,40 +80,48 @@ class Screen(Plain):
 
 
 def frame(course: Course, inventory: str, log: str, now: float, width: int) -> list[Text]:
-    """One picture of a run.
+    """Return one picture of a run.
 
     Args:
         course: The run.
-        inventory: As it was typed.
+        inventory: The inventory as the user typed it.
         log: Path of the log.
         now: On the clock of the course.
         width: Columns.
     """
-    elapsed = clock_text(now - course.began)
+    elapsed_text = clock_text(now - course.began)
     hosts = f" · {len(course.hosts)} Sparks" if len(course.hosts) > 1 else ""
-    left = f"Lockstep · {inventory}{hosts}"
-    room = max(1, width - len(elapsed) - 2)
-    lines = [Text(f"{_cut(left, room):<{room}}  {elapsed}", "bold")]
+    left_text = f"Lockstep · {inventory}{hosts}"
+    room = max(1, width - len(elapsed_text) - 2)
+    lines = [Text(f"{_cut(left_text, room):<{room}}  {elapsed_text}", "bold")]
     stages = list(course.stages.values())
-    # Of a run that changed nothing, its last sentence says all.
-    if course.now or course.changed or course.failed or course.interrupted or course.refused:
-        lines += _row([_mark(each) for each in stages if each.ended is not None], width)
+    # For a run that changed nothing, its last sentence says all.
+    if (
+        course.now
+        or course.has_changed
+        or course.has_failed
+        or course.is_interrupted
+        or course.refusal
+    ):
+        lines += _row([_mark(stage) for stage in stages if stage.end_time is not None], width)
     if course.now:
         lines += [Text(_cut(text, width)) for text in _present(course, course.now, now, width)]
-    to_come = [each for each in stages if each.began is None]
+    to_come = [stage for stage in stages if stage.began is None]
     if course.now:
-        lines += _row([Text(f"{_TO_COME[0]} {each.name}", _TO_COME[1]) for each in to_come], width)
-    # A path is there to be copied: it is folded, never cut.
+        lines += _row(
+            [Text(f"{_TO_COME[0]} {stage.name}", _TO_COME[1]) for stage in to_come], width
+        )
+    # People copy the path, so it is folded and never cut.
     return [*lines, Text(f"all lines: {log}", "dim", overflow="fold")]
 
 
 def _mark(stage: Stage) -> Text:
-    sign, style = _FAILED if stage.failed else _STOPPED if stage.stopped else _DONE
+    sign, style = _FAILED if stage.has_failed else _STOPPED if stage.was_stopped else _DONE
     return Text.assemble((sign, style), f" {stage.name}")
 
 
 def _row(parts: list[Text], width: int) -> list[Text]:
-    """Parts side by side, on as many lines as they need."""
+    """Return parts side by side, on as many lines as they need."""
     lines: list[Text] = []
     for part in parts:
         if lines and len(lines[-1]) + 3 + len(part) <= width:
@@ -123,41 +132,41 @@ def _row(parts: list[Text], width: int) -> list[Text]:
 
 
 def _present(course: Course, stage: Stage, now: float, width: int) -> Iterator[str]:
-    """The present stage: its bar or its step, and what each host is at."""
-    fetched = course.downloads
+    """Yield the present stage: its bar or its step, and the progress of each host."""
+    downloads = course.downloads
     head = f"{_NOW[0]} {stage.name}"
-    if said := downloads_text(fetched, now):
-        bar = _bar(fetched)
-        together = f"{head}   {bar}  {said}"
-        yield from (together,) if len(together) <= width else (f"{head}   {bar}", f"  {said}")
+    if text := downloads_text(downloads, now):
+        bar = _bar(downloads)
+        together = f"{head}   {bar}  {text}"
+        yield from (together,) if len(together) <= width else (f"{head}   {bar}", f"  {text}")
     elif course.step:
-        yield f"{head}   {course.step}   {clock_text(now - course.stepped)}"
+        yield f"{head}   {course.step}   {clock_text(now - course.step_time)}"
     else:
         yield f"{head}   {clock_text(stage.took(now))}"
     names = max((len(name) for name in course.last), default=0)
     for host in course.hosts:
-        progress = _under_way(fetched, host)
-        said = _of_host(progress) if progress else course.last.get(host, "")
-        if said:
-            yield f"    {host:<{names}}  {said}"
+        progress = _under_way(downloads, host)
+        text = _of_host(progress) if progress else course.last.get(host, "")
+        if text:
+            yield f"    {host:<{names}}  {text}"
 
 
-def _bar(fetched: Downloads) -> str:
-    full = round(_BAR * fetched.have / fetched.total)
+def _bar(downloads: Downloads) -> str:
+    full = round(_BAR * downloads.have / downloads.total)
     return "█" * full + "░" * (_BAR - full)
 
 
-def _under_way(fetched: Downloads, host: str) -> Progress | None:
-    """The first that a host has told of and that is not whole, None where all is."""
-    found = (each for (name, _), each in fetched.each.items() if name == host)
-    return next((each for each in found if each.have < each.total), None)
+def _under_way(downloads: Downloads, host: str) -> Progress | None:
+    """Return a host's first incomplete download, or None if all are complete."""
+    candidates = (progress for (name, _), progress in downloads.by_file.items() if name == host)
+    return next((progress for progress in candidates if progress.have < progress.total), None)
 
 
 def _of_host(progress: Progress) -> str:
-    what = progress.what.partition(" ")[2].rpartition("/")[2]
+    file_name = progress.subject.partition(" ")[2].rpartition("/")[2]
     power, unit = (1e9, "GB") if progress.total >= 1e9 else (1e6, "MB")
     amount = f"{progress.have / power:.1f} of {progress.total / power:.1f} {unit}"
-    return "  ".join(filter(None, (what, amount, progress.source)))
+    return "  ".join(filter(None, (file_name, amount, progress.source)))
 
 
 def _cut(text: str, width: int) -> str:

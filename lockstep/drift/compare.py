@@ -1,7 +1,7 @@
-"""Compares each host with its expected facts, and hosts with each other. Pure.
+"""A pure comparison of each host with its expected facts, and of hosts with each other.
 
-Of what only differs between hosts nobody knows which is right: every host is named with what it
-shows, and none is told to change.
+If hosts only differ from each other, nobody knows which one is right. Every host is then named with
+its value, and none is told to change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from lockstep.drift.subjects import KINDS
-from lockstep.drift.subjects.kind import Expectation, Facts, How, Row, Severity
+from lockstep.drift.subjects.kind import DriftRow, Expectation, Facts, How, Severity
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "differs": 2, "note": 3}
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
@@ -21,18 +21,18 @@ _DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference of a host from what is asked of it, or of hosts from each other.
+    """One difference of a host from its desired state, or of hosts from each other.
 
     Attributes:
-        host: The host that is to change; "" where hosts only differ.
+        host: The host that should change; "" if hosts only differ.
         kind: Kind of fact.
-        item: What it is about.
-        expected: What is asked for, None: nothing.
-        found: What the host shows, None: nothing.
-        severity: How much it matters.
-        how: Who puts it right.
-        command: What to type on the host, "" where no one line does it, or the deploy does.
-        values: Host → what it shows, None: nothing, where hosts only differ.
+        item: The item that it is about.
+        expected: The wanted value, None: nothing.
+        found: The host's value, None: nothing.
+        severity: The weight of the difference.
+        how: The way to put it right.
+        command: The command to type on the host; "" if the deploy does it, or no one line does.
+        values: Each host's value (None: nothing), if hosts only differ.
     """
 
     host: str
@@ -52,71 +52,79 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Host:
+class ComparedHost:
     """One host's part of a comparison.
 
     Attributes:
         name: The host.
-        facts: What its snapshot shows.
-        expected: What inventory and record ask of it.
-        unknown: Kinds of facts that could not be read: nothing is said about them.
-        free: (kind, item) that the inventory asks to be its own, so that no other host is held
+        facts: The facts of its snapshot.
+        expectations: The facts that inventory and record want of it.
+        unknown: Kinds of unreadable facts, on which the comparison is silent.
+        free: (kind, item) that the inventory itself sets apart, so that no other host is held
             against it; an item of "*" is the whole kind.
         differs: Patterns of "KIND ITEM" that the inventory lets this host alone have, or lack.
     """
 
     name: str
     facts: Facts
-    expected: tuple[Expectation, ...]
+    expectations: tuple[Expectation, ...]
     unknown: frozenset[str] = frozenset()
     free: frozenset[tuple[str, str]] = frozenset()
     differs: tuple[str, ...] = ()
 
     def is_free(self, kind: str, item: str) -> bool:
-        """Whether this host may have or lack something that the deploy does not ask for."""
+        """Tell whether this host may have or lack something that the deploy does not want."""
         return (kind, item) in self.free or any(
             fnmatchcase(f"{kind} {item}", pattern) for pattern in self.differs
         )
 
 
-def differences(hosts: Sequence[Host]) -> list[Difference]:
-    """Everything that differs, worst first, in a stable order."""
-    found = [item for host in hosts for item in _against_inventory(host)]
-    found += _among(hosts, {(item.host, item.kind, item.item) for item in found})
+def differences(hosts: Sequence[ComparedHost]) -> list[Difference]:
+    """Return all differences, worst first, in a stable order."""
+    all_differences = [item for host in hosts for item in _against_inventory(host)]
+    all_differences += _among(
+        hosts, {(item.host, item.kind, item.item) for item in all_differences}
+    )
     order = {host.name: number for number, host in enumerate(hosts)}
 
     def place(item: Difference) -> tuple[object, ...]:
         matters = RANK[KINDS[item.kind].severity]
         return RANK[item.severity], order.get(item.host, -1), matters, item.kind, item.item
 
-    return sorted(found, key=place)
+    return sorted(all_differences, key=place)
 
 
-def _against_inventory(host: Host) -> Iterator[Difference]:
-    asked: set[tuple[str, str]] = set()
-    for expectation in host.expected:
-        asked.add((expectation.kind, expectation.item))
+def _against_inventory(host: ComparedHost) -> Iterator[Difference]:
+    checked_items: set[tuple[str, str]] = set()
+    for expectation in host.expectations:
+        checked_items.add((expectation.kind, expectation.item))
         if expectation.kind in host.unknown:
             continue
-        found = host.facts.get(expectation.kind, {}).get(expectation.item)
-        if not expectation.holds(found):
+        found_text = host.facts.get(expectation.kind, {}).get(expectation.item)
+        if not expectation.holds(found_text):
             yield _difference(
-                host.name, expectation.kind, expectation.item, expectation.value, found
+                host.name, expectation.kind, expectation.item, expectation.value, found_text
             )
     for kind, facts in host.facts.items():
         if kind in KINDS and KINDS[kind].scope == "odd" and kind not in host.unknown:
             for item, value in facts.items():
-                if (kind, item) not in asked and not host.is_free(kind, item):
+                if (kind, item) not in checked_items and not host.is_free(kind, item):
                     yield _difference(host.name, kind, item, None, value)
 
 
-def _among(hosts: Sequence[Host], named: Collection[tuple[str, str, str]]) -> Iterator[Difference]:
-    """Differences between hosts, but for `named`: (host, kind, item) that are known to differ from
-    what the inventory asks for."""
+def _among(
+    hosts: Sequence[ComparedHost], named_items: Collection[tuple[str, str, str]]
+) -> Iterator[Difference]:
+    """Yield the differences between hosts, except for `named_items`.
+
+    `named_items` are the (host, kind, item) that are known to differ from the inventory.
+    """
     if len(hosts) < 2:
         return
-    # Where the inventory leaves a choice, hosts still should choose the same.
-    exact = {(item.kind, item.item) for host in hosts for item in host.expected if not item.accepts}
+    # Even if the inventory leaves a choice, the hosts should choose alike.
+    exact = {
+        (item.kind, item.item) for host in hosts for item in host.expectations if not item.accepts
+    }
     for kind, about in KINDS.items():
         if about.scope != "hosts":
             continue
@@ -130,7 +138,7 @@ def _among(hosts: Sequence[Host], named: Collection[tuple[str, str, str]]) -> It
             values = {
                 host.name: host.facts.get(kind, {}).get(item)
                 for host in taking_part
-                if not host.is_free(kind, item) and (host.name, kind, item) not in named
+                if not host.is_free(kind, item) and (host.name, kind, item) not in named_items
             }
             if about.part:
                 values = {name: value for name, value in values.items() if value is not None}
@@ -139,23 +147,26 @@ def _among(hosts: Sequence[Host], named: Collection[tuple[str, str, str]]) -> It
 
 
 def _difference(
-    host: str, kind: str, item: str, expected: str | None, found: str | None
+    host: str, kind: str, item: str, expected_text: str | None, found_text: str | None
 ) -> Difference:
-    about, row = KINDS[kind], Row(item, expected, found)
+    about, row = KINDS[kind], DriftRow(item, expected_text, found_text)
     how = about.how(row) if callable(about.how) else about.how
     words = () if how == "deploy" else about.remedy(row)
     command = shlex.join(("sudo", *words)) if words else ""
-    return Difference(host, kind, item, expected, found, about.severity, how, command)
+    return Difference(host, kind, item, expected_text, found_text, about.severity, how, command)
 
 
-def shown(difference: Difference) -> tuple[str, list[tuple[str, str]]]:
-    """The item, and lines of (hosts, what they show), for a reader: a keyed hash says nothing, a
-    digest too much. Without hosts where the one of the difference is meant."""
+def display(difference: Difference) -> tuple[str, list[tuple[str, str]]]:
+    """Return the item, and lines of hosts with their values, for a reader.
+
+    A keyed hash is replaced by words, and a digest is shortened. The hosts of a line are "" if the
+    line is about the host of the difference.
+    """
     item = _DIGEST.sub(r"\1…", difference.item)
     if difference.host:
-        expected = _words(difference, difference.expected, "as deployed")
-        found = _words(difference, difference.found, "other content")
-        return item, [("", f"expected {expected}, found {found}")]
+        expected_words = _words(difference, difference.expected, "as deployed")
+        found_words = _words(difference, difference.found, "other content")
+        return item, [("", f"expected {expected_words}, found {found_words}")]
     alike: dict[str | None, list[str]] = {}
     for host, value in difference.values.items():
         alike.setdefault(value, []).append(host)
@@ -169,13 +180,13 @@ def shown(difference: Difference) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _words(difference: Difference, value: str | None, content: str) -> str:
-    """A value for a reader, or what to say in place of a hash."""
+    """Return a value for a reader, or words in place of a hash."""
     if value is None:
         return "nothing"
-    is_hash = KINDS[difference.kind].sealed and len(value) == 32 and value.isalnum()
+    is_hash = KINDS[difference.kind].is_sealed and len(value) == 32 and value.isalnum()
     return content if is_hash else value
 
 
 def fixable(differences: Iterable[Difference]) -> list[Difference]:
-    """Those that a deploy puts right."""
+    """Return the differences that a deploy puts right."""
     return [item for item in differences if item.how == "deploy"]

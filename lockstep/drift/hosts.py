@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.fleet import hosts
 from lockstep.fleet.login import Login
 
-# A snapshot takes a second; one that reads all weights, as long as the disk needs.
+# Seconds. A snapshot takes one; a snapshot that reads all weights takes as long as the disk needs.
 LIMIT_S, DEEP_LIMIT_S = 120.0, 3600.0
 _LEAVE_LIMIT_S = 30.0
 _SUDO = "Give --ask-sudo-password, or let the account use sudo without one."
 
 
 @dataclass(frozen=True)
-class Taken:
-    """One host's snapshot, or why there is none.
+class HostSnapshot:
+    """One host's snapshot, or the reason why it has none.
 
     Attributes:
         host: The host.
-        snapshot: As `lockstep.onhost.facts.take` answers, None without an answer.
-        fault: Why there is none, with the remedy; "".
-        offset: Seconds that its clock is ahead, and the most that this may be wrong by.
+        snapshot: The answer of `lockstep.onhost.facts.take`, None without an answer.
+        fault: The reason for no answer, with the remedy, or "".
+        offset: Seconds that its clock is ahead, and the largest error of this figure.
     """
 
     host: str
@@ -35,15 +35,15 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What one host is asked, and how it is reached.
+class HostQuestion:
+    """The questions to one host, and the way to reach it.
 
     Attributes:
         login: The host.
-        questions: Name of a reader → question.
-        sudo: Whether root asks.
-        password: For sudo, where it needs one.
-        limit_s: Seconds after which it is given up.
+        questions: The questions by name of the reader.
+        sudo: True to ask as root.
+        password: For sudo, if it needs one.
+        limit_s: Seconds after which the host is given up.
     """
 
     login: Login
@@ -53,52 +53,53 @@ class Asked:
     limit_s: float = LIMIT_S
 
 
-Ask = Callable[[Asked], Taken]
+Ask = Callable[[HostQuestion], HostSnapshot]
 
 
-def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
-    """One snapshot of each host, all at once, in the order given.
+def take_all(host_questions: Sequence[HostQuestion], ask: Ask | None = None) -> list[HostSnapshot]:
+    """Take one snapshot of each host, all at once, in the order given.
 
     Another `ask` than ssh is for tests and benchmarks.
     """
-    return hosts.at_once(ask or over_ssh, asked)
+    return hosts.at_once(ask or over_ssh, host_questions)
 
 
-def over_ssh(asked: Asked) -> Taken:
-    """The snapshot of one host, by one command that leaves nothing there."""
-    before = time.time()
-    found = _answer(asked, sent.questions(asked.questions))
-    return read(asked.login.name, found, (before, time.time()))
+def over_ssh(host_question: HostQuestion) -> HostSnapshot:
+    """Take the snapshot of one host, by one command that leaves nothing there."""
+    start_time = time.time()
+    answer = _answer(host_question, remote_exec.questions(host_question.questions))
+    return read(host_question.login.name, answer, (start_time, time.time()))
 
 
-def leave(asked: Asked, said: dict[str, Any]) -> None:
-    """Leave on a host what the diff says of it, for its page, which shows how old that is.
+def leave(host_question: HostQuestion, report_document: dict[str, Any]) -> None:
+    """Leave the diff's part about a host on that host, whose page shows it with its age.
 
-    A host that cannot keep it is not told here: it has answered the diff itself.
+    A failure is not reported here, because the host has answered the diff itself.
     """
-    document = sent.document("records.last_diff", said)
-    _answer(replace(asked, limit_s=_LEAVE_LIMIT_S), document)
+    document = remote_exec.document("records.last_diff", report_document)
+    _answer(replace(host_question, limit_s=_LEAVE_LIMIT_S), document)
 
 
-def _answer(asked: Asked, text: str) -> hosts.Answer:
-    """What the program answers that one host runs from standard input."""
+def _answer(host_question: HostQuestion, text: str) -> hosts.HostAnswer:
+    """Run the program on one host from standard input; return its answer."""
     sudo = ["sudo", "-n"]
-    if asked.sudo and asked.password is not None:
-        # Read from standard input's first line; where sudo needs none, the program skips that.
-        sudo, text = ["sudo", "-S", "-p", ""], f"{asked.password}\n{text}"
-    words = [*(sudo if asked.sudo else []), *sent.COMMAND]
-    where = asked.login.compressed()
-    return hosts.ask(where, words, text=text, limit_s=asked.limit_s, sudo_remedy=_SUDO)
+    if host_question.sudo and host_question.password is not None:
+        # sudo reads the first line of standard input. If sudo needs no password, the program skips
+        # that line.
+        sudo, text = ["sudo", "-S", "-p", ""], f"{host_question.password}\n{text}"
+    words = [*(sudo if host_question.sudo else []), *remote_exec.COMMAND]
+    where = host_question.login.with_compression()
+    return hosts.ask(where, words, text=text, limit_s=host_question.limit_s, sudo_remedy=_SUDO)
 
 
-def read(name: str, answer: hosts.Answer, between: tuple[float, float]) -> Taken:
-    """What one host answered, or why its answer is none."""
+def read(name: str, answer: hosts.HostAnswer, between: tuple[float, float]) -> HostSnapshot:
+    """Return the snapshot in one host's answer, or the reason why it holds none."""
     if answer.fault:
-        return Taken(name, fault=answer.fault)
-    found, _ = answer.json()
+        return HostSnapshot(name, fault=answer.fault)
+    document, _ = answer.json()
     parts = {"answers", "facts", "faults"}
-    if answer.code != 0 or not isinstance(found, dict) or not parts <= set(found):
-        return Taken(name, fault=f"its answer is no snapshot: {answer.said}")
+    if answer.code != 0 or not isinstance(document, dict) or not parts <= set(document):
+        return HostSnapshot(name, fault=f"its answer is no snapshot: {answer.error_text}")
     middle, half = sum(between) / 2, (between[1] - between[0]) / 2
-    theirs = found["facts"].get("clock now", {}).get("seconds", middle)
-    return Taken(name, found, offset=(float(theirs) - middle, half))
+    host_time = document["facts"].get("clock now", {}).get("seconds", middle)
+    return HostSnapshot(name, document, offset=(float(host_time) - middle, half))

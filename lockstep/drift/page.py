@@ -6,14 +6,14 @@ import time
 from collections import Counter
 from typing import Any
 
-from lockstep.drift.compare import fixable, shown
+from lockstep.drift.compare import display, fixable
 from lockstep.drift.report import Report
 from lockstep.drift.view import UNDECIDED, by_hand, counts, keeping, summary
 from lockstep.files.templating import render as fill
 
 
 def render(report: Report, *, now: float | None = None) -> str:
-    """The page. Everything that came from a host is escaped."""
+    """Render the page, and escape everything that came from a host."""
     hosts: list[dict[str, Any]] = [
         {
             "name": name,
@@ -26,7 +26,7 @@ def render(report: Report, *, now: float | None = None) -> str:
     ]
     kinds = list(dict.fromkeys(item.kind for item in report.differences))
     cells = Counter((item.kind, host) for item in report.differences for host in item.hosts)
-    undecided = sum(item.how == "decide" for item in report.differences)
+    undecided_count = sum(item.how == "decide" for item in report.differences)
     return fill(
         "page/drift.html.j2",
         inventory=report.inventory,
@@ -34,8 +34,8 @@ def render(report: Report, *, now: float | None = None) -> str:
         code=report.code,
         hosts=hosts,
         kinds=[(kind, [cells[(kind, host)] for host in report.hosts]) for kind in kinds],
-        differences=[(item, *shown(item)) for item in report.differences],
+        differences=[(item, *display(item)) for item in report.differences],
         fixable=len(fixable(report.differences)),
-        undecided=UNDECIDED.format(undecided) if undecided else "",
+        undecided=UNDECIDED.format(undecided_count) if undecided_count else "",
         when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
     )

@@ -1,6 +1,6 @@
 """A diff on a terminal: a table by severity, and commands for the repairs by hand.
 
-What only differs is shown with the value of every host, and nothing to type.
+Facts that only differ between hosts are shown with every host's value, and without a command.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lockstep.drift.compare import RANK, Difference, fixable, shown
+from lockstep.drift.compare import RANK, Difference, display, fixable
 from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS
-from lockstep.drift.subjects.kind import Row, Severity
+from lockstep.drift.subjects.kind import DriftRow, Severity
 
 _STYLES = {"error": "bold red", "warning": "yellow", "differs": "magenta", "note": "cyan"}
-#: What to do about what only differs; the first word is their number.
+#: The remedy for facts that only differ; the first word is their number.
 UNDECIDED = (
     "{} only differ, and nothing says which host is right. Make them alike, or put them into "
     "`differs` of a host."
@@ -27,14 +27,14 @@ UNDECIDED = (
 
 
 def summary(report: Report) -> str:
-    """One sentence: how much differs, on how many hosts."""
+    """Return one sentence: how much differs, on how many hosts."""
     hosts = f"{len(report.hosts)} host{'s' if len(report.hosts) != 1 else ''}"
     parts = counts(item.severity for item in report.differences)
     if parts:
-        # What only differs has no host of its own: it concerns all.
-        concerned = {item.host for item in report.differences}
-        is_all = "" in concerned or len(concerned) >= len(report.hosts)
-        where = hosts if is_all else f"{len(concerned)} of {hosts}"
+        # A difference between hosts has no host of its own, and concerns all.
+        concerned_hosts = {item.host for item in report.differences}
+        is_all = "" in concerned_hosts or len(concerned_hosts) >= len(report.hosts)
+        where = hosts if is_all else f"{len(concerned_hosts)} of {hosts}"
         return f"{', '.join(parts.values())} on {where}."
     if report.unknown:
         return f"Could not tell whether {hosts} differ{'' if len(report.hosts) > 1 else 's'}."
@@ -43,18 +43,18 @@ def summary(report: Report) -> str:
 
 
 def counts(severities: Iterable[Severity]) -> dict[Severity, str]:
-    """Severity → "2 warnings", worst first, without those that do not occur."""
-    counted = Counter(severities)
+    """Return the count of each severity as "2 warnings", worst first, without zeros."""
+    counter = Counter(severities)
     plural: dict[Severity, str] = {"differs": "differ"}
     return {
         word: f"{number} {word if number == 1 else plural.get(word, f'{word}s')}"
         for word in RANK
-        if (number := counted[word])
+        if (number := counter[word])
     }
 
 
 def table(report: Report, console: Console, fix: str) -> None:
-    """Print the report, with the command that puts right what a deploy can."""
+    """Print the report, with the command for the differences that a deploy puts right."""
     width = min(console.width, 100)
     if report.differences:
         console.print(_rows(report.differences), width=width)
@@ -72,23 +72,30 @@ def table(report: Report, console: Console, fix: str) -> None:
         _commands(commands, console, width)
         for sentence in keeping(report.differences, host):
             console.print(Text(sentence), width=width)
-    if undecided := sum(item.how == "decide" for item in report.differences):
-        console.print(Text(UNDECIDED.format(undecided)), width=width)
+    if undecided_count := sum(item.how == "decide" for item in report.differences):
+        console.print(Text(UNDECIDED.format(undecided_count)), width=width)
 
 
 def by_hand(differences: Iterable[Difference]) -> Mapping[str, list[str]]:
-    """Host → what to type there, each once."""
-    found: dict[str, dict[str, None]] = {}
+    """Return the commands to type on each host, each once."""
+    by_command: dict[str, dict[str, None]] = {}
     for item in differences:
         if item.command:
-            found.setdefault(item.host, {})[item.command] = None
-    return {host: list(commands) for host, commands in found.items()}
+            by_command.setdefault(item.host, {})[item.command] = None
+    return {host: list(commands) for host, commands in by_command.items()}
 
 
 def keeping(differences: Iterable[Difference], host: str) -> list[str]:
-    """How what is to be undone by hand on a host may stay instead."""
-    asked = (each for each in differences if each.command and each.host == host)
-    sentences = (KINDS[each.kind].keep(Row(each.item, each.expected, each.found)) for each in asked)
+    """Return sentences on how differences to undo by hand on a host may stay instead."""
+    remedies = (
+        difference for difference in differences if difference.command and difference.host == host
+    )
+    sentences = (
+        KINDS[difference.kind].keep(
+            DriftRow(difference.item, difference.expected, difference.found)
+        )
+        for difference in remedies
+    )
     return [sentence for sentence in sentences if sentence]
 
 
@@ -99,12 +106,12 @@ def _rows(differences: Iterable[Difference]) -> RenderableType:
     grid.add_column("what differs", overflow="fold", ratio=1)
     grid.add_column("remedy", no_wrap=True)
     for item in differences:
-        subject, lines = shown(item)
+        subject, lines = display(item)
         severity = Text(item.severity, style=_STYLES[item.severity])
         title = Text.assemble(f"{item.kind} ", (subject, "bold"))
         if item.host:
-            said = (Text(text, style="dim") for _, text in lines)
-            grid.add_row(severity, item.host, Group(title, *said), item.how)
+            texts = (Text(text, style="dim") for _, text in lines)
+            grid.add_row(severity, item.host, Group(title, *texts), item.how)
             continue
         grid.add_row(severity, "", title, item.how)
         for hosts, text in lines:
@@ -114,7 +121,7 @@ def _rows(differences: Iterable[Difference]) -> RenderableType:
 
 def _commands(commands: Iterable[str], console: Console, width: int) -> None:
     for command in commands:
-        # Broken only where a shell goes on: the lines are there to be copied.
+        # Broken only at a shell's continuation, because people copy the lines.
         lines = textwrap.wrap(command, width - 6, break_long_words=False, break_on_hyphens=False)
         console.print(
             " \\\n".join(f"  {'  ' if number else ''}{line}" for number, line in enumerate(lines)),

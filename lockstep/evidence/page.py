@@ -10,20 +10,33 @@ from lockstep.files.templating import render as fill
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """The page of a document that was scrubbed. Everything in it is escaped."""
+    """Render the page of a scrubbed document, and escape everything in it."""
     hosts = document["hosts"]
     parts = [
         (part, [(host["name"], host["parts"][part.key]) for host in hosts if host["answered"]])
         for part in PARTS
     ]
-    # One table per part, a column per host: twins that differ are seen beside each other.
+    # One table per part with a column per host shows differing hosts side by side.
     tables = [
         (
             part,
-            list(dict.fromkeys(fact["what"] for _, found in each for fact in found["facts"])),
-            [{fact["what"]: fact["found"] for fact in found["facts"]} for _, found in each],
-            [(name, lines) for name, found in each for lines in found["lines"]],
+            list(
+                dict.fromkeys(
+                    fact["what"]
+                    for _, part_document in part_facts
+                    for fact in part_document["facts"]
+                )
+            ),
+            [
+                {fact["what"]: fact["found"] for fact in part_document["facts"]}
+                for _, part_document in part_facts
+            ],
+            [
+                (name, lines)
+                for name, part_document in part_facts
+                for lines in part_document["lines"]
+            ],
         )
-        for part, each in parts
+        for part, part_facts in parts
     ]
     return fill("page/evidence.html.j2", document=document, tables=tables)

@@ -12,26 +12,26 @@ from typing import Any
 from lockstep.core.errors import RecipeError
 from lockstep.core.version import version
 from lockstep.drift import hosts
-from lockstep.evidence.names import host_label, known
-from lockstep.evidence.parts import NEEDED, PARTS, Part
-from lockstep.evidence.scrub import scrubbed
-from lockstep.files.sent import Reader, named
+from lockstep.evidence.names import host_label, known_words
+from lockstep.evidence.parts import NEEDED, PARTS, EvidencePart
+from lockstep.evidence.scrub import scrub
+from lockstep.files.remote_exec import Reader, reader_name
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
 from lockstep.fleet.hosts import Host, choose
-from lockstep.host.intended import lock_hash
+from lockstep.host.desired_state import lock_hash
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
-from lockstep.onhost.core.need import rounded_up
+from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.facts import docker, gpu, history, machine, own_names, packages, records
 from lockstep.onhost.facts import evidence as facts
 from lockstep.recipes.sizing import serving
 from lockstep.units.variants import unit_names
 
-# Of these kinds the item alone does not say what it is.
+# The items of these kinds need a word in front to be understood.
 _WORDS = {
     **{"CDI driver": "made for driver:", "DGX factory": "factory:"},
     **{"apt hold": "held:", "apt package": "package"},
@@ -40,116 +40,130 @@ _READERS: tuple[Reader, ...] = (
     *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory),
     *(facts.devices, facts.toolkit, facts.apt, facts.updates, facts.services, facts.memory),
     *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.every),
-    # Without the last one nobody could tell which words name this host and the people on it.
+    # `own_names.read` gives the words that name this host and its people, for the scrubbing.
     *(gpu.now, gpu.findings),
-    *(history.starts, history.kernel, records.deployed, own_names.read),
+    *(history.starts, history.kernel, records.deployed_facts, own_names.read),
 )
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What may be sent on, and how many hosts answered.
+    """The document that may be sent on, and the number of hosts that answered.
 
     Attributes:
-        missing: (host by its real name, what is missing and why), for the one who asked.
+        missing: The missing parts by the host's real name, with the reason, for the user.
     """
 
     document: dict[str, Any]
     missing: tuple[tuple[str, str], ...]
-    answered: int
+    answer_count: int
 
     @property
     def code(self) -> int:
         """Exit code: 0 everything, 1 something is missing, 2 no host answered."""
-        return 2 if not self.answered else 1 if self.missing else 0
+        return 2 if not self.answer_count else 1 if self.missing else 0
 
 
 def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None) -> Evidence:
-    """The evidence of the hosts of an inventory file; a lock is not needed.
+    """Gather the evidence of the hosts of an inventory file; a lock is not needed.
 
     Raises:
         LockstepError: the inventory is wrong, or lacks a host of ``limit``.
     """
-    every, chosen = choose(path, limit)
-    asked = [
-        hosts.Asked(host.login, questions(host.plan), sudo=host.with_sudo, password=password)
-        for host in chosen
+    every, selected_hosts = choose(path, limit)
+    host_questions = [
+        hosts.HostQuestion(host.login, questions(host.plan), sudo=host.with_sudo, password=password)
+        for host in selected_hosts
     ]
     lock = lockfile.load(inventories.lock_path(path, [host.plan for host in every]))
-    told = lock_hash(lock) if lock != Pins() else "none"
-    return judge(every, hosts.take_all(asked), lock=told)
+    lock_text = lock_hash(lock) if lock != Pins() else "none"
+    return judge(every, hosts.take_all(host_questions), lock=lock_text)
 
 
 def questions(plan: HostPlan) -> dict[str, Any]:
-    """Name of a reader → what it is asked of one host: nothing of it needs a lock, so a wiped Spark
-    can answer it."""
+    """Return the questions to one host, by the name of the reader.
+
+    No question needs a lock, so a wiped Spark can answer them.
+    """
     arguments = "|".join(name for engine in ENGINES.values() for name in engine.arguments)
     tells = (history.TELLS, *(engine.tells for engine in ENGINES.values()))
-    asked = {
-        # The key of hashes that `diff` compares; here they are not shown.
+    question = {
+        # The key of hashes that `diff` compares. Evidence does not show the hashes.
         "key": secrets.token_hex(32),
         "max_clock_mhz": plan.settings.gpu.max_clock_mhz,
-        "units": list(unit_names(plan.targets)),
+        "units": list(unit_names(plan.models)),
         "engines": plan.settings.paths.engines,
         "packages": "|".join(engine.packages for engine in ENGINES.values() if engine.packages),
         "tells": "|".join(filter(None, tells)),
         "arguments": rf"\b(?:{arguments})=(?:'[\w.-]*'|[\w.+-]+)",
     }
-    return {named(reader): asked for reader in _READERS}
+    return {reader_name(reader): question for reader in _READERS}
 
 
 def judge(
-    every: Sequence[Host], taken: Sequence[hosts.Taken], *, lock: str, now: float | None = None
+    every: Sequence[Host],
+    snapshots: Sequence[hosts.HostSnapshot],
+    *,
+    lock: str,
+    now: float | None = None,
 ) -> Evidence:
-    """The evidence from the answers of some of the hosts. Pure.
+    """Return the evidence from the answers of some of the hosts. Pure.
 
     Args:
         every: Every host of the inventory, asked or not.
-        taken: The answers.
+        snapshots: The answers.
         lock: Hash of the lock here, "none" without one.
         now: Seconds since the epoch; None: now.
     """
-    answers = {each.host: each.snapshot for each in taken if each.snapshot is not None}
-    told = {name: answer["answers"].get("own_names", {}) for name, answer in answers.items()}
+    answers = {
+        snapshot.host: snapshot.snapshot for snapshot in snapshots if snapshot.snapshot is not None
+    }
+    own_names = {name: answer["answers"].get("own_names", {}) for name, answer in answers.items()}
     labels = {host.name: host_label(number) for number, host in enumerate(every)}
     needs = {host.name: {NEEDED: dict(_needs(host.plan))} for host in every}
-    missing = [(each.host, each.fault) for each in taken if each.snapshot is None]
+    missing = [
+        (snapshot.host, snapshot.fault) for snapshot in snapshots if snapshot.snapshot is None
+    ]
     for name, answer in answers.items():
         missing += [(name, f"{part}: {why}") for part, why in answer["faults"].items()]
-    # Without a host's own names nobody could take them out of what it says.
-    shown = {
+    # Without a host's own names nobody could remove them from its answers.
+    shown_facts = {
         name: {**answer, "facts": answer["facts"] | needs[name]}
         for name, answer in answers.items()
-        if told[name]
+        if own_names[name]
     }
     document = {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
         "lockstep": version(),
         "lock": lock,
         "hosts": [
-            _host(labels[each.host], shown.get(each.host), each.fault or "its names are not known")
-            for each in taken
+            _host(
+                labels[snapshot.host],
+                shown_facts.get(snapshot.host),
+                snapshot.fault or "its names are not known",
+            )
+            for snapshot in snapshots
         ],
     }
-    return Evidence(scrubbed(document, known(every, told)), tuple(missing), len(answers))
+    return Evidence(scrub(document, known_words(every, own_names)), tuple(missing), len(answers))
 
 
 def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:
-    """Beside what a host has available: what each target asks for, as `lockstep plan` prints it."""
-    for target in plan.targets:
-        for name, _, recipe in target.forms:
+    """Yield each model's need of memory, as `lockstep plan` prints it."""
+    for model in plan.models:
+        for name, _, recipe in model.forms:
             try:
-                asked = serving(recipe, target.overrides(recipe))
+                model_serving = serving(recipe, model.overrides(recipe))
             except RecipeError:
                 continue
-            found = fit(
+            host_fit = fit(
                 recipe,
                 catalogue.knowledge(),
                 machine=catalogue.machine_of(plan.settings),
-                asked=asked,
-                floors=target.data.memory_floor.ends,
+                asked=model_serving,
+                minimums=model.data.memory_minimum.ends,
             )
-            needs = rounded_up(found.needs_gib)
+            needs = rounded_up(host_fit.needs_gib)
             yield f"{name} needs GiB to start", needs
 
 
@@ -165,18 +179,18 @@ def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, A
     }
 
 
-def _part(part: Part, answer: Mapping[str, Any]) -> dict[str, Any]:
-    found = answer["facts"]
+def _part(part: EvidencePart, answer: Mapping[str, Any]) -> dict[str, Any]:
+    part_facts = answer["facts"]
     return {
         "facts": [
             {"what": f"{_WORDS[kind]} {item}" if kind in _WORDS else item, "found": value}
             for kind in part.kinds
-            for item, value in sorted(found.get(kind, {}).items())
-            if part.wanted(kind, item)
+            for item, value in sorted(part_facts.get(kind, {}).items())
+            if part.is_wanted(kind, item)
         ],
         "lines": [
             {"about": about, "text": text.splitlines()}
-            for about, text in found.get("lines", {}).items()
+            for about, text in part_facts.get("lines", {}).items()
             if about.startswith(part.lines)
         ],
     }

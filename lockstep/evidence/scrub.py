@@ -1,8 +1,8 @@
-"""Removes private words from a whole document, at this one place.
+"""The removal of private words from a whole document, all in this module.
 
 Names of hosts and accounts become letters and numbers, so that a reader can still tell them apart.
-Everything else is replaced by a word in brackets. Where a text may be either a version or an
-address, an address is assumed: what is lost can be asked for, what was sent cannot be taken back.
+A word in brackets replaces everything else. A text that may be either a version or an address
+counts as an address: people can ask for lost text, but nobody can take back sent text.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Names of units of systemd look like addresses of mail.
-_UNIT = re.compile(r"\.(?:service|socket|timer|path|target|mount|slice|scope|device)$")
-# What stands for the name of somebody who is known.
+# Names of systemd units look like mail addresses.
+_UNIT = re.compile(r"\.(?:service|socket|timer|path|model|mount|slice|scope|device)$")
+# The label of a known person's name.
 _ACCOUNT = re.compile(r"account-\d+")
-# Unlike words, random text changes between capitals, small letters and digits all the time.
+# Unlike words, random text often changes between capitals, small letters and digits.
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _WORD_LENGTH = 4
 
@@ -25,8 +25,8 @@ _Change = str | Callable[[re.Match[str]], str]
 
 
 @dataclass(frozen=True)
-class Known:
-    """Words that are known to name somebody or something → what stands there instead.
+class KnownWords:
+    """The replacements of words that are known to name a person or a thing.
 
     Attributes:
         hosts: Names of hosts; the domain behind such a name goes with it.
@@ -37,36 +37,39 @@ class Known:
     words: Mapping[str, str] = field(default_factory=dict)
 
 
-def scrubbed(document: Any, known: Known) -> Any:
-    """A document of lists, mappings and texts without what nobody else may see.
+def scrub(document: Any, known_words: KnownWords) -> Any:
+    """Return a document of lists, mappings and texts without private words.
 
-    Keys of mappings stay: they are the page's own words, and no host's.
+    Keys of mappings stay, because they are the page's own words and no host's.
     """
-    return _changed(document, (*_known(known), *_PATTERNS))
+    return _replace(document, (*_patterns(known_words), *_PATTERNS))
 
 
-def _changed(document: Any, changes: tuple[tuple[re.Pattern[str], _Change], ...]) -> Any:
+def _replace(document: Any, changes: tuple[tuple[re.Pattern[str], _Change], ...]) -> Any:
     if isinstance(document, str):
         for pattern, change in changes:
             document = pattern.sub(change, document)
         return document
     if isinstance(document, Mapping):
-        return {key: _changed(value, changes) for key, value in document.items()}
+        return {key: _replace(value, changes) for key, value in document.items()}
     if isinstance(document, (list, tuple)):
-        return [_changed(value, changes) for value in document]
+        return [_replace(value, changes) for value in document]
     return document
 
 
-def _known(known: Known) -> list[tuple[re.Pattern[str], _Change]]:
-    found: list[tuple[re.Pattern[str], _Change]] = []
-    for labels, behind in ((known.hosts, r"(?:\.[A-Za-z][A-Za-z0-9-]*)*"), (known.words, "")):
+def _patterns(known_words: KnownWords) -> list[tuple[re.Pattern[str], _Change]]:
+    patterns: list[tuple[re.Pattern[str], _Change]] = []
+    for labels, behind in (
+        (known_words.hosts, r"(?:\.[A-Za-z][A-Za-z0-9-]*)*"),
+        (known_words.words, ""),
+    ):
         lower = {word.lower(): label for word, label in labels.items()}
         if lower:
             # A longer name may begin with a shorter one.
             every = "|".join(re.escape(word) for word in sorted(lower, key=len, reverse=True))
             pattern = rf"(?<![A-Za-z0-9])({every}){behind}(?![A-Za-z0-9])"
-            found.append((re.compile(pattern, re.IGNORECASE), _label(lower)))
-    return found
+            patterns.append((re.compile(pattern, re.IGNORECASE), _label(lower)))
+    return patterns
 
 
 def _label(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
@@ -74,22 +77,22 @@ def _label(labels: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
 
 
 def _mail(match: re.Match[str]) -> str:
-    known = _ACCOUNT.fullmatch(match[1]) or _UNIT.search(match[0])
-    return match[0] if known else "[mail]"
+    mail_match = _ACCOUNT.fullmatch(match[1]) or _UNIT.search(match[0])
+    return match[0] if mail_match else "[mail]"
 
 
 def _address(match: re.Match[str]) -> str:
-    """Of the addresses only those that every machine has stay."""
-    # "ADDRESS: what is said about it" is one, too.
+    """Return the replacement of an address, or the address itself if every machine has it."""
+    # "ADDRESS: words about it" holds an address too.
     for text in (match[1], match[1].removesuffix(":")):
         try:
-            found = ipaddress.ip_address(text)
+            address = ipaddress.ip_address(text)
         except ValueError:
             continue
-        if found.is_loopback or found.is_unspecified:
+        if address.is_loopback or address.is_unspecified:
             return match[0]
         return f"[address]{match[1].removeprefix(text)}"
-    # Four numbers are one all the same; times and other words with colons are none.
+    # Four numbers count as an address in any case. Times and other words with colons do not.
     return match[0] if ":" in match[1] else "[address]"
 
 
@@ -97,25 +100,25 @@ def _random(match: re.Match[str]) -> str:
     text = match[0]
     classes = (str.islower, str.isupper, str.isdigit)
     pieces = _PIECE.findall(text)
-    mixed = all(any(map(has, text)) for has in classes)
+    is_mixed = all(any(map(has, text)) for has in classes)
     words = sum(map(len, pieces)) >= _WORD_LENGTH * len(pieces)
-    return "[secret]" if mixed and not words else text
+    return "[secret]" if is_mixed and not words else text
 
 
 _SECRET = r"pass(?:word|wd|phrase)|secret|token(?!s)|credential|psk|cookie|authorization"
 _KEY = r"(?:api|access|auth|private|host|encryption|session|signing)[_-]?key"
 
-# A border of a word; "_" is a part of none, for it stands before what a program has made up.
+# Borders of a word. "_" is no part of a word, because it precedes names that a program invented.
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 
-# What is looked for, and what stands there instead.
+# The patterns with their replacements.
 _CHANGES: tuple[tuple[str, _Change], ...] = (
     (r"(?s)-----BEGIN [^-]*-----.*?(?:-----END [^-]*-----|\Z)", "[key]"),
     (r"(?:ssh-|ecdsa-|sk-ssh-|sk-ecdsa-)[\w.@-]+ +[A-Za-z0-9+/=]{20,}.*", "[key]"),
     (r"(?:SHA256:[A-Za-z0-9+/=_-]{20,}|MD5:[0-9a-fA-F:]{20,})", "[fingerprint]"),
     (r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/]\S*", "[address]"),
     (r"(?i:bearer|basic) +[A-Za-z0-9+/=_.~-]{6,}", "[secret]"),
-    # To the end of the line: a password may have spaces, quotes and commas in it.
+    # To the end of the line, because a password may contain spaces, quotes and commas.
     (rf"(?i)([\w.-]*(?:{_SECRET}|{_KEY})[\w.-]*[\"']?(?: *[:=]| is)).*", r"\1 [secret]"),
     (rf"(?i)(--[\w-]*(?:{_SECRET}|{_KEY})[\w-]* ).*", r"\1[secret]"),
     (r"(?i)([\w.-]*(?:serial|s/n|asset.?tag)[\w. -]*[\"']? *[:=] *)\S+", r"\1[serial]"),
@@ -132,7 +135,7 @@ _CHANGES: tuple[tuple[str, _Change], ...] = (
     ),
     (r"(?i)" + _START + r"[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,}" + _END, "[MAC]"),
     (r"(?i)" + _START + r"[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}" + _END, "[MAC]"),
-    # An interface that is named by its address.
+    # An interface with its address in its name.
     (_START + r"((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}", r"\1[MAC]"),
     (r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}" + _END, "[id]"),
     (r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}" + _END, "[id]"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep.onhost.core.program import PROGRAMS, PYTHON, command
-from lockstep.onhost.records.ours import BACKUP_HOME, GATEWAY_HOME, HOME, MARK
+from lockstep.onhost.records.ownership import BACKUP_HOME, GATEWAY_HOME, HOME, MARK
 
 Check = Literal[
     "unit", "shell", "sudoers", "json", "nft", "caddy", "prometheus", "rules", "alertmanager"
@@ -15,38 +15,38 @@ Stage = Literal[
     "base", "firewall", "fabric", "services", "gateway", "switch", "webui", "monitoring"
 ]
 
-# Environments of our own tools, named by what is in them.
+# Environments of our own tools, named by their contents.
 ENVIRONMENTS = f"{PROGRAMS}/environments"
-# Python packages that our programs import, at exact versions: a link to the one in use.
+# A link to the current environment of Python packages that our programs import, at exact versions.
 TOOLS_VENV = f"{ENVIRONMENTS}/tools"
-# uv, installed by the system's pip: a link to the one in use.
+# A link to the current environment of uv, which the system's pip installs.
 UV_VENV = f"{ENVIRONMENTS}/uv"
 CONFIGURATION = "/etc/lockstep"
 SYSTEMD = "/etc/systemd/system"
-# What the deploy keeps about itself. Not under HOME, the service user's home with the caches of the
-# compilers: root trusts it, and the engines own HOME.
+# The deploy's own state. Not under HOME, the service user's home with the compilers' caches: root
+# trusts the state, and the engines own HOME.
 STATE = "/var/lib/lockstep-deploy"
-# A Docker client configuration of our own: the one of a user may hold proxies, which Docker would
-# pass on into every container.
+# Our own Docker client configuration. A user's may hold proxies, which Docker would pass on into
+# every container.
 DOCKER_CONFIG = f"{CONFIGURATION}/docker"
 SERVED_WEIGHTS = f"{CONFIGURATION}/served-weights.json"
 WEBUI_SECRETS = f"{CONFIGURATION}/secrets/open-webui.env"
-# Made once on the host; asked for at every port of an engine that other machines can reach.
+# Made once on the host. Every engine port that other machines can reach asks for it.
 API_KEY = f"{CONFIGURATION}/secrets/api-key"
-# Starts, watches and stops the ranks of a cluster together.
+# The unit that starts, watches and stops the ranks of a cluster together.
 AGENT_UNIT = "lockstep-cluster.service"
 PROXY_ENVIRONMENT = f"{CONFIGURATION}/proxy.env"
-# The proxy's, and the package index that uv and our other tools are installed from.
+# The proxy, and the package index for uv and our other tools.
 TOOLS_ENVIRONMENT = f"{CONFIGURATION}/tools.env"
 OPERATORS_GROUP = "lockstep-operators"
 # Account of the gateway; its group may read the keys of people.
 GATEWAY_ACCOUNT = "lockstep-gateway"
 # Account by which another Spark puts its backups here; it has neither a shell nor a password.
 BACKUP_ACCOUNT = "lockstep-backup"
-# By which gateways of peers know each other; the same on each of them.
+# The key by which gateways of peers recognise each other, the same on each of them.
 PEER_KEY = f"{CONFIGURATION}/secrets/gateway-peers.key"
 GATEWAY_UNIT = "lockstep-gateway.service"
-# Gives the gateway, which has no rights, the switch.
+# The unit that gives the gateway, which has no rights, the switch.
 GATEWAY_SWITCH = "lockstep-gateway-switch"
 GATEWAY_CONFIGURATION = f"{CONFIGURATION}/gateway.json"
 # Written by `gateway-keys`, and by no deploy.
@@ -65,11 +65,11 @@ class ManagedFile:
         mode: Permissions, octal.
         owner: Account.
         group: Group.
-        check: Which tool must accept it before it replaces what is there: systemd-analyze verify,
+        check: The tool that must accept it before it replaces the old file: systemd-analyze verify,
             sh -n, visudo -cf, nft -c, caddy adapt, promtool, amtool, a JSON parser; None: nothing
             can be checked.
-        stage: Step of the deploy that writes it. What model units read comes with them, so that a
-            restart never meets the file of the deploy before.
+        stage: Step of the deploy that writes it. Files that model units read come with these units,
+            so that a restart never meets a file of an earlier deploy.
     """
 
     path: str
@@ -82,10 +82,10 @@ class ManagedFile:
 
     @property
     def private(self) -> bool:
-        """Whether it may hold a password: its text is shown nowhere and read back by nobody."""
+        """True if it may hold a password. Its text is then never shown or read back."""
         return self.mode in ("0600", "0640")
 
 
 def unit_file(name: str, text: str, stage: Stage = "switch") -> ManagedFile:
-    """A unit of systemd, by its name with the suffix."""
+    """Return the file of a systemd unit, given the unit's name with the suffix."""
     return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage=stage)

@@ -1,4 +1,4 @@
-"""Values for systemd units: quoted so that systemd reads back exactly what was meant."""
+"""Quoting of values for systemd units, so that systemd reads back exactly the same value."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def text(value: str) -> str:
-    """A free text (Description=, a path): specifiers escaped.
+    """Return a free text (Description=, a path) with its specifiers escaped.
 
     Raises:
-        UnitError: a control character, which would end the line or be lost.
+        UnitError: a control character, which would end the line or be lost, or a backslash at the
+            end.
     """
     _refuse_control(value)
     if value.endswith("\\"):
@@ -25,44 +26,44 @@ def text(value: str) -> str:
 
 
 def word(value: str) -> str:
-    """One argument of ExecStart=: no specifier, variable or escape of systemd is left in it."""
-    return _quoted(_escaped(value).replace("$", "$$"))
+    """Return one argument of ExecStart= without a specifier, variable or escape of systemd."""
+    return _quote(_escape(value).replace("$", "$$"))
 
 
 def assignment(name: str, value: str) -> str:
-    """One NAME=VALUE of Environment=, where "$" has no meaning."""
-    return _quoted(_escaped(f"{name}={value}"))
+    """Return one NAME=VALUE of Environment=, where "$" has no meaning."""
+    return _quote(_escape(f"{name}={value}"))
 
 
 def path(value: str) -> str:
-    """One path in a list of paths (RequiresMountsFor=), where "$" has no meaning."""
-    return _quoted(_escaped(value))
+    """Return one path in a list of paths (RequiresMountsFor=), where "$" has no meaning."""
+    return _quote(_escape(value))
 
 
 def environment_value(value: str) -> str:
-    """A value in a file for EnvironmentFile=."""
+    """Return a value for a file of EnvironmentFile=."""
     _refuse_control(value)
     return '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
 
 
 def words(argv: Iterable[str]) -> str:
-    """A command line for ExecStart= and its like, on one line."""
+    """Return a command line for ExecStart= and its like, on one line."""
     return " ".join(map(word, argv))
 
 
-def command(argv: Sequence[str], before: str | None = None) -> str:
-    """A command line for ExecStart=, one flag with its values per line, as `lines` breaks it."""
-    return " \\\n    ".join(map(words, lines(argv, before)))
+def command(argv: Sequence[str], first_argument: str | None = None) -> str:
+    """Return a command line for ExecStart=, one flag with its values per line, as `lines` does."""
+    return " \\\n    ".join(map(words, lines(argv, first_argument)))
 
 
-def lines(argv: Iterable[str], before: str | None = None) -> list[list[str]]:
-    """The words of a command line, a new line before each flag and before the word ``before``."""
-    grouped: list[list[str]] = [[]]
+def lines(argv: Iterable[str], first_argument: str | None = None) -> list[list[str]]:
+    """Return the words of a command line, split before each flag and before `first_argument`."""
+    groups: list[list[str]] = [[]]
     for item in argv:
-        if (is_flag(item) or item == before) and grouped[0]:
-            grouped.append([])
-        grouped[-1].append(item)
-    return grouped
+        if (is_flag(item) or item == first_argument) and groups[0]:
+            groups.append([])
+        groups[-1].append(item)
+    return groups
 
 
 def _refuse_control(value: str) -> None:
@@ -70,12 +71,12 @@ def _refuse_control(value: str) -> None:
         raise UnitError("a unit cannot hold control characters", found=repr(value)[:60])
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     _refuse_control(value)
     return value.replace("\\", "\\\\").replace("%", "%%")
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     if value and set(value) <= _PLAIN:
         return value
     if "'" not in value:

@@ -1,4 +1,4 @@
-"""Renders `templates/` with Jinja2; a missing value is an error."""
+"""The rendering of `templates/` with Jinja2; a missing value is an error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FOLDER = product.TEMPLATES
 
 
 def render(template: str, **values: Any) -> str:
-    """The text of ``templates/<template>`` with these values.
+    """Return the text of ``templates/<template>`` with these values.
 
     Raises:
-        LockstepError: the template uses a value that was not given, or is not a template.
+        LockstepError: the template needs a value that is missing, or is not a template.
     """
     try:
         return environment().get_template(template).render(mark=MARK, **values)
@@ -39,17 +39,17 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def environment() -> Environment:
-    """Jinja2 over `templates/`, with the filters that quote; it keeps what it has compiled."""
-    made = Environment(
+    """Return the Jinja2 environment of `templates/`, with quoting filters; it is kept compiled."""
+    jinja = Environment(
         loader=FileSystemLoader(FOLDER),
         undefined=StrictUndefined,
-        # Units and scripts would be damaged by it.
+        # Escaping would damage units and scripts.
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {
+    jinja.filters |= {
         "unit_path": systemd_quoting.path,
         "unit_text": systemd_quoting.text,
         "unit_command": systemd_quoting.command,
@@ -58,10 +58,10 @@ def environment() -> Environment:
         "shell": shlex.quote,
         "shell_lines": _shell_lines,
     }
-    made.globals["assignment"] = systemd_quoting.assignment
-    return made
+    jinja.globals["assignment"] = systemd_quoting.assignment
+    return jinja
 
 
-def _shell_lines(argv: tuple[str, ...], before: str | None = None) -> str:
-    """A command line for a shell script, one flag with its values per line."""
-    return " \\\n  ".join(shlex.join(line) for line in systemd_quoting.lines(argv, before))
+def _shell_lines(argv: tuple[str, ...], first_argument: str | None = None) -> str:
+    """Return a command line for a shell script, one flag with its values per line."""
+    return " \\\n  ".join(shlex.join(line) for line in systemd_quoting.lines(argv, first_argument))

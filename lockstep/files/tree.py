@@ -1,4 +1,4 @@
-"""Which managed files and folders differ from what a host has."""
+"""The comparison of managed files and folders with those on a host."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from lockstep.files.managed_file import ManagedFile
 from lockstep.onhost.facts.reading import seal
 
-#: Path, text before or None, text after or None.
+#: Path, earlier text or None, later text or None.
 Difference = tuple[str, str | None, str | None]
-#: By which a host seals what private files hold: another one in each run.
+#: The key with which a host seals the contents of private files; each run has its own.
 KEY = secrets.token_hex(32)
 
 
@@ -29,13 +29,13 @@ class Folder:
 
 @dataclass(frozen=True)
 class Changes:
-    """What to write and remove.
+    """The files and folders to write and remove.
 
     Attributes:
         files: Files whose text, mode or owner differs.
         folders: Folders that are missing or have another mode or owner.
         remove: Paths that must go.
-        differences: One of each of them; "" stands for the text of a private file.
+        differences: One for each of them; "" stands for the text of a private file.
     """
 
     files: tuple[ManagedFile, ...] = ()
@@ -51,17 +51,21 @@ def changes(
     files: Sequence[ManagedFile],
     folders: Sequence[Folder],
     absent: Sequence[str],
-    found: Mapping[str, Mapping[str, Any] | None],
+    present_files: Mapping[str, Mapping[str, Any] | None],
 ) -> Changes:
-    """Compare what is asked for with what the reader `files` answered (path → state or None)."""
+    """Compare the wanted files with the answer of the reader `files` (path → state or None)."""
     differences: list[Difference] = []
     write, make, remove = [], [], []
     for folder in folders:
-        if _attributes(found[folder.path], "folder") != (folder.mode, folder.owner, folder.group):
+        if _attributes(present_files[folder.path], "folder") != (
+            folder.mode,
+            folder.owner,
+            folder.group,
+        ):
             make.append(folder)
             differences.append((f"{folder.path}/ ({folder.mode} {folder.owner})", None, ""))
     for file in files:
-        have = found[file.path]
+        have = present_files[file.path]
         holds = have is not None and _holds(have, file)
         if holds and _attributes(have, "file") == (file.mode, file.owner, file.group):
             continue
@@ -69,10 +73,10 @@ def changes(
         if file.private:
             differences.append((file.path, "" if have else None, ""))
         else:
-            before = file.text if holds else have["text"] if have else None
-            differences.append((file.path, before, file.text))
+            old_text = file.text if holds else have["text"] if have else None
+            differences.append((file.path, old_text, file.text))
     for path in absent:
-        have = found[path]
+        have = present_files[path]
         if have:
             remove.append(path)
             differences.append((path, have["text"] or "", None))

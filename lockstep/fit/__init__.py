@@ -1,1 +1,1 @@
-"""Whether a recipe fits a host, and known faults of recipes."""
+"""Checks of a recipe: its fit on a host, and its known faults."""

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lockstep.checkpoints.known_checkpoints import USUAL, Knowledge
 from lockstep.core.errors import RecipeError
-from lockstep.fit.fit import SERVING_GIB, UNSAID, Floors, fit, model_of
-from lockstep.models.known_models import USUAL, Knowledge
+from lockstep.fit.fit import SERVING_GIB, UNSAID, Minimums, checkpoint_of, fit
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
 
-# Shorter contexts that are tried where no share is enough.
+# Contexts are divided by these where no share is enough.
 _PARTS = (1, 2, 4, 8)
 
 
@@ -21,27 +21,28 @@ def what_holds(
     recipe: Recipe,
     knowledge: Knowledge,
     machine: str = USUAL,
-    asked: Serving | None = None,
-    floors: Floors = UNSAID,
+    settings: Serving | None = None,
+    minimums: Minimums = UNSAID,
 ) -> tuple[int, str] | None:
-    """How few Sparks (2, 4 or 8) hold the recipe at its context, and split how; None: not eight.
+    """Return the fewest Sparks (2, 4 or 8) that hold the recipe at its context, and its split.
 
-    The engine is given the highest share that is known to start, because a recipe written for one
-    Spark says nothing about eight. Splitting each layer is tried first; an MLA cache is whole on
-    every host then, so that splitting the layers among the hosts may hold more.
+    Return None where eight do not hold it. The engine is given the highest share that is known to
+    start, because a recipe written for one Spark says nothing about eight. Splitting each layer is
+    tried first. An MLA cache is then whole on every host, so splitting the layers among the hosts
+    may hold more.
     """
-    asked = asked or serving(recipe)
-    share = _highest_share(knowledge, machine, floors)
+    settings = settings or serving(recipe)
+    share = _highest_share(knowledge, machine, minimums)
     for hosts in (2, 4, 8):
         for tensor, pipeline, how in ((hosts, 1, "tensor"), (1, hosts, "pipeline")):
             spread = replace(
-                asked,
+                settings,
                 tensor_parallel=tensor,
                 pipeline_parallel=pipeline,
                 data_parallel=1,
                 utilization=share,
             )
-            answer = fit(recipe, knowledge, machine=machine, asked=spread, floors=floors)
+            answer = fit(recipe, knowledge, machine=machine, asked=spread, minimums=minimums)
             if answer.verdict in ("fits", "tight"):
                 return hosts, how
     return None
@@ -52,87 +53,93 @@ def advice(
     catalogue: Mapping[str, Recipe],
     knowledge: Knowledge,
     machine: str = USUAL,
-    asked: Serving | None = None,
-    floors: Floors = UNSAID,
+    settings: Serving | None = None,
+    minimums: Minimums = UNSAID,
 ) -> list[str]:
-    """Sentences that say what would fit; [] where nothing is known to.
+    """Return sentences that say what would fit; [] where nothing is known to fit.
 
-    `asked` is the recipe's settings with what the inventory overrides; None: without. `floors` is
-    the least memory that the inventory leaves to the host (`fit`).
+    `settings` are the recipe's settings with what the inventory overrides; None: the recipe's own.
+    `minimums` is the least memory that the inventory leaves to the host (`fit`).
     """
     sentences = []
-    asked = asked or serving(recipe)
-    answer = fit(recipe, knowledge, machine=machine, asked=asked, floors=floors)
+    settings = settings or serving(recipe)
+    answer = fit(recipe, knowledge, machine=machine, asked=settings, minimums=minimums)
     if answer.verdict == "does not fit" and (
-        less := _on_the_same_hosts(recipe, asked, knowledge, machine, floors)
+        less := _on_the_same_hosts(recipe, settings, knowledge, machine, minimums)
     ):
         sentences.append(less)
-    spread = what_holds(recipe, knowledge, machine, asked, floors)
+    spread = what_holds(recipe, knowledge, machine, settings, minimums)
     if spread and spread[0] > answer.hosts:
-        share = _highest_share(knowledge, machine, floors)
+        share = _highest_share(knowledge, machine, minimums)
         with_share = (
             f", with gpu_memory_utilization {share:g}"
-            if asked.utilization is not None and asked.utilization < share
+            if settings.utilization not in (None, share)
             else ""
         )
         sentences.append(f"{spread[0]} Sparks hold it, {spread[1]} parallel{with_share}.")
     if spread is None and answer.verdict == "does not fit":
         sentences.append("Eight Sparks do not hold it either.")
     if answer.largest_context and answer.context and answer.largest_context < answer.context:
-        kept = answer.largest_context // 1024 * 1024
-        if kept:
-            sentences.append(f"{answer.hosts} Spark(s) hold it with a context of {kept} tokens.")
-    family = model_of(recipe, knowledge).family
-    others = sorted(
-        other.name
-        for other in catalogue.values()
+        kept_tokens = answer.largest_context // 1024 * 1024
+        highest = knowledge.hardware[machine].gib("highest_utilization")
+        # The share stays, which `utilization-high` names if it is higher.
+        if kept_tokens and (settings.utilization or 0) <= highest:
+            sentences.append(
+                f"{answer.hosts} Spark(s) hold it with a context of {kept_tokens} tokens."
+            )
+    family = checkpoint_of(recipe, knowledge).family
+    other_recipes = sorted(
+        other_recipe.name
+        for other_recipe in catalogue.values()
         if family
-        and other.model != recipe.model
-        and knowledge.model(other.model).family == family
-        and other.lockstep.known_bad is None
-        and _fits(other, knowledge, machine, floors)
+        and other_recipe.model != recipe.model
+        and knowledge.checkpoint(other_recipe.model).family == family
+        and other_recipe.lockstep.known_bad is None
+        and _fits(other_recipe, knowledge, machine, minimums)
     )
-    if others:
-        sentences.append(f"Of the same family these fit: {', '.join(others)}.")
+    if other_recipes:
+        sentences.append(f"Of the same family these fit: {', '.join(other_recipes)}.")
     return sentences
 
 
 def _on_the_same_hosts(
-    recipe: Recipe, asked: Serving, knowledge: Knowledge, machine: str, floors: Floors
+    recipe: Recipe, serving: Serving, knowledge: Knowledge, machine: str, minimums: Minimums
 ) -> str:
-    """Share and context with which it fits where it is, the longest context first; "" for none."""
-    share = _highest_share(knowledge, machine, floors)
-    context = asked.context or _own_context(recipe, knowledge)
+    """Return the share and longest context with which the recipe fits these hosts; "" for none."""
+    share = _highest_share(knowledge, machine, minimums)
+    context = serving.context or _own_context(recipe, knowledge)
     if not engine_of(recipe).share:
         return ""
     for part in _PARTS:
-        kept = (context or 0) // part // 1024 * 1024
-        less = replace(asked, utilization=share, context=kept or asked.context)
-        answer = fit(recipe, knowledge, machine=machine, asked=less, floors=floors)
+        kept_tokens = (context or 0) // part // 1024 * 1024
+        less = replace(serving, utilization=share, context=kept_tokens or serving.context)
+        answer = fit(recipe, knowledge, machine=machine, asked=less, minimums=minimums)
         if answer.verdict in ("fits", "tight"):
-            shorter = f" and a context of {kept} tokens" if part > 1 else ""
+            shorter = f" and a context of {kept_tokens} tokens" if part > 1 else ""
             return f"Here it may run with gpu_memory_utilization {share:g}{shorter}."
-        if not kept:
+        if not kept_tokens:
             break
     return ""
 
 
-def _highest_share(knowledge: Knowledge, machine: str, floors: Floors) -> float:
-    """The highest that is known to start, less what the inventory has left free beyond the usual
-    floor, which is in that figure."""
+def _highest_share(knowledge: Knowledge, machine: str, minimums: Minimums) -> float:
+    """Return the highest share that is known to start, less what the inventory leaves free.
+
+    Only what is left free beyond the usual minimum counts: that minimum is in the known share.
+    """
     hardware = knowledge.hardware[machine]
-    beyond = max([0.0, *(each - SERVING_GIB for each in floors if each is not None)])
+    beyond = max([0.0, *(minimum - SERVING_GIB for minimum in minimums if minimum is not None)])
     share = hardware.gib("highest_utilization") - beyond / hardware.gib("memory_total_gib")
     return max(0.0, math.floor(share * 100 + 1e-9) / 100)
 
 
 def _own_context(recipe: Recipe, knowledge: Knowledge) -> int | None:
-    shapes = model_of(recipe, knowledge).architecture
+    shapes = checkpoint_of(recipe, knowledge).architecture
     return shapes.context if shapes else None
 
 
-def _fits(recipe: Recipe, knowledge: Knowledge, machine: str, floors: Floors) -> bool:
+def _fits(recipe: Recipe, knowledge: Knowledge, machine: str, minimums: Minimums) -> bool:
     try:
-        return fit(recipe, knowledge, machine=machine, floors=floors).verdict == "fits"
+        return fit(recipe, knowledge, machine=machine, minimums=minimums).verdict == "fits"
     except RecipeError:
         return False

@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from lockstep.checkpoints.architecture import Architecture
 from lockstep.core.findings import Finding
-from lockstep.fit.command_checks import Case
-from lockstep.models.architecture import Architecture
+from lockstep.fit.command_checks import CommandCase
 from lockstep.recipes import flags
 
 _DOCS = "`lockstep help cluster` tells how."
 
 
-def cluster_findings(case: Case) -> Iterator[Finding]:
-    """Every finding about the hosts that a recipe is to run on."""
-    needed = max(case.asked.hosts, case.recipe.min_nodes)
-    if case.hosts == 1 and needed > 1:
+def cluster_findings(case: CommandCase) -> Iterator[Finding]:
+    """Yield every finding about the hosts that a recipe is to run on."""
+    needed_hosts = max(case.serving.hosts, case.recipe.min_nodes)
+    if case.hosts == 1 and needed_hosts > 1:
         yield case.error(
             "needs-cluster",
-            f"it runs on {needed} Sparks together, and its target is bound to this one alone",
-            f"Name {needed} hosts in `clusters`, and the cluster in the target. {_DOCS}",
+            f"it runs on {needed_hosts} Sparks together, and its model is bound to this one alone",
+            f"Name {needed_hosts} hosts in `clusters`, and the cluster in the model. {_DOCS}",
         )
     if case.hosts == 1:
         return
@@ -30,7 +30,7 @@ def cluster_findings(case: Case) -> Iterator[Finding]:
     yield from _shares(case)
 
 
-def _size(case: Case) -> Iterator[Finding]:
+def _size(case: CommandCase) -> Iterator[Finding]:
     least, most = case.recipe.min_nodes, case.recipe.max_nodes
     if case.hosts < least or (most is not None and case.hosts > most):
         span = f"{least}" if most == least else f"{least} to {most or 'any number of'}"
@@ -39,19 +39,19 @@ def _size(case: Case) -> Iterator[Finding]:
             f"it is made for {span} Spark(s), and its cluster has {case.hosts}",
             "Choose a recipe for that number, or another cluster.",
         )
-    if case.asked.hosts != case.hosts:
-        asked = case.asked
+    if case.serving.hosts != case.hosts:
+        serving = case.serving
         yield case.error(
             "cluster-degree",
-            f"tensor {asked.tensor_parallel} x pipeline {asked.pipeline_parallel} x data "
-            f"{asked.data_parallel} parallel is {asked.hosts} Sparks, and its cluster has "
+            f"tensor {serving.tensor_parallel} x pipeline {serving.pipeline_parallel} x data "
+            f"{serving.data_parallel} parallel is {serving.hosts} Sparks, and its cluster has "
             f"{case.hosts}",
-            f"Set overrides of the target (tensor_parallel: {case.hosts}), or change the "
+            f"Set overrides of the model (tensor_parallel: {case.hosts}), or change the "
             "hosts of the cluster.",
         )
 
 
-def _engine(case: Case) -> Iterator[Finding]:
+def _engine(case: CommandCase) -> Iterator[Finding]:
     engine = case.engine
     since = engine.spans_hosts
     if since is None:
@@ -76,8 +76,8 @@ def _engine(case: Case) -> Iterator[Finding]:
             f"Remove `--distributed-executor-backend` and the runtime {engine.name}-ray: "
             f"{engine.title}'s own multi-node mode needs neither.",
         )
-    copies = case.asked.data_parallel
-    if copies > 1 and (not engine.spans_copies or case.asked.shares > 1):
+    copies = case.serving.data_parallel
+    if copies > 1 and (not engine.spans_copies or case.serving.shares > 1):
         yield case.error(
             "cluster-copies",
             f"{copies} copies of the model, each "
@@ -88,23 +88,26 @@ def _engine(case: Case) -> Iterator[Finding]:
         )
 
 
-def _shares(case: Case) -> Iterator[Finding]:
+def _shares(case: CommandCase) -> Iterator[Finding]:
     shapes = case.model.architecture
     if shapes is None:
         return
     yield from _heads(case, shapes)
     layers = sum(group.count for group in shapes.layers)
-    if case.asked.pipeline_parallel > layers:
+    if case.serving.pipeline_parallel > layers:
         yield case.error(
             "cluster-layers",
-            f"{layers} layers cannot be split over {case.asked.pipeline_parallel} Sparks",
+            f"{layers} layers cannot be split over {case.serving.pipeline_parallel} Sparks",
             "Lower pipeline_parallel.",
         )
 
 
-def _heads(case: Case, shapes: Architecture) -> Iterator[Finding]:
-    """Attention heads are split evenly; KV heads too, or each is on several."""
-    degree = case.asked.tensor_parallel
+def _heads(case: CommandCase, shapes: Architecture) -> Iterator[Finding]:
+    """Yield findings where attention heads cannot be split evenly.
+
+    KV heads are split evenly too, or each is kept on several Sparks.
+    """
+    degree = case.serving.tensor_parallel
     remedy = "Set tensor_parallel to a divisor of both, or split the layers: pipeline_parallel."
     if shapes.heads is not None and shapes.heads % degree:
         yield case.error(
@@ -112,8 +115,8 @@ def _heads(case: Case, shapes: Architecture) -> Iterator[Finding]:
             f"{shapes.heads} attention heads cannot be split evenly over {degree} Sparks",
             remedy,
         )
-    kept = sorted({group.kv_heads for group in shapes.layers if group.kv_heads})
-    odd = [heads for heads in kept if heads % degree and degree % heads]
+    head_counts = sorted({group.kv_heads for group in shapes.layers if group.kv_heads})
+    odd = [heads for heads in head_counts if heads % degree and degree % heads]
     if odd:
         yield case.error(
             "cluster-heads",

@@ -12,11 +12,11 @@ from pathlib import PurePosixPath
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from lockstep.checkpoints.known_checkpoints import USUAL, Knowledge, KnownCheckpoint
+from lockstep.checkpoints.quantisation import scheme_of
 from lockstep.core.findings import Finding
-from lockstep.fit.fit import UNSAID, Floors, model_of
-from lockstep.models.known_models import USUAL, Knowledge, Model
-from lockstep.models.quantisation import scheme_of
-from lockstep.onhost.engine.theirs import begins
+from lockstep.fit.fit import UNSAID, Minimums, checkpoint_of
+from lockstep.onhost.engine.foreign_engines import begins
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command
@@ -24,39 +24,39 @@ from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, read_back
 
-# Article 002's refused start; see hardware.yaml for what starts at best.
+# Article 002 saw a start refused at this share; hardware.yaml has what starts at best.
 KNOWN_BAD_UTILIZATION = 0.9
 # Article 003, known issues: "incompatible with NVFP4 / compressed-tensors quantized models".
 WITHOUT_TENSORIZER = ("nvfp4", "compressed-tensors")
 PUBLIC = ("0.0.0.0", "::", "[::]", "*")
 _SHELLS = ("sh", "bash", "dash")
-# What only an answer in words has a use for.
+# Flags that only a model that answers in words has a use for.
 _OF_CHAT = ("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice")
 # Weights of 4 bits with activations of 16 that Marlin's kernels compute with.
 _W4A16 = ("mxfp4", "int4")
-# What recipes of the catalogue ask for; sparkrun's own default is 10.24 GB. A bound that engines
-# do not fill: more is meant for data.
+# GiB that recipes of the catalogue ask for; sparkrun's own default is 10.24 GB. Engines do not fill
+# that much, so more is meant for data.
 _SHARED_GIB = 16
 # "v0.5.15.post1-cu130", as vLLM, SGLang and others tag a release.
 _RELEASE = re.compile(r"v(\d+(?:\.\d+)+(?:\.post\d+|rc\d+)?)(?:-|$)")
 # Keys whose value is a file, a folder, or a repository that the engine looks up.
 _CONTENT = ("draft_model", "tokenizer", "tokenizer_path", "hf_config_path")
-# The same of engines that have them.
+# The same, for flags that only some engines have.
 _FILES = ("model_url", "mmproj", "mmproj_url", "lora")
 _MOVING = ("latest", "nightly", "main", "dev")
 
 
 @dataclass(frozen=True)
-class Case:
-    """One recipe with what the inventory sets.
+class CommandCase:
+    """A recipe with what the inventory sets.
 
     Attributes:
-        overrides: What the inventory sets (bind address, port, share …).
-        version: The engine that will run it, None where it is not known.
-        hosts: Sparks of its cluster; 1 without one.
+        overrides: Values that the inventory sets (bind address, port, share …).
+        version: Version of the engine that will run it, None where it is not known.
+        hosts: Number of Sparks in its cluster; 1 without a cluster.
         machine: The kind of host, by its name in ``hardware.yaml``.
-        floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
-        entrypoint: What its image starts before a command, by the lock; None where that is silent.
+        minimums: Least MemAvailable while it loads and while it is hot, from the inventory.
+        entrypoint: Words that its image starts before a command, by the lock; None if not known.
     """
 
     recipe: Recipe
@@ -65,39 +65,39 @@ class Case:
     version: str | None = None
     hosts: int = 1
     machine: str = USUAL
-    floors: Floors = UNSAID
+    minimums: Minimums = UNSAID
     entrypoint: Sequence[str] | None = None
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
-        """Its command line, on an executor of its own choice: a cluster replaces that.
+        """The command line with the executor of the recipe's choice; a cluster replaces that one.
 
-        RecipeError where it cannot be built.
+        RecipeError where the command line cannot be built.
         """
         own = {k: v for k, v in self.overrides.items() if k != "distributed_executor_backend"}
         return serve_command(self.recipe, overrides=own)
 
     @cached_property
     def variables(self) -> dict[str, str]:
-        """Its environment, with what only a start knows as it is written.
+        """The environment; values that only a start knows stand as they are written.
 
         RecipeError where a value has no meaning.
         """
         return environment(self.recipe, control=AsWritten(), overrides=self.overrides)
 
     @cached_property
-    def asked(self) -> Serving:
-        """What that command line asks for."""
+    def serving(self) -> Serving:
+        """The settings that the command line asks for."""
         return read_back(self.recipe, self.argv, self.version)
 
     @property
-    def model(self) -> Model:
-        """What is known of its checkpoint."""
-        return model_of(self.recipe, self.knowledge)
+    def model(self) -> KnownCheckpoint:
+        """The known facts of the checkpoint."""
+        return checkpoint_of(self.recipe, self.knowledge)
 
     @property
     def quantisation(self) -> str:
-        """How its weights are stored, in lower case; "" where neither catalogue nor recipe says."""
+        """The format of the weights in lower case; "" where neither catalogue nor recipe has it."""
         return (self.model.quantisation or "").lower()
 
     @property
@@ -107,35 +107,35 @@ class Case:
 
     @property
     def tag(self) -> str:
-        """The tag of its image; "" where that has none."""
+        """The tag of the image; "" where the image has none."""
         name = self.recipe.container.partition("@")[0].rpartition("/")[2]
         return name.partition(":")[2]
 
     @property
     def known_version(self) -> str:
-        """`version`, else the release that the tag of its image names; "" where neither does."""
-        named = _RELEASE.match(self.tag)
-        return self.version or (named[1] if named else "")
+        """The `version`, else the release that the image's tag names; "" where neither is known."""
+        match = _RELEASE.match(self.tag)
+        return self.version or (match[1] if match else "")
 
     @property
     def release(self) -> Version | None:
-        """The release that it belongs to ("0.19.2rc1.dev7+gabc" → 0.19.2), if known."""
+        """The release of that version ("0.19.2rc1.dev7+gabc" → 0.19.2), if known."""
         try:
             return Version(Version(self.known_version).base_version)
         except InvalidVersion:
             return None
 
     def warning(self, code: str, message: str, remedy: str) -> Finding:
-        """A finding that does not stop a deploy."""
+        """Return a finding that does not stop a deploy."""
         return Finding(code, "warning", self.recipe.name, message, remedy)
 
     def error(self, code: str, message: str, remedy: str) -> Finding:
-        """A finding that stops a deploy."""
+        """Return a finding that stops a deploy."""
         return Finding(code, "error", self.recipe.name, message, remedy)
 
 
-def command_findings(case: Case) -> Iterator[Finding]:
-    """Every finding that needs the command line or environment; RecipeError for one without."""
+def command_findings(case: CommandCase) -> Iterator[Finding]:
+    """Yield the findings that need the command line or environment; RecipeError for none."""
     for part in (
         _entry,
         _memory,
@@ -152,25 +152,25 @@ def command_findings(case: Case) -> Iterator[Finding]:
         yield from part(case)
 
 
-def _entry(case: Case) -> Iterator[Finding]:
-    """An entry point that takes the command for its own arguments.
+def _entry(case: CommandCase) -> Iterator[Finding]:
+    """Yield a finding where the image's entry point takes the command for its own arguments.
 
-    A wrapper, such as NVIDIA's or `tini --`, starts what it is given, and stays.
+    A wrapper, such as NVIDIA's or `tini --`, starts the command that it is given, and stays.
     """
     name = case.recipe.container.partition("@")[0]
     own = case.recipe.executor_config.get("entrypoint")
     words: tuple[str, ...] = (str(own),)
     where = "executor_config.entrypoint is"
     if own is None:
-        known = case.engine.entry_points.get(re.sub(r"^docker\.io/|:[^/]*$", "", name), ())
-        words = known if case.entrypoint is None else tuple(case.entrypoint)
+        entry_words = case.engine.entry_points.get(re.sub(r"^docker\.io/|:[^/]*$", "", name), ())
+        words = entry_words if case.entrypoint is None else tuple(case.entrypoint)
         where = f"the entry point of {name} is"
     ways = (*case.engine.entries, *case.engine.older_entries)
     last = PurePosixPath(words[-1]).name if words else ""
     starts = any(begins(words, way) is not None for way in ways)
-    begun = last in {*(way[0] for way in ways), *_SHELLS}
+    is_starter = last in {*(way[0] for way in ways), *_SHELLS}
     in_shell = "-c" in words[-2:] and "$@" not in words[-1]
-    if starts or begun or in_shell:
+    if starts or is_starter or in_shell:
         yield case.error(
             "entry-point",
             f"{where} {shlex.join(words)!r}, and what is run is that before the whole command, "
@@ -179,11 +179,11 @@ def _entry(case: Case) -> Iterator[Finding]:
         )
 
 
-def _memory(case: Case) -> Iterator[Finding]:
-    share = case.asked.utilization
+def _memory(case: CommandCase) -> Iterator[Finding]:
+    share = case.serving.utilization
     highest = case.knowledge.hardware[case.machine].gib("highest_utilization")
     remedy = f"Set gpu_memory_utilization to {highest} or less."
-    if case.engine.share and share is None and case.asked.kv_gib is None:
+    if case.engine.share and share is None and case.serving.kv_gib is None:
         yield case.warning("utilization-unset", "the engine takes its own share of memory", remedy)
     elif share is not None and share >= KNOWN_BAD_UTILIZATION:
         yield case.error(
@@ -199,22 +199,27 @@ def _memory(case: Case) -> Iterator[Finding]:
         )
 
 
-def _host_memory(case: Case) -> Iterator[Finding]:
-    """Flags, variables and settings that take the host's memory, which a Spark has no other of."""
+def _host_memory(case: CommandCase) -> Iterator[Finding]:
+    """Yield a finding for flags, variables and settings that take memory of the host.
+
+    On a Spark that is the same memory as the GPU's.
+    """
     kinds = {
-        f"{name} {_hide(name, value)}".strip(): kind.what
-        # The first kind of an engine that knows a flag names it best.
+        f"{name} {_hide(name, value)}".strip(): kind.content
+        # The first kind that knows a flag describes it best.
         for kind in reversed(case.engine.host_memory)
-        for name, value in kind.refused(case.argv, case.variables)
+        for name, value in kind.refused_requests(case.argv, case.variables)
     }
-    asked = [f"{said} ({what})" for said, what in kinds.items()]
-    shared = case.recipe.executor_config.get("shm_size")
-    if shared is not None and _gib(str(shared)) > _SHARED_GIB:
-        asked.append(f"executor_config.shm_size {shared} (more than engines use themselves)")
-    if asked:
+    options = [f"{option} ({description})" for option, description in kinds.items()]
+    shared_memory = case.recipe.executor_config.get("shm_size")
+    if shared_memory is not None and _gib(str(shared_memory)) > _SHARED_GIB:
+        options.append(
+            f"executor_config.shm_size {shared_memory} (more than engines use themselves)"
+        )
+    if options:
         yield case.error(
             "host-offload",
-            f"{'; '.join(asked)}: the host's memory is the same memory as the GPU's, and nothing "
+            f"{'; '.join(options)}: the host's memory is the same memory as the GPU's, and nothing "
             "counts it",
             "Remove it, and give the engine that memory as its share: gpu_memory_utilization, or "
             f"shm_size of {_SHARED_GIB} GB or less.",
@@ -222,31 +227,31 @@ def _host_memory(case: Case) -> Iterator[Finding]:
 
 
 def _hide(name: str, value: str) -> str:
-    """A value without its secrets, and none that is JSON, or was before a shell took its quotes."""
+    """Return a value without its secrets; "…" for JSON, also where a shell took its quotes."""
     if value[:1] in ("{", "["):
         return "…"
     return secret_values.hide(value, secret_values.of_variables({name: value}))[:60]
 
 
 def _gib(size: str) -> float:
-    """A size as Docker reads it ("16gb", "64g", "65536m", bytes), in GiB; 0 for what is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", size.strip().lower())
-    if found is None:
+    """Return a size as Docker reads it ("16gb", "64g", "65536m", bytes) in GiB; 0 for none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", size.strip().lower())
+    if match is None:
         return 0.0
-    return float(found[1]) * 1024.0 ** ("bkmgt".index(found[2] or "b") - 3)
+    return float(match[1]) * 1024.0 ** ("bkmgt".index(match[2] or "b") - 3)
 
 
-def _network(case: Case) -> Iterator[Finding]:
-    if case.asked.host in PUBLIC or (case.asked.host is None and case.engine.public):
-        where = case.asked.host or "no --host, which means all"
+def _network(case: CommandCase) -> Iterator[Finding]:
+    if case.serving.host in PUBLIC or (case.serving.host is None and case.engine.public):
+        where = case.serving.host or "no --host, which means all"
         yield case.warning(
             "public-address",
             f"the API listens on every address ({where})",
             "Set host to 127.0.0.1.",
         )
-    found = [*secret_values.of_command(case.argv)]
-    found += secret_values.of_variables(case.variables)
-    if names := sorted({name for name, _ in found}):
+    visible_secrets = [*secret_values.of_command(case.argv)]
+    visible_secrets += secret_values.of_variables(case.variables)
+    if names := sorted({name for name, _ in visible_secrets}):
         yield case.error(
             "secret-on-command-line",
             f"{', '.join(names)}: everybody on the host can read it, in the process list, in the "
@@ -256,20 +261,21 @@ def _network(case: Case) -> Iterator[Finding]:
         )
 
 
-def _kind(case: Case) -> Iterator[Finding]:
-    kind, name = case.asked.kind, case.recipe.model.lower()
-    named = "rerank" if "rerank" in name else "embedding" if "embed" in name else kind
-    if named != kind and case.recipe.lockstep.kind is None:
+def _kind(case: CommandCase) -> Iterator[Finding]:
+    kind, name = case.serving.kind, case.recipe.model.lower()
+    kind_by_name = "rerank" if "rerank" in name else "embedding" if "embed" in name else kind
+    if kind_by_name != kind and case.recipe.lockstep.kind is None:
         yield case.warning(
             "kind-unsure",
-            f"the model's name says {named}, and the command line {kind}: a model is asked for "
+            f"the model's name says {kind_by_name}, and the command line {kind}: a model is "
+            "asked for "
             "what its command line says, and is never hot where it does not give that",
-            f"Set lockstep.kind to {named}, or to {kind}.",
+            f"Set lockstep.kind to {kind_by_name}, or to {kind}.",
         )
     if kind == "chat":
         return
     idle = [key for key in _OF_CHAT if case.engine.has(case.argv, key)]
-    if case.asked.speculative:
+    if case.serving.speculative:
         idle.append("a draft")
     if idle:
         yield case.warning(
@@ -279,8 +285,8 @@ def _kind(case: Case) -> Iterator[Finding]:
         )
 
 
-def _speculation(case: Case) -> Iterator[Finding]:
-    method, tokens = case.asked.speculative or "", case.asked.draft_tokens or 0
+def _speculation(case: CommandCase) -> Iterator[Finding]:
+    method, tokens = case.serving.speculative or "", case.serving.draft_tokens or 0
     if method == "dflash" and tokens >= 6 and case.model.family == "qwen3.6-35b-a3b":
         yield case.warning(
             "draft-too-long",
@@ -289,10 +295,10 @@ def _speculation(case: Case) -> Iterator[Finding]:
         )
     tag = case.tag
     moving = "@" not in case.recipe.container and any(mark in tag for mark in _MOVING)
-    if moving and (seen := case.engine.unsteady.get(method)):
+    if moving and (report := case.engine.unsteady.get(method)):
         yield case.warning(
             f"{method}-on-moving-tag",
-            f"{method.upper()} on the moving tag {tag!r}: {seen}",
+            f"{method.upper()} on the moving tag {tag!r}: {report}",
             f"Pin the image by digest, measure, and keep the recipe without {method.upper()} "
             "as fallback.",
         )
@@ -301,71 +307,81 @@ def _speculation(case: Case) -> Iterator[Finding]:
         return
     drafting = flags.json_value(config[0], flags.value_of(case.argv, config) or "{}")
     backend = flags.value_of(case.argv, (guard.flag,))
-    if backend == guard.quantised and guard.draft_key not in drafting:
+    if backend == guard.quantised_value and guard.draft_key not in drafting:
         yield case.warning(
             "mtp-inherits-backend",
-            f"the MTP head inherits {guard.flag} {guard.quantised}, which unquantised experts "
+            f"the MTP head inherits {guard.flag} {guard.quantised_value}, which unquantised "
+            "experts "
             "refuse",
-            f'If the head is not quantised, add "{guard.draft_key}":"{guard.unquantised}" to '
+            f'If the head is not quantised, add "{guard.draft_key}":"{guard.unquantised_value}" to '
             "speculative_config.",
         )
 
 
-def _corrupting(case: Case) -> Iterator[Finding]:
-    """Combinations that were reported as fast, healthy and wrong now and then.
+def _corrupting(case: CommandCase) -> Iterator[Finding]:
+    """Yield findings for combinations that were reported as fast, healthy and sometimes wrong.
 
-    A start's few questions (docs/sense.md) miss what is rare.
+    The few questions of a start (docs/sense.md) miss a fault that is rare.
     """
-    method = case.asked.speculative or ""
-    tokens, seen = case.engine.corrupting_drafts.get(method, (None, ""))
-    if seen and case.asked.draft_tokens in (None, tokens):
-        shown = f"{tokens} draft tokens" if case.asked.draft_tokens else "no number of draft tokens"
+    method = case.serving.speculative or ""
+    tokens, report = case.engine.corrupting_drafts.get(method, (None, ""))
+    if report and case.serving.draft_tokens in (None, tokens):
+        tokens_text = (
+            f"{tokens} draft tokens" if case.serving.draft_tokens else "no number of draft tokens"
+        )
         yield case.warning(
             "draft-corrupts",
-            f"{method.upper()} with {shown}: {seen}",
+            f"{method.upper()} with {tokens_text}: {report}",
             "Set another number by speculative_num_draft_tokens, or by one less of "
             "speculative_dspark_block_size, and compare the answers.",
         )
     yield from _experts(case)
     if scheme_of(case.quantisation) not in _W4A16:
         return
-    for (flag, value), seen in case.engine.corrupting_w4a16.items():
+    for (flag, value), report in case.engine.corrupting_w4a16.items():
         if flags.value_of(case.argv, (flag,)) == value:
             yield case.warning(
                 "kernels-corrupt",
-                f"{flag} {value} with {case.quantisation} weights: {seen}",
+                f"{flag} {value} with {case.quantisation} weights: {report}",
                 f"Choose other kernels by {flag}, and compare the answers.",
             )
 
 
-def _experts(case: Case) -> Iterator[Finding]:
-    """Kernels that follow from the release; of an unknown one the newest is thought."""
-    stated = flags.value_of(case.argv, case.engine.spellings("quantization")) or ""
-    # ModelOpt's experts are another class, whose kernels a flag chooses.
-    other = "modelopt" in f"{case.quantisation} {stated}"
-    if not case.recipe.lockstep.moe or "nvfp4" not in case.quantisation or other:
+def _experts(case: CommandCase) -> Iterator[Finding]:
+    """Yield a finding for kernels of the engine's release that corrupt answers.
+
+    An unknown release may have them.
+    """
+    stated_quantisation = flags.value_of(case.argv, case.engine.spellings("quantization")) or ""
+    # Experts of ModelOpt are another class, whose kernels a flag chooses.
+    is_other_format = "modelopt" in f"{case.quantisation} {stated_quantisation}"
+    if not case.recipe.lockstep.moe or "nvfp4" not in case.quantisation or is_other_format:
         return
-    for releases, seen in case.engine.corrupting_experts.items():
+    for releases, report in case.engine.corrupting_experts.items():
         if case.release is None or case.release in SpecifierSet(releases):
-            shown = f"{case.engine.title} {case.known_version or 'of an unknown release'}"
+            engine_text = f"{case.engine.title} {case.known_version or 'of an unknown release'}"
             yield case.warning(
                 "kernels-corrupt",
-                f"{shown} with experts in {case.quantisation} ({releases}): {seen}",
+                f"{engine_text} with experts in {case.quantisation} ({releases}): {report}",
                 "Name an image of an earlier release, as the catalogue's recipes do, or serve the "
                 "model on another engine.",
             )
 
 
-def _vision(case: Case) -> Iterator[Finding]:
-    claimed, stored = case.recipe.lockstep.vision, case.model.vision
+def _vision(case: CommandCase) -> Iterator[Finding]:
+    claimed_vision, stored_vision = case.recipe.lockstep.vision, case.model.vision
     text_only = flags.find(case.argv, ("--language-model-only",)) is not None
-    if claimed and text_only:
+    if claimed_vision and text_only:
         yield case.error(
             "vision-contradiction",
             "the recipe claims vision and passes --language-model-only",
             "Remove one of the two.",
         )
-    if claimed and case.engine.weights == "file" and not case.engine.value(case.argv, "mmproj"):
+    if (
+        claimed_vision
+        and case.engine.weights == "file"
+        and not case.engine.value(case.argv, "mmproj")
+    ):
         if not case.engine.looks_for_mmproj(case.argv):
             yield case.error(
                 "vision-contradiction",
@@ -378,13 +394,13 @@ def _vision(case: Case) -> Iterator[Finding]:
                 "the recipe claims vision, and names a file of the model and none that sees",
                 "Add --mmproj with the full path of its mmproj file.",
             )
-    if claimed and stored is False:
+    if claimed_vision and stored_vision is False:
         yield case.error(
             "vision-contradiction",
             "the recipe claims vision, and the checkpoint holds no vision tensors",
             "Set lockstep.vision to false, or choose another quantisation.",
         )
-    if text_only and stored:
+    if text_only and stored_vision:
         yield case.warning(
             "vision-unused",
             "--language-model-only, and the checkpoint holds a vision tower",
@@ -392,7 +408,7 @@ def _vision(case: Case) -> Iterator[Finding]:
         )
 
 
-def _engine(case: Case) -> Iterator[Finding]:
+def _engine(case: CommandCase) -> Iterator[Finding]:
     tensorizer = flags.value_of(case.argv, ("--load-format",)) == "tensorizer"
     if tensorizer and any(method in case.quantisation for method in WITHOUT_TENSORIZER):
         yield case.error(
@@ -401,35 +417,40 @@ def _engine(case: Case) -> Iterator[Finding]:
             "Set load_format to fastsafetensors, or leave it out.",
         )
     if case.engine.guard and case.recipe.lockstep.moe is None:
-        yield _unguarded(case)
-    known, wanted = case.release, case.recipe.lockstep.engine_versions
-    if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
+        yield _guard_unknown(case)
+    known_release, wanted_releases = case.release, case.recipe.lockstep.engine_versions
+    if (
+        known_release
+        and wanted_releases
+        and not SpecifierSet(wanted_releases).contains(known_release, prereleases=True)
+    ):
         yield case.error(
             "engine-version",
-            f"the flags are right for {case.engine.name} {wanted}; pinned is {case.known_version}",
+            f"the flags are right for {case.engine.name} {wanted_releases}; pinned is "
+            f"{case.known_version}",
             "Pin an engine of that range, or check the flags and widen engine_versions.",
         )
 
 
-def _unguarded(case: Case) -> Finding:
-    """The finding of a recipe that does not say whether its model has experts."""
-    unstated = "it is not stated whether the model is a mixture of experts, so the freeze guard"
+def _guard_unknown(case: CommandCase) -> Finding:
+    """Return the finding for a recipe that does not say whether its model has experts."""
+    reason = "it is not stated whether the model is a mixture of experts, so the freeze guard"
     if case.recipe.model.startswith("/"):
-        # No lock ever reads the config.json of a folder on a Spark.
+        # The lock never reads the config.json of a folder on a Spark.
         return case.error(
             "guard-unknown",
-            f"{unstated} is not given as a flag, and a wrong kernel freezes the Spark",
+            f"{reason} is not given as a flag, and a wrong kernel freezes the Spark",
             "Set lockstep.moe to true or false; the folder's config.json names experts or none.",
         )
     return case.warning(
         "guard-unknown",
-        f"{unstated} is not given as a flag; its config.json decides, once a lock has read it",
+        f"{reason} is not given as a flag; its config.json decides, once a lock has read it",
         "Run `lockstep lock`, or a deploy, which locks what is not yet locked. Where the model has "
         "no config.json, set lockstep.moe to true or false.",
     )
 
 
-def _freezing(case: Case) -> Iterator[Finding]:
+def _freezing(case: CommandCase) -> Iterator[Finding]:
     guard = case.engine.guard
     if guard is None:
         return
@@ -449,20 +470,20 @@ def _freezing(case: Case) -> Iterator[Finding]:
         )
 
 
-def _content(case: Case) -> Iterator[Finding]:
-    """Repositories that the command line names and no deploy fetches: engines start offline."""
+def _content(case: CommandCase) -> Iterator[Finding]:
+    """Yield repositories that the command names and no deploy fetches: engines start offline."""
     recipe, engine = case.recipe, case.engine
-    others = [draft.model for draft in [recipe.lockstep.draft] if draft]
-    others += [borrow.model for borrow in recipe.lockstep.borrow]
+    drafts = [draft.model for draft in [recipe.lockstep.draft] if draft]
+    drafts += [borrow.model for borrow in recipe.lockstep.borrow]
     drafting = flags.value_of(case.argv, engine.draft_config) if engine.draft_config else None
     keys = (*_CONTENT, *(key for key in _FILES if key in engine.flags))
-    said = {key: flags.value_of(case.argv, engine.spellings(key)) for key in keys}
+    values = {key: flags.value_of(case.argv, engine.spellings(key)) for key in keys}
     if drafting:
-        said["draft_model"] = flags.json_value(engine.draft_config[0], drafting).get("model")
-    for key, name in said.items():
+        values["draft_model"] = flags.json_value(engine.draft_config[0], drafting).get("model")
+    for key, name in values.items():
         if not name or name.startswith("/") or not ("/" in name or name.endswith(".gguf")):
             continue
-        if name not in (recipe.model, recipe.repository, *others):
+        if name not in (recipe.model, recipe.repository, *drafts):
             yield case.error(
                 "not-fetched",
                 f"{key.replace('_', ' ')} {name} is in the command, and no deploy fetches it: the "

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from packaging.version import Version
 
+from lockstep.checkpoints.architecture import KV_ELEMENT_BYTES
+from lockstep.checkpoints.known_checkpoints import USUAL
+from lockstep.checkpoints.licences import judge
 from lockstep.core.errors import RecipeError
-from lockstep.core.findings import Finding, ordered
+from lockstep.core.findings import Finding, in_order
 from lockstep.fit.advice import advice
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.cluster_findings import cluster_findings
-from lockstep.fit.command_checks import Case, command_findings
-from lockstep.fit.fit import UNSAID, Fit, Floors, fit
-from lockstep.models.known_models import USUAL
-from lockstep.models.licences import judge
-from lockstep.recipes.recipe_file import Recipe, with_siblings
+from lockstep.fit.command_checks import CommandCase, command_findings
+from lockstep.fit.fit import UNSAID, Fit, Minimums, fit, unknown_types
+from lockstep.recipes.recipe_file import Recipe, with_related_facts
+from lockstep.recipes.spelling import nearest_key
 
 # The newest sparkrun whose recipe format was read (core/recipe.py, core/env_templates.py, 2026-11).
 _SPARKRUN = (0, 4)
@@ -27,36 +30,39 @@ def check(
     *,
     overrides: Mapping[str, object] | None = None,
     machine: str = USUAL,
-    floors: Floors = UNSAID,
+    minimums: Minimums = UNSAID,
     engine_version: str | None = None,
-    unanswered: str = "",
+    silent_reason: str = "",
     entrypoint: Sequence[str] | None = None,
     hosts: int | None = None,
 ) -> list[Finding]:
-    """Every finding about one recipe, errors first.
+    """Return every finding about one recipe, errors first.
 
     Args:
-        overrides: What the inventory sets (bind address, port, share …).
+        overrides: Values that the inventory sets (bind address, port, share …).
         machine: The kind of host, by its name in ``hardware.yaml``.
-        floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
+        minimums: Least MemAvailable while it loads and while it is hot, from the inventory.
         engine_version: The engine that will run it, None where it is not known.
-        unanswered: Why the engine of its image could not be asked when it was deployed, or "".
-        entrypoint: What its image starts before a command, by the lock; None where that says
-            nothing.
+        silent_reason: Why the engine of its image could not be asked at the deploy, or "".
+        entrypoint: Words that its image starts before a command, by the lock; None if not known.
         hosts: Sparks of its cluster, 1 without one; None where it is bound to no host yet.
     """
-    recipe = with_siblings(recipe, catalogue.recipes.values())
-    case = Case(
+    recipe = with_related_facts(recipe, catalogue.recipes.values())
+    case = CommandCase(
         recipe,
         catalogue.knowledge,
         overrides or {},
         engine_version,
         hosts or 1,
         machine=machine,
-        floors=floors,
+        minimums=minimums,
         entrypoint=entrypoint,
     )
-    findings = [*_stated(case, unanswered), *_licences(case, catalogue.accepted)]
+    findings = [
+        *_statement_findings(case, silent_reason),
+        *_slips(case, catalogue.recipes.values()),
+        *_licences(case, catalogue.accepted_licences),
+    ]
     try:
         if not (recipe.in_container or case.engine.in_venv):
             raise RecipeError(
@@ -65,19 +71,20 @@ def check(
             )
         findings += [*command_findings(case), *(cluster_findings(case) if hosts else ())]
     except RecipeError as fault:
-        message = f"{fault.what}; found {fault.found}" if fault.found else fault.what
+        message = f"{fault.summary}; found {fault.found}" if fault.found else fault.summary
+        message += f"; allowed: {fault.allowed}" if fault.allowed else ""
         findings.append(case.error("cannot-run", message, fault.remedy))
-    return ordered([*findings, *_fit(case, catalogue.recipes)])
+    return in_order([*findings, *_fit(case, catalogue.recipes)])
 
 
-def _stated(case: Case, unanswered: str) -> Iterator[Finding]:
-    """What its file says, and what could not be asked."""
+def _statement_findings(case: CommandCase, silent_reason: str) -> Iterator[Finding]:
+    """Yield findings about what the recipe's file says, and what could not be asked."""
     recipe = case.recipe
-    if unanswered:
+    if silent_reason:
         yield case.warning(
             "engine-not-asked",
             f"the engine inside {recipe.container.partition('@')[0]} could not be asked whether it "
-            f"takes the recipe: {unanswered}",
+            f"takes the recipe: {silent_reason}",
             "Its start will tell: make it hot once, or bind an image whose engine can be asked.",
         )
     if recipe.lockstep.known_bad:
@@ -119,13 +126,28 @@ def _stated(case: Case, unanswered: str) -> Iterator[Finding]:
         )
 
 
-def _licences(case: Case, accepted: Collection[str]) -> Iterator[Finding]:
+def _slips(case: CommandCase, recipes: Iterable[Recipe]) -> Iterator[Finding]:
+    """Yield each key of `defaults` that is a slip of a known one: no flag gets its value."""
+    recipe, engine = case.recipe, case.recipe.engine
+    # Its own keys are judged here, so they are not among the known ones.
+    known_recipes = [replace(recipe, defaults={})]
+    known_recipes += [known_recipe for known_recipe in recipes if known_recipe.name != recipe.name]
+    for key in recipe.defaults:
+        if engine and (near := nearest_key(key, engine, known_recipes)):
+            yield case.warning(
+                "key-unknown",
+                f"defaults.{key} is no flag of {engine.title} that is known here",
+                f"Did you mean {near!r}?",
+            )
+
+
+def _licences(case: CommandCase, accepted_licences: Collection[str]) -> Iterator[Finding]:
     recipe, draft = case.recipe, case.recipe.lockstep.draft
     weights = [(recipe.model, recipe.lockstep.licence, "licence")]
     if draft:
         weights.append((draft.model, draft.licence, "draft-licence"))
     for model, licence, code in weights:
-        judgement = judge(licence, accepted)
+        judgement = judge(licence, accepted_licences)
         if judgement == "refused":
             yield case.error(
                 f"{code}-refused",
@@ -133,34 +155,38 @@ def _licences(case: Case, accepted: Collection[str]) -> Iterator[Finding]:
                 f"Read it, then add {licence!r} to `accept_licences` of the host or in group data.",
             )
         elif judgement == "unknown":
-            found = f"its licence is given as {licence!r}" if licence else "nobody stated it"
+            licence_text = f"its licence is given as {licence!r}" if licence else "nobody stated it"
             yield case.warning(
                 f"{code}-unknown",
-                f"the licence of {model} is not known: {found}",
+                f"the licence of {model} is not known: {licence_text}",
                 "Read the model card and put the SPDX id into the recipe, or "
                 f"'{code}-unknown' into `waive` of this host or in group data.",
             )
 
 
-def _fit(case: Case, recipes: Mapping[str, Recipe]) -> Iterator[Finding]:
+def _fit(case: CommandCase, recipes: Mapping[str, Recipe]) -> Iterator[Finding]:
     try:
         answer = fit(
             case.recipe,
             case.knowledge,
             machine=case.machine,
-            asked=case.asked,
-            floors=case.floors,
+            asked=case.serving,
+            minimums=case.minimums,
         )
     except RecipeError:
-        return  # cannot-run says it
+        return  # the finding cannot-run says it
     yield from _states(case, answer)
     reasons = "; ".join(answer.reasons)
     if answer.verdict == "unknown":
         remedy = "Put its size and shapes into the catalogue: `lockstep model inspect`."
+        keys = unknown_types(case.serving)
+        if keys and case.model.weights_gb and case.model.architecture:
+            types = ", ".join(KV_ELEMENT_BYTES)
+            remedy = f"Set {' and '.join(keys)} to a type of known size: {types}."
         yield case.warning("fit-unknown", reasons, remedy)
     elif answer.verdict != "fits":
         sentences = advice(
-            case.recipe, recipes, case.knowledge, case.machine, case.asked, case.floors
+            case.recipe, recipes, case.knowledge, case.machine, case.serving, case.minimums
         )
         remedy = " ".join(sentences)
         if answer.verdict == "tight":
@@ -170,8 +196,11 @@ def _fit(case: Case, recipes: Mapping[str, Recipe]) -> Iterator[Finding]:
             yield case.error("fit-none", message, remedy)
 
 
-def _states(case: Case, answer: Fit) -> Iterator[Finding]:
-    """More sequences at a time than there is room for states: vLLM ends at its start."""
+def _states(case: CommandCase, answer: Fit) -> Iterator[Finding]:
+    """Yield a finding where more sequences are asked for than have room for states.
+
+    vLLM ends at its start then.
+    """
     if answer.verdict == "does not fit" or answer.states is None or not answer.asked_sequences:
         return
     worse, better = answer.states

@@ -1,4 +1,4 @@
-"""Hosts of an inventory: which ones, a command on each over ssh and all at once, and a deploy."""
+"""The hosts of an inventory: choosing them, a command on one or all at once, and a deploy."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from typing import Any, TypeVar
 
 from lockstep.core import product
 from lockstep.core.errors import InventoryError
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, address, login, sudo_refused
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import program
 
-#: Variables that tell a deploy what pyinfra's command line has no option for: how long it waits for
-#: another deploy to a host of its own, seconds, what it is for those who meet it ("rollback"), that
-#: it interrupts no hot model, and another lock file to go by than the inventory's.
+#: Variables that tell a deploy what pyinfra's command line has no option for: seconds to wait for
+#: another deploy of the same host; its kind for those who meet it ("rollback"); whether it leaves a
+#: hot model alone; a lock file to use instead of the inventory's.
 WAIT, WHAT, KEEP_HOT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT", "LOCKSTEP_KEEP_HOT"
 LOCK = "LOCKSTEP_LOCK"
 
-#: What is said of a host that no deploy has come to, or that Lockstep was removed from.
+#: Text for a host that no deploy has come to, or that Lockstep was removed from.
 NOT_DEPLOYED = "not deployed yet → lockstep deploy"
-# Python's words where the folder of our programs is missing, or has none of them.
+# Messages of Python where the folder of our programs is missing, or has none of them.
 _NO_PROGRAM = re.compile(
     rf"can't (open file|find '__main__' module in) '{re.escape(program.PROGRAMS)}'"
 )
 
-# A shell's exit code where there is no such program.
+# Exit code of a shell where there is no such program.
 _ABSENT = 127
 
 T = TypeVar("T")
@@ -54,28 +54,28 @@ class Host:
 
     @property
     def name(self) -> str:
-        """As the inventory has it."""
+        """The host's name in the inventory."""
         return self.plan.name
 
     @property
     def login(self) -> Login:
-        """How it is reached. InventoryError for a connector that is neither ssh nor `@local`."""
+        """The login that reaches the host. InventoryError unless by ssh or `@local`."""
         return login(self.name, self.data)
 
     @property
     def address(self) -> str:
-        """What other machines call it."""
+        """The address that other machines have for the host."""
         return address(self.name, self.data)
 
     @property
     def with_sudo(self) -> bool:
-        """Whether a deploy uses sudo there."""
+        """True if a deploy uses sudo there."""
         return bool(self.data.get("_sudo"))
 
 
 @dataclass(frozen=True)
-class Answer:
-    """How a command on a host ended.
+class HostAnswer:
+    """The end of a command on a host.
 
     Attributes:
         code: Its exit code.
@@ -90,24 +90,25 @@ class Answer:
     fault: str = ""
 
     @property
-    def said(self) -> str:
-        """The end of its standard error as one line; never ""."""
+    def error_text(self) -> str:
+        """The end of the standard error as one line; never ""."""
         return " ".join(self.err.split())[-300:] or f"it ended with {self.code}"
 
     def json(self) -> tuple[Any, str]:
-        """The JSON document that it printed, and ""; or None, and why there is none."""
+        """Return the JSON document that the command printed and "", or None and the reason."""
         try:
             return json.loads(self.out), ""
         except ValueError:
-            return None, self.fault or self.said
+            return None, self.fault or self.error_text
 
 
 def choose(
     inventory: Path, limit: Sequence[str] = (), *, remedy: str = ""
 ) -> tuple[list[Host], list[Host]]:
-    """Every host of an inventory, and those that ``limit`` names, () for all; both in its order.
+    """Return all hosts of an inventory, and those that ``limit`` names, in the inventory's order.
 
     Args:
+        limit: Names of hosts; () for all.
         remedy: What else to do where a name is unknown.
 
     Raises:
@@ -128,24 +129,24 @@ def choose(
 
 
 def members(inventory: Path) -> list[Host]:
-    """Every host of an inventory that serves a target with others.
+    """Return every host of an inventory that is a member of a cluster.
 
     Raises:
         LockstepError: the inventory is wrong, or has no such host.
     """
     every, _ = choose(inventory)
-    found = [host for host in every if host.plan.groups]
-    if not found:
+    member_hosts = [host for host in every if host.plan.groups]
+    if not member_hosts:
         raise InventoryError(
-            "no target is of a cluster",
+            "no model is of a cluster",
             where=str(inventory),
-            remedy="Set `clusters`, and `cluster` of a target.",
+            remedy="Set `clusters`, and `cluster` of a model.",
         )
-    return found
+    return member_hosts
 
 
 def at_once(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
-    """What ``work`` gives for each of the things, all at once, in their order."""
+    """Return the results of ``work`` for the things, run all at once, in their order."""
     with ThreadPoolExecutor(max(1, len(things))) as pool:
         return list(pool.map(work, things))
 
@@ -157,18 +158,18 @@ def ask(
     text: str = "",
     limit_s: float | None = None,
     sudo_remedy: str = SUDO,
-) -> Answer:
+) -> HostAnswer:
     """Run a command on a host to its end.
 
     Args:
         argv: The command; no secret may be in it.
         text: Its standard input.
-        limit_s: Seconds after which it is given up; None: never.
-        sudo_remedy: What to do where sudo does not let the account.
+        limit_s: Seconds after which the command is given up; None: never.
+        sudo_remedy: What to do where sudo refuses the account.
     """
     words = where.command(argv)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             words,
             input=text,
             capture_output=True,
@@ -178,22 +179,22 @@ def ask(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(fault=f"no answer within {limit_s:.0f} s")
+        return HostAnswer(fault=f"no answer within {limit_s:.0f} s")
     except OSError as fault:
-        return Answer(fault=not_run(where, words[0], fault))
-    found = answered(where, done.returncode, done.stdout, done.stderr, sudo_remedy)
-    if is_absent(argv[0], found.code, found.err):
-        return replace(found, fault=NOT_DEPLOYED)
-    return found
+        return HostAnswer(fault=not_run(where, words[0], fault))
+    answer = answer_of(where, result.returncode, result.stdout, result.stderr, sudo_remedy)
+    if is_absent(argv[0], answer.code, answer.err):
+        return replace(answer, fault=NOT_DEPLOYED)
+    return answer
 
 
-def is_absent(path: str, code: int, said: str) -> bool:
-    """Whether a command on a host ended so because this program of ours is not there."""
-    return code == _ABSENT and path.startswith("/") and path in said
+def is_absent(path: str, code: int, error_text: str) -> bool:
+    """Tell whether a command on a host ended because our program is absent there."""
+    return code == _ABSENT and path.startswith("/") and path in error_text
 
 
 def not_run(where: Login, program: str, fault: OSError) -> str:
-    """Why a program was not begun on this machine: ssh, or, as `@local`, one of ours."""
+    """Return why a program did not start on this machine: ssh, or, as `@local`, one of ours."""
     if not where.words and program.startswith("/") and isinstance(fault, FileNotFoundError):
         return NOT_DEPLOYED
     return f"{program} cannot be run: {fault.strerror}"
@@ -202,32 +203,34 @@ def not_run(where: Login, program: str, fault: OSError) -> str:
 def read(
     where: Login, name: str, question: object, *, sudo: bool, limit_s: float
 ) -> tuple[Any, str]:
-    """What a reader of `lockstep.onhost.facts` answers, and ""; or None, and why there is none."""
-    argv = [*(("sudo", "-n") if sudo else ()), *sent.COMMAND]
-    found, fault = ask(where, argv, text=sent.questions({name: question}), limit_s=limit_s).json()
-    if fault or name in found["faults"]:
-        return None, fault or found["faults"][name]
-    return found["answers"][name], ""
+    """Return the answer of a reader of `lockstep.onhost.facts` and "", or None and the reason."""
+    argv = [*(("sudo", "-n") if sudo else ()), *remote_exec.COMMAND]
+    answer_data, fault = ask(
+        where, argv, text=remote_exec.questions({name: question}), limit_s=limit_s
+    ).json()
+    if fault or name in answer_data["faults"]:
+        return None, fault or answer_data["faults"][name]
+    return answer_data["answers"][name], ""
 
 
-def answered(where: Login, code: int, out: str, err: str, sudo_remedy: str = SUDO) -> Answer:
-    """The answer that a command's end is."""
-    found = Answer(code, out, err)
+def answer_of(where: Login, code: int, out: str, err: str, sudo_remedy: str = SUDO) -> HostAnswer:
+    """Return the end of a command as a `HostAnswer`."""
+    answer = HostAnswer(code, out, err)
     if where.words and code == NO_CONNECTION:
-        return replace(found, fault=f"no connection: {found.said}")
+        return replace(answer, fault=f"no connection: {answer.error_text}")
     if _NO_PROGRAM.search(err):
-        return replace(found, fault=NOT_DEPLOYED)
+        return replace(answer, fault=NOT_DEPLOYED)
     if sudo_refused(code, err):
-        return replace(found, fault=f"{found.said}. {sudo_remedy}")
-    return found
+        return replace(answer, fault=f"{answer.error_text}. {sudo_remedy}")
+    return answer
 
 
 def deploy_command(
     inventory: Path, limit: Sequence[str] = (), options: Sequence[str] = ("-y",)
 ) -> list[str]:
-    """The argument list of a deploy, to be run in the owner's folder.
+    """Return the argument list of a deploy, to be run in the owner's folder.
 
-    Where that has no `deploy.py` or `config.py` of its own, the product's are meant.
+    The product's `deploy.py` and `config.py` are used where that folder has none.
     """
     pyinfra = Path(sys.executable).with_name("pyinfra")
     folder = inventories.folder_of(inventory)
@@ -235,6 +238,6 @@ def deploy_command(
         name if (folder / name).exists() else str(product.OWNER / name)
         for name in ("deploy.py", "config.py")
     )
-    chosen = [word for name in limit for word in ("--limit", name)]
-    words = [*options, *chosen, "--config", config]
+    limit_words = [word for name in limit for word in ("--limit", name)]
+    words = [*options, *limit_words, "--config", config]
     return [str(pyinfra), *words, str(inventory.absolute()), deploy]

@@ -1,4 +1,4 @@
-"""The keys of persons on all Sparks of an inventory: asked for, given, compared."""
+"""The keys of persons on all Sparks of an inventory: read, written, compared."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Held:
-    """What one Spark holds.
+class HeldKeys:
+    """The keys on one Spark.
 
     Attributes:
-        host: Its name.
+        host: The Spark's name.
         entries: Person → entry.
-        usage: Person → what was asked for there.
-        fault: Why it is not known; "" where it is.
+        usage: Person → their usage on that Spark.
+        fault: Why the keys are not known; "" where they are.
     """
 
     host: str
@@ -34,44 +34,44 @@ class Held:
     fault: str = ""
 
 
-def held(hosts: Sequence[Host], give: Iterable[keys.Entry] = ()) -> list[Held]:
-    """What each host holds, all asked at once, after it has taken the entries of `give` over."""
+def held_keys(hosts: Sequence[Host], give: Iterable[keys.Entry] = ()) -> list[HeldKeys]:
+    """Return the keys of each host, all asked at once, after each has taken over `give`."""
     text = json.dumps(keys.document(give)) if (give := list(give)) else ""
-    return at_once(lambda host: _held(host, text), hosts)
+    return at_once(lambda host: _held_keys(host, text), hosts)
 
 
-def newest(found: Iterable[Held]) -> dict[str, keys.Entry]:
-    """Person → the last change, by name."""
+def newest(key_states: Iterable[HeldKeys]) -> dict[str, keys.Entry]:
+    """Return the last change of each person, sorted by name."""
     last: dict[str, keys.Entry] = {}
-    for each in found:
-        for person, entry in each.entries.items():
+    for key_state in key_states:
+        for person, entry in key_state.entries.items():
             if person not in last or entry.age > last[person].age:
                 last[person] = entry
     return dict(sorted(last.items()))
 
 
 def next_stamp(last: keys.Entry | None, now: datetime.datetime) -> str:
-    """The time of a change that follows `last`, also where this machine's clock is behind."""
+    """Return a time for a change after `last`, even where this machine's clock is behind."""
     if last is not None:
         second = datetime.timedelta(seconds=1)
         now = max(now, datetime.datetime.fromisoformat(last.since) + second)
     return keys.stamp(now)
 
 
-def _held(host: Host, text: str) -> Held:
+def _held_keys(host: Host, text: str) -> HeldKeys:
     argv = ["sudo", "-n", *command("gateway-keys", "take" if text else "list")]
     answer, fault = ask(host.login, argv, text=text, limit_s=_LIMIT_S).json()
     if fault:
-        return Held(host.name, fault=fault)
+        return HeldKeys(host.name, fault=fault)
     try:
-        entries = keys.parsed(answer, "its answer")
+        entries = keys.parse_entries(answer, "its answer")
         usage: dict[str, Total] = schema.convert(
             dict[str, Total], answer.get("usage"), where="its answer", key="usage", error=_unknown
         )
-    except keys.Broken as error:
-        return Held(host.name, fault=f"{error}. Deploy to it")
-    return Held(host.name, {entry.person: entry for entry in entries}, usage)
+    except keys.BrokenKeys as error:
+        return HeldKeys(host.name, fault=f"{error}. Deploy to it")
+    return HeldKeys(host.name, {entry.person: entry for entry in entries}, usage)
 
 
-def _unknown(what: str, *, where: str, **_: Any) -> keys.Broken:
-    return keys.Broken(f"{where}: {what}")
+def _unknown(description: str, *, where: str, **_: Any) -> keys.BrokenKeys:
+    return keys.BrokenKeys(f"{where}: {description}")

@@ -1,4 +1,4 @@
-"""Judges the answers of the reader `link`: the fast link of a cluster against the inventory."""
+"""Judgement of the reader `link`: the fast link of a cluster against the inventory."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.inventory.cluster import HIDDEN, SHOWN, Group, is_connectx
+from lockstep.inventory.cluster import HIDDEN, SHOWN, ClusterMembers, is_connectx
 from lockstep.inventory.host import HostPlan
 
-# Where an interface is none of the fast link's, frames are as everywhere.
+# An interface that is not of the fast link has frames of the usual size.
 PLAIN_MTU = 1500
 
 
 @dataclass(frozen=True)
-class Told:
-    """One cluster: what was seen of each member, and what of it is wrong.
+class LinkReport:
+    """The fast link of one cluster: facts and faults of each member.
 
     Attributes:
         name: The cluster.
@@ -32,39 +32,43 @@ class Told:
     proof: str = ""
 
 
-def question(plan: HostPlan, plans: Mapping[str, HostPlan], group: Group) -> dict[str, Any]:
-    """What to ask one member, which sees its cluster as `group`."""
+def question(
+    plan: HostPlan, plans: Mapping[str, HostPlan], group: ClusterMembers
+) -> dict[str, Any]:
+    """Return the question for one member, which sees its cluster as `group`."""
     fabric = plan.settings.fabric
-    mine = {found.network: name for name, found in fabric.addresses.items()}
+    own_networks = {interface.network: name for name, interface in fabric.addresses.items()}
     peers: dict[str, tuple[str | None, int]] = {}
     for rank, member in enumerate(group.members):
         if rank == group.rank:
             continue
         peers[member.address] = (None, min(PLAIN_MTU, fabric.mtu))
-        for found in plans[member.name].settings.fabric.addresses.values():
-            # In a ring only neighbours share a network.
-            if found.network in mine:
-                peers[str(found.ip)] = (mine[found.network], fabric.mtu)
+        for interface in plans[member.name].settings.fabric.addresses.values():
+            # In a ring only adjacent members share a network.
+            if interface.network in own_networks:
+                peers[str(interface.ip)] = (own_networks[interface.network], fabric.mtu)
     return {
         "interfaces": list(dict.fromkeys((*fabric.interfaces, group.interface))),
         "peers": peers,
         "units": [
-            target.unit
-            for target in plan.targets
-            if target.group is not None and target.group.name == group.name
+            model.unit
+            for model in plan.models
+            if model.group is not None and model.group.name == group.name
         ],
     }
 
 
-def judged(group: Group, plans: Mapping[str, HostPlan], answers: Mapping[str, Any]) -> Told:
-    """What the members' answers say of one cluster; text is why a member could not be asked."""
+def judge_links(
+    group: ClusterMembers, plans: Mapping[str, HostPlan], answers: Mapping[str, Any]
+) -> LinkReport:
+    """Judge the members' answers of one cluster; an answer that is text says why there is none."""
     names = [member.name for member in group.members]
     silent = {name: answers[name] for name in names if isinstance(answers[name], str)}
-    said = {name: answers[name] for name in names if name not in silent}
+    answering = {name: answers[name] for name in names if name not in silent}
     owners = {address: member.name for member in group.members for address in member.addresses}
     wrong = [
         f"{name}: {line}"
-        for name, answer in said.items()
+        for name, answer in answering.items()
         for line in (
             *_links(plans[name], answer),
             *_peers(answer, owners),
@@ -72,13 +76,15 @@ def judged(group: Group, plans: Mapping[str, HostPlan], answers: Mapping[str, An
         )
     ]
     speeds = {
-        found["speed"] for answer in said.values() for found in answer["links"].values() if found
+        link["speed"] for answer in answering.values() for link in answer["links"].values() if link
     }
     if len(speeds - {None}) > 1:
-        shown = ", ".join(f"{speed / 1000:g}" for speed in sorted(speeds - {None}))
-        wrong.append(f"links of different speeds: {shown} Gbit/s. Remedy: look at the cables.")
-    lines = {name: list(_lines(answer, owners)) for name, answer in said.items()}
-    return Told(group.name, lines, tuple(wrong), silent, _proof(said))
+        speeds_text = ", ".join(f"{speed / 1000:g}" for speed in sorted(speeds - {None}))
+        wrong.append(
+            f"links of different speeds: {speeds_text} Gbit/s. Remedy: look at the cables."
+        )
+    lines = {name: list(_lines(answer, owners)) for name, answer in answering.items()}
+    return LinkReport(group.name, lines, tuple(wrong), silent, _proof(answering))
 
 
 def _links(plan: HostPlan, answer: Mapping[str, Any]) -> Iterator[str]:
@@ -97,15 +103,15 @@ def _links(plan: HostPlan, answer: Mapping[str, Any]) -> Iterator[str]:
                 f"{name} has MTU {link['mtu']} instead of {fabric.mtu}. Remedy: deploy again, or "
                 "set it where its addresses are set."
             )
-        wanted, have = fabric.devices.get(name), link["rdma"]
-        if wanted and (have is None or have["device"] != wanted):
-            found = have["device"] if have else "none"
+        device, have = fabric.devices.get(name), link["rdma"]
+        if device and (have is None or have["device"] != device):
+            present_device = have["device"] if have else "none"
             yield (
-                f"{name} is to have the RDMA device {wanted}; found {found}. Remedy: "
+                f"{name} is to have the RDMA device {device}; found {present_device}. Remedy: "
                 "correct fabric.rdma, or look at the driver."
             )
-        elif wanted and have["state"] != "ACTIVE":
-            yield f"the RDMA device {wanted} of {name} is {have['state'] or 'in no state'}."
+        elif device and have["state"] != "ACTIVE":
+            yield f"the RDMA device {device} of {name} is {have['state'] or 'in no state'}."
 
 
 def _peers(answer: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[str]:
@@ -145,11 +151,11 @@ def _lines(answer: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[str
         yield "no model of the cluster has run since the last boot"
 
 
-def _proof(said: Mapping[str, Any]) -> str:
-    networks = {answer["nccl"]["network"] for answer in said.values()}
-    if said and networks == {"IB"}:
+def _proof(answering: Mapping[str, Any]) -> str:
+    networks = {answer["nccl"]["network"] for answer in answering.values()}
+    if answering and networks == {"IB"}:
         return "NCCL uses RDMA on every member."
-    if not any(answer["rdma"] for answer in said.values()):
+    if not any(answer["rdma"] for answer in answering.values()):
         return "This proved TCP only: no member that answered has an RDMA device."
     return (
         "This proved TCP only: that the ranks use RDMA is proved when a model of the cluster has "

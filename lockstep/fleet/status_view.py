@@ -1,4 +1,4 @@
-"""The facts of Sparks on a terminal, as `lockstep status` prints them. Pure."""
+"""The facts of Sparks on a terminal, as `lockstep status` prints them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ENDS = {0: "done", 3: "its fallback is hot", 4: "no model is hot"}
 
 
 def screen(states: Mapping[str, SparkState], width: int) -> Table:
-    """All Sparks under each other: name, and lines beside it that wrap."""
+    """Return a table of all Sparks: the name, and beside it lines that wrap."""
     grid = Table(box=None, show_header=False, padding=(0, 2, 1, 0), pad_edge=False, width=width)
     grid.add_column(no_wrap=False, overflow="fold", max_width=max(8, width // 4), style="bold")
     grid.add_column(overflow="fold", ratio=1)
-    for name, each in states.items():
-        grid.add_row(name, Text("\n").join(Text(text, style) for style, text in lines(each)))
+    for name, state in states.items():
+        grid.add_row(name, Text("\n").join(Text(text, style) for style, text in lines(state)))
     return grid
 
 
 def lines(state: SparkState) -> Iterator[Line]:
-    """What one Spark says, as (style, text)."""
+    """Yield the lines of one Spark, as (style, text)."""
     if not state.is_deployed_to:
         yield "yellow", state.fault
     elif state.fault:
@@ -39,28 +39,28 @@ def lines(state: SparkState) -> Iterator[Line]:
     if state.facts is not None:
         if state.fault:
             yield "", f"before, at {terminal.since(state.facts['at'])}:"
-        yield from _said(state.facts)
+        yield from _lines_of(state.facts)
 
 
-def _said(facts: Facts) -> Iterator[Line]:
+def _lines_of(facts: Facts) -> Iterator[Line]:
     yield from _hot(facts)
     if facts["switching"]:
         holder = facts["switching"]
         words = f": {facts['phase']}" if facts["phase"] else ""
-        yield "bold", f"NOW {holder['user']} is switching to {holder['target']}{words}"
+        yield "bold", f"NOW {holder['user']} is switching to {holder['model']}{words}"
     for problem in facts["problems"]:
         yield "bold red", f"BROKEN {problem}"
-    for target in facts["targets"].values():
-        if target["state"] not in ("hot", "off"):
-            yield "yellow", f"{target['name']} {target['state']} {target['detail']}".rstrip()
-        for key in ("wedge", "ended"):
-            if target[key]:
-                yield "yellow", f"{target['name']}: {target[key]}"
-        if target["sense"]:
-            yield "", target["sense"]
-    for key, before in (("last_switch", "last switch "), ("last_boot", "last boot ")):
+    for model in facts["models"].values():
+        if model["state"] not in ("hot", "off"):
+            yield "yellow", f"{model['name']} {model['state']} {model['detail']}".rstrip()
+        for key in ("wedge", "memory_kill"):
+            if model[key]:
+                yield "yellow", f"{model['name']}: {model[key]}"
+        if model["sense"]:
+            yield "", model["sense"]
+    for key, prefix in (("last_switch", "last switch "), ("last_boot", "last boot ")):
         if facts[key]:
-            yield "yellow", f"{before}{facts[key]}"
+            yield "yellow", f"{prefix}{facts[key]}"
     if facts["boot"]:
         yield "yellow", f"after the boot: {facts['boot']}"
     yield "", _machine(facts)
@@ -68,49 +68,49 @@ def _said(facts: Facts) -> Iterator[Line]:
         last = facts["switches"][0]
         end = _ENDS.get(last["code"], "failed")
         when = terminal.since(last["at"], facts["at"])
-        yield "", f"last switch {when}: {last['person']} to {last['target']}, {end}"
+        yield "", f"last switch {when}: {last['person']} to {last['model']}, {end}"
     if facts["diff"]:
         yield "", _drift(facts)
 
 
 def _hot(facts: Facts) -> Iterator[Line]:
-    target = facts["targets"].get(facts["hot"])
-    if target is None:
+    model = facts["models"].get(facts["hot"])
+    if model is None:
         yield "", "no model hot"
         return
-    said = [f"{target['name']} hot since {terminal.since(target['since'], facts['at'])}"]
+    texts = [f"{model['name']} hot since {terminal.since(model['since'], facts['at'])}"]
     engine = facts["engine"] or {}
     if engine.get("tok_s") is not None:
-        said.append(f"{engine['tok_s']:.1f} tok/s")
+        texts.append(f"{engine['tok_s']:.1f} tok/s")
     if engine:
-        said.append(f"{engine['requests']} request{'' if engine['requests'] == 1 else 's'}")
-    yield "bold green", ", ".join(said)
-    if target["recipe"]:
-        yield "", target["recipe"]
+        texts.append(f"{engine['requests']} request{'' if engine['requests'] == 1 else 's'}")
+    yield "bold green", ", ".join(texts)
+    if model["recipe"]:
+        yield "", model["recipe"]
 
 
 def _machine(facts: Facts) -> str:
     memory, disk, gpu = facts["memory_gib"], facts["disk"], facts["gpu"] or {}
-    said = [f"memory {memory['available']:.1f} of {memory['total']:.1f} GiB available"]
+    texts = [f"memory {memory['available']:.1f} of {memory['total']:.1f} GiB available"]
     if disk:
-        said.append(f"disk {disk['free_gib']:.0f} of {disk['total_gib']:.0f} GiB free")
-    shown = [
+        texts.append(f"disk {disk['free_gib']:.0f} of {disk['total_gib']:.0f} GiB free")
+    temperatures = [
         f"{gpu[key]:.0f} {unit}"
         for key, unit in (("temperature_c", "°C"), ("clock_mhz", "MHz"), ("power_w", "W"))
         if gpu.get(key) is not None
     ]
-    if shown:
-        said.append(f"GPU {' '.join(shown)}")
-    held = gpu.get("held_down_by")
-    return ", ".join(said) + (f", held down by {', '.join(held)}" if held else "")
+    if temperatures:
+        texts.append(f"GPU {' '.join(temperatures)}")
+    holders = gpu.get("held_down_by")
+    return ", ".join(texts) + (f", held down by {', '.join(holders)}" if holders else "")
 
 
 def _drift(facts: Facts) -> str:
-    found = facts["diff"]
-    counted = Counter(item["severity"] for item in found["differences"])
-    more = {"more": found["more"], "untold": len(found["unknown"])}
-    # Of what only differs no Spark is known to be the wrong one.
-    more["unlike another Spark"] = counted.pop("differs", 0)
-    said = [f"{number} {word}" for word, number in (*counted.items(), *more.items()) if number]
-    age = output.duration(max(0.0, facts["at"] - found["at"]))
-    return f"drift {age} ago: {', '.join(said) or 'none'}"
+    last_diff = facts["diff"]
+    counter = Counter(item["severity"] for item in last_diff["differences"])
+    more = {"more": last_diff["more"], "untold": len(last_diff["unknown"])}
+    # Nobody knows which of two differing Sparks is the wrong one.
+    more["unlike another Spark"] = counter.pop("differs", 0)
+    texts = [f"{number} {word}" for word, number in (*counter.items(), *more.items()) if number]
+    age = output.duration(max(0.0, facts["at"] - last_diff["at"]))
+    return f"drift {age} ago: {', '.join(texts) or 'none'}"

@@ -12,35 +12,35 @@ from urllib.parse import urlsplit
 
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.login import Login
-from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.inventory.bound_models import LOOPBACK
 from lockstep.onhost.core import address
 
-#: Seconds in which ssh must have logged in and opened the ports.
+#: Seconds in which ssh must log in and open the ports.
 OPENS_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True)
 class Tunnel:
-    """Local addresses of a host's ports, and the ssh that carries them; None where none does."""
+    """Local addresses of a host's ports, and the ssh process behind them, if one is needed."""
 
     where: Login
     urls: tuple[str, ...]
     process: subprocess.Popen[str] | None = None
 
     def check(self) -> None:
-        """Raise LockstepError where ssh has ended."""
+        """Raise LockstepError if ssh has ended."""
         if self.process is not None and self.process.poll() is not None:
-            raise _lost(self.process, self.where, "the tunnel to the host has ended")
+            raise _lost_tunnel(self.process, self.where, "the tunnel to the host has ended")
 
 
 @contextlib.contextmanager
 def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> Iterator[Tunnel]:
-    """Local addresses of the host's ports, for as long as the block runs.
+    """Open local addresses of the host's ports for as long as the block runs.
 
     Args:
-        where: The host; on this machine itself the addresses are as they are.
+        where: The host; on this machine itself the addresses stay as they are.
         urls: Addresses there, without a path.
-        same_ports: Take the host's own port here where it is free; else any that is.
+        same_ports: Use the host's port number here where it is free; else any free one.
 
     Raises:
         LockstepError: ssh ended, or the port never opened.
@@ -50,10 +50,10 @@ def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> It
         return
     parts = [urlsplit(url) for url in urls]
     ports = _free_ports([(part.port or 0) if same_ports else 0 for part in parts])
-    there = [address.at(part.hostname or LOOPBACK, part.port or 80) for part in parts]
+    remote_places = [address.at(part.hostname or LOOPBACK, part.port or 80) for part in parts]
     forwards = [
         word
-        for port, place in zip(ports, there, strict=True)
+        for port, place in zip(ports, remote_places, strict=True)
         for word in ("-L", f"{LOOPBACK}:{port}:{place}")
     ]
     options = ["-N", "-o", "ExitOnForwardFailure=yes", *forwards]
@@ -69,11 +69,11 @@ def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> It
             process.terminate()
 
 
-def _free_ports(wanted: Sequence[int]) -> list[int]:
-    """Ports that nobody has here: each as it is wanted (0: any), or another where that is taken."""
+def _free_ports(preferred_ports: Sequence[int]) -> list[int]:
+    """Return free ports here: the preferred one (0: any), or another where that one is in use."""
     with contextlib.ExitStack() as stack:
         probes = []
-        for port in wanted:
+        for port in preferred_ports:
             probe = stack.enter_context(socket.socket())
             try:
                 probe.bind((LOOPBACK, port))
@@ -92,14 +92,14 @@ def _wait_open(port: int, process: subprocess.Popen[str], where: Login) -> None:
         except OSError:
             time.sleep(0.05)
     process.terminate()
-    raise _lost(process, where, "no tunnel to the host")
+    raise _lost_tunnel(process, where, "no tunnel to the host")
 
 
-def _lost(process: subprocess.Popen[str], where: Login, what: str) -> LockstepError:
-    said = process.stderr.read().strip() if process.stderr else ""
+def _lost_tunnel(process: subprocess.Popen[str], where: Login, description: str) -> LockstepError:
+    error_text = process.stderr.read().strip() if process.stderr else ""
     return LockstepError(
-        what,
+        description,
         where=where.name,
-        found=said.splitlines()[-1] if said else "",
+        found=error_text.splitlines()[-1] if error_text else "",
         remedy="Try `ssh` to it by hand; its sshd must allow TCP forwarding.",
     )

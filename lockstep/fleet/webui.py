@@ -15,14 +15,15 @@ _LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Fitting:
-    """What one Spark has.
+    """The copy of one Spark's Open WebUI data that fits the image of the lock.
 
     Attributes:
-        host: It.
-        image: The image that the lock gives it.
-        number: Of the newest copy from before another image replaced that one; None: it has none.
-        date: When that was made.
-        generation: The generation of the host then.
+        host: The Spark.
+        image: The image that the lock gives the Spark.
+        number: Number of the newest copy from before another image replaced that one; None: no
+            copy.
+        date: Date of that copy.
+        generation: The host's generation at that time.
         chats: Chats that were begun or continued since; None: not known.
         fault: Why nothing is known; "" where it is.
     """
@@ -37,23 +38,23 @@ class Fitting:
 
     @property
     def loss(self) -> str:
-        """What its present data have that the copy lacks, in words."""
+        """The present data that the copy lacks, in words."""
         if self.chats is None:
             return "what was written since is not in it"
         return f"{self.chats} chat(s) that were begun or continued since are not in it"
 
 
 def fitting(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:
-    """Each host whose Open WebUI would get another image by `pins`, all asked at once."""
-    found = at_once(lambda host: _fitting(host, pins), hosts)
-    return [each for each in found if each]
+    """Return each host whose Open WebUI would get another image by `pins`, all asked at once."""
+    copies = at_once(lambda host: _fitting(host, pins), hosts)
+    return [fitting_copy for fitting_copy in copies if fitting_copy]
 
 
-def use(each: Fitting) -> str:
-    """Have the image begin with its copy when a deploy brings it; why that failed, or ""."""
-    argv = ["sudo", "-n", *command("webui", "use", each.image, str(each.number))]
-    answer = ask(each.host.login, argv, limit_s=_LIMIT_S)
-    return answer.fault or (answer.said if answer.code else "")
+def use(fitting_copy: Fitting) -> str:
+    """Have the image begin with its copy when a deploy brings it; return why that failed, or ""."""
+    argv = ["sudo", "-n", *command("webui", "use", fitting_copy.image, str(fitting_copy.number))]
+    answer = ask(fitting_copy.host.login, argv, limit_s=_LIMIT_S)
+    return answer.fault or (answer.error_text if answer.code else "")
 
 
 def _fitting(host: Host, pins: Pins) -> Fitting | None:
@@ -68,8 +69,13 @@ def _fitting(host: Host, pins: Pins) -> Fitting | None:
         return Fitting(host, image, fault=fault)
     if answer["image"] in ("", image):
         return None
-    for each in answer["snapshots"]:
-        if each["image"] == image:
-            named = (each["number"], each["date"], each["generation"], each["chats_since"])
-            return Fitting(host, image, *named)
+    for snapshot in answer["snapshots"]:
+        if snapshot["image"] == image:
+            copy_fields = (
+                snapshot["number"],
+                snapshot["date"],
+                snapshot["generation"],
+                snapshot["chats_since"],
+            )
+            return Fitting(host, image, *copy_fields)
     return Fitting(host, image)

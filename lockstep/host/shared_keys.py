@@ -1,6 +1,6 @@
-"""Keys that several hosts of an inventory have alike: made once, carried to who lacks them.
+"""Keys that several hosts of an inventory share: made once, carried to the hosts that lack them.
 
-A key is secret, or the public half of a pair whose other half stays on the host that made it.
+A key is a secret, or the public half of a pair whose other half stays on the host that made it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from lockstep.files.managed_file import AGENT_UNIT, GATEWAY_UNIT, PEER_KEY, command
 from lockstep.inventory.host import HostPlan
-from lockstep.units import backup_twin, tls_unit
+from lockstep.units import backup_peer, tls_unit
 from lockstep.units.agent_unit import key_path
 
 _NEW_AUTHORITY = (
@@ -24,24 +24,24 @@ _NEW_AUTHORITY = (
 
 @dataclass(frozen=True)
 class SharedKey:
-    """One such key.
+    """A key that several hosts share.
 
     Attributes:
-        what: "key of cluster pair".
-        path: Where each host has it.
-        hosts: Who has it, as the inventory names them; the first one makes it where nobody has it.
-        make: What makes it, once.
-        take: What writes what comes on standard input instead.
-        units: Those that read it when they start.
+        description: "key of cluster pair".
+        path: Path of the key on each host.
+        hosts: Names in the inventory of the hosts that have it. The first one makes a new key.
+        make: Command that makes the key, once.
+        take: Command that writes the key from its standard input instead.
+        units: Units that read the key when they start.
         mode: Permissions there, octal; a public half is no secret.
-        private: Where the host that makes it keeps the other half, for root alone; "": it is one.
-        public: What everybody may read of it, which comes with it; "": nothing.
-        own: Whether it is the first host's own, so that no other one can give it.
-        announcement: What people must be told of a new one; "": no device of theirs knows it. With
-            it, a key that is there is never replaced.
+        private: Path of the other half on the host that makes it, for root alone; "": no pair.
+        public: Path of a part that everybody may read and that comes with the key; "": none.
+        own: Whether the key belongs to the first host, so that no other one can give it.
+        announcement: Message for people about a new key; "": no device of theirs knows it. A key
+            with an announcement is never replaced.
     """
 
-    what: str
+    description: str
     path: str
     hosts: tuple[str, ...]
     make: tuple[str, ...]
@@ -54,15 +54,15 @@ class SharedKey:
     announcement: str = ""
 
     def modes(self, host: str) -> dict[str, str]:
-        """Path → mode of what a host has of it."""
+        """Return path → mode of the key's files on a host."""
         own = {self.private: "0600"} if self.private and host == self.hosts[0] else {}
         public = {self.public: "0644"} if self.public else {}
         return {self.path: self.mode, **own, **public}
 
     def seal(self, host: str, files: Mapping[str, Any] | None) -> str | None:
-        """A keyed hash of the key on a host; None where not all of it is there for its owner.
+        """Return a keyed hash of the key on a host; None where its owner has not all of it.
 
-        `files` is what the reader `files` answered there; None: nothing.
+        `files` is the answer of the reader `files` there; None: no answer.
         """
         for path, mode in self.modes(host).items():
             have = files[path] if files else None
@@ -72,40 +72,40 @@ class SharedKey:
                 return None
         return str(files[self.path]["seal"]) if files else None
 
-    def given(self, host: str, files: Mapping[str, Any] | None) -> str | None:
-        """A keyed hash of what a host that gives it will give; None where it makes a new one."""
+    def seal_for(self, host: str, files: Mapping[str, Any] | None) -> str | None:
+        """Return a keyed hash of the key that a host will give; None where it makes a new one."""
         return self.seal(host, files) if self.private else self.content(files)
 
     def content(self, files: Mapping[str, Any] | None) -> str | None:
-        """A keyed hash of what a host has there, whoever may read it; None where it has nothing."""
+        """Return a keyed hash of the key on a host, whoever may read it; None for none."""
         have = files[self.path] if files else None
         return have["seal"] if have and "seal" in have else None
 
     def contents(self, files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-        """Host → that hash, of the hosts that have it, in the inventory's order.
+        """Return host → that hash, for the hosts that have the key, in the inventory's order.
 
-        `files` is what the readers `files` answered, by host.
+        `files` has the answers of the readers `files`, by host.
         """
-        found = {host: self.content(files.get(host)) for host in self.hosts}
-        return {host: seal for host, seal in found.items() if seal is not None}
+        texts_by_host = {host: self.content(files.get(host)) for host in self.hosts}
+        return {host: seal for host, seal in texts_by_host.items() if seal is not None}
 
     def giver(self, files: Mapping[str, Mapping[str, Any]]) -> str:
-        """The host that gives it to those that lack it, and makes it where it lacks it itself.
+        """Return the host that gives the key to the others, and makes it if it has none itself.
 
-        "" for nobody: no host of `files` has it, and one that did not answer may have it.
+        Return "" where no host of `files` has the key and a silent one may have it.
         """
         if self.own:
             return self.hosts[0]
         having = [*self.contents(files), *(self.hosts if files.keys() >= {*self.hosts} else ())]
         return having[0] if having else ""
 
-    def unasked(self, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """The hosts that did not answer and may have it."""
+    def silent_hosts(self, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Return the hosts that may have the key and did not answer."""
         return [host for host in self.hosts[: 1 if self.own else None] if host not in files]
 
 
 def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
-    """The keys that a host has in common with others."""
+    """Yield the keys that a host shares with others."""
     for group in plan.groups:
         members = tuple(member.name for member in group.members)
         yield _secret(f"key of cluster {group.name}", key_path(group.name), members, AGENT_UNIT)
@@ -123,26 +123,28 @@ def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
             public=tls_unit.ROOT,
             announcement=_NEW_AUTHORITY.format(port=plan.settings.gateway.tls_port),
         )
-    # The public halves by which a host and the one that keeps its backups know each other.
+    # A host and the host that keeps its backups know each other by these public halves.
     backups = plan.backups
-    pairs = [(plan.name, backups.twin.name)] if backups.twin else []
+    pairs = [(plan.name, backups.peer.name)] if backups.peer else []
     pairs += [(backups.of.name, plan.name)] if backups.of else []
-    for of, twin in pairs:
-        private, public = backup_twin.PRIVATE, backup_twin.public_path(of)
+    for of, peer in pairs:
+        private, public = backup_peer.PRIVATE, backup_peer.public_path(of)
         make = command("backup-key", "make", private, public)
-        yield _public(f"key of {of}'s backups", public, (of, twin), make, private)
-        known = backup_twin.door_path(twin)
-        make = command("backup-key", "door", backup_twin.alias(twin), known)
-        yield _public(f"host key of {twin} for backups", known, (twin, of), make)
+        yield _public(f"key of {of}'s backups", public, (of, peer), make, private)
+        host_key = backup_peer.host_key_path(peer)
+        make = command("backup-key", "host-key", backup_peer.alias(peer), host_key)
+        yield _public(f"host key of {peer} for backups", host_key, (peer, of), make)
 
 
-def _secret(what: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
+def _secret(description: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
     words = (command("make-secrets", path), command("make-secrets", "--take", path))
-    return SharedKey(what, path, hosts, *words, (unit,))
+    return SharedKey(description, path, hosts, *words, (unit,))
 
 
 def _public(
-    what: str, path: str, hosts: tuple[str, ...], make: tuple[str, ...], private: str = ""
+    description: str, path: str, hosts: tuple[str, ...], make: tuple[str, ...], private: str = ""
 ) -> SharedKey:
     take = command("backup-key", "take", path)
-    return SharedKey(what, path, hosts, make, take, (), mode="0644", private=private, own=True)
+    return SharedKey(
+        description, path, hosts, make, take, (), mode="0644", private=private, own=True
+    )

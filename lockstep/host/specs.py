@@ -17,13 +17,13 @@ from lockstep.lock.packages import (
     ENGINE,
     FLASHINFER,
     fork_version,
-    locked,
-    mirrored,
-    precompiled,
+    locked_wheels,
+    mirror_url,
+    precompiled_pin,
     transformers_tree,
 )
-from lockstep.lock.pins import ModelPin, Pins, WheelPin
-from lockstep.onhost.core import taken
+from lockstep.lock.pins import CheckpointPin, Pins, WheelPin
+from lockstep.onhost.core import check_cache
 from lockstep.onhost.environment import engine_check
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe
@@ -37,16 +37,16 @@ TREES = ("vllm", "transformers")
 
 
 def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
-    """The venv engine of one host: read by `engine_build` on the host.
+    """Return the venv engine of one host, as `engine_build` reads it there.
 
-    `packages` is the whole environment but for the source trees, `built_with` what these are built
-    with: one wheel each, with the stage that installs it. `precompiled` is the wheel with the
-    fork's compiled parts, which is not installed, or None. `expected` is what must be installed
+    `packages` is the whole environment but for the source trees, `built_with` the packages that
+    build these: one wheel each, with the stage that installs it. `precompiled` is the wheel with
+    the fork's compiled parts, which is not installed, or None. `expected` is what must be installed
     afterwards (distribution → version).
     """
     settings = plan.settings
     sources = settings.sources
-    packages = locked(settings, pins, ENGINE)
+    packages = locked_wheels(settings, pins, ENGINE)
     name = engine_id(settings, pins)
     return {
         "id": name,
@@ -54,14 +54,14 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "current": f"{settings.paths.engines}/current",
         "python": settings.python,
         "uv": UV,
-        # Its pip fetches the wheels.
+        # The wheels are fetched by the pip of the tools.
         "tools": f"{TOOLS_VENV}/bin/python",
         "index": sources.python_index,
         "torch_index": sources.torch_index,
         "flashinfer_index": sources.flashinfer_index,
         "packages": [_wheel(wheel) for wheel in packages],
-        "built_with": [_wheel(wheel) for wheel in locked(settings, pins, BUILD)],
-        "precompiled": _precompiled(plan, pins),
+        "built_with": [_wheel(wheel) for wheel in locked_wheels(settings, pins, BUILD)],
+        "precompiled": _precompiled_build(plan, pins),
         "vllm": _vllm(plan, pins),
         "transformers": _transformers(plan),
         "expected": {wheel.name: wheel.version for wheel in packages},
@@ -73,20 +73,20 @@ def engine_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
 
 
 def engine_content(plan: HostPlan, pins: Pins) -> dict[str, list[str]]:
-    """Stage → hashes of its wheels and commits of its source trees; stages without any left out."""
+    """Return stage → hashes of its wheels and commits of its source trees, without empty stages."""
     spec = engine_spec(plan, pins)
-    found: dict[str, list[str]] = {}
+    content: dict[str, list[str]] = {}
     for wheel in spec["packages"]:
-        found.setdefault(wheel["stage"], []).append(wheel["sha256"])
+        content.setdefault(wheel["stage"], []).append(wheel["sha256"])
     trees = [spec[name]["commit"] for name in TREES if spec[name]]
     if trees:
-        compiled = [spec["precompiled"]["sha256"]] if spec["precompiled"] else []
+        build_hashes = [spec["precompiled"]["sha256"]] if spec["precompiled"] else []
         built_with = [wheel["sha256"] for wheel in spec["built_with"]]
-        found.setdefault("vllm", []).extend([*built_with, *compiled, *trees])
-    return found
+        content.setdefault("vllm", []).extend([*built_with, *build_hashes, *trees])
+    return content
 
 
-# What each stage installs; the rest comes with vLLM.
+# Packages of other stages; all others come with the stage of vLLM.
 _STAGES = {"torch": "pytorch", "torchvision": "pytorch"} | dict.fromkeys(FLASHINFER, "flashinfer")
 
 
@@ -98,7 +98,7 @@ def _transformers(plan: HostPlan) -> dict[str, str | None] | None:
     tree = transformers_tree(plan.settings)
     if tree is None:
         return None
-    url = mirrored(tree.url, plan.settings.sources)
+    url = mirror_url(tree.url, plan.settings.sources)
     return {"git": url, "branch": tree.branch, "commit": tree.commit}
 
 
@@ -111,15 +111,15 @@ def _vllm(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
     if version:
         build["SETUPTOOLS_SCM_PRETEND_VERSION"] = version
     return {
-        "git": mirrored(engine.git, plan.settings.sources),
+        "git": mirror_url(engine.git, plan.settings.sources),
         "branch": engine.branch,
         "commit": engine.commit or pins.git[engine.git].commit,
         "environment": {**build, **engine.build_environment},
     }
 
 
-def _precompiled(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
-    pin = precompiled(plan.settings, pins)
+def _precompiled_build(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
+    pin = precompiled_pin(plan.settings, pins)
     if pin is None:
         return None
     name, version, *_ = parse_wheel_filename(pin.file)
@@ -134,54 +134,57 @@ def _precompiled(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
 
 
 def _recipes(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
-    """Command lines, environments and checkpoints that this venv's engine must accept."""
+    """Return command lines, environments and checkpoints that the venv's engine must accept."""
 
     return [
         {
             "name": recipe.name,
-            "argv": list(argv := serve_command(recipe, overrides=target.overrides(recipe))),
-            "environment": environment(recipe, overrides=target.overrides(recipe)),
+            "argv": list(argv := serve_command(recipe, overrides=model.overrides(recipe))),
+            "environment": environment(recipe, overrides=model.overrides(recipe)),
             "read": options_read(recipe, argv),
             "checkpoint": _checkpoint(plan, recipe, pins),
         }
-        for target in plan.targets
-        for recipe in target.recipes
+        for model in plan.models
+        for recipe in model.recipes
         if not recipe.in_container
     ]
 
 
 def _checkpoint(plan: HostPlan, recipe: Recipe, pins: Pins) -> list[dict[str, Any]]:
-    """Folders on the host and the files that an engine finds there; a later one's win.
+    """Return folders on the host and the files that an engine finds there; a later folder's win.
 
-    A folder of the owner's has no list: it is as it is.
+    A folder of the owner's has no list: it stays as it is.
     """
     if recipe.model.startswith("/"):
         return [{"folder": recipe.model, "files": []}]
-    parts = [(recipe.repository, [file.path for file in pins.models[recipe.repository].files])]
+    parts = [(recipe.repository, [file.path for file in pins.checkpoints[recipe.repository].files])]
     parts += [(borrow.model, list(borrow.files)) for borrow in recipe.lockstep.borrow]
     return [
-        {"folder": snapshot(plan.settings, model, pins.models[model].commit), "files": files}
-        for model, files in parts
+        {
+            "folder": snapshot(plan.settings, checkpoint, pins.checkpoints[checkpoint].commit),
+            "files": files,
+        }
+        for checkpoint, files in parts
     ]
 
 
 def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
-    """Every model, draft and borrowed file of one host: read by `fetch_weights` on the host."""
+    """Return every checkpoint, draft and borrowed file of one host, as `fetch_weights` reads it."""
     repositories: dict[str, dict[str, Any]] = {}
 
-    def add(model: str) -> dict[str, Any]:
-        return repositories.setdefault(model, _repository(model, pins))
+    def add(checkpoint: str) -> dict[str, Any]:
+        return repositories.setdefault(checkpoint, _repository(checkpoint, pins))
 
-    for recipe in (recipe for target in plan.targets for recipe in target.recipes):
+    for recipe in (recipe for model in plan.models for recipe in model.recipes):
         draft = recipe.lockstep.draft
         # A full path is on the host already.
         if not recipe.model.startswith("/"):
-            borrowed = add(recipe.repository).setdefault("borrow", [])
+            borrowed_checkpoints = add(recipe.repository).setdefault("borrow", [])
             for borrow in recipe.lockstep.borrow:
-                pin = pins.models[borrow.model]
+                pin = pins.checkpoints[borrow.model]
                 files = _files(pin, borrow.files)
                 entry = {"model": borrow.model, "revision": pin.commit, "files": files}
-                borrowed += [entry] if entry not in borrowed else []
+                borrowed_checkpoints += [entry] if entry not in borrowed_checkpoints else []
         if draft and not draft.model.startswith("/"):
             add(draft.model)
     return {
@@ -191,14 +194,14 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     }
 
 
-def _repository(model: str, pins: Pins) -> dict[str, Any]:
-    pin = pins.models[model]
-    # Engines look some parts of a draft up by branch name, whatever revision they were told.
+def _repository(checkpoint: str, pins: Pins) -> dict[str, Any]:
+    pin = pins.checkpoints[checkpoint]
+    # Engines look up some parts of a draft by branch name, even when they were given a revision.
     refs = [pin.asked] if pin.asked != pin.commit else []
-    return {"model": model, "revision": pin.commit, "files": _files(pin), "refs": refs}
+    return {"model": checkpoint, "revision": pin.commit, "files": _files(pin), "refs": refs}
 
 
-def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
+def _files(pin: CheckpointPin, only: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
     return [
         {"path": file.path, "size": file.size, "sha256": file.sha256}
         | ({"blob": file.blob} if file.blob else {})
@@ -208,24 +211,26 @@ def _files(pin: ModelPin, only: tuple[str, ...] | None = None) -> list[dict[str,
 
 
 def check_wanted(spec: Mapping[str, Any]) -> str:
-    """Hash of what `engine_check` is asked: its record counts only for the same question."""
-    return taken.digest(json.dumps({key: spec[key] for key in engine_check.ASKED}))
+    """Return a hash of the question to `engine_check`; its record counts only for the same one."""
+    return check_cache.digest(json.dumps({key: spec[key] for key in engine_check.ASKED}))
 
 
-def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What a host's engine environment still lacks, by stage; {} when it is as it should be.
+def engine_missing(
+    spec: Mapping[str, Any], environments: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Return what a host's engine environment lacks, by stage; {} when it is as it should be.
 
-    `found` is what the reader `environments` answered.
+    `environments` is the answer of the reader of that name.
     """
-    here = found["environment"]
+    environment = environments["environment"]
     missing: dict[str, list[str]] = {}
-    if not here["python"]:
+    if not environment["python"]:
         missing["pytorch"] = ["the venv"]
-    elif found["unfinished"]:
+    elif environments["unfinished"]:
         missing["pytorch"] = ["the venv, whose last installation was cut off"]
-    elif here["python"] != spec["python"]:
-        missing["pytorch"] = [f"Python {spec['python']} (it has {here['python']})"]
-    distributions = here["distributions"]
+    elif environment["python"] != spec["python"]:
+        missing["pytorch"] = [f"Python {spec['python']} (it has {environment['python']})"]
+    distributions = environment["distributions"]
     for name, version in spec["expected"].items():
         if not same_version(distributions.get(name), version):
             missing.setdefault(_STAGES.get(name, "vllm"), []).append(f"{name} {version}")
@@ -235,7 +240,9 @@ def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[st
         source = spec[name]
         if not source:
             continue
-        installed = (here["origins"].get(name) or {}).get("url") == f"file://{spec['home']}/{name}"
-        if found["commits"][name] != source["commit"] or not installed:
+        is_installed = (environment["origins"].get(name) or {}).get(
+            "url"
+        ) == f"file://{spec['home']}/{name}"
+        if environments["commits"][name] != source["commit"] or not is_installed:
             missing.setdefault("vllm", []).append(f"{name} at {source['commit'][:12]}")
     return missing

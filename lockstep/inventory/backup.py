@@ -10,14 +10,15 @@ from lockstep.inventory.secret import Secret
 from lockstep.onhost.core.schema import between, like
 
 #: The destination that is the next Spark of the inventory.
-TWIN = "twin"
-#: That one, a folder on the host, or one that root of the host reaches by sftp.
+PEER = "peer"
+#: The next Spark, a folder on the host, or one that root of the host reaches by sftp.
 Destination = Annotated[
     str,
     like(
-        rf"{TWIN}|(?:sftp:[a-z_][a-z0-9_-]*@[A-Za-z0-9][A-Za-z0-9.-]*:)?{values.PATH}",
+        rf"{PEER}|(?:sftp:[a-z_][a-z0-9_-]*@[A-Za-z0-9][A-Za-z0-9.-]*:)?{values.PATH}",
         "is no place for a backup",
-        '"twin", "/FOLDER" or "sftp:USER@HOST:/FOLDER", of letters, digits and \'_.@+-\'',
+        '"peer", "/FOLDER" or "sftp:USER@HOST:/FOLDER", of letters, digits and \'_.@+-\'',
+        remedy='The next Spark of the inventory is "peer" (it was "twin").',
     ),
 ]
 _Number = Annotated[int, between(0, 1000, "is no number of backups")]
@@ -25,18 +26,18 @@ _Number = Annotated[int, between(0, 1000, "is no number of backups")]
 
 @dataclass(frozen=True)
 class Backup:
-    """What a Spark keeps of its data (docs/backup.md).
+    """The backups of a Spark's data (docs/backup.md).
 
     Attributes:
-        enabled: Whether it keeps any. Copies of Open WebUI's data from before updates are then in
-            the backup too.
-        to: Where each night's backup goes as well: the next Spark of the inventory ("twin"), or
-            below a folder named after the host.
+        enabled: Whether the Spark has any. Copies of Open WebUI's data from before updates are then
+            in the backup too.
+        to: Second place of each night's backup: the next Spark of the inventory ("peer"), or below
+            a folder named after the host.
         port: Port at `fabric_address` for the backups of another Spark.
-        keep_daily: Nights that have one.
-        keep_weekly: Weeks that have one.
-        keep_monthly: Months that have one.
-        hour: When it begins, in the host's time.
+        keep_daily: Nights whose backup is kept.
+        keep_weekly: Weeks whose backup is kept.
+        keep_monthly: Months whose backup is kept.
+        hour: Hour at which it begins, in the host's time.
         password: Encrypts it. None: made on the host.
     """
 
@@ -50,6 +51,6 @@ class Backup:
     password: Secret | None = None
 
     @property
-    def has_twin(self) -> bool:
-        """Whether another Spark is to keep it too."""
-        return self.enabled and TWIN in self.to
+    def has_peer(self) -> bool:
+        """True if another Spark is to keep the backups too."""
+        return self.enabled and PEER in self.to

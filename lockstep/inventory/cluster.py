@@ -1,7 +1,7 @@
-"""Clusters: hosts that serve one model together, as inventory data says and as a host sees them.
+"""Clusters: hosts that serve one model together, in inventory data and as a host sees them.
 
-`ClusterData` and `Fabric` are what is written in an inventory. `Group` is what one member knows of
-its cluster once the data of all members is read (`lockstep/inventory/cluster_join.py`).
+`ClusterData` and `Fabric` are written in an inventory. `ClusterMembers` is one member's view of its
+cluster once the data of all members is read (`lockstep/inventory/cluster_join.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lockstep.onhost.core.schema import Rule
 from lockstep.onhost.engines import Engine
 
 Topology = Literal["pair", "switch", "ring"]
-# DGX OS on a Spark: enp1s0f0np0 is rocep1s0f0 to RDMA, its twin enP2p1s0f0np0 roceP2p1s0f0
-# (facts of the field, 2026-11).
+# DGX OS on a Spark: enp1s0f0np0 is rocep1s0f0 to RDMA, its port's other interface enP2p1s0f0np0
+# roceP2p1s0f0 (facts of the field, 2026-11).
 _CONNECTX = re.compile(r"en([pP].*)np\d+")
 # Package dgx-spark-mlnx-hotplug, which an update of 2026-02 brings (facts of the field, 2026-11).
 HIDDEN = "DGX OS hides a ConnectX port while its cable is out or the Spark at its other end is off"
@@ -37,7 +37,7 @@ class ClusterData:
         hosts: Members as the inventory names them, in rank order; the first one answers.
         port: Port at `fabric_address` where the members' agents talk.
         master_port: Port at rank 0's `fabric_address` where the engine's ranks meet.
-        topology: "pair" (one cable), "switch", or "ring" (a cable to each neighbour).
+        topology: "pair" (one cable), "switch", or "ring" (a cable to the members before and after).
     """
 
     hosts: Annotated[
@@ -54,8 +54,8 @@ class Fabric:
 
     Attributes:
         interfaces: Network interface → its address with prefix length ("10.77.0.11/24"). Both
-            twins of a ConnectX-7 port, each in a network of its own.
-        rdma: Interface → RDMA device, where it is not as DGX OS names it; "" for none.
+            interfaces of a ConnectX-7 port, each in a network of its own.
+        rdma: Interface → RDMA device, where DGX OS would name it otherwise; "" for none.
         socket: Interface that has `fabric_address`; None: the one of `interfaces` that has it.
         mtu: Bytes of one frame's payload.
         netplan: Whether the deploy writes the addresses; False: the host has them already.
@@ -69,31 +69,33 @@ class Fabric:
 
     @cached_property
     def addresses(self) -> dict[str, IPv4Interface | IPv6Interface]:
-        """Interface → its address and network; ValueError where one is no such thing."""
+        """Each interface → its address and network; ValueError for text that is no address."""
         return {name: ip_interface(text) for name, text in self.interfaces.items()}
 
     @property
     def devices(self) -> dict[str, str]:
-        """Interface → its RDMA device; those without one are left out."""
-        named = {name: _rdma_name(name) for name in self.interfaces} | dict(self.rdma)
-        return {name: device for name, device in named.items() if device}
+        """Each interface → its RDMA device; interfaces without one are left out."""
+        device_names = {name: _rdma_name(name) for name in self.interfaces} | dict(self.rdma)
+        return {name: device for name, device in device_names.items() if device}
 
     def socket_of(self, address: str | None) -> str | None:
-        """The interface that has an address of this host; None where the data does not say."""
+        """Return the interface that has an address of this host; None where the data has none."""
         if self.socket is not None:
             return self.socket
-        named = (name for name, found in self.addresses.items() if str(found.ip) == address)
-        return next(named, None)
+        matching = (
+            name for name, interface in self.addresses.items() if str(interface.ip) == address
+        )
+        return next(matching, None)
 
 
 def is_connectx(interface: str) -> bool:
-    """Whether this is how DGX OS names a ConnectX-7 port, which a cable that is out takes away."""
+    """Tell whether an interface is named like a ConnectX-7 port, which a loose cable hides."""
     return _CONNECTX.fullmatch(interface) is not None
 
 
 def _rdma_name(interface: str) -> str:
-    found = _CONNECTX.fullmatch(interface)
-    return f"roce{found[1]}" if found else ""
+    match = _CONNECTX.fullmatch(interface)
+    return f"roce{match[1]}" if match else ""
 
 
 @dataclass(frozen=True)
@@ -106,16 +108,16 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Group:
+class ClusterMembers:
     """A cluster as one of its members sees it.
 
     Attributes:
         name: Its name in the inventory.
         rank: This host's place in it.
         members: All of them, in rank order.
-        data: What the inventory says about it.
+        data: Its data in the inventory.
         interface: This host's network interface that has its fabric address.
-        devices: This host's RDMA devices, both twins of each cabled port; () without RDMA.
+        devices: This host's RDMA devices, both interfaces of each cabled port; () without RDMA.
     """
 
     name: str
@@ -127,21 +129,21 @@ class Group:
 
     @property
     def address(self) -> str:
-        """This host's fabric address."""
+        """The fabric address of this host."""
         return self.members[self.rank].address
 
     @property
     def master(self) -> str:
-        """Rank 0's fabric address, where the ranks meet."""
+        """The fabric address of rank 0, where the ranks meet."""
         return self.members[0].address
 
     @property
-    def nameless(self) -> Group:
-        """Rank 0 at links without names: what all members have in common."""
+    def nameless(self) -> ClusterMembers:
+        """The cluster as rank 0 sees it, at links without names: equal for all members."""
         return replace(self, rank=0, interface="", devices=("",) if self.devices else ())
 
     @property
-    def others(self) -> tuple[str, ...]:
+    def peer_addresses(self) -> tuple[str, ...]:
         """Every address of the other members' fabric."""
         return tuple(
             address
@@ -151,9 +153,9 @@ class Group:
         )
 
     def arguments(self, engine: Engine, *, data_parallel: int = 1) -> dict[str, object]:
-        """Recipe keys that make an engine this rank of the group, as `serve_command` takes them.
+        """Return the recipe keys for this rank of the group, as `serve_command` takes them.
 
-        The group holds ``data_parallel`` copies of the model, one per member; with 1 its members
+        The group holds ``data_parallel`` copies of the model, one per member. With 1, its members
         split one copy.
         """
         return engine.rank_arguments(
@@ -165,29 +167,29 @@ class Group:
         )
 
     def environment(self, engine: Engine) -> dict[str, str]:
-        """Variables of this rank: which of this host's networks the ranks talk over.
+        """Return the variables of this rank, which say over which networks the ranks talk.
 
-        The GID index is left to the driver: a pinned one breaks when addresses change (facts of
-        the field, 2026-11).
+        The GID index is left to the driver: a pinned one breaks when addresses change (facts of the
+        field, 2026-11).
         """
-        found = {
+        variables = {
             "GLOO_SOCKET_IFNAME": self.interface,
             "NCCL_SOCKET_IFNAME": self.interface,
-            # What it chose stands in the log then: `lockstep cluster check` reads it.
+            # The log then has NCCL's choice, which `lockstep cluster check` reads.
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET",
         }
         if engine.address_variable:
-            found[engine.address_variable] = self.address
+            variables[engine.address_variable] = self.address
         if self.devices:
-            found |= {"NCCL_NET": "IB", "NCCL_IB_HCA": ",".join(self.devices)}
+            variables |= {"NCCL_NET": "IB", "NCCL_IB_HCA": ",".join(self.devices)}
         if self.devices and self.data.topology == "ring" and len(self.members) >= 4:
-            found |= _RING
-        return found
+            variables |= _RING
+        return variables
 
 
-# What a ring of four and more needs: each link is a network of its own, and only neighbours reach
-# each other (facts of the field, 2026-11).
+# Needed by a ring of four and more: each link is a network of its own, and only adjacent members
+# reach each other (facts of the field, 2026-11).
 _RING = {
     "NCCL_ALGO": "Ring",
     "NCCL_NET_PLUGIN": "none",

@@ -1,4 +1,4 @@
-"""A host's data of which some keys are wrong: what needs one of these is not judged by it."""
+"""The data of a host with some wrong keys; checks that need one of these keys are left out."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class _WithGaps(Settings):
 
 
 def settings_with_gaps(name: str, values: Mapping[str, Any], gaps: Collection[str]) -> Settings:
-    """The settings of a host, as far as they can be read; Unread for each key of ``gaps``.
+    """Return the settings of a host; Unread for each key of ``gaps``.
 
     Args:
         name: The host.
-        values: Key → its value, of those that are right.
-        gaps: Keys that are wrong, or that a wrong one may stand for.
+        values: Key → its value, for right keys.
+        gaps: Keys that are wrong, or that a misspelt key may stand for.
     """
-    settings = _WithGaps(name=name, **{"targets": {}, **values})
+    settings = _WithGaps(name=name, **{"models": {}, **values})
     object.__setattr__(settings, "_gaps", frozenset(gaps))
     return settings

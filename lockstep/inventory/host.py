@@ -1,4 +1,4 @@
-"""One host of an inventory, with its data and its targets."""
+"""One host of an inventory, with its data and its models."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lockstep.core.digest import digest
-from lockstep.inventory.bound_targets import BoundTarget
-from lockstep.inventory.cluster import Group
-from lockstep.inventory.neighbours import Partners, Ring
+from lockstep.inventory.bound_models import BoundModel
+from lockstep.inventory.cluster import ClusterMembers
+from lockstep.inventory.pairing import Partners, Ring
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_address
 from lockstep.onhost.access.authority import SUFFIXES
-from lockstep.onhost.gateway.configuration import Peer
+from lockstep.onhost.gateway.configuration import PeerGateway
 
 
 @dataclass(frozen=True)
 class Authority:
-    """What signs the certificates of several hosts' gateways, where `gateway.tls` is "own".
+    """The signer of several hosts' gateway certificates, where `gateway.tls` is "own".
 
     Attributes:
-        hosts: Those hosts, as the inventory names and lists them; the first one makes it.
-        names: Names of theirs that are not private by themselves: it signs for these too.
+        hosts: The hosts, as the inventory names and lists them; the first one makes it.
+        names: Names of the hosts that are not private by themselves: it signs for these too.
     """
 
     hosts: tuple[str, ...]
@@ -29,30 +29,30 @@ class Authority:
 
     @property
     def id(self) -> str:
-        """Another one where it is to sign for other names."""
+        """The id of the authority, which changes when it is to sign for other names."""
         return digest(self.names, 8)
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host, its data and its targets.
+    """A host, its data and its models.
 
     Attributes:
-        name: As pyinfra names it.
+        name: Its name in pyinfra.
         settings: Its data, checked.
-        targets: Its targets with their recipes.
+        models: Its models with their recipes.
         peers: The gateways of the hosts that `gateway.peers` names, once the inventory is joined.
         gateways: Every host of the inventory whose gateway has peers, this one among them.
-        authority: What signs its gateway's certificate, where that is to be an authority of ours.
+        authority: Signer of its gateway's certificate, where that is an authority of ours.
         names: Names and addresses by which other machines reach it, for that certificate.
         ring: Its place among the monitored hosts of the inventory, once that is joined.
-        backups: Who keeps its backups and whose it keeps, once the inventory is joined.
+        backups: Hosts that keep its backups and whose it keeps, once the inventory is joined.
     """
 
     name: str
     settings: Settings
-    targets: tuple[BoundTarget, ...]
-    peers: tuple[Peer, ...] = ()
+    models: tuple[BoundModel, ...]
+    peers: tuple[PeerGateway, ...] = ()
     gateways: tuple[str, ...] = ()
     authority: Authority | None = None
     names: tuple[str, ...] = ()
@@ -60,16 +60,16 @@ class HostPlan:
     backups: Partners = field(default_factory=Partners)
 
     @property
-    def groups(self) -> tuple[Group, ...]:
-        """Its part of each cluster that serves one of its targets."""
-        found = (target.group for target in self.targets if target.group)
-        return tuple({group.name: group for group in found}.values())
+    def groups(self) -> tuple[ClusterMembers, ...]:
+        """The host's part of each cluster that serves one of its models."""
+        model_groups = (model.group for model in self.models if model.group)
+        return tuple({group.name: group for group in model_groups}.values())
 
 
-def models_of(plan: HostPlan) -> list[str]:
-    """Hub ids that the host's targets need: models, drafts, borrowed files."""
+def checkpoints_of(plan: HostPlan) -> list[str]:
+    """Return the Hub ids that the host's models need: checkpoints, drafts, borrowed files."""
     names: list[str] = []
-    for recipe in (recipe for target in plan.targets for recipe in target.recipes):
+    for recipe in (recipe for model in plan.models for recipe in model.recipes):
         draft = recipe.lockstep.draft
         names += [recipe.repository, *([draft.model] if draft else [])]
         names += [borrow.model for borrow in recipe.lockstep.borrow]
@@ -78,18 +78,18 @@ def models_of(plan: HostPlan) -> list[str]:
 
 
 def images_of(plan: HostPlan) -> list[str]:
-    """Image references, as asked for, that the host needs."""
+    """Return the image references, as asked for, that the host needs."""
     # A fallback may run from another image, unless the inventory names one for its engine.
-    images = [target.image_of(recipe) for target in plan.targets for recipe in target.recipes]
+    images = [model.image_of(recipe) for model in plan.models for recipe in model.recipes]
     if plan.settings.webui.enabled:
         images.append(plan.settings.webui.image)
     return [image for image in dict.fromkeys(images) if image]
 
 
-def authority(named: Sequence[tuple[str, Sequence[str]]]) -> Authority:
-    """The authority of some hosts, each with the names of its certificate."""
-    every = {name for _, names in named for name in names if not _private(name)}
-    return Authority(tuple(host for host, _ in named), tuple(sorted(every)))
+def authority(named_blocks: Sequence[tuple[str, Sequence[str]]]) -> Authority:
+    """Return the authority of some hosts, each with the names of its certificate."""
+    every = {name for _, names in named_blocks for name in names if not _private(name)}
+    return Authority(tuple(host for host, _ in named_blocks), tuple(sorted(every)))
 
 
 def _private(name: str) -> bool:

@@ -22,8 +22,8 @@ from lockstep.core.errors import (
     raise_all,
 )
 from lockstep.inventory import lines, pyinfra_keys
-from lockstep.inventory.bound_targets import BoundTarget, bind, check_licences, check_tools
-from lockstep.inventory.cluster_join import check_agreement, joined
+from lockstep.inventory.bound_models import BoundModel, bind, check_licences, check_tools
+from lockstep.inventory.cluster_join import check_agreement, join_clusters
 from lockstep.inventory.gaps import settings_with_gaps
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored
@@ -36,42 +36,47 @@ from lockstep.recipes.recipe_file import load_catalogue
 LOCK_SUFFIX = ".lock.yaml"
 _SHARED_FOLDER = "inventories"
 _RECIPES = "recipes"
+#: Keys that have another name since, and that name.
+_RENAMED_KEYS = {"targets": "models"}
 Host = tuple[str, Mapping[str, Any]]
-#: A check of one host's data, by the key that it is about.
+#: A check of one host's data, with the key that it is about.
 Check = tuple[str, Callable[[Settings], Refusals]]
-# Host → key of its data → the file that gives it, and the line.
+# Host → key of its data → the file and line that gives it.
 _Where = Mapping[str, Mapping[str, str]]
 
 
 def folder_of(path: Path) -> Path:
-    """The owner's folder: the one that an inventory file is in, or that its `inventories` is in.
+    """Return the owner's folder: that of an inventory file, or of the `inventories` it is in.
 
-    All that people write is there: the lock, group data, recipes, `deploy.py`.
+    All files that people write are there: the lock, group data, recipes, `deploy.py`.
     """
     folder = path.absolute().parent
     return folder.parent if folder.name == _SHARED_FOLDER else folder
 
 
 def group_data(path: Path) -> dict[str, Any]:
-    """What the hosts of an inventory file have in common; the defaults of Lockstep lowest."""
-    return _shared(path)[0]
+    """Return the data that all hosts of an inventory file share, Lockstep's defaults lowest."""
+    return _common_data(path)[0]
 
 
 def load(path: Path) -> tuple[HostPlan, ...]:
-    """Every host of an inventory file, without contacting one. InventoryError for wrong data."""
-    return read(path, *_listed(path))
+    """Return every host of an inventory file, without contact. InventoryError for wrong data."""
+    return read(path, *_hosts_of_file(path))
 
 
 def load_merged(path: Path) -> tuple[tuple[HostPlan, ...], dict[str, dict[str, Any]]]:
-    """As `load`, and each host's whole data by name: pyinfra's own keys included, not checked."""
-    hosts, names = _listed(path)
+    """Return the result of `load`, and each host's whole data by name, unchecked.
+
+    The data includes pyinfra's own keys.
+    """
+    hosts, names = _hosts_of_file(path)
     plans = read(path, hosts, names)
-    shared, _ = _shared(path)
-    return plans, {name: {**shared, **data} for name, data in hosts}
+    common_data, _ = _common_data(path)
+    return plans, {name: {**common_data, **data} for name, data in hosts}
 
 
-def _listed(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
-    """The hosts of an inventory file, and every name that it defines."""
+def _hosts_of_file(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
+    """Return the hosts of an inventory file, and every name that the file defines."""
     names = _execute(path)
     hosts = names.get(path.stem, names.get("all"))
     if isinstance(hosts, tuple) and hosts:
@@ -86,7 +91,7 @@ def _listed(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
 
 
 def hosts_with_data(hosts: Sequence[Any]) -> list[Host]:
-    """Hosts with the data of each; what pyinfra takes for no host stays as it is."""
+    """Return hosts with their data; an entry that pyinfra takes for no host stays as it is."""
     return [(host, {}) if isinstance(host, str) else host for host in hosts]
 
 
@@ -98,24 +103,24 @@ def read(
     Args:
         path: The inventory file.
         hosts: Its hosts.
-        names: What it defines, as far as it is executed.
+        names: Names that the file defines, as far as it is executed.
         checks: More checks of each host's data.
 
     Raises:
-        LockstepError: everything that is wrong, but for what cannot be judged because of it.
+        LockstepError: all faults, except those hidden behind another fault.
     """
     faults: list[LockstepError] = []
     module = tree(path)
     hosts = _right_hosts(path, module, hosts, faults)
-    listed = [name for name, _ in hosts]
+    host_names = [name for name, _ in hosts]
     with gather_faults(faults):
-        _refuse_double_hosts(path, module, listed)
+        _refuse_double_hosts(path, module, host_names)
     with gather_faults(faults):
         _refuse_double_keys(path, module)
     with gather_faults(faults):
         refuse_ignored(path, module, _keys())
     with gather_faults(faults):
-        refuse_groups(path, names, listed, folder_of(path) / "group_data")
+        refuse_groups(path, names, host_names, folder_of(path) / "group_data")
     with gather_faults(faults):
         _refuse_unread_data(path, names)
     common = None
@@ -123,38 +128,41 @@ def read(
         common = _examine_shared_data(path)
     if common is None:
         raise joint_fault(faults)
-    shared, origin, wrong = common
+    common_data, origin, wrong = common
     faults += wrong
     folder = folder_of(path)
-    merged = {name: {**shared, **data} for name, data in hosts}
+    data_by_host = {name: {**common_data, **data} for name, data in hosts}
 
     def examine_hosts(where: _Where) -> tuple[list[HostPlan], list[LockstepError]]:
-        each = [_examine_host(name, merged[name], where[name], folder, checks) for name in merged]
-        plans = [plan for plan, _ in each]
-        found = [fault for _, of_host in each for fault in of_host]
-        with gather_faults(found):
+        results = [
+            _examine_host(name, data_by_host[name], where[name], folder, checks)
+            for name in data_by_host
+        ]
+        plans = [plan for plan, _ in results]
+        faults = [fault for _, of_host in results for fault in of_host]
+        with gather_faults(faults):
             check_agreement(plans, path.name, where)
-        with gather_faults(found):
+        with gather_faults(faults):
             lock_path(path, plans)
-        return plans, found
+        return plans, faults
 
     files = {name: {**origin, **dict.fromkeys(data, path.name)} for name, data in hosts}
-    plans, found = examine_hosts(files)
-    if found:
-        # Where each key stands is looked for only now.
-        _, found = examine_hosts(
+    plans, all_faults = examine_hosts(files)
+    if all_faults:
+        # The place of each key is looked up only now, for the message.
+        _, all_faults = examine_hosts(
             {
                 name: {key: _place(path, name, key, file) for key, file in keys.items()}
                 for name, keys in files.items()
             }
         )
-        for fault in found:
+        for fault in all_faults:
             file, _, line = fault.where.rpartition(":")
             if line.isdecimal() and file in {path.name, *origin.values()}:
-                part = lines.line_of_part(_source(path, file), int(line), fault.what)
+                part = lines.line_of_part(_source(path, file), int(line), fault.summary)
                 fault.where = f"{file}:{part}"
-    raise_all(sorted(faults + found, key=_by_line))
-    return joined(plans, path.name)
+    raise_all(sorted(faults + all_faults, key=_by_line))
+    return join_clusters(plans, path.name)
 
 
 def _by_line(fault: LockstepError) -> tuple[str, int]:
@@ -165,8 +173,8 @@ def _by_line(fault: LockstepError) -> tuple[str, int]:
 def _right_hosts(
     path: Path, module: ast.Module, hosts: Sequence[Any], faults: list[LockstepError]
 ) -> list[Host]:
-    """Those of the listed hosts that are a name and data; a fault for each other one."""
-    written = lines.lines_of_hosts(module, path.stem)
+    """Return the entries that are a name and data; add a fault for each other entry."""
+    host_lines = lines.lines_of_hosts(module, path.stem)
     right = []
     for place, host in enumerate(hosts):
         match host:
@@ -174,26 +182,26 @@ def _right_hosts(
                 right.append(host)
                 continue
             case (_, _):
-                # Where data belong a password may stand.
-                data = "text" if isinstance(host[1], str) else _shown(host[1])
-                found = f"({_shown(host[0])}, {data})"
+                # A password may stand where data belongs.
+                data = "text" if isinstance(host[1], str) else _literal(host[1])
+                found_text = f"({_literal(host[0])}, {data})"
             case _:
-                found = _shown(host)
-        line = f":{written[place]}" if len(written) == len(hosts) else ""
+                found_text = _literal(host)
+        line = f":{host_lines[place]}" if len(host_lines) == len(hosts) else ""
         fault = InventoryError(
             f"host {place + 1} of the list is no host",
             where=f"{path.name}{line}",
-            found=found,
+            found=found_text,
             remedy="Write (ADDRESS, {KEY: VALUE, …}).",
         )
         faults.append(fault)
     return right
 
 
-def _shown(value: object) -> str:
+def _literal(value: object) -> str:
     if value is None or isinstance(value, str | int | float):
         return repr(value)
-    # What is inside may be a password.
+    # The content may be a password.
     size = f" of {len(value)}" if isinstance(value, tuple) else ""
     return f"{type(value).__name__}{size}"
 
@@ -211,7 +219,7 @@ def _refuse_double_hosts(path: Path, module: ast.Module, names: Sequence[str]) -
 
 
 def _place(path: Path, host: str, key: str, file: str) -> str:
-    """A file, and the line at which it sets a key of a host where that is clear."""
+    """Return a file, and the line at which it sets a host's key where that line is clear."""
     source = _source(path, file)
     line = (
         lines.line_of_key(source, host, key) if source == path else lines.line_of_name(source, key)
@@ -220,7 +228,7 @@ def _place(path: Path, host: str, key: str, file: str) -> str:
 
 
 def _source(path: Path, file: str) -> Path:
-    """A file of which messages about an inventory name a line."""
+    """Return the file whose lines messages about an inventory name."""
     if file == path.name:
         return path
     own = folder_of(path) / file
@@ -228,22 +236,25 @@ def _source(path: Path, file: str) -> Path:
 
 
 def origins(path: Path) -> dict[str, dict[str, str]]:
-    """Host → key of its data → the file that gives it."""
-    hosts, _ = _listed(path)
-    _, shared = _shared(path)
-    return {name: {**shared, **dict.fromkeys(data, path.name)} for name, data in hosts}
+    """Return host → key of its data → the file that gives it."""
+    hosts, _ = _hosts_of_file(path)
+    _, origin = _common_data(path)
+    return {name: {**origin, **dict.fromkeys(data, path.name)} for name, data in hosts}
 
 
-def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Data of all hosts of an inventory, and the file that gave each key."""
-    shared, origin, faults = _examine_shared_data(path)
+def _common_data(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the data that all hosts of an inventory share, and the file that gave each key."""
+    data, origin, faults = _examine_shared_data(path)
     raise_all(faults)
-    return shared, origin
+    return data, origin
 
 
 def _examine_shared_data(path: Path) -> tuple[dict[str, Any], dict[str, str], list[LockstepError]]:
-    """As `_shared`, with what is wrong in the files. LockstepError where one cannot be read."""
-    shared: dict[str, Any] = {}
+    """Return the result of `_common_data` with the faults of the files.
+
+    LockstepError where a file cannot be read.
+    """
+    data: dict[str, Any] = {}
     origin: dict[str, str] = {}
     faults: list[LockstepError] = []
     unreadable: list[LockstepError] = []
@@ -251,10 +262,10 @@ def _examine_shared_data(path: Path) -> tuple[dict[str, Any], dict[str, str], li
         with gather_faults(unreadable):
             values, wrong = _group_data(file)
             faults += wrong
-            shared |= values
+            data |= values
             origin |= dict.fromkeys(values, _file_name(file))
     raise_all(unreadable)
-    return shared, origin, faults
+    return data, origin, faults
 
 
 def _refuse_unread_data(path: Path, names: Mapping[str, Any]) -> None:
@@ -275,30 +286,30 @@ def _refuse_unread_data(path: Path, names: Mapping[str, Any]) -> None:
 
 
 def _shared_files(path: Path) -> list[Path]:
-    """Files of group data that are there: Lockstep's defaults, then the owner's."""
+    """Return the existing files of group data: Lockstep's defaults, then the owner's."""
     folder = folder_of(path) / "group_data"
     every = (product.DEFAULTS, folder / "all.py", folder / f"{path.stem}.py")
-    # A checkout's own are the defaults.
+    # In a checkout both are the same file.
     return [file for file in dict.fromkeys(every) if file.exists()]
 
 
 def _file_name(file: Path) -> str:
-    """A file of group data as messages name it."""
+    """Return the name of a file of group data in messages."""
     return f"{file.parent.name}/{file.name}"
 
 
 def lock_path(path: Path, plans: Sequence[HostPlan]) -> Path:
-    """The lock file of an inventory file, or the one that its hosts name alike."""
-    named = {plan.settings.lock: plan.name for plan in plans}
-    if len(named) > 1:
-        (one, first), (other, second) = list(named.items())[:2]
+    """Return the lock file beside an inventory file, or the one that all its hosts name."""
+    names_by_lock = {plan.settings.lock: plan.name for plan in plans}
+    if len(names_by_lock) > 1:
+        (first_lock, first), (second_lock, second) = list(names_by_lock.items())[:2]
         raise InventoryError(
             "the hosts of one inventory have one lock",
             where=path.name,
-            found=f"lock {one!r} of {first} and {other!r} of {second}",
+            found=f"lock {first_lock!r} of {first} and {second_lock!r} of {second}",
             remedy="Give all of them the same `lock`, or put them into two inventories.",
         )
-    file = next(iter(named), None)
+    file = next(iter(names_by_lock), None)
     return folder_of(path) / (file or f"{path.stem}{LOCK_SUFFIX}")
 
 
@@ -309,7 +320,7 @@ def plan(
     *,
     folder: Path,
 ) -> HostPlan:
-    """One host's merged data, checked; its clusters are not joined yet (`cluster_join`).
+    """Check one host's merged data; its clusters are not joined yet (`cluster_join`).
 
     Args:
         name: The host.
@@ -318,11 +329,11 @@ def plan(
         folder: The owner's folder.
 
     Raises:
-        LockstepError: everything that is wrong with it.
+        LockstepError: all faults of the data.
     """
-    made, faults = _examine_host(name, data, origin or {}, folder)
+    host_plan, faults = _examine_host(name, data, origin or {}, folder)
     raise_all(faults)
-    return made
+    return host_plan
 
 
 def _examine_host(
@@ -332,7 +343,7 @@ def _examine_host(
     folder: Path,
     checks: Sequence[Check] = (),
 ) -> tuple[HostPlan, list[LockstepError]]:
-    """One host as far as its data can be read, and everything that is wrong with it."""
+    """Return one host as far as its data can be read, and all faults of that data."""
     faults: list[LockstepError] = []
     values, gaps = _right_values(name, data, where, faults)
     settings = _settings_to_check(name, data, values, gaps)
@@ -347,24 +358,24 @@ def _examine_host(
     with gather_faults(faults):
         check_tools(settings, where)
     catalogue = None
-    targets: tuple[BoundTarget, ...] = ()
+    models: tuple[BoundModel, ...] = ()
     with gather_faults(faults):
         catalogue = load_catalogue(*recipe_folders(settings, folder))
     if catalogue is not None:
         with gather_faults(faults):
-            targets = bind(settings, catalogue, where)
+            models = bind(settings, catalogue, where)
         with gather_faults(faults):
             check_licences(settings, catalogue, where)
     if faults:
-        return HostPlan(name, settings_with_gaps(name, values, gaps), targets), faults
-    return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname"))), []
+        return HostPlan(name, settings_with_gaps(name, values, gaps), models), faults
+    return HostPlan(name, settings, models, names=_names(settings, data.get("ssh_hostname"))), []
 
 
 def _right_values(
     name: str, data: Mapping[str, Any], where: Mapping[str, str], faults: list[LockstepError]
 ) -> tuple[dict[str, Any], set[str]]:
-    """Key → its value, of those that are right; and the keys that are wrong."""
-    known = _keys()
+    """Return key → value for the right keys, and the keys that are wrong."""
+    keys = _keys()
     values: dict[str, Any] = {}
     gaps: set[str] = set()
     for key, value in data.items():
@@ -373,8 +384,15 @@ def _right_values(
             with gather_faults(faults):
                 _check_login(key, value, at)
             continue
-        if key not in known:
-            alike = pyinfra_keys.alike(key, known)
+        if new_name := _RENAMED_KEYS.get(key):
+            with gather_faults(faults):
+                raise InventoryError(
+                    f"`{key}` is called `{new_name}` now", where=at, remedy="Rename the key."
+                )
+            gaps.add(new_name)
+            continue
+        if key not in keys:
+            alike = pyinfra_keys.alike(key, keys)
             with gather_faults(faults):
                 raise schema.unknown_key(key, alike, where=at, error=InventoryError)
             gaps.add(schema.nearest_name(key, alike))
@@ -383,32 +401,30 @@ def _right_values(
             values[key] = _value(key, value, at)
         if key not in values:
             gaps.add(key)
-    if "targets" not in {*values, *gaps}:
-        missing = InventoryError(
-            "targets is missing", where=name, remedy="Bind a recipe to a name."
-        )
+    if "models" not in {*values, *gaps}:
+        missing = InventoryError("models is missing", where=name, remedy="Bind a recipe to a name.")
         faults.append(missing)
-        gaps.add("targets")
+        gaps.add("models")
     return values, gaps
 
 
 def _check_login(key: str, value: Any, where: str) -> None:
-    """Refuse a value of pyinfra's own that it would stumble over when it logs in."""
+    """Refuse a value of pyinfra's own keys that would break its login."""
     try:
         if key in pyinfra_keys.LOGIN:
-            _converted(pyinfra_keys.LOGIN[key], key, value, where)
+            _convert(pyinfra_keys.LOGIN[key], key, value, where)
     except InventoryError as fault:
-        # These may hold a password.
+        # These values may hold a password.
         if "password" in key or "kwargs" in key:
             fault.found = ""
         raise
 
 
 def _value(key: str, value: Any, where: str) -> Any:
-    return _converted(schema.hints(Settings)[key], key, value, where)
+    return _convert(schema.hints(Settings)[key], key, value, where)
 
 
-def _converted(hint: Any, key: str, value: Any, where: str) -> Any:
+def _convert(hint: Any, key: str, value: Any, where: str) -> Any:
     return schema.convert(
         hint, value, where=where, key=key, error=InventoryError, of_all=joint_fault
     )
@@ -417,73 +433,75 @@ def _converted(hint: Any, key: str, value: Any, where: str) -> Any:
 def _settings_to_check(
     name: str, data: Mapping[str, Any], values: Mapping[str, Any], gaps: Collection[str]
 ) -> Settings:
-    """Input of the checks of one host: with those of its targets that are right."""
+    """Return the settings for the checks of one host, with its right models only."""
     if not gaps:
         return Settings(name=name, **values)
-    targets: dict[str, Any] = {}
-    if "targets" in gaps and isinstance(data.get("targets"), Mapping):
-        for target, value in data["targets"].items():
+    models: dict[str, Any] = {}
+    if "models" in gaps and isinstance(data.get("models"), Mapping):
+        for model, value in data["models"].items():
             with suppress(LockstepError):
-                targets |= _value("targets", {target: value}, name)
-    if not targets:
+                models |= _value("models", {model: value}, name)
+    if not models:
         return settings_with_gaps(name, values, gaps)
-    right = {**values, "targets": targets}
-    missing = {*data["targets"]} - {*targets}
-    # Of the target that it names more is said than that there is none.
-    named = {"boot"} if str(values.get("boot")).removesuffix(FALLBACK) in missing else set[str]()
-    return settings_with_gaps(name, right, {*gaps, *named} - {"targets"})
+    right = {**values, "models": models}
+    missing = {*data["models"]} - {*models}
+    # The model's own fault says more than "boot names no model" would.
+    missing_keys = (
+        {"boot"} if str(values.get("boot")).removesuffix(FALLBACK) in missing else set[str]()
+    )
+    return settings_with_gaps(name, right, {*gaps, *missing_keys} - {"models"})
 
 
 def recipe_folders(settings: Settings, folder: Path) -> Collection[Path]:
-    """Folders whose recipes a host knows: Lockstep's, the owner's, those that the inventory names.
+    """Return the folders whose recipes a host knows: Lockstep's, the owner's, and named ones.
 
     `folder` is the owner's.
     """
     own = folder / _RECIPES
-    named = (folder / name for name in settings.recipe_folders)
-    every = (product.CATALOGUE / "recipes", *((own,) if own.is_dir() else ()), *named)
-    # One that is named although it is always read.
+    folders = (folder / name for name in settings.recipe_folders)
+    every = (product.CATALOGUE / "recipes", *((own,) if own.is_dir() else ()), *folders)
+    # A named folder may be one that is always read.
     return tuple(dict.fromkeys(path.resolve() for path in every))
 
 
 def _names(settings: Settings, login: str | None) -> tuple[str, ...]:
-    """What other machines may call the host: see `HostPlan.names`."""
+    """Return the names that other machines may call the host by: see `HostPlan.names`."""
     gateway = settings.gateway
     bind = () if gateway.bind in ("0.0.0.0", "::") else (gateway.bind,)
     # "@local" is no name for others.
-    named = (name.lower() for name in (settings.name, login, *bind, *gateway.names) if name)
-    return tuple(dict.fromkeys(name for name in named if not name.startswith("@")))
+    host_names = (name.lower() for name in (settings.name, login, *bind, *gateway.names) if name)
+    return tuple(dict.fromkeys(name for name in host_names if not name.startswith("@")))
 
 
 def _keys() -> set[str]:
-    """Every key that host data may have, but for pyinfra's own."""
+    """Return every key that host data may have, without pyinfra's own."""
     return {item.name for item in fields(Settings)} - {"name"}
 
 
 def _group_data(path: Path) -> tuple[dict[str, Any], list[LockstepError]]:
-    """Values of a file of group data, and what is wrong with how it says them."""
+    """Return the values of a file of group data, and the faults of its form."""
     module = tree(path)
     faults: list[LockstepError] = []
     with gather_faults(faults):
         _refuse_double_keys(path, module)
-    imported = {
+    imported_keys = {
         (alias.asname or alias.name).split(".")[0]: node.lineno
         for node in module.body
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
-    dropped = _keys().intersection(imported)
-    for name in sorted(dropped):
+    dropped_keys = _keys().intersection(imported_keys)
+    for name in sorted(dropped_keys):
         fault = InventoryError(
             f"{name!r} is imported, and pyinfra drops names that are",
-            where=f"{_file_name(path)}:{imported[name]}",
+            where=f"{_file_name(path)}:{imported_keys[name]}",
             remedy=f"Import it under another name: `import {name} as _{name}`.",
         )
         faults.append(fault)
     values = {
         key: value
         for key, value in _execute(path).items()
-        if (key not in imported or key in dropped) and not pyinfra_keys.is_private(key)
+        if (key not in imported_keys or key in dropped_keys) and not pyinfra_keys.is_private(key)
     }
     return values, faults
 
@@ -493,14 +511,14 @@ def _execute(path: Path) -> dict[str, Any]:
         raise InventoryError("the file does not exist", where=str(path))
     tree(path)
     try:
-        # What a command prints may be read by a program.
+        # A program may read what a command prints.
         with redirect_stdout(sys.stderr):
             return runpy.run_path(str(path))
     except LockstepError:
         raise
     except (Exception, SystemExit) as fault:
-        # `checked` ends with what is wrong; one that ends with 0 would end a command as if all was
-        # well.
+        # `checked` ends the process with what is wrong. An end with 0 would end a command as if all
+        # was well.
         if isinstance(fault, SystemExit) and fault.code:
             raise
         at = [
@@ -516,9 +534,9 @@ def _execute(path: Path) -> dict[str, Any]:
 
 
 def tree(path: Path) -> ast.Module:
-    """A Python file read. InventoryError where it is not Python, or not UTF-8."""
+    """Parse a Python file. InventoryError where it is not Python, or not UTF-8."""
     try:
-        return _parsed(path.read_text(encoding="utf-8"), str(path))
+        return _parse(path.read_text(encoding="utf-8"), str(path))
     except SyntaxError as fault:
         raise InventoryError(
             f"not valid Python: {fault.msg}",
@@ -529,8 +547,8 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
-def _parsed(text: str, filename: str) -> ast.Module:
-    """Group data are read several times by one command."""
+def _parse(text: str, filename: str) -> ast.Module:
+    """Parse a file's text, once: one command reads group data several times."""
     module = ast.parse(text, filename=filename)
     # Some faults are found only here: a `return` outside a function.
     compile(module, filename, "exec")
@@ -538,17 +556,17 @@ def _parsed(text: str, filename: str) -> ast.Module:
 
 
 def _refuse_double_keys(path: Path, module: ast.Module) -> None:
-    """Python keeps the last of two equal keys in silence; a target bound twice must not pass."""
+    """Refuse a key that stands twice: Python silently keeps the last, so a model could vanish."""
     faults: list[LockstepError] = []
     for mapping in (node for node in ast.walk(module) if isinstance(node, ast.Dict)):
-        seen: set[object] = set()
+        seen_keys: set[object] = set()
         for key in (key for key in mapping.keys if isinstance(key, ast.Constant)):
-            if key.value in seen:
+            if key.value in seen_keys:
                 fault = InventoryError(
                     f"key {key.value!r} stands twice in one mapping",
                     where=f"{path.name}:{key.lineno}",
-                    remedy="Keep one of them; a target can be bound only once.",
+                    remedy="Keep one of them; a model can be bound only once.",
                 )
                 faults.append(fault)
-            seen.add(key.value)
+            seen_keys.add(key.value)
     raise_all(faults)

@@ -1,8 +1,8 @@
-"""Checks names of an inventory file: unused ones, and ones that pyinfra would take for hosts.
+"""Checks of an inventory file's names: unused ones, and ones that pyinfra would take for hosts.
 
 pyinfra reads no host data from the names of an inventory file, and takes each public list or tuple
 for a group of hosts (`pyinfra_cli/inventory.py`, 3.10). Lockstep reads one group, named like the
-file; a further one may choose among its hosts, for `--limit`.
+file. A further group may choose among its hosts, for `--limit`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from lockstep.core.errors import InventoryError, LockstepError, raise_all
 
-# These give names to a scope of their own.
+# These nodes give names to a scope of their own.
 _SCOPES = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
@@ -27,7 +27,7 @@ def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
     group = f"group_data/{path.stem}.py"
     faults: list[LockstepError] = []
     for statement in tree.body:
-        for name, line in _bound(statement):
+        for name, line in _bound_names(statement):
             if name in ("all", path.stem):
                 continue
             where = f"{path.name}:{line}"
@@ -56,7 +56,7 @@ def refuse_groups(
 ) -> None:
     """Refuse a public list or tuple that pyinfra would take for other hosts than the file's.
 
-    ``names`` are what it defines or imports; ``folder`` is where group data is.
+    ``names`` are those that it defines or imports; ``folder`` is where group data is.
     """
     faults: list[LockstepError] = []
     for name, value in names.items():
@@ -66,7 +66,7 @@ def refuse_groups(
             fault = InventoryError(
                 f"pyinfra would take {name!r} for a group of hosts",
                 where=path.name,
-                found=_shown(value),
+                found=_literal(value),
                 allowed=f"one group of hosts, {path.stem!r}, and lists of some of its hosts",
                 remedy=f"Call it `_{name}`"
                 f" (`import … as _{name}`, where it is imported), or put the hosts into "
@@ -84,7 +84,7 @@ def refuse_groups(
     raise_all(faults)
 
 
-def _shown(value: Any) -> str:
+def _literal(value: Any) -> str:
     text = repr(value)
     # A host's data may be long, and hold a password.
     if isinstance(value, str) or any(isinstance(item, tuple | dict) for item in value):
@@ -93,7 +93,7 @@ def _shown(value: Any) -> str:
 
 
 def _chooses(value: Any, hosts: Collection[str]) -> bool:
-    """Whether pyinfra takes a value for no group, or for one of hosts that the file has."""
+    """Tell whether a value is no group to pyinfra, or a group of hosts that the file has."""
     if not isinstance(value, list) or not all(isinstance(item, str | tuple) for item in value):
         return True
     return all((item[0] if isinstance(item, tuple) and item else item) in hosts for item in value)
@@ -107,10 +107,10 @@ def _calls_checked(statement: ast.stmt) -> bool:
     )
 
 
-def _bound(node: ast.AST) -> Iterator[tuple[str, int]]:
-    """Each name that a statement gives a value to, imports left out, with its line."""
+def _bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield each name that a statement assigns, with its line; imports are left out."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id, node.lineno
     if not isinstance(node, _SCOPES):
         for child in ast.iter_child_nodes(node):
-            yield from _bound(child)
+            yield from _bound_names(child)

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-# How a fault begins that is about a key: "targets.qwen.port …", "unknown key 'prot' in webui".
+# The start of a fault about a key: "models.qwen.port …", "unknown key 'prot' in webui".
 _KEY = re.compile(r"(?:unknown key '([\w-]+)' in )?(\w+(?:\.[\w-]+)*)")
 
 
 def line_of_key(source: Path, host: str, key: str) -> int | None:
-    """The line at which an inventory sets a key of a host, where that is clear."""
+    """Return the line at which an inventory sets a key of a host, where that is clear."""
     module = _module(source)
     own = (
         node
@@ -22,7 +22,7 @@ def line_of_key(source: Path, host: str, key: str) -> int | None:
         and isinstance(node.elts[0], ast.Constant)
         and node.elts[0].value == host
     )
-    # The host's own mapping first; of what hosts share only what is set once.
+    # The host's own mapping comes first. Shared data counts only where it sets the key once.
     for inside in (*own, module):
         lines = [line for line, name, _ in _entries(inside) if name == key]
         if lines and (inside is not module or len(lines) == 1):
@@ -31,11 +31,11 @@ def line_of_key(source: Path, host: str, key: str) -> int | None:
 
 
 def lines_of_hosts(module: ast.Module, name: str) -> list[int]:
-    """The lines of the hosts of an inventory, where the list of that name is written out."""
+    """Return the lines of the hosts in an inventory, where the list of that name is written out."""
     lists = [
-        [each.lineno for each in node.elts]
-        for _, assigned, value in _assigned(module)
-        if assigned == name
+        [elt.lineno for elt in node.elts]
+        for _, assigned_name, value in _assignments(module)
+        if assigned_name == name
         for node in (value, *(value.args if isinstance(value, ast.Call) else ()))
         if isinstance(node, ast.List)
     ]
@@ -43,7 +43,7 @@ def lines_of_hosts(module: ast.Module, name: str) -> list[int]:
 
 
 def line_of_name(source: Path, name: str) -> int | None:
-    """The line at which a file of group data gives a name its value, the last one."""
+    """Return the last line at which a file of group data assigns a name."""
     lines = [
         node.lineno
         for node in ast.walk(_module(source))
@@ -53,24 +53,24 @@ def line_of_name(source: Path, name: str) -> int | None:
 
 
 def line_of_part(source: Path, line: int, fault: str) -> int:
-    """The line of the part of a key's value that a fault names, as far as it is written out.
+    """Return the line of the part of a key's value that a fault names, if it is written out.
 
     Args:
         source: The file.
-        line: Where the key stands.
-        fault: The sentence.
+        line: The line of the key.
+        fault: The fault's sentence.
     """
-    found = _KEY.match(fault)
-    if not found:
+    match = _KEY.match(fault)
+    if not match:
         return line
-    first, *rest = found[2].split(".")
-    rest += [found[1]] if found[1] else []
+    first, *later_parts = match[2].split(".")
+    later_parts += [match[1]] if match[1] else []
     module = _module(source)
-    every = (*_entries(module), *_assigned(module))
+    every = (*_entries(module), *_assignments(module))
     value = next((value for at, key, value in every if (at, key) == (line, first)), None)
-    for key in rest:
+    for key in later_parts:
         entries = _entries_of(value) if isinstance(value, ast.Dict) else ()
-        line, value = next(((at, each) for at, name, each in entries if name == key), (line, None))
+        line, value = next(((at, node) for at, name, node in entries if name == key), (line, None))
     return line
 
 
@@ -79,7 +79,7 @@ def _module(source: Path) -> ast.Module:
 
 
 def _entries(inside: ast.AST) -> Iterator[tuple[int, object, ast.expr]]:
-    """Line, key and value of each entry of every mapping."""
+    """Yield line, key and value of each entry of every mapping."""
     for node in ast.walk(inside):
         if isinstance(node, ast.Dict):
             yield from _entries_of(node)
@@ -91,7 +91,7 @@ def _entries_of(mapping: ast.Dict) -> Iterator[tuple[int, object, ast.expr]]:
             yield key.lineno, key.value, value
 
 
-def _assigned(module: ast.Module) -> Iterator[tuple[int, object, ast.expr]]:
+def _assignments(module: ast.Module) -> Iterator[tuple[int, object, ast.expr]]:
     for node in module.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             yield node.lineno, node.targets[0].id, node.value

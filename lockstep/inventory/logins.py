@@ -1,6 +1,6 @@
-"""Logins at the servers of `sources` and `proxy`, put into their addresses where a run needs them.
+"""Logins at the servers of `sources` and `proxy`, put into addresses where a run needs them.
 
-Until then an address is as the inventory has it, so that what only looks asks for no secret.
+Until then an address is as the inventory has it, so a command that only reads asks for no secret.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ Addresses = TypeVar("Addresses", Sources, Proxy)
 
 
 def logged_in(plan: HostPlan) -> HostPlan:
-    """The host with the logins of its inventory in its addresses; they are asked for here."""
+    """Return the host with logins in its addresses; the secrets are read now."""
     settings = plan.settings
     if not settings.logins:
         return plan
-    known = {
+    login_by_server = {
         server: _login(secret.read(source, key=f"logins[{server!r}]", where=plan.name))
         for server, source in settings.logins.items()
     }
-    sources, proxy = _with(settings.sources, known), _with(settings.proxy, known)
+    sources, proxy = (
+        _with(settings.sources, login_by_server),
+        _with(settings.proxy, login_by_server),
+    )
     return replace(plan, settings=replace(settings, sources=sources, proxy=proxy))
 
 
-def unused(settings: Settings) -> list[str]:
-    """Servers of `logins` that no address names."""
+def unused_logins(settings: Settings) -> list[str]:
+    """Return the servers of `logins` that no address names."""
     sources, proxy = settings.sources, settings.proxy
     return [
         server
@@ -42,7 +45,7 @@ def unused(settings: Settings) -> list[str]:
 
 
 def _at(server: str) -> re.Pattern[str]:
-    """An address at a server, without a login; it may stand in a line of sources.list."""
+    """Return a pattern for an address at a server without a login; sources.list has such too."""
     return re.compile(rf"(?<!\S){re.escape(server)}(?=[/\s]|$)")
 
 
@@ -51,16 +54,16 @@ def _login(text: str) -> str:
     return quote(user, safe="") + colon + quote(password, safe="")
 
 
-def _with(of: Addresses, known: Mapping[str, str]) -> Addresses:
+def _with(of: Addresses, login_by_server: Mapping[str, str]) -> Addresses:
     def put(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {name: put(item) for name, item in value.items()}
         if isinstance(value, tuple):
             return tuple(put(item) for item in value)
         if isinstance(value, str):
-            for server, login in known.items():
+            for server, login in login_by_server.items():
                 scheme, mark, place = server.partition("://")
-                # Quoted, a login has no backslash, which `sub` would read.
+                # A quoted login has no backslash, which `sub` would interpret.
                 value = _at(server).sub(f"{scheme}{mark}{login}@{place}", value)
         return value
 

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from lockstep.inventory import values
-from lockstep.inventory.receivers import Told
+from lockstep.inventory.receivers import ReceiverEntry
 from lockstep.onhost.core.schema import between
 
 
 @dataclass(frozen=True)
 class Monitoring:
-    """What a Spark tells of itself, and who keeps it (docs/monitoring.md).
+    """The monitoring of a Spark, and its recorder (docs/monitoring.md).
 
     Attributes:
-        enabled: Whether the host tells its state to Prometheus, its own and its recorder's.
+        enabled: Whether the host gives its state to Prometheus, its own and its recorder's.
         prometheus: Whether a Prometheus runs here. Without one nothing watches this host.
         alertmanager: Whether that Prometheus has an Alertmanager beside it, which tells people.
-        bind: Where Prometheus listens: "loopback", or "fabric" for `fabric_address`, where the
-            other monitored hosts reach it.
+        bind: Address of Prometheus: "loopback", or "fabric" for `fabric_address`, where the other
+            monitored hosts reach it.
         exporter_port: Port of node_exporter on loopback, and at `fabric_address` for the recorder.
         prometheus_port: Port of Prometheus.
         alertmanager_port: Port of Alertmanager on loopback.
@@ -29,7 +29,7 @@ class Monitoring:
         netconsole: Whether the kernel of this host sends its messages to the recorder.
         netconsole_port: UDP port at `fabric_address` for the messages of the host that this one
             records; of a second one, the port after it.
-        tell: Who is told of alerts.
+        tell: Receivers of alerts.
     """
 
     enabled: bool = False
@@ -43,24 +43,24 @@ class Monitoring:
     retention_gib: Annotated[int, between(1, 1000, "is no size for the data", " GiB")] = 5
     netconsole: bool = True
     netconsole_port: values.Port = 6666
-    tell: tuple[Told, ...] = ()
+    tell: tuple[ReceiverEntry, ...] = ()
 
     @property
     def ports(self) -> dict[str, int]:
-        """Key → port of everything that listens here."""
-        found = {"exporter_port": self.exporter_port} if self.enabled else {}
+        """Each key → port of everything that listens here."""
+        ports_by_key = {"exporter_port": self.exporter_port} if self.enabled else {}
         if self.keeps:
-            found["prometheus_port"] = self.prometheus_port
+            ports_by_key["prometheus_port"] = self.prometheus_port
         if self.tells:
-            found["alertmanager_port"] = self.alertmanager_port
-        return found
+            ports_by_key["alertmanager_port"] = self.alertmanager_port
+        return ports_by_key
 
     @property
     def keeps(self) -> bool:
-        """Whether Prometheus runs here."""
+        """True if Prometheus runs here."""
         return self.enabled and self.prometheus
 
     @property
     def tells(self) -> bool:
-        """Whether Alertmanager runs here."""
+        """True if Alertmanager runs here."""
         return self.keeps and self.alertmanager

@@ -1,7 +1,7 @@
-"""What pyinfra itself reads from a host's data: a closed list, so that a wrong name is refused.
+"""The keys that pyinfra itself reads from a host's data: a closed list, to refuse wrong names.
 
-Kept as names, because importing pyinfra takes 0.5 s of each `lockstep` command (two cores of an
-x86 machine, 2026-11-26); a test holds them against the pyinfra that is installed (3.10.0).
+They are kept as names, because importing pyinfra takes 0.5 s of each `lockstep` command (two cores
+of an x86 machine, 2026-11-26). A test holds them against the installed pyinfra (3.10.0).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from lockstep.inventory.values import AnyPort
 
-#: How they begin; ours may not collide with them.
+#: Prefixes of pyinfra's keys; ours may not collide with them.
 PREFIXES = ("_", "ssh_", "local_", "docker_", "chroot_")
 _TEXTS = (
     *("hostname", "user", "password", "key", "key_password", "config_file", "known_hosts_file"),
     *("strict_host_key_checking", "file_transfer_protocol"),
 )
 _SWITCHES = ("allow_agent", "look_for_keys", "forward_agent")
-#: What says how a host is logged in to → the type of its value, which pyinfra does not check.
+#: Keys of a host's login → the type of the value, which pyinfra does not check.
 LOGIN: Mapping[str, Any] = {
     **{f"ssh_{name}": str for name in _TEXTS},
     **{f"ssh_{name}": bool for name in _SWITCHES},
@@ -28,7 +28,7 @@ LOGIN: Mapping[str, Any] = {
     "ssh_connect_retries": int,
     "ssh_paramiko_connect_kwargs": dict[str, Any],
 }
-# Of each operation, settable for all of a host's.
+# Arguments of each operation, which can be set for all operations of a host.
 _ARGUMENTS = (
     *("chdir", "continue_on_error", "doas", "doas_user", "dzdo", "dzdo_user", "env", "get_pty"),
     *("if", "ignore_errors", "parallel", "preserve_su_env", "preserve_sudo_env", "retries"),
@@ -47,17 +47,17 @@ KEYS = frozenset(
 )
 
 
-def alike(key: str, ours: Collection[str]) -> set[str]:
-    """What may be meant by a key that nobody reads: names of pyinfra's only where it begins so."""
+def alike(key: str, own_keys: Collection[str]) -> set[str]:
+    """Return what an unknown key may mean; pyinfra's names only for a key with their prefix."""
     start = next((prefix for prefix in PREFIXES if key.startswith(prefix)), None)
     if start is None:
-        return set(ours)
-    return {name for name in (*KEYS, *ours) if name.startswith(start)}
+        return set(own_keys)
+    return {name for name in (*KEYS, *own_keys) if name.startswith(start)}
 
 
 def is_private(name: str) -> bool:
-    """Whether a name of a file of group data is the file's own: no key, and near to none."""
+    """Tell whether a name of group data is private to its file: no key, nor near to a key."""
     if not name.startswith("_") or name in KEYS:
         return False
-    # "_sduo" is as near to "_sudo".
+    # "_sduo" is near to "_sudo".
     return name.startswith("__") or not difflib.get_close_matches(name, KEYS, n=1, cutoff=0.8)

@@ -1,4 +1,4 @@
-"""Who is told of alerts: a topic of ntfy, a webhook, or an address for e-mail."""
+"""The receivers of alerts: a topic of ntfy, a webhook, or an address for e-mail."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from urllib.parse import urlsplit
 
 from lockstep.inventory import values
 from lockstep.inventory.secret import Secret
-from lockstep.onhost.core.schema import Refusal, like
+from lockstep.onhost.core.schema import SchemaFault, like
 
 Way = Literal["ntfy", "webhook", "email"]
 _URL = like(
     r"https?://[^/\s@]+(/[\x21-\x7e]*)?",
     "is not an address to send to",
     "http://HOST… or https://HOST…, without a login",
-    hidden=True,
+    has_password=True,
 )
 _TOPIC = like(
     r"https?://[^/\s@]+/[A-Za-z0-9_-]{1,64}",
     "is not the address of a topic",
     "https://ntfy.sh/TOPIC, without a login",
-    hidden=True,
+    has_password=True,
 )
 _SERVER = like(
     r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\]):\d{1,5}",
@@ -32,7 +32,7 @@ _SERVER = like(
 
 @dataclass(frozen=True)
 class Receiver:
-    """One of `ntfy`, `webhook` and `email`, with what that way needs.
+    """A receiver: one of `ntfy`, `webhook` and `email`, with what that way needs.
 
     Attributes:
         ntfy: Address of a topic; its server must be ntfy 2.14 or later.
@@ -41,7 +41,7 @@ class Receiver:
         email: Address that gets mail.
         smarthost: Mail server with its port.
         sender: Address that mail comes from.
-        user: Account at the mail server; None: it asks for none.
+        user: Account at the mail server; None: the server asks for none.
         password: Password of that account.
         starttls: Whether the mail server must speak TLS.
     """
@@ -58,34 +58,36 @@ class Receiver:
 
     @property
     def way(self) -> Way:
-        """How it is told."""
+        """The way by which the receiver is told."""
         return "ntfy" if self.ntfy else "webhook" if self.webhook else "email"
 
     @property
-    def shown(self) -> str:
-        """Where, without what follows a server's name: a topic is as good as a password."""
+    def public_address(self) -> str:
+        """The receiver's address up to the server's name: a topic is as good as a password."""
         parts = urlsplit(self.ntfy or self.webhook or "")
         return self.email or f"{parts.scheme}://{parts.netloc}"
 
 
-def _refusal(receiver: Receiver) -> Refusal | None:
+def _refusal(receiver: Receiver) -> SchemaFault | None:
     ways = [way for way in ("ntfy", "webhook", "email") if getattr(receiver, way)]
     if len(ways) != 1:
-        found = " and ".join(ways) or "none of them"
-        return Refusal("must name one way", found, "one of ntfy, webhook and email")
+        ways_text = " and ".join(ways) or "none of them"
+        return SchemaFault("must name one way", ways_text, "one of ntfy, webhook and email")
     mail = ("smarthost", "sender", "user", "password")
     if receiver.email is None:
         foreign = [key for key in mail if getattr(receiver, key)]
     else:
         foreign = ["token"] if receiver.token else []
         if not (receiver.smarthost and receiver.sender):
-            return Refusal("names no mail server", receiver.email, "smarthost and sender")
+            return SchemaFault("names no mail server", receiver.email, "smarthost and sender")
         if bool(receiver.user) != bool(receiver.password):
-            return Refusal("has half a login", receiver.email, "both user and password, or neither")
+            return SchemaFault(
+                "has half a login", receiver.email, "both user and password, or neither"
+            )
     if foreign:
-        return Refusal(f"has keys that {ways[0]} does not have", ", ".join(foreign))
+        return SchemaFault(f"has keys that {ways[0]} does not have", ", ".join(foreign))
     return None
 
 
 #: One entry of `monitoring.tell`.
-Told = Annotated[Receiver, _refusal]
+ReceiverEntry = Annotated[Receiver, _refusal]

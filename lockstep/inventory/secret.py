@@ -1,7 +1,7 @@
 """A secret of an inventory: printed by a command, or read from a file, on the operator's machine.
 
-Whatever prints it will do: 1Password, pass, sops, age, vault. It is asked once in a run, and only
-where the run needs it. No error, lock, log or argument holds it.
+Any command that prints it will do: 1Password, pass, sops, age, vault. The secret is read once in a
+run, and only where the run needs it. No error, lock, log or argument holds it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LONGEST = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a secret is found.
+class SecretSource:
+    """The place of a secret.
 
     Attributes:
-        command: Program with its arguments, without a shell; what it prints is the secret.
+        command: Program with its arguments, without a shell; its output is the secret.
         file: Path on the operator's machine; "~" is the operator's home. A relative path is below
             the folder in which the command was started.
     """
@@ -40,14 +40,14 @@ class Source:
     file: values.Printable | None = None
 
     @property
-    def shown(self) -> str:
+    def source_text(self) -> str:
         """The command as a shell would take it, or the path."""
         return shlex.join(self.command) if self.command else str(self.file)
 
 
 #: The type of a secret in inventory data: {"command": ("op", "read", "op://…")} or {"file": PATH}.
 Secret = Annotated[
-    Source,
+    SecretSource,
     Rule(
         "names no secret",
         lambda source: bool(source.command) != bool(source.file) and all(source.command[:1]),
@@ -56,17 +56,18 @@ Secret = Annotated[
 ]
 
 
-def read(source: Source, *, key: str, where: str, lines: bool = False) -> str:
-    """The secret, without the line's end after it; a source is asked once in a process.
+def read(source: SecretSource, *, key: str, where: str, lines: bool = False) -> str:
+    """Return the secret, without the line's end after it; a source is asked once in a process.
 
     Args:
-        source: Where it is found.
+        source: The place of the secret.
         key: The key of the inventory, for errors ("hub_token").
         where: The host that it is for, for errors.
         lines: Whether it may have several lines, as PEM has.
 
     Raises:
-        LockstepError: it cannot be had. Nothing that the command printed is in the message.
+        LockstepError: the secret cannot be read. Nothing that the command printed is in the
+            message.
     """
     try:
         with _one_at_a_time:
@@ -82,15 +83,15 @@ _one_at_a_time = threading.Lock()
 
 
 class _Unusable(Exception):
-    """Why there is no secret; says nothing of what was printed."""
+    """The reason why there is no secret; it never quotes what was printed."""
 
 
-def _refusal(source: Source, key: str, where: str, found: str) -> LockstepError:
-    what = f"the command of {key}" if source.command else f"the file of {key}"
+def _refusal(source: SecretSource, key: str, where: str, reason: str) -> LockstepError:
+    description = f"the command of {key}" if source.command else f"the file of {key}"
     return LockstepError(
-        f"{what} gives no secret",
+        f"{description} gives no secret",
         where=where,
-        found=f"`{source.shown}`: {found}",
+        found=f"`{source.source_text}`: {reason}",
         remedy="Run it yourself, and look at what it says."
         if source.command
         else "Put the secret there, or correct the path.",
@@ -98,9 +99,9 @@ def _refusal(source: Source, key: str, where: str, found: str) -> LockstepError:
 
 
 @cache
-def _text(source: Source) -> str:
+def _text(source: SecretSource) -> str:
     _no_dumps()
-    whole = _printed(source.command) if source.command else _held(str(source.file))
+    whole = _read_output(source.command) if source.command else _read_file(str(source.file))
     if len(whole) > LONGEST:
         raise _Unusable(f"more than {LONGEST} bytes")
     try:
@@ -112,7 +113,7 @@ def _text(source: Source) -> str:
     return text
 
 
-def _held(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     try:
         with Path(path).expanduser().open("rb") as file:
             return file.read(LONGEST + 1)
@@ -120,19 +121,19 @@ def _held(path: str) -> bytes:
         raise _Unusable(getattr(fault, "strerror", None) or str(fault)) from None
 
 
-def _printed(command: tuple[str, ...]) -> bytes:
-    """What a command prints. What it says besides may hold the secret too, and is thrown away."""
+def _read_output(command: tuple[str, ...]) -> bytes:
+    """Return a command's standard output. Other output may hold the secret, so it is dropped."""
     quiet = subprocess.DEVNULL
     try:
         process = subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
     except OSError as fault:
         raise _Unusable(fault.strerror or "it cannot be started") from None
     try:
-        printed, _ = process.communicate(timeout=LIMIT_S)
+        output, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         raise _Unusable(f"it did not end within {LIMIT_S:.0f} s") from None
     finally:
-        # A child of its own may hold the pipe open: nobody waits for that.
+        # A child of the command may hold the pipe open; nothing waits for it.
         with contextlib.suppress(OSError):
             process.kill()
         assert process.stdout is not None
@@ -140,14 +141,14 @@ def _printed(command: tuple[str, ...]) -> bytes:
         process.wait()
     if process.returncode:
         raise _Unusable(f"it ended with {process.returncode}")
-    return printed
+    return output
 
 
 def _no_dumps() -> None:
-    """Leave no image of this process' memory behind where it crashes.
+    """Prevent a dump of this process' memory when it crashes.
 
-    One byte, not none: the kernel still gives a process without a limit to a program that stores
-    dumps (core(5)), and one with this limit to nobody.
+    The limit is one byte, not none: without a limit the kernel still gives a process to a program
+    that stores dumps (core(5)), and with this limit to nobody.
     """
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     least = 1 if most == resource.RLIM_INFINITY else min(1, most)

@@ -17,7 +17,7 @@ from lockstep.inventory import values
 from lockstep.inventory.backup import Backup
 from lockstep.inventory.cluster import ClusterData, Fabric
 from lockstep.inventory.monitoring import Monitoring
-from lockstep.inventory.secret import Secret, Source
+from lockstep.inventory.secret import Secret, SecretSource
 from lockstep.onhost.core import address as address_of
 from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier
@@ -29,9 +29,9 @@ FORK_TORCH = "torch==2.10.0+cu130"
 # transformers takes since 5.4.0 and refuses before. From 5.17.0 on, the names that the fork's
 # Pixtral class imports are gone. Run on a CPU with the fork at 8e6f4314, 2026-11-22.
 FORK_TRANSFORMERS = "transformers==5.4.0"
-#: For `Engine.exclude_newer`: the day of the source tree's commit, of several the last.
+#: Value of `VenvEngine.exclude_newer`: the day of the source tree's commit; of several the last.
 FORK_S_DAY = "fork"
-#: Behind the name and the unit of a target: those of its fallback.
+#: Suffix of a model's name and unit for those of its fallback.
 FALLBACK = "-fallback"
 Day = Annotated[
     str,
@@ -44,8 +44,8 @@ Day = Annotated[
 
 
 @dataclass(frozen=True)
-class Expected:
-    """Preflight's demands on a host.
+class ExpectedMachine:
+    """The demands of preflight on a host.
 
     Attributes:
         architecture: Output of `uname -m`.
@@ -98,7 +98,7 @@ class Sources:
     apt: tuple[values.AptLine, ...] = ()
 
     def vllm_wheel(self, path: str) -> str:
-        """Where a path of `vllm_wheels` is; "+" is quoted, as its store demands."""
+        """Return the address of a path of `vllm_wheels`; "+" is quoted, as its store demands."""
         return f"{self.vllm_wheels.rstrip('/')}/{quote(path)}"
 
 
@@ -111,16 +111,16 @@ class Proxy:
     no: str = "localhost,127.0.0.1,::1"
 
     def environment(self) -> dict[str, str]:
-        """The variables, in both spellings that programs read; {} without a proxy."""
+        """Return the proxy variables, in both spellings that programs read; {} without a proxy."""
         pairs = {"http_proxy": self.http, "https_proxy": self.https}
-        given = {name: value for name, value in pairs.items() if value}
-        if given:
-            given["no_proxy"] = self.no
-        return given | {name.upper(): value for name, value in given.items()}
+        variables = {name: value for name, value in pairs.items() if value}
+        if variables:
+            variables["no_proxy"] = self.no
+        return variables | {name.upper(): value for name, value in variables.items()}
 
 
 @dataclass(frozen=True)
-class Paths:
+class HostPaths:
     """Folders on the host."""
 
     scripts: values.Folder = "/data/scripts"
@@ -191,28 +191,28 @@ class VenvEngine:
         unsaid: dict[str, str | None] = {}
         if self.git == "":
             unsaid["git"] = None if self.release else FORK
-        released = unsaid.get("git", self.git) is None
-        if released and not self.release:
+        is_release = unsaid.get("git", self.git) is None
+        if is_release and not self.release:
             unsaid["release"] = "vllm"
         if not self.torch:
-            # Asked for by name all the same: only so it comes from PyTorch's own index.
-            unsaid["torch"] = "torch" if released else FORK_TORCH
+            # Asking for torch by name makes it come from PyTorch's own index.
+            unsaid["torch"] = "torch" if is_release else FORK_TORCH
         if self.transformers == "":
-            unsaid["transformers"] = None if released else FORK_TRANSFORMERS
-        if released and self.exclude_newer == FORK_S_DAY:
+            unsaid["transformers"] = None if is_release else FORK_TRANSFORMERS
+        if is_release and self.exclude_newer == FORK_S_DAY:
             unsaid["exclude_newer"] = None
         for name, value in unsaid.items():
             object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
-class Floor:
-    """What a target must not fall below. A deploy that makes it so restores the previous state.
+class Minimum:
+    """The minimum of a model. A deploy that falls below it restores the previous state.
 
     Attributes:
         decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
         not_below: Share of the accepted result on that host ("90 %").
-        sense: Whether its answers must make sense where clients ask, too, at a door.
+        sense: Whether its answers must make sense where clients ask, too, at a listener.
     """
 
     decode_tok_s: values.Speed | None = None
@@ -221,7 +221,7 @@ class Floor:
 
     @property
     def share(self) -> float | None:
-        """`not_below` as a number from 0 to 1."""
+        """The share `not_below` as a number from 0 to 1."""
         return None if self.not_below is None else float(self.not_below.rstrip(" %")) / 100
 
 
@@ -237,23 +237,25 @@ class Gpu:
     max_clock_mhz: values.Clock | None = None
 
 
-_Floor = Annotated[
-    Floor,
-    Rule("demands nothing", lambda floor: floor != Floor(), "decode_tok_s, not_below or sense"),
+_Minimum = Annotated[
+    Minimum,
+    Rule(
+        "demands nothing", lambda minimum: minimum != Minimum(), "decode_tok_s, not_below or sense"
+    ),
 ]
 
 
 @dataclass(frozen=True)
-class MemoryFloor:
+class MemoryMinimum:
     """The least memory that is left to the host, GiB.
 
     Attributes:
-        free_gib: MemFree while the target loads; below it the page cache is dropped and memory
+        free_gib: MemFree while the model loads; below it the page cache is dropped and memory
             compacted. 0 turns that off.
-        loading_gib: MemAvailable while it loads; below it the engine is ended. 0 turns that off,
-            None is 8 GiB, or half of what the recipe's fit leaves where that is less, and 4 GiB at
-            least.
-        serving_gib: The same while it is hot; None is 4 GiB.
+        loading_gib: MemAvailable while the model loads; below it the engine is ended. 0 turns that
+            off, None is 8 GiB, or half of what the recipe's fit leaves where that is less, and 4
+            GiB at least.
+        serving_gib: The same while the model is hot; None is 4 GiB.
     """
 
     free_gib: values.Size = 8.0
@@ -262,12 +264,12 @@ class MemoryFloor:
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """The two below which an engine is ended: while it loads, and while it is hot."""
+        """The two minimums below which an engine is ended: while it loads, and while it is hot."""
         return self.loading_gib, self.serving_gib
 
 
 @dataclass(frozen=True)
-class TargetData:
+class ModelData:
     """One name that switch.sh accepts, as inventory data binds it.
 
     Attributes:
@@ -276,24 +278,24 @@ class TargetData:
         fallback: Recipe to try where `recipe` fails, or None.
         bind: Address of the API.
         port: Port of the API; None takes the recipe's.
-        engine_port: Loopback port of the engine behind a door of the gateway, where there is one;
-            None is 1000 above the port of the API.
+        engine_port: Loopback port of the engine behind a listener of the gateway, where there is
+            one; None is 1000 above the port of the API.
         image: Image reference instead of the recipe's.
         launcher: Path of the script that the unit runs (container engines).
-        scripts: Paths of further scripts that run `switch.sh TARGET`.
+        scripts: Paths of further scripts that run `switch.sh MODEL`.
         overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
         fallback_overrides: The same for the fallback; None: those above where it runs on the same
-            engine, else none. One engine's share of the memory is not another one's.
+            engine, else none. Another engine needs another share of the memory.
         start_timeout_s: Limit from start to the first generated token, seconds.
-        sense: How a start tells nonsense: "answers" asks what has one right answer; "record"
-            compares with the first answers of its own, for a model that talks nonsense by nature;
-            "off" asks nothing.
-        floor: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
+        sense: Check for nonsense at a start: "answers" asks questions with one right answer;
+            "record" compares with the first answers of its own, for a model that talks nonsense by
+            nature; "off" asks nothing.
+        minimum: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
             none.
-        memory_floor: The least memory that it leaves to the host.
-        cluster: Name of the cluster that serves it, the same on every member; rank 0 answers.
-            None: this host alone.
-        aliases: Further names by which the gateway knows it, as clients write them in `model`.
+        memory_minimum: The least memory that it leaves to the host.
+        cluster: Name of the cluster that serves it, the same on every member; rank 0 answers. None:
+            this host alone.
+        aliases: Further names of it at the gateway, as clients write them in `model`.
     """
 
     recipe: str
@@ -309,14 +311,14 @@ class TargetData:
     fallback_overrides: Mapping[str, Any] | None = None
     start_timeout_s: values.StartTime = 1800
     sense: Literal["answers", "record", "off"] = "answers"
-    floor: _Floor | None = None
-    memory_floor: MemoryFloor = field(default_factory=MemoryFloor)
+    minimum: _Minimum | None = None
+    memory_minimum: MemoryMinimum = field(default_factory=MemoryMinimum)
     cluster: str | None = None
     aliases: tuple[values.Alias, ...] = ()
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Its unit and, where it has one, its fallback's."""
+        """The model's unit and, where there is one, its fallback's."""
         return (self.unit,) if self.fallback is None else (self.unit, self.unit + FALLBACK)
 
 
@@ -335,33 +337,33 @@ class WebUi:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate of yours: its whole chain and its key, both PEM.
+    """A certificate of the owner's: its whole chain and its key, both PEM.
 
     Attributes:
-        certificate: The chain, the gateway's own certificate first: its full path on the host, or
-            where the operator's machine has it.
-        key: Its key, in the same way.
+        certificate: The chain, the gateway's own certificate first: full path on the host, or place
+            on the operator's machine.
+        key: The certificate's key, in the same way.
     """
 
     certificate: values.File | Secret
     key: values.File | Secret
 
     @property
-    def given(self) -> tuple[Source, Source] | None:
+    def given_files(self) -> tuple[SecretSource, SecretSource] | None:
         """Chain and key, where the deploy brings them; None where they are on the host."""
-        if isinstance(self.certificate, Source) and isinstance(self.key, Source):
+        if isinstance(self.certificate, SecretSource) and isinstance(self.key, SecretSource):
             return self.certificate, self.key
         return None
 
 
 @dataclass(frozen=True)
 class GatewayLimits:
-    """What the gateway takes at most.
+    """The limits of the gateway.
 
     Attributes:
         body_mib: Body of one request, MiB.
-        streams: Requests under way in all.
-        streams_per_key: Requests under way of one key.
+        streams: Requests under way in all, watchers of the page among them.
+        streams_per_key: The same of one key.
     """
 
     body_mib: values.Count = 64
@@ -411,12 +413,12 @@ class Gateway:
 
     @property
     def open(self) -> bool:
-        """Whether other machines are to reach it."""
+        """True if other machines are to reach the gateway."""
         return not values.is_loopback(self.bind)
 
     @property
     def open_port(self) -> int | None:
-        """The port that other machines reach it at; None where they do not."""
+        """The port that other machines reach the gateway at; None where they do not."""
         if not self.open:
             return None
         return self.port if self.plain else self.tls_port
@@ -456,18 +458,18 @@ class Settings:
         sysctls: Kernel settings.
         accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
         waive: Codes of findings that do not stop a deploy to this host; they stay visible.
-        boot: What becomes hot after a boot: "none"; "last", what was hot at the end of the last
-            switch; or a name that `switch.sh` takes.
+        boot: Model that becomes hot after a boot: "none"; "last", the hot one at the end of the
+            last switch; or a name that `switch.sh` takes.
         differs: Intended differences of this host, as `lockstep diff` names them, with wildcards
-            ("apt package htop", "setting /etc/cron.d/*"). They are no drift. The deploy's own
-            files and settings cannot be excused.
+            ("apt package htop", "setting /etc/cron.d/*"). They are no drift. The deploy's own files
+            and settings cannot be excused.
         hub_token: Token of the hub for gated weights, for this machine and for the hosts
-            (docs/security.md). None: what was put on each host, and on this machine HF_TOKEN or the
-            file of `hf auth login`.
+            (docs/security.md). None: the token put on each host, and on this machine HF_TOKEN or
+            the file of `hf auth login`.
         logins: Server of `sources` or `proxy`, "https://HOST" or with a port → its login, as
             USER:PASSWORD (docs/security.md).
-        adopt: Foreign things on this host that the deploy takes over: a full path,
-            "unit NAME", "container NAME", "volume NAME" or "account NAME".
+        adopt: Foreign things on this host that the deploy takes over: a full path, "unit NAME",
+            "container NAME", "volume NAME" or "account NAME".
         lock: The inventory's lock file, from the repository or with a full path; None:
             INVENTORY.lock.yaml.
         login: Login command of an operator, shown after a deploy; None: `ssh USER@HOST`.
@@ -476,22 +478,22 @@ class Settings:
             host is then no member of a cluster.
         fabric: Interfaces of that link, for a cluster.
         clusters: Name → hosts that serve one model together.
-        copying: Whether it copies from and to the other Sparks. False: it downloads everything.
+        copying: Whether it copies from and to its peers. False: it downloads everything.
         copy_port: Port of the copying at `fabric_address`, open while a deploy copies.
-        rollout: What a failure on one host means for the others: "each", they keep what they have
-            by then; "all", they return to their generation too (docs/rolling.md).
+        rollout: Effect of a failure on one host for the others: "each", they keep their state of
+            that time; "all", they return to their generation too (docs/rolling.md).
         Other keys: see the classes above.
     """
 
     name: values.HostName
-    targets: Annotated[
-        Mapping[values.TargetName, TargetData],
+    models: Annotated[
+        Mapping[values.ModelName, ModelData],
         Rule("is empty", bool, remedy="Bind at least one recipe."),
     ]
-    expected: Expected = field(default_factory=Expected)
+    expected: ExpectedMachine = field(default_factory=ExpectedMachine)
     sources: Sources = field(default_factory=Sources)
     proxy: Proxy = field(default_factory=Proxy)
-    paths: Paths = field(default_factory=Paths)
+    paths: HostPaths = field(default_factory=HostPaths)
     engine: VenvEngine = field(default_factory=VenvEngine)
     webui: WebUi = field(default_factory=WebUi)
     gateway: Gateway = field(default_factory=Gateway)
@@ -521,11 +523,11 @@ class Settings:
     differs: tuple[str, ...] = ()
     hub_token: Secret | None = None
     logins: Mapping[values.Server, Secret] = field(default_factory=dict)
-    adopt: tuple[values.Adopted, ...] = ()
+    adopt: tuple[values.AdoptedThing, ...] = ()
 
     @property
     def prometheus_url(self) -> str | None:
-        """Where Prometheus on this host is asked, without a path; None where none runs here."""
+        """The address of Prometheus on this host, without a path; None where none runs here."""
         if not self.monitoring.keeps:
             return None
         fabric = str(self.fabric_address)
@@ -534,5 +536,5 @@ class Settings:
 
     @property
     def webui_adopted(self) -> bool:
-        """Whether Open WebUI keeps the accounts of an older volume."""
+        """True if Open WebUI keeps the accounts of an older volume."""
         return f"volume {self.webui.volume}" in self.adopt

@@ -7,16 +7,16 @@ import re
 from collections.abc import Mapping
 
 from lockstep.core.errors import LockstepError, gather_faults, raise_all
-from lockstep.inventory.logins import unused
+from lockstep.inventory.logins import unused_logins
 from lockstep.inventory.refusals import Refusals, refuse
-from lockstep.inventory.settings import FALLBACK, Certificate, Paths, Settings
+from lockstep.inventory.settings import FALLBACK, Certificate, HostPaths, Settings
 from lockstep.inventory.values import PATH, is_address, name_of_system
-from lockstep.onhost.core.schema import Refusal, spelling_hint
+from lockstep.onhost.core.schema import SchemaFault, spelling_hint
 
-# Kernel setting → the most that leaves room for an engine: what the kernel keeps from processes.
-# More than the memory there is, and the host dies at every boot.
+# Kernel setting → the most that leaves room for an engine: the kernel keeps that much from
+# processes. With more than the memory there is, the host dies at every boot.
 _SYSCTL_MOST = {"vm.min_free_kbytes": 8 * 2**20}
-# Hosts of a cluster at least.
+# Least number of hosts in a cluster.
 _LEAST = {"pair": 2, "switch": 2, "ring": 3}
 
 
@@ -26,59 +26,59 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     Args:
         settings: One host's data.
         where: Top-level key → file that gave its value.
-        login: The account that the deploy logs in as, None where it is not said.
+        login: The account that the deploy logs in as, None where that is not known.
     """
     checks = (
         ("service_user", _account(settings, login)),
         ("sysctls", _sysctls(settings)),
         ("paths", _paths(settings)),
-        ("targets", _targets(settings)),
-        ("targets", _webui_unit(settings)),
+        ("models", _models(settings)),
+        ("models", _webui_unit(settings)),
         ("engine", _engine(settings)),
         ("gateway", _gateway(settings)),
         ("monitoring", _monitoring(settings)),
         ("logins", _logins(settings)),
         ("clusters", _clusters(settings)),
-        ("targets", _cluster_targets(settings)),
+        ("models", _cluster_models(settings)),
         ("fabric", _fabric(settings)),
     )
     faults: list[LockstepError] = []
-    for key, found in checks:
+    for key, refusals in checks:
         with gather_faults(faults):
-            refuse(found, where.get(key, settings.name))
+            refuse(refusals, where.get(key, settings.name))
     raise_all(faults)
 
 
-def _targets(settings: Settings) -> Refusals:
+def _models(settings: Settings) -> Refusals:
     units: dict[str, str] = {}
-    for name, target in settings.targets.items():
-        key = f"targets.{name}"
-        if target.fallback is not None and name + FALLBACK in settings.targets:
-            yield Refusal(
+    for name, model in settings.models.items():
+        key = f"models.{name}"
+        if model.fallback is not None and name + FALLBACK in settings.models:
+            yield SchemaFault(
                 f"{key}{FALLBACK} has the name of the fallback of {key}",
-                remedy="Give the target another name.",
+                remedy="Give the model another name.",
             )
-        units_of = (("unit", unit) for unit in target.units)
-        for inner, value in (*units_of, ("launcher", target.launcher)):
+        units_of = (("unit", unit) for unit in model.units)
+        for inner, value in (*units_of, ("launcher", model.launcher)):
             if value is None:
                 continue
             if value in units:
-                yield Refusal(
+                yield SchemaFault(
                     f"{key}.{inner} is used twice",
-                    found=f"{value!r}, also in targets.{units[value]}",
-                    remedy="Give each target its own.",
+                    found=f"{value!r}, also in models.{units[value]}",
+                    remedy="Give each model its own.",
                 )
             units[value] = name
-        if target.launcher is not None:
-            yield from _script(f"{key}.launcher", target.launcher, settings.paths)
-        for index, script in enumerate(target.scripts):
+        if model.launcher is not None:
+            yield from _script(f"{key}.launcher", model.launcher, settings.paths)
+        for index, script in enumerate(model.scripts):
             yield from _script(f"{key}.scripts[{index}]", script, settings.paths)
 
 
 def _webui_unit(settings: Settings) -> Refusals:
     unit = settings.webui.unit
-    if any(unit in target.units for target in settings.targets.values()):
-        yield Refusal("webui.unit is also the unit of a target", found=repr(unit))
+    if any(unit in model.units for model in settings.models.values()):
+        yield SchemaFault("webui.unit is also the unit of a model", found=repr(unit))
 
 
 def _account(settings: Settings, login: str | None) -> Refusals:
@@ -90,7 +90,7 @@ def _account(settings: Settings, login: str | None) -> Refusals:
     if name_of_system(user):
         owner = "it is an account or a group of the system"
     if owner:
-        yield Refusal(
+        yield SchemaFault(
             "service_user is not an account of its own",
             found=f"{user!r}: {owner}",
             allowed="a name that nobody else has; the deploy makes the account, without a login",
@@ -102,21 +102,21 @@ def _gateway(settings: Settings) -> Refusals:
     """Refuse an address for other machines without TLS that nobody asked for, and idle keys."""
     gateway = settings.gateway
     if gateway.open and gateway.tls is None and not gateway.plain:
-        yield Refusal(
+        yield SchemaFault(
             "gateway.bind is open to other machines without TLS, so that keys could be read",
             found=repr(gateway.bind),
             remedy='Set gateway.tls ("own", "tailscale", or the paths of your certificate), or '
             "accept it on a network of yours alone: gateway.plain = True.",
         )
     if gateway.tls is not None and gateway.plain:
-        yield Refusal(
+        yield SchemaFault(
             "gateway.plain and gateway.tls contradict each other",
             found="both are set",
             remedy="Keep one of them.",
         )
     for key in ("tls", "plain"):
         if getattr(gateway, key) and not gateway.open:
-            yield Refusal(
+            yield SchemaFault(
                 f"gateway.{key} concerns other machines, which do not reach gateway.bind",
                 found=repr(gateway.bind),
                 remedy=f'Set gateway.bind ("0.0.0.0"), or remove gateway.{key}.',
@@ -125,7 +125,7 @@ def _gateway(settings: Settings) -> Refusals:
     if isinstance(tls, Certificate) and isinstance(tls.certificate, str) != isinstance(
         tls.key, str
     ):
-        yield Refusal(
+        yield SchemaFault(
             "gateway.tls has one half on the host and one on your machine",
             remedy="Name both by their full path on the host, or both by a command or a file of "
             "your machine.",
@@ -133,14 +133,14 @@ def _gateway(settings: Settings) -> Refusals:
     if gateway.tls == "tailscale" and not any(
         name.lower().endswith(".ts.net") for name in (settings.name, *gateway.names)
     ):
-        yield Refusal(
+        yield SchemaFault(
             "Tailscale gives certificates for names of its own alone",
             found=", ".join((settings.name, *gateway.names)),
             remedy="Add the host's to gateway.names, as `tailscale status --json` shows it "
             "(Self.DNSName: spark-1.tail1234.ts.net).",
         )
     if gateway.local_keys and settings.webui.enabled:
-        yield Refusal(
+        yield SchemaFault(
             "gateway.local_keys asks for a key on loopback, and Open WebUI has none",
             remedy="Set webui.enabled to False, or remove gateway.local_keys.",
         )
@@ -149,14 +149,14 @@ def _gateway(settings: Settings) -> Refusals:
 def _monitoring(settings: Settings) -> Refusals:
     monitoring = settings.monitoring
     if monitoring.bind == "fabric" and not is_address(settings.fabric_address):
-        yield Refusal(
+        yield SchemaFault(
             'monitoring.bind is "fabric", and fabric_address is no IP address',
             found=f"fabric_address {settings.fabric_address!r}",
             remedy="Give the host its own address on the link between the Sparks, or remove "
             "monitoring.bind.",
         )
     if monitoring.keeps and settings.gateway.local_keys and monitoring.gateway_key is None:
-        yield Refusal(
+        yield SchemaFault(
             "gateway.local_keys asks Prometheus for a key too",
             remedy="Put a key for it into a file on the host (`lockstep gateway keys`), and name "
             "that file in monitoring.gateway_key.",
@@ -167,7 +167,7 @@ def _sysctls(settings: Settings) -> Refusals:
     for name, value in settings.sysctls.items():
         most = _SYSCTL_MOST.get(name.replace("/", "."))
         if most is not None and value.isdecimal() and int(value) > most:
-            yield Refusal(
+            yield SchemaFault(
                 f"sysctls.{name} takes the memory that the engines need",
                 found=value,
                 allowed=f"at most {most}",
@@ -175,29 +175,31 @@ def _sysctls(settings: Settings) -> Refusals:
 
 
 def _paths(settings: Settings) -> Refusals:
-    """The service account owns two of these trees; nothing that others trust may lie there."""
+    """Refuse folders inside the service account's two trees: others trust what lies there."""
     paths = settings.paths
-    owned = {"paths.engines": paths.engines, "paths.models": paths.hub_cache}
-    places = {key: getattr(paths, key.removeprefix("paths.")) for key in (*owned, "paths.scripts")}
+    own_folders = {"paths.engines": paths.engines, "paths.models": paths.hub_cache}
+    places = {
+        key: getattr(paths, key.removeprefix("paths.")) for key in (*own_folders, "paths.scripts")
+    }
     for key, path in places.items():
-        for other, tree in owned.items():
-            if key != other and f"{path}/".startswith(f"{tree}/"):
-                yield Refusal(
+        for own_key, tree in own_folders.items():
+            if key != own_key and f"{path}/".startswith(f"{tree}/"):
+                yield SchemaFault(
                     f"{key} lies in a folder that the engines' account owns",
-                    found=f"{path!r} in {tree!r} of {other}",
+                    found=f"{path!r} in {tree!r} of {own_key}",
                     remedy="Give each of paths.scripts, paths.models and paths.engines a folder of "
                     "its own, none in another.",
                 )
 
 
-def _script(key: str, path: str, paths: Paths) -> Refusals:
+def _script(key: str, path: str, paths: HostPaths) -> Refusals:
     folders = (f"{paths.scripts}/llm", f"{paths.scripts}/vllm")
     if not path.startswith("/"):
-        yield Refusal(f"{key} needs a full path", found=repr(path)[:80])
+        yield SchemaFault(f"{key} needs a full path", found=repr(path)[:80])
         return
     inside = path.startswith(f"{paths.scripts}/") and re.fullmatch(PATH, path)
     if not inside or path in folders:
-        yield Refusal(
+        yield SchemaFault(
             f"{key} is not a file under paths.scripts",
             found=repr(path)[:80],
             allowed=f"{folders[0]}/NAME.sh",
@@ -206,8 +208,8 @@ def _script(key: str, path: str, paths: Paths) -> Refusals:
 
 
 def _logins(settings: Settings) -> Refusals:
-    if idle := unused(settings):
-        yield Refusal(
+    if idle := unused_logins(settings):
+        yield SchemaFault(
             "logins names a server that no address of sources or proxy is at",
             found=", ".join(idle),
             remedy="Write it as the address begins, without the login: https://HOST:PORT.",
@@ -217,7 +219,7 @@ def _logins(settings: Settings) -> Refusals:
 def _engine(settings: Settings) -> Refusals:
     engine = settings.engine
     if engine.git is not None and engine.release is not None:
-        yield Refusal(
+        yield SchemaFault(
             "engine.git and engine.release name two vLLMs",
             found=f"{engine.git.rpartition('@')[2]!r} and {engine.release!r}",
             remedy="Keep one of them.",
@@ -225,62 +227,62 @@ def _engine(settings: Settings) -> Refusals:
 
 
 def _clusters(settings: Settings) -> Refusals:
-    """Clusters that are not what their topology says."""
+    """Refuse clusters that are not what their topology says."""
     for name, data in settings.clusters.items():
         count, least = len(data.hosts), _LEAST[data.topology]
         if count < least or (data.topology == "pair" and count > 2):
-            yield Refusal(
+            yield SchemaFault(
                 f"clusters.{name}.hosts is no {data.topology}",
                 f"{count} hosts",
                 "2 in a pair, 2 or more at a switch, 3 or more in a ring",
             )
 
 
-def _cluster_targets(settings: Settings) -> Refusals:
-    """Targets of a cluster that is not there, or that the host is no member of."""
-    for name, target in settings.targets.items():
-        if target.cluster is None:
+def _cluster_models(settings: Settings) -> Refusals:
+    """Refuse models of a cluster that does not exist, or that the host is no member of."""
+    for name, model in settings.models.items():
+        if model.cluster is None:
             continue
-        if target.cluster not in settings.clusters:
-            yield Refusal(
-                f"targets.{name}.cluster names an unknown cluster",
-                found=repr(target.cluster),
+        if model.cluster not in settings.clusters:
+            yield SchemaFault(
+                f"models.{name}.cluster names an unknown cluster",
+                found=repr(model.cluster),
                 allowed=", ".join(settings.clusters) or "none: there is no key clusters",
-                remedy=spelling_hint(target.cluster, settings.clusters),
+                remedy=spelling_hint(model.cluster, settings.clusters),
             )
             continue
-        members = settings.clusters[target.cluster].hosts
+        members = settings.clusters[model.cluster].hosts
         if settings.name not in members:
-            yield Refusal(
-                f"targets.{name} is of cluster {target.cluster}, and {settings.name} is no member",
-                found=f"clusters.{target.cluster}.hosts: {', '.join(members)}",
+            yield SchemaFault(
+                f"models.{name} is of cluster {model.cluster}, and {settings.name} is no member",
+                found=f"clusters.{model.cluster}.hosts: {', '.join(members)}",
                 remedy="Bind it on the members only, or add this host to them.",
             )
 
 
 def _fabric(settings: Settings) -> Refusals:
-    """Contradictions in the data of the fast link."""
+    """Refuse contradictions in the data of the fast link."""
     fabric = settings.fabric
     networks: dict[str, str] = {}
     for name, text in fabric.interfaces.items():
         network = str(ipaddress.ip_interface(text).network)
         if network in networks:
-            yield Refusal(
+            yield SchemaFault(
                 f"fabric.interfaces.{name} is in the network of {networks[network]}",
                 found=network,
-                remedy="Give each interface, both twins of a port too, a network of its own: in "
+                remedy="Give each interface, both of a port too, a network of its own: in "
                 "one network the kernel sends everything over the first.",
             )
         networks[network] = name
     for name, device in fabric.rdma.items():
         if name not in fabric.interfaces:
-            yield Refusal(
+            yield SchemaFault(
                 f"fabric.rdma.{name} names no interface of the link",
                 found=repr(device),
                 allowed="interfaces: " + (", ".join(fabric.interfaces) or "none"),
             )
     if fabric.netplan and not fabric.interfaces:
-        yield Refusal(
+        yield SchemaFault(
             "fabric.netplan is on and fabric.interfaces is empty",
             remedy="List the interfaces with their addresses.",
         )

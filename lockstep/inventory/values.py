@@ -1,4 +1,4 @@
-"""Values of an inventory that are more than text or a number, each with the rules it must keep."""
+"""Values of an inventory that are more than text or a number, each with its rules."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 from lockstep.core.findings import CODES, FATAL
 from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT, OPERATORS_GROUP
-from lockstep.onhost.core.schema import Refusal, Rule, between, like, spelling_hint
+from lockstep.onhost.core.schema import Rule, SchemaFault, between, like, spelling_hint
 
 #: Words that switch.sh itself takes.
 RESERVED = frozenset({"none", "last", "status", "log", "wait", "cancel", "help"})
 #: A full path, normalised, of characters that mean nothing to a shell, systemd, Docker or sudo.
 PATH = r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.@+-]+)+"
-# Below, a port needs a right that no engine and no web interface has here.
+# A lower port needs a right that no engine and no web interface has here.
 _LEAST_PORT = 1024
 _DAY_S = 86400
 # Accounts of Debian's base-passwd (users and groups, 2024), of Ubuntu's desktop and of DGX OS.
@@ -42,12 +42,12 @@ _SYSTEM = frozenset(
         *("root", "run", "sbin", "snap", "sys", "tmp", "usr", "var"),
     )
 )
-# Folders of others: how deep a folder of one's own begins there ("/opt/NAME", "/home/USER/NAME").
+# Folders of others: the depth of a folder of one's own ("/opt/NAME", "/home/USER/NAME").
 _DEPTH = {"home": 3, "media": 2, "mnt": 2, "opt": 2, "srv": 2}
-# Made by Docker, libvirt and VPNs, each for itself.
+# Interfaces that Docker, libvirt and VPNs make for themselves.
 _NOT_OURS = ("docker", "br-", "veth", "virbr", "tailscale", "wg", "tun", "tap")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-# As `docker run` takes it after its options (distribution's reference grammar).
+# A reference as `docker run` takes it after its options (distribution's reference grammar).
 _IMAGE = re.compile(
     r"[A-Za-z0-9\[](?:[A-Za-z0-9._:\]-]*[A-Za-z0-9\]])?"
     r"(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
@@ -55,12 +55,12 @@ _IMAGE = re.compile(
 
 
 def name_of_system(account: str) -> bool:
-    """Whether an account, or a group of its name, is the operating system's."""
+    """Tell whether an account, or a group of its name, belongs to the operating system."""
     return account in _ACCOUNTS or account.startswith(_ACCOUNT_FAMILIES)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this host itself reaches what listens at an address."""
+    """Tell whether an address can be reached only from this host itself."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -68,7 +68,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_address(text: str | None) -> bool:
-    """Whether it is an IP address, which the firewall and a listener need; a name is none."""
+    """Tell whether a text is an IP address and no name: the firewall and a listener need one."""
     try:
         ipaddress.ip_address(text or "")
     except ValueError:
@@ -77,8 +77,8 @@ def is_address(text: str | None) -> bool:
 
 
 def _own_folder(path: str) -> bool:
-    first, *rest = path[1:].split("/")
-    return not (first in _SYSTEM or 1 + len(rest) < _DEPTH.get(first, 1))
+    first, *later_parts = path[1:].split("/")
+    return not (first in _SYSTEM or 1 + len(later_parts) < _DEPTH.get(first, 1))
 
 
 def _is_lock(path: str) -> bool:
@@ -88,55 +88,57 @@ def _is_lock(path: str) -> bool:
 
 
 def _listens(address: str) -> bool:
-    named = address == "localhost" or not ipaddress.ip_address(address).is_multicast
-    return named and "%" not in address
+    is_name = address == "localhost" or not ipaddress.ip_address(address).is_multicast
+    return is_name and "%" not in address
 
 
 def _is_reached(address: str) -> bool:
     try:
-        found = ipaddress.ip_address(address)
+        ip_address = ipaddress.ip_address(address)
     except ValueError:
-        # Digits and dots alone, "10.77.0.300", are an address with a slip.
+        # A text of only digits and dots, "10.77.0.300", is an address with a slip.
         name = r"(?![0-9.]*$)[0-9A-Za-z][0-9A-Za-z.:-]*|::[0-9A-Fa-f:.]+"
         return re.fullmatch(name, address) is not None
-    return not (found.is_loopback or found.is_unspecified or found.is_multicast)
+    return not (ip_address.is_loopback or ip_address.is_unspecified or ip_address.is_multicast)
 
 
 def _with_network(text: str) -> bool:
-    found = ipaddress.ip_interface(text)
-    usable = not (found.ip.is_loopback or found.ip.is_unspecified or found.ip.is_multicast)
+    interface = ipaddress.ip_interface(text)
+    usable = not (
+        interface.ip.is_loopback or interface.ip.is_unspecified or interface.ip.is_multicast
+    )
     # A network of all addresses would take the host's other traffic too.
-    whole = found.network.prefixlen >= 8 and found.network.num_addresses > 1
+    whole = interface.network.prefixlen >= 8 and interface.network.num_addresses > 1
     return "/" in text and usable and whole
 
 
-def image_refusal(reference: str) -> Refusal | None:
-    """Why an image reference is refused: no name, or a digest that is none; None for a good one."""
+def image_refusal(reference: str) -> SchemaFault | None:
+    """Return why an image reference is refused: no name, or a wrong digest; None if it is not."""
     name, _, digest = reference.partition("@")
-    allowed = "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>"
+    allowed_text = "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>"
     if name and not _IMAGE.fullmatch(name):
-        return Refusal("is not an image", repr(name)[:80], allowed)
+        return SchemaFault("is not an image", repr(name)[:80], allowed_text)
     if name and reference.count("@") <= 1 and ("@" not in reference or _DIGEST.fullmatch(digest)):
         return None
-    return Refusal(
+    return SchemaFault(
         "has a digest that is not a digest" if name else "names no image",
         repr(digest or reference)[:80],
-        allowed,
+        allowed_text,
         "Write the digest of the image's manifest for this architecture, or a tag.",
     )
 
 
-def _no_login(url: str) -> Refusal | None:
-    """The lock, which is under version control, names a repository by its address."""
+def _no_login(url: str) -> SchemaFault | None:
+    """Refuse a URL with a login: it would stand in the lock, which is under version control."""
     try:
         parts = urlsplit(url)
     except ValueError as fault:
-        return Refusal("is not an address", str(fault))
+        return SchemaFault("is not an address", str(fault))
     login, _, server = parts.netloc.rpartition("@")
     if not login or (":" not in login and parts.scheme not in ("http", "https")):
         return None
     place = f"{parts.scheme}://{server}/"
-    return Refusal(
+    return SchemaFault(
         "holds a login, which would stand in the lock file",
         found=f"{parts.scheme}://…@{server}{parts.path}",
         remedy="Write the address without it, and the login into sources.git, which is in no "
@@ -144,7 +146,7 @@ def _no_login(url: str) -> Refusal | None:
     )
 
 
-def _of_transformers(text: str) -> Refusal | None:
+def _of_transformers(text: str) -> SchemaFault | None:
     url = text.partition("git+")[2]
     return (_IS_GIT(url) or _no_login(url)) if url else None
 
@@ -154,23 +156,23 @@ def _not_everybody(network: str) -> bool:
 
 
 def _is_service(text: str) -> bool:
-    found = re.fullmatch(r"(?:tcp|udp)/(\d{1,5})", text)
-    return found is not None and 1 <= int(found[1]) <= 65535
+    match = re.fullmatch(r"(?:tcp|udp)/(\d{1,5})", text)
+    return match is not None and 1 <= int(match[1]) <= 65535
 
 
 def _is_share(text: str) -> bool:
-    found = re.fullmatch(r"(\d{1,3}(?:\.\d+)?) ?%", text)
-    return found is not None and 0 < float(found[1]) <= 100
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?) ?%", text)
+    return match is not None and 0 < float(match[1]) <= 100
 
 
-def _registry(allowed: str, path: str) -> Rule:
+def _registry(allowed_text: str, path: str) -> Rule:
     host = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?"
     remedy = "Without https:// and without a login."
-    return like(host + path, "is not a registry", allowed, remedy=remedy, hidden=True)
+    return like(host + path, "is not a registry", allowed_text, remedy=remedy, has_password=True)
 
 
-def _name_of(pattern: str, what: str) -> Rule:
-    return like(pattern, f"is not the name of {what}", pattern)
+def _name_of(pattern: str, description: str) -> Rule:
+    return like(pattern, f"is not the name of {description}", pattern)
 
 
 # "ext::COMMAND" runs a command (gitremote-helpers(7)).
@@ -178,9 +180,9 @@ _IS_GIT = like(
     r"(?!(?:[a-z0-9+-]+::)|.*')[A-Za-z0-9/][\x21-\x7e]*",
     "is not a repository's address",
     "https://…, ssh://…, git://…, file:///…, USER@HOST:PATH or a full path",
-    hidden=True,
+    has_password=True,
 )
-# ssh takes an address of IPv6 without brackets; account and port are keys of the host.
+# ssh takes an IPv6 address without brackets; account and port are keys of the host.
 _HOST = (
     r"(?:@(?:ssh/)?)?(?:[A-Za-z0-9_][A-Za-z0-9_.%/-]*"
     r"|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?)"
@@ -196,7 +198,7 @@ HostName = Annotated[
         "ssh_user (`lockstep init --user`), the port ssh_port",
     ),
 ]
-TargetName = Annotated[
+ModelName = Annotated[
     str,
     Rule(
         "is not a name that switch.sh can take",
@@ -219,7 +221,7 @@ Unit = Annotated[
     like(
         _UNIT, "is not a unit name", "letters, digits, '-' and '_', at most 64, without '.service'"
     ),
-    # Others of the system are seen on the host, before anything is touched.
+    # Other accounts of the system are seen on the host, before anything is touched.
     Rule(
         "is a unit of Lockstep, or of a package that it needs",
         lambda unit: not re.fullmatch(_NEEDED_UNITS, unit),
@@ -227,14 +229,14 @@ Unit = Annotated[
     ),
 ]
 Account = Annotated[str, _name_of(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "an account")]
-# With the domain of a directory (SSSD, Active Directory): "jane@corp.example".
+# A domain of a directory (SSSD, Active Directory) may follow: "jane@corp.example".
 Person = Annotated[
     str,
     _name_of(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}(?:@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?", "an account"),
 ]
 # Debian Policy 5.6.1, "Source"; a "-" at the end is apt's word for removing the package.
 Package = Annotated[str, _name_of(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]", "a Debian package")]
-# Upper case is in names of interfaces ("net.ipv4.conf.enP7s7.forwarding").
+# Names of interfaces have upper case ("net.ipv4.conf.enP7s7.forwarding").
 Sysctl = Annotated[str, _name_of(r"[a-z0-9][A-Za-z0-9_./-]*", "a kernel setting")]
 # A value with a "/" or "|" names a program that the kernel runs as root (kernel.core_pattern,
 # kernel.modprobe: core(5), proc(5)).
@@ -265,14 +267,14 @@ AnyPort = Annotated[int, between(1, 65535, "is not a port")]
 Service = Annotated[str, Rule("names no port", _is_service, '"tcp/PORT" or "udp/PORT"')]
 Count = Annotated[int, between(1, 65535, "is no number of them")]
 Seconds = Annotated[int, between(0, _DAY_S, "is no time", " s")]
-# The day's questions about its sense begin the time anew.
+# The daily test questions start the time anew, so a longer rest would never come.
 RestTime = Annotated[int, between(60, 20 * 3600, "is no time for a model to rest", " s")]
 KeepAlive = Annotated[int, between(1, 300, "is no time between two signs of life", " s")]
 StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
 # A GB10 rests at 208 MHz, and its driver names 3003 as the highest.
 Clock = Annotated[int, between(300, 3003, "is no clock for a GB10", " MHz")]
 Mtu = Annotated[
-    # IPv6 does not work below; ConnectX-7 takes no more.
+    # IPv6 does not work below 1280; ConnectX-7 takes no more than 9978.
     int, between(1280, 9978, "is not a size for a frame", "; 9000 between Sparks")
 ]
 Size = Annotated[
@@ -285,7 +287,7 @@ Speed = Annotated[
 Share = Annotated[
     str, Rule("is no share of the accepted result", _is_share, '"90 %": more than 0, at most 100')
 ]
-#: As `uname -m` says it.
+#: Output of `uname -m`.
 Architecture = Literal["aarch64", "x86_64"]
 Version = Annotated[
     str, like(r"\d+(?:\.\d+)*", "is not a version", 'numbers with dots between them ("13.0")')
@@ -344,7 +346,7 @@ FabricAddress = Annotated[
         "an IP address of the host, or a name that the other Sparks know",
     ),
 ]
-# What the kernel takes as the name of a network interface.
+# The kernel's rule for the name of a network interface.
 Interface = Annotated[
     str,
     like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", "is no network interface", "for example enp1s0f0np0"),
@@ -378,7 +380,8 @@ Peer = Annotated[
 ]
 _URL = r"(https?://[^/\s]+|file:///)\S*"
 Url = Annotated[
-    str, like(_URL, "is not an address", "http://HOST…, https://HOST… or file:///…", hidden=True)
+    str,
+    like(_URL, "is not an address", "http://HOST…, https://HOST… or file:///…", has_password=True),
 ]
 Server = Annotated[
     str,
@@ -386,10 +389,10 @@ Server = Annotated[
         r"https?://[^/\s@]+",
         "is not a server",
         "https://HOST or https://HOST:PORT, without a login and without a path",
-        hidden=True,
+        has_password=True,
     ),
 ]
-# As browsers write one, who are compared with it byte by byte: no path, no usual port, no capitals.
+# Browsers write an origin so, and it is compared byte by byte: no path, no usual port, no capitals.
 Origin = Annotated[
     str,
     like(
@@ -401,7 +404,7 @@ Origin = Annotated[
 ]
 Git = Annotated[str, _IS_GIT]
 Repository = Annotated[str, _IS_GIT, _no_login]
-# As git-check-ref-format(1) has it, without what a shell or an option begins with.
+# The rules of git-check-ref-format(1), without what a shell or an option begins with.
 _BRANCH = r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9][A-Za-z0-9._/+#@-]*[A-Za-z0-9_+#-]?"
 Branch = Annotated[str, like(_BRANCH, "is not a branch", "")]
 Registry = Annotated[str, _registry("HOST, HOST:PORT or HOST:PORT/PATH", r"(?:/[A-Za-z0-9._/-]*)?")]
@@ -412,7 +415,7 @@ AptLine = Annotated[
         r"deb(?:-src)? [\x20-\x7e]+",
         "is not a line of sources.list",
         '"deb http://HOST/PATH SUITE COMPONENT"',
-        hidden=True,
+        has_password=True,
     ),
 ]
 Transformers = Annotated[str, _of_transformers]
@@ -445,11 +448,11 @@ BuildVariable = Annotated[
 ]
 
 
-def _known_code(code: str) -> Refusal | None:
+def _known_code(code: str) -> SchemaFault | None:
     if code in CODES:
         return None
     remedy = spelling_hint(code, CODES - FATAL, "Remove it: nothing is waived by it.")
-    return Refusal("is the code of no finding", allowed=_CODES_SHOWN, remedy=remedy)
+    return SchemaFault("is the code of no finding", allowed=_CODES_SHOWN, remedy=remedy)
 
 
 _CODES_SHOWN = "codes of findings, as plan and preflight show them"
@@ -463,7 +466,7 @@ Code = Annotated[
     ),
     _known_code,
 ]
-Adopted = Annotated[
+AdoptedThing = Annotated[
     str,
     like(
         rf"{PATH}|(?:unit|container|volume|account) [A-Za-z0-9_][A-Za-z0-9_.@-]*",

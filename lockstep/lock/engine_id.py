@@ -1,30 +1,36 @@
-"""The name of one generation of the venv engine: a hash of everything that is in it."""
+"""The name of a venv engine: a hash of everything that is in it."""
 
 from __future__ import annotations
 
 from lockstep.core.digest import digest
 from lockstep.inventory.settings import Settings
-from lockstep.lock.packages import BUILD, ENGINE, engine_repositories, locked, precompiled
-from lockstep.lock.pins import Pins, held
+from lockstep.lock.packages import (
+    BUILD,
+    ENGINE,
+    engine_repositories,
+    locked_wheels,
+    precompiled_pin,
+)
+from lockstep.lock.pins import Pins, entry_of
 
-# 48 bits: two generations of one host that share a name are not to be expected.
+# 48 bits: two engines of one host are not expected to get the same name.
 DIGITS = 12
 
 
 def engine_id(settings: Settings, pins: Pins) -> str:
-    """12 hexadecimal digits that change with anything inside the engine's environment.
+    """Return 12 hexadecimal digits that change with anything inside the engine's environment.
 
-    The indexes and mirrors it comes from are left out: moving a mirror changes no byte.
-    ResolveError where ``pins`` lack a requirement or a repository of it.
+    Indexes and mirrors are left out, because moving a mirror changes no byte. ResolveError where
+    ``pins`` lack a requirement or a repository of the engine.
     """
     engine = settings.engine
-    wheel = precompiled(settings, pins)
+    wheel = precompiled_pin(settings, pins)
     contents = {
         "architecture": settings.expected.architecture,
         "python": settings.python,
         "packages": _hashes(settings, pins, ENGINE),
         "commits": {
-            repository.url: repository.commit or held(pins.git, repository.url).commit
+            repository.url: repository.commit or entry_of(pins.git, repository.url).commit
             for repository in engine_repositories(settings)
         },
         "build": {
@@ -39,7 +45,8 @@ def engine_id(settings: Settings, pins: Pins) -> str:
 
 
 def _hashes(settings: Settings, pins: Pins, environment: str) -> list[tuple[str, str, str]]:
-    """Name, version and SHA-256 of every wheel of an environment."""
+    """Return name, version and SHA-256 of every wheel of an environment."""
     return [
-        (wheel.name, wheel.version, wheel.sha256) for wheel in locked(settings, pins, environment)
+        (wheel.name, wheel.version, wheel.sha256)
+        for wheel in locked_wheels(settings, pins, environment)
     ]

@@ -1,4 +1,4 @@
-"""What the lock read of checkpoints, in the recipes that do not state it themselves."""
+"""The lock's facts about checkpoints, put into recipes that do not state them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from lockstep.lock.pins import Pins
 from lockstep.recipes.recipe_file import Recipe, with_experts
 
 
-def informed(plan: HostPlan, pins: Pins) -> HostPlan:
-    """The plan with recipes that say whether their model is a mixture of experts, where the lock
-    knows it: the freeze guard follows from that."""
-    targets = tuple(
+def with_known_experts(plan: HostPlan, pins: Pins) -> HostPlan:
+    """Return the plan with recipes that say whether their model is a mixture of experts.
+
+    The lock gives the answer where it has one; the freeze guard follows from it.
+    """
+    models = tuple(
         replace(
-            target,
-            recipe=_informed(target.recipe, pins),
-            fallback=_informed(target.fallback, pins) if target.fallback else None,
+            model,
+            recipe=_recipe_with_experts(model.recipe, pins),
+            fallback=_recipe_with_experts(model.fallback, pins) if model.fallback else None,
         )
-        for target in plan.targets
+        for model in plan.models
     )
-    return plan if targets == plan.targets else replace(plan, targets=targets)
+    return plan if models == plan.models else replace(plan, models=models)
 
 
-def _informed(recipe: Recipe, pins: Pins) -> Recipe:
-    pin = pins.models.get(recipe.repository)
+def _recipe_with_experts(recipe: Recipe, pins: Pins) -> Recipe:
+    pin = pins.checkpoints.get(recipe.repository)
     if recipe.lockstep.moe is not None or pin is None or pin.experts is None:
         return recipe
-    stored = "quantised" if pin.experts == "quantised" else "none"
-    return with_experts(recipe, pin.experts != "none", stored)
+    storage = "quantised" if pin.experts == "quantised" else "none"
+    return with_experts(recipe, pin.experts != "none", storage)

@@ -1,17 +1,17 @@
-"""Container images: from the name that a recipe gives to the exact thing that a host pulls."""
+"""Container images: from the name in a recipe to the exact image that a host pulls."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from lockstep.inventory.settings import Sources
-from lockstep.lock.pins import ImagePin, Pins, held
+from lockstep.lock.pins import ImagePin, Pins, entry_of
 
 DEFAULT_REGISTRY = "docker.io"
 # Other names of the default registry that Docker itself accepts in a reference.
 _ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})
 
-# Where Docker is given every image, on each host, while it takes it.
+# Docker on each host is given every image here, while it takes it.
 LOCAL_REGISTRY = "127.0.0.1:7078"
 # The API of Docker Hub answers under another name than its references.
 _API_HOSTS = {DEFAULT_REGISTRY: "registry-1.docker.io"}
@@ -37,7 +37,7 @@ class Reference:
 
 
 def parse(reference: str) -> Reference:
-    """Take a reference apart; the first component is a host when it has '.', ':' or is localhost.
+    """Split a reference; the first component is a host if it has '.', ':' or is localhost.
 
     ``debian`` means ``docker.io/library/debian``.
     """
@@ -47,10 +47,10 @@ def parse(reference: str) -> Reference:
     tag = ""
     if colon and "/" not in tail:
         name, tag = head, tail
-    first, slash, rest = name.partition("/")
+    first, slash, rest_of_name = name.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         registry = DEFAULT_REGISTRY if first in _ALIASES else first
-        repository = rest
+        repository = rest_of_name
     else:
         registry, repository = DEFAULT_REGISTRY, name
     if registry == DEFAULT_REGISTRY and "/" not in repository:
@@ -59,21 +59,22 @@ def parse(reference: str) -> Reference:
 
 
 def pull_reference(reference: str, pin: ImagePin) -> str:
-    """``127.0.0.1:7078/REGISTRY/REPOSITORY@sha256:…`` as the host's Docker lists and runs it.
+    """Return the name by which the host's Docker lists and runs an image.
 
-    Docker is given every image on loopback, out of bytes that came from a peer or from a registry
-    (`lockstep/onhost/images/loopback_registry.py`); the name still says where the image is from,
+    It is ``127.0.0.1:7078/REGISTRY/REPOSITORY@sha256:…``. Docker is given every image on loopback,
+    out of bytes that came from a peer or from a registry
+    (`lockstep/onhost/images/loopback_registry.py`). The name still says where the image is from,
     whatever mirror it came by. The digest is the pin's: the same content has the same digest
     everywhere.
     """
     image = parse(reference)
-    # A port's colon may stand in the first part of a name alone.
+    # A port's colon can stand only in the first part of a name.
     registry = image.registry.replace(":", "-")
     return f"{LOCAL_REGISTRY}/{registry}/{image.repository}@{pin.digest}"
 
 
 def api_address(reference: Reference, sources: Sources) -> str:
-    """Base address of the repository in the registry that the inventory names for it.
+    """Return the repository's base address in the registry that the inventory names for it.
 
     ``https://REGISTRY/v2/REPOSITORY``
     """
@@ -86,5 +87,5 @@ def api_address(reference: Reference, sources: Sources) -> str:
 
 
 def pinned_reference(reference: str, pins: Pins) -> str:
-    """`pull_reference` with the pin looked up; ResolveError where there is none."""
-    return pull_reference(reference, held(pins.images, reference))
+    """Return `pull_reference` with the pin looked up; ResolveError where there is none."""
+    return pull_reference(reference, entry_of(pins.images, reference))

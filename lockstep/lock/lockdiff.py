@@ -7,22 +7,27 @@ from dataclasses import dataclass
 
 from lockstep.core.digest import is_commit
 from lockstep.core.terminal import bytes_text
-from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pin, Pins, PrecompiledPin, PythonPin
+from lockstep.lock.pins import CheckpointPin, GitPin, ImagePin, Pin, Pins, PrecompiledPin, PythonPin
 
 # Digits of a commit or digest that are enough to recognise it.
 DIGITS = 12
-_KINDS = {"git": "git", "precompiled": "precompiled", "image": "images", "model": "models"}
+_KINDS = {
+    "git": "git",
+    "precompiled": "precompiled",
+    "image": "images",
+    "checkpoint": "checkpoints",
+}
 
 
 @dataclass(frozen=True)
-class Change:
-    """One thing that moved, came or went.
+class LockChange:
+    """A thing that moved, came or went.
 
     Attributes:
-        kind: "engine" or another environment, "git", "precompiled", "image", "model".
+        kind: "engine" or another environment, "git", "precompiled", "image", "checkpoint".
         name: Package, repository, reference or hub id.
-        old: What it was, None where it was not locked.
-        new: What it is, None where it is not locked any more.
+        old: Its former version, None where it was not locked.
+        new: Its present version, None where it is no longer locked.
     """
 
     kind: str
@@ -31,40 +36,43 @@ class Change:
     new: str | None
 
 
-def changes(old: Pins, new: Pins) -> tuple[Change, ...]:
-    """Everything that differs, in the order of a lock file; dates do not count."""
+def changes(old: Pins, new: Pins) -> tuple[LockChange, ...]:
+    """Return all differences, in the order of a lock file; dates do not count."""
     return tuple(_changes(old, new))
 
 
-def _changes(old: Pins, new: Pins) -> Iterator[Change]:
+def _changes(old: Pins, new: Pins) -> Iterator[LockChange]:
     for name in sorted({*old.python, *new.python}):
         yield from _environment(name, old.python.get(name), new.python.get(name))
     for kind, section in _KINDS.items():
-        before, after = getattr(old, section), getattr(new, section)
-        for name in sorted({*before, *after}):
-            was, now = (shown(pins[name]) if name in pins else None for pins in (before, after))
+        old_section, new_section = getattr(old, section), getattr(new, section)
+        for name in sorted({*old_section, *new_section}):
+            was, now = (
+                pin_text(pins[name]) if name in pins else None
+                for pins in (old_section, new_section)
+            )
             if was != now:
-                yield Change(kind, name, was, now)
+                yield LockChange(kind, name, was, now)
 
 
-def _environment(name: str, old: PythonPin | None, new: PythonPin | None) -> Iterator[Change]:
-    before = {wheel.name: wheel for wheel in old.packages} if old else {}
-    after = {wheel.name: wheel for wheel in new.packages} if new else {}
-    for package in sorted({*before, *after}):
-        mine, theirs = before.get(package), after.get(package)
-        if mine is None or theirs is None or mine.version != theirs.version:
-            versions = (wheel.version if wheel else None for wheel in (mine, theirs))
-            yield Change(name, package, *versions)
-        elif mine.sha256 != theirs.sha256:
-            files = (f"{wheel.version} {wheel.sha256[:DIGITS]}" for wheel in (mine, theirs))
-            yield Change(name, package, *files)
+def _environment(name: str, old: PythonPin | None, new: PythonPin | None) -> Iterator[LockChange]:
+    old_wheels = {wheel.name: wheel for wheel in old.packages} if old else {}
+    new_wheels = {wheel.name: wheel for wheel in new.packages} if new else {}
+    for package in sorted({*old_wheels, *new_wheels}):
+        old_wheel, new_wheel = old_wheels.get(package), new_wheels.get(package)
+        if old_wheel is None or new_wheel is None or old_wheel.version != new_wheel.version:
+            versions = (wheel.version if wheel else None for wheel in (old_wheel, new_wheel))
+            yield LockChange(name, package, *versions)
+        elif old_wheel.sha256 != new_wheel.sha256:
+            files = (f"{wheel.version} {wheel.sha256[:DIGITS]}" for wheel in (old_wheel, new_wheel))
+            yield LockChange(name, package, *files)
     if old and new and (old.architecture, old.python) != (new.architecture, new.python):
         platforms = (f"{pin.architecture}, Python {pin.python}" for pin in (old, new))
-        yield Change(name, "platform", *platforms)
+        yield LockChange(name, "platform", *platforms)
 
 
-def shown(pin: Pin) -> str:
-    """As much of a pin as a person recognises it by."""
+def pin_text(pin: Pin) -> str:
+    """Return the part of a pin by which a person recognises it."""
     match pin:
         case PythonPin(packages=packages):
             return _count(len(packages), "package")
@@ -74,10 +82,10 @@ def shown(pin: Pin) -> str:
             return f"{variant} {commit[:DIGITS]}, {sha256[:DIGITS]}".strip()
         case ImagePin(digest=digest, size=size):
             return f"{digest.partition(':')[2][:DIGITS]}, {bytes_text(size)}"
-        case ModelPin(asked=asked, commit=commit, files=files):
-            revision = asked[:DIGITS] if is_commit(asked) else asked
-            held = f"{_count(len(files), 'file')}, {bytes_text(pin.size)}"
-            return f"{revision} {commit[:DIGITS]}, {held}"
+        case CheckpointPin(asked=asked_revision, commit=commit, files=files):
+            revision = asked_revision[:DIGITS] if is_commit(asked_revision) else asked_revision
+            files_text = f"{_count(len(files), 'file')}, {bytes_text(pin.size)}"
+            return f"{revision} {commit[:DIGITS]}, {files_text}"
 
 
 def _count(number: int, thing: str) -> str:

@@ -1,8 +1,8 @@
-"""Reads and writes the lock file: the exact meaning of every branch, tag, range and revision.
+"""Reader and writer of the lock file: the exact meaning of every branch, tag, range and revision.
 
-It is replaced whole or not at all. Beside it stand the lock that the last whole deploy used
-(`deployed_path`), and the one that a deploy had used before that (`previous_path`), each with what
-else it was deployed with (`deployed_with`).
+The lock is replaced whole or not at all. Beside it stand the lock that the last whole deploy used
+(`deployed_path`), and the one that a deploy had used before that (`previous_path`). Each has a
+record of what else it was deployed with (`deployed_with`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADER = """\
 
 
 def load(path: Path) -> Pins:
-    """The lock at ``path``; an absent file is an empty lock.
+    """Return the lock at ``path``; an absent file is an empty lock.
 
     InventoryError for a file that is no lock, with file, line, key and what is allowed.
     """
@@ -41,7 +41,7 @@ def load(path: Path) -> Pins:
     return _read[text]
 
 
-# A deploy reads its lock, and at its end the one of the deploy before, which mostly is the same.
+# A deploy reads its lock, and at its end that of the deploy before, which mostly is the same.
 _read: dict[str, Pins] = {}
 
 
@@ -56,13 +56,13 @@ def _pins(text: str, where: str) -> Pins:
             allowed=f"version {VERSION}",
             remedy="Use the Lockstep that wrote it, or delete it and run `lockstep lock`.",
         )
-    # Locks held versions of Debian packages (`apt`) until 2026-11; the next one written has none.
+    # Locks held versions of Debian packages (`apt`) until 2026-11; a newly written lock has none.
     sections = part(document, [key for key in document if key not in ("version", "apt")])
     return schema.build(Pins, sections, where=where, error=InventoryError)
 
 
 def save(path: Path, pins: Pins) -> None:
-    """Write the lock whole, or leave what is there. ResolveError where it cannot be written."""
+    """Write the lock whole, or leave the old file. ResolveError where it cannot be written."""
     entries = "" if pins == Pins() else dump(pins)
     remedy = "Make the folder writable and run again; no host was changed."
     with ResolveError.instead("the lock cannot be written", path, remedy):
@@ -70,61 +70,61 @@ def save(path: Path, pins: Pins) -> None:
 
 
 def deployed_path(path: Path) -> Path:
-    """Beside the lock: the one that the last whole deploy used."""
+    """Return the path, beside the lock, of the lock that the last whole deploy used."""
     return path.with_name(path.name.removesuffix(".yaml") + ".deployed.yaml")
 
 
 def previous_path(path: Path) -> Path:
-    """Beside the lock: the one that was deployed before `deployed_path`."""
+    """Return the path, beside the lock, of the lock deployed before `deployed_path`."""
     return path.with_name(path.name.removesuffix(".yaml") + ".previous.yaml")
 
 
-def answered(path: Path, pins: Pins, unanswered: Mapping[str, str]) -> None:
-    """Write into the lock which images' engines could not be asked, for `lockstep plan` to say.
+def record_silent_images(path: Path, pins: Pins, reasons: Mapping[str, str]) -> None:
+    """Record in the lock the images whose engine could not be asked, for `lockstep plan`.
 
     Args:
         path: The lock, which held ``pins`` when the deploy began.
-        unanswered: Digest → why, "" where the engine answered; images of other hosts are not named.
+        reasons: Digest → why, "" where the engine answered; images of other hosts are not named.
     """
-    if _told(pins, unanswered):
+    if _with_reasons(pins, reasons):
         pins = load(path)
-        save(path, pins | Pins(images=_told(pins, unanswered)))
+        save(path, pins | Pins(images=_with_reasons(pins, reasons)))
 
 
-def _told(pins: Pins, unanswered: Mapping[str, str]) -> dict[str, ImagePin]:
+def _with_reasons(pins: Pins, reasons: Mapping[str, str]) -> dict[str, ImagePin]:
     return {
-        name: replace(pin, unanswered=unanswered[pin.digest])
+        name: replace(pin, unanswered=reasons[pin.digest])
         for name, pin in pins.images.items()
-        if unanswered.get(pin.digest, pin.unanswered) != pin.unanswered
+        if reasons.get(pin.digest, pin.unanswered) != pin.unanswered
     }
 
 
-def deployed(path: Path, pins: Pins, hosts: Mapping[str, Any] | None = None) -> None:
-    """Remember that every host has ``pins`` now, and what they had before.
+def record_deployed(path: Path, pins: Pins, hosts: Mapping[str, Any] | None = None) -> None:
+    """Record that every host has ``pins`` now, and the pins that they had before.
 
     Args:
         path: The lock.
-        pins: What it held.
-        hosts: Host → what else decides its generation; its "generation" tells two apart.
+        pins: The content of the lock.
+        hosts: Host → other data of its generation; the key "generation" tells two apart.
     """
-    last, before = deployed_path(path), previous_path(path)
+    last, target_path = deployed_path(path), previous_path(path)
     hosts = hosts or {}
     if last.exists():
         was = deployed_with(last)
         if load(last) == pins and (not was or _generations(was) == _generations(hosts)):
             _save_with(last, hosts)
             return
-        save(before, load(last))
-        _save_with(before, was)
+        save(target_path, load(last))
+        _save_with(target_path, was)
     save(last, pins)
     _save_with(last, hosts)
 
 
 def deployed_with(lock: Path) -> dict[str, Any]:
-    """What ``hosts`` was when `deployed` wrote this lock; {} where that is not known."""
-    found = atomic.read_json(_with_path(lock))
-    ours = isinstance(found, dict) and found.get("lock") == _sha256(lock)
-    return dict(found["hosts"]) if ours else {}
+    """Return ``hosts`` as `record_deployed` wrote it beside this lock; {} where it is not known."""
+    document = atomic.read_json(_with_path(lock))
+    is_current = isinstance(document, dict) and document.get("lock") == _sha256(lock)
+    return dict(document["hosts"]) if is_current else {}
 
 
 def _save_with(lock: Path, hosts: Mapping[str, Any]) -> None:
@@ -140,9 +140,9 @@ def _with_path(lock: Path) -> Path:
 
 
 def _sha256(lock: Path) -> str:
-    """By which a lock and what stands beside it know that they belong together."""
+    """Return the hash by which a lock and its record know that they belong together."""
     return hashlib.sha256(lock.read_bytes()).hexdigest() if lock.exists() else ""
 
 
 def _generations(hosts: Mapping[str, Any]) -> dict[str, str]:
-    return {name: each["generation"] for name, each in hosts.items()}
+    return {name: record["generation"] for name, record in hosts.items()}

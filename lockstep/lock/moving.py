@@ -1,6 +1,6 @@
 """The kinds of input that move: a range, a branch, a tag, a revision, each as it was asked for.
 
-`section` is the part of the lock that holds it, `key` its name there; `architecture` is as
+`section` is the part of the lock that holds the input, `key` its name there. `architecture` is as
 `uname -m` says it.
 """
 
@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 
 
 @dataclass(frozen=True)
-class GitWanted:
+class GitItem:
     """A branch of a repository, or one commit of it (40 hexadecimal digits)."""
 
     section: ClassVar = "git"
@@ -26,21 +26,21 @@ class GitWanted:
 
     @property
     def repository(self) -> str:
-        """The repository's name alone."""
+        """Name of the repository, without its owner."""
         return self.url.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
 @dataclass(frozen=True)
-class PythonWanted:
-    """What one environment holds, resolved in one step because its versions belong together.
+class PythonItem:
+    """An environment's packages, resolved in one step because their versions belong together.
 
     Attributes:
-        name: Of the environment: "engine", "engine-build", "tools" or "uv".
+        name: Name of the environment: "engine", "engine-build", "tools" or "uv".
         asked: Requirements, normalised, in the order of installation.
         python: Version of the interpreter ("3.12").
         agree: Names among them that must all have the same version.
-        trees: Source trees that are installed here besides; what they need is resolved with
-            ``asked``, whose own words about a package win over theirs.
+        trees: Source trees that are installed here besides; their requirements are resolved with
+            ``asked``, and ``asked`` wins where both name a package.
         build: Whether the environment is the one that ``trees`` are built in.
         exclude_newer: Last day (ISO date) whose uploads to the package index count, `FORK_S_DAY` of
             the settings, or None for no limit.
@@ -48,11 +48,11 @@ class PythonWanted:
 
     section: ClassVar = "python"
     name: str
-    asked: tuple[str, ...]
+    requirements: tuple[str, ...]
     architecture: str
     python: str
     agree: tuple[str, ...] = ()
-    trees: tuple[GitWanted, ...] = ()
+    trees: tuple[GitItem, ...] = ()
     build: bool = False
     exclude_newer: str | None = None
 
@@ -63,18 +63,18 @@ class PythonWanted:
 
 
 @dataclass(frozen=True)
-class PrecompiledWanted:
+class PrecompiledItem:
     """The wheel of vLLM's from which a fork's build takes its compiled parts.
 
     Attributes:
         tree: The fork.
-        upstream: Repository that it left.
+        upstream: Repository that the fork left.
         variant: Build of the wheel ("cu130"), "" for the usual one.
-        commit: Commit whose wheel it is; None takes the one at which the fork left upstream.
+        commit: Commit of the wheel; None takes the one at which the fork left upstream.
     """
 
     section: ClassVar = "precompiled"
-    tree: GitWanted
+    tree: GitItem
     upstream: str
     architecture: str
     variant: str
@@ -87,7 +87,7 @@ class PrecompiledWanted:
 
 
 @dataclass(frozen=True)
-class ImageWanted:
+class ImageItem:
     """A container image by tag or digest, for one architecture."""
 
     section: ClassVar = "images"
@@ -101,20 +101,20 @@ class ImageWanted:
 
 
 @dataclass(frozen=True)
-class ModelWanted:
+class CheckpointItem:
     """A hub repository at a branch, tag or commit.
 
     Attributes:
         id: Name of the repository.
         revision: Branch, tag or commit.
         files: Files that are needed, as `gguf.chosen` takes them.
-        formats: In which formats engines look for its weights, as `weight_files.needed_files`
-            takes them; nothing here and in `files`: all of it is needed.
+        formats: Formats in which engines look for its weights, as `weight_files.needed_files` takes
+            them; with none here and no `files`, the whole repository is needed.
         experts: Whether its configuration must say if it is a mixture of experts, because the
             recipe does not.
     """
 
-    section: ClassVar = "models"
+    section: ClassVar = "checkpoints"
     id: str
     revision: str
     files: tuple[str, ...] = ()
@@ -127,4 +127,4 @@ class ModelWanted:
         return self.id
 
 
-Item: TypeAlias = PythonWanted | GitWanted | PrecompiledWanted | ImageWanted | ModelWanted
+Item: TypeAlias = PythonItem | GitItem | PrecompiledItem | ImageItem | CheckpointItem

@@ -1,9 +1,9 @@
 """The exact version, commit or digest of every moving name, with its hashes.
 
-`lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them out. Group data
-may name a branch, a tag, a range; each is resolved once, and every host gets exactly what stands
-here. In all pins `resolved` is an ISO date, "" where unknown, and `architecture` is as `uname -m`
-says it ("aarch64").
+`lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them. Group data may
+name a branch, a tag, a range; each is resolved once, and every host gets exactly what stands here.
+In all pins `resolved` is an ISO date, "" where unknown, and `architecture` is as `uname -m` says it
+("aarch64").
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel_filename
 
+from lockstep.checkpoints import gguf
 from lockstep.core.errors import ResolveError
 from lockstep.lock import moving
-from lockstep.models import gguf
 from lockstep.onhost.core.kind import TemplateShape
-from lockstep.onhost.core.schema import Refusal, Rule, like
+from lockstep.onhost.core.schema import Rule, SchemaFault, like
 
-#: The file of a repository that says what its model is; the first that is there.
+#: Files that say what a repository's model is; the first one that exists counts.
 CONFIGURATIONS = ("config.json", "params.json")
 _REMEDY = "Restore the entry, or delete it to resolve it again."
 
 
-def _like(pattern: str, fault: str, allowed: str) -> Rule:
-    return like(pattern, fault, allowed, remedy=_REMEDY)
+def _like(pattern: str, fault: str, allowed_text: str) -> Rule:
+    return like(pattern, fault, allowed_text, remedy=_REMEDY)
 
 
 _Commit = Annotated[
@@ -47,7 +47,7 @@ _Cuda = Annotated[
 
 
 def is_inside(path: str) -> bool:
-    """Whether this names a file inside a repository: relative, and nothing climbs out."""
+    """Tell whether a path names a file inside a repository: relative, without climbing out."""
     parts = path.split("/")
     return not path.startswith("-") and not {"", ".", ".."} & set(parts)
 
@@ -62,13 +62,15 @@ _Wheel = Rule(
 )
 
 
-def _of_another_package(wheel: WheelPin) -> Refusal | None:
+def _of_another_package(wheel: WheelPin) -> SchemaFault | None:
     name, version, *_ = parse_wheel_filename(wheel.file)
-    said = (canonicalize_name(wheel.name), canonicalize_version(wheel.version))
-    if (name, canonicalize_version(version)) == said:
+    name_and_version = (canonicalize_name(wheel.name), canonicalize_version(wheel.version))
+    if (name, canonicalize_version(version)) == name_and_version:
         return None
-    allowed = f"{wheel.name} {wheel.version}"
-    return Refusal("has the file of another package or version", wheel.file, allowed, _REMEDY)
+    allowed_text = f"{wheel.name} {wheel.version}"
+    return SchemaFault(
+        "has the file of another package or version", wheel.file, allowed_text, _REMEDY
+    )
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class WheelPin:
         name: Normalised name of the distribution.
         version: Whole version, a local part ("+cu130") included.
         file: Name of the wheel.
-        sha256: Of the wheel.
+        sha256: Hash of the wheel.
         size: Bytes; None where the index does not say.
     """
 
@@ -92,7 +94,7 @@ class WheelPin:
 
 @dataclass(frozen=True)
 class PythonPin:
-    """One environment: everything in it, what is needed by what is asked for included.
+    """One environment: every package in it, those included that other packages need.
 
     Attributes:
         asked: The requirements it was resolved for.
@@ -112,7 +114,7 @@ class PythonPin:
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """Package → version."""
+        """Each package → its version."""
         return {wheel.name: wheel.version for wheel in self.packages}
 
 
@@ -130,12 +132,12 @@ class PrecompiledPin:
     """The wheel from which a fork's build takes its compiled parts.
 
     Attributes:
-        tree: Commit of the fork that it was found for.
+        tree: Commit of the fork that the wheel was found for.
         upstream: Repository of the commit that was compiled.
         commit: That commit.
-        variant: As it was asked for.
-        path: Of the wheel, below the server of the wheels.
-        sha256: Of the wheel.
+        variant: Variant that was asked for.
+        path: Path of the wheel on the server of the wheels.
+        sha256: Hash of the wheel.
         size: Bytes.
     """
 
@@ -161,12 +163,13 @@ class ImagePin:
 
     Attributes:
         digest: "sha256:…" of the manifest for `architecture`.
-        size: Compressed bytes of its layers, what a pull fetches at most.
-        cuda: CUDA that it was made with ("13.4.1"), by its own variables; "" where none says so,
-            and in a lock that is older than this key.
-        entrypoint: What it starts before a command; None in a lock that is older than this key.
+        size: Compressed bytes of its layers, the most that a pull fetches.
+        cuda: CUDA release that it was made with ("13.4.1"), by its own variables; "" where none
+            says so, and in a lock that is older than this key.
+        entrypoint: Words that it starts before a command; None in a lock that is older than this
+            key.
         unanswered: Why its engine could not be asked about recipes, as the last whole deploy found;
-            "" where it answered, or has not been asked. It makes no other pin.
+            "" where it answered, or has not been asked. It does not make the pin another one.
     """
 
     digest: _Digest
@@ -183,9 +186,9 @@ class FilePin:
     """One file of a hub repository.
 
     Attributes:
-        path: Inside the repository.
+        path: Path inside the repository.
         size: Bytes.
-        sha256: Of the content, for LFS files (the weights).
+        sha256: Hash of the content, for LFS files (the weights).
         blob: git's own id (SHA-1) of the content, for all others.
     """
 
@@ -195,26 +198,26 @@ class FilePin:
     blob: _Blob | None = None
 
     @property
-    def cached(self) -> str:
-        """Its name in a hub cache."""
+    def cache_name(self) -> str:
+        """The file's name in a hub cache."""
         return self.sha256 or self.blob or ""
 
 
 @dataclass(frozen=True)
-class ModelPin:
+class CheckpointPin:
     """A hub repository at one commit, with its files.
 
     Attributes:
         asked: The revision that was asked for ("main").
         commit: The commit it stood for.
-        files: What a complete snapshot holds.
+        files: Files of a complete snapshot.
         partial: Whether some of its files were not asked for.
-        formats: In which formats of weights its files were looked for.
+        formats: Formats of weights in which its files were looked for.
         left_out: Bytes of the files that no engine loads, by top folder or name.
-        experts: What its configuration says of a mixture of experts, as `architecture.experts` puts
-            it; None: nobody asked, or it has none.
-        refused_shapes: Shapes of a conversation that its chat template refuses, for recipes that
-            do not say; None: it has no template, or nobody has tried it.
+        experts: Its configuration's answer about a mixture of experts, as `architecture.experts`
+            gives it; None: nobody asked, or it has none.
+        refused_shapes: Shapes of a conversation that its chat template refuses, for recipes that do
+            not say; None: it has no template, or nobody has tried it.
     """
 
     asked: str
@@ -229,7 +232,7 @@ class ModelPin:
 
     @property
     def configuration(self) -> str:
-        """Its file that says what the model is, "" where it has none."""
+        """The file that says what the model is, "" where there is none."""
         paths = {file.path for file in self.files}
         return next((name for name in CONFIGURATIONS if name in paths), "")
 
@@ -239,28 +242,32 @@ class ModelPin:
         return sum(file.size for file in self.files)
 
     def absent(self, blobs: Mapping[str, int]) -> list[str]:
-        """Hashes of the files that a hub cache does not hold whole.
+        """Return the hashes of the files that a hub cache does not hold whole.
 
         Args:
             blobs: Name of each blob in it → bytes; an unfinished one ends with ".incomplete".
         """
-        names = {file.cached: file.size for file in self.files if file.cached}
+        names = {file.cache_name: file.size for file in self.files if file.cache_name}
         return [name for name, size in names.items() if blobs.get(name) != size]
 
     def missing_bytes(self, blobs: Mapping[str, int]) -> int:
-        """Bytes still to come, less what is there of unfinished files; argument as above."""
+        """Return the bytes still to come, less unfinished files; ``blobs`` as in `absent`."""
         return sum(
-            max(0, file.size - blobs.get(file.cached, blobs.get(f"{file.cached}.incomplete", 0)))
+            max(
+                0,
+                file.size
+                - blobs.get(file.cache_name, blobs.get(f"{file.cache_name}.incomplete", 0)),
+            )
             for file in self.files
         )
 
 
-Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | ModelPin
+Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | CheckpointPin
 
 
 @dataclass(frozen=True)
 class Pins:
-    """Everything resolved.
+    """All resolved things.
 
     Attributes:
         python: Environment ("engine", "engine-build", "tools", "uv") → its packages. Read it with
@@ -268,14 +275,14 @@ class Pins:
         git: Repository URL → commit.
         precompiled: Repository URL of a fork → the wheel with its compiled parts.
         images: Image reference as asked for → digest.
-        models: Hub id → commit and files.
+        checkpoints: Hub id → commit and files.
     """
 
     python: Mapping[str, PythonPin] = field(default_factory=dict)
     git: Mapping[str, GitPin] = field(default_factory=dict)
     precompiled: Mapping[str, PrecompiledPin] = field(default_factory=dict)
     images: Mapping[str, ImagePin] = field(default_factory=dict)
-    models: Mapping[str, ModelPin] = field(default_factory=dict)
+    checkpoints: Mapping[str, CheckpointPin] = field(default_factory=dict)
 
     @property
     def entries(self) -> dict[tuple[str, str], Pin]:
@@ -285,22 +292,22 @@ class Pins:
 
     @classmethod
     def of(cls, entries: Mapping[tuple[str, str], Pin]) -> Pins:
-        """A lock of these entries."""
+        """Return a lock of these entries."""
         sections: dict[str, dict[str, Any]] = {}
         for (section, key), pin in entries.items():
             sections.setdefault(section, {})[key] = pin
         return cls(**sections)
 
     def __or__(self, later: Pins) -> Pins:
-        """Both; what `later` holds wins."""
+        """Return both together; where both have an entry, that of `later` wins."""
         return Pins.of(self.entries | later.entries)
 
 
 P = TypeVar("P")
 
 
-def held(section: Mapping[str, P], key: str) -> P:
-    """One entry of a section of the lock. ResolveError where there is none."""
+def entry_of(section: Mapping[str, P], key: str) -> P:
+    """Return one entry of a section of the lock. ResolveError where there is none."""
     if key not in section:
         raise ResolveError(
             f"{key} is not resolved to anything exact", remedy="Run `lockstep lock`, or deploy."
@@ -308,45 +315,47 @@ def held(section: Mapping[str, P], key: str) -> P:
     return section[key]
 
 
-def pinned(found: Mapping[moving.Item, Pin]) -> Pins:
-    """A lock of what is found."""
-    return Pins.of({(item.section, item.key): pin for item, pin in found.items()})
+def pins_of(pins_by_item: Mapping[moving.Item, Pin]) -> Pins:
+    """Return a lock of the pins that were found."""
+    return Pins.of({(item.section, item.key): pin for item, pin in pins_by_item.items()})
 
 
-def missing(wanted: Iterable[moving.Item], pins: Pins) -> list[moving.Item]:
-    """What of `wanted` is not pinned, or for another branch, revision or architecture."""
-    return [item for item in wanted if not has(pins, item)]
+def missing(items: Iterable[moving.Item], pins: Pins) -> list[moving.Item]:
+    """Return the items that are not pinned, or for another branch, revision or architecture."""
+    return [item for item in items if not has(pins, item)]
 
 
 def has(pins: Pins, item: moving.Item) -> bool:
-    """Whether exactly this is pinned: what is asked for, and what follows from it."""
+    """Tell whether exactly this item is pinned, with all that follows from it."""
     pin = getattr(pins, item.section).get(item.key)
     if pin is None:
         return False
     match item:
-        case moving.PythonWanted():
-            said = (pin.asked, pin.architecture, pin.python, pin.exclude_newer)
+        case moving.PythonItem():
+            pin_facts = (pin.asked, pin.architecture, pin.python, pin.exclude_newer)
             return (
-                said == (item.asked, item.architecture, item.python, item.exclude_newer)
+                pin_facts == (item.requirements, item.architecture, item.python, item.exclude_newer)
                 and all(has(pins, tree) for tree in item.trees)
                 and pin.trees == {tree.url: pins.git[tree.url].commit for tree in item.trees}
             )
-        case moving.GitWanted():
+        case moving.GitItem():
             return pin.branch == item.branch and item.commit in (None, pin.commit)
-        case moving.PrecompiledWanted():
-            built = (pin.upstream, pin.architecture, pin.variant)
+        case moving.PrecompiledItem():
+            build_facts = (pin.upstream, pin.architecture, pin.variant)
             return (
-                built == (item.upstream, item.architecture, item.variant)
+                build_facts == (item.upstream, item.architecture, item.variant)
                 and item.commit in (None, pin.commit)
                 and has(pins, item.tree)
                 and pin.tree == pins.git[item.key].commit
             )
-        case moving.ImageWanted():
+        case moving.ImageItem():
             return bool(pin.architecture == item.architecture)
-        case moving.ModelWanted():
-            chosen = gguf.chosen([file.path for file in pin.files], item.files)
-            there = all(found or each in pin.formats for each, found in chosen.items())
-            there = there and set(item.formats) <= set(pin.formats)
-            whole = not pin.partial or (bool(item.files or item.formats) and there)
+        case moving.CheckpointItem():
+            chosen_files = gguf.chosen_files([file.path for file in pin.files], item.files)
+            has_all = all(
+                paths or pattern in pin.formats for pattern, paths in chosen_files.items()
+            )
+            has_all = has_all and set(item.formats) <= set(pin.formats)
+            whole = not pin.partial or (bool(item.files or item.formats) and has_all)
             read = not (item.experts and pin.experts is None and pin.configuration)
             return pin.asked == item.revision and whole and read

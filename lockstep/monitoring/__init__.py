@@ -1,1 +1,1 @@
-"""What tells of a host, and who keeps it: node_exporter, Prometheus, Alertmanager."""
+"""Monitoring of a host: node_exporter, Prometheus, Alertmanager."""

@@ -1,4 +1,4 @@
-"""The configuration of Alertmanager: whom it tells, once for each alert, and in which words.
+"""The configuration of Alertmanager: its receivers, and the words of one message for each alert.
 
 Secrets are not in it: Alertmanager reads them from credentials of its unit.
 """
@@ -12,13 +12,13 @@ import yaml
 
 from lockstep.files.managed_file import CONFIGURATION, MARK
 from lockstep.inventory.receivers import Receiver
-from lockstep.inventory.secret import Source
+from lockstep.inventory.secret import SecretSource
 from lockstep.inventory.settings import Settings
 
 UNIT = "lockstep-alertmanager.service"
-#: Where systemd puts the credentials of that unit.
+#: Folder of systemd for the credentials of that unit.
 _CREDENTIALS = f"/run/credentials/{UNIT}"
-# Of an alert that is still there.
+# Time until an alert that is still there is told again.
 _AGAIN = "24h"
 _SUBJECT = (
     '{{ if eq .Status "resolved" }}Over: {{ end }}{{ (index .Alerts 0).Annotations.summary }}'
@@ -27,13 +27,13 @@ _TEXT = "{{ range .Alerts }}{{ .Annotations.summary }}\n\n{{ .Annotations.descri
 
 
 def receivers(settings: Settings) -> dict[str, Receiver]:
-    """Name → whom an alert of the host is told to."""
-    told = settings.monitoring.tell if settings.monitoring.tells else ()
-    return {f"{place}-{receiver.way}": receiver for place, receiver in enumerate(told, 1)}
+    """Return name → receiver of the host's alerts."""
+    told_receivers = settings.monitoring.tell if settings.monitoring.tells else ()
+    return {f"{place}-{receiver.way}": receiver for place, receiver in enumerate(told_receivers, 1)}
 
 
-def given_secrets(settings: Settings) -> Iterator[tuple[str, Source, str]]:
-    """Key of the inventory, source and path on the host of each secret that a receiver needs."""
+def given_secrets(settings: Settings) -> Iterator[tuple[str, SecretSource, str]]:
+    """Yield key of the inventory, source and path on the host of each receiver's secret."""
     for place, (name, receiver) in enumerate(receivers(settings).items()):
         for key in ("token", "password"):
             source = getattr(receiver, key)
@@ -42,7 +42,7 @@ def given_secrets(settings: Settings) -> Iterator[tuple[str, Source, str]]:
 
 
 def credentials(settings: Settings) -> dict[str, str]:
-    """Credential of Alertmanager's unit → file on the host."""
+    """Return credential of Alertmanager's unit → file on the host."""
     return {
         name: credential_path(name)
         for name, receiver in receivers(settings).items()
@@ -51,16 +51,19 @@ def credentials(settings: Settings) -> dict[str, str]:
 
 
 def credential_path(name: str) -> str:
-    """Where a host has the secret of a receiver."""
+    """Return the path on a host of a receiver's secret."""
     return f"{CONFIGURATION}/secrets/alerts-{name}"
 
 
 def alertmanager_text(settings: Settings) -> str:
-    """The file that Alertmanager reads on a host. A topic's name is in it: for root alone."""
-    found = receivers(settings)
+    """Return the file that Alertmanager reads on a host.
+
+    It holds a topic's name, so it is for root alone.
+    """
+    all_receivers = receivers(settings)
     whole = {
         "route": {
-            # Told to nobody where the inventory names nobody.
+            # An alert goes to nobody where the inventory names nobody.
             "receiver": "nobody",
             # Each alert is a message of its own.
             "group_by": ["..."],
@@ -68,12 +71,12 @@ def alertmanager_text(settings: Settings) -> str:
             "group_interval": "30s",
             "repeat_interval": _AGAIN,
             "routes": [
-                # A test names the one that it is for; all others are for everybody.
+                # A test names its receiver; all other alerts are for everybody.
                 {"receiver": name, "matchers": [f'receiver=~"|{name}"'], "continue": True}
-                for name in found
+                for name in all_receivers
             ],
         },
-        "receivers": [{"name": "nobody"}, *(_receiver(*each) for each in found.items())],
+        "receivers": [{"name": "nobody"}, *(_receiver(*item) for item in all_receivers.items())],
     }
     text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=10_000)
     return f"# {MARK}. Do not edit: the next deploy replaces it.\n{text}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from lockstep.files.templating import render as fill
 from lockstep.monitoring.blackbox import Story, Values
-from lockstep.monitoring.blackbox_text import clock, heading, rows, shown, summary
+from lockstep.monitoring.blackbox_text import clock, heading, rows, summary, value_text
 
 WIDTH, HEIGHT = 720, 90
 
 
 def render(story: Story) -> str:
-    """The page. Everything in it is escaped."""
+    """Return the page. Everything in it is escaped."""
     begin = min(story.times, default=story.end)
     pictures = [
         (
@@ -19,11 +19,14 @@ def render(story: Story) -> str:
             f"{max(values.values()):.{figure.digits}f}",
             path(values, begin, story.end),
         )
-        for figure in story.shown
+        for figure in story.known_figures
         if (values := story.figures[figure.key])
     ]
     cells = [
-        (clock(at), [shown(figure, story.figures[figure.key], at) for figure in story.shown])
+        (
+            clock(at),
+            [value_text(figure, story.figures[figure.key], at) for figure in story.known_figures],
+        )
         for at in rows(story)
     ]
     first, *more = summary(story)
@@ -34,7 +37,7 @@ def render(story: Story) -> str:
         more=more,
         begin=clock(begin),
         end=clock(story.end),
-        headings=[heading(figure) for figure in story.shown],
+        headings=[heading(figure) for figure in story.known_figures],
         rows=cells,
         events=[(clock(event.at), event) for event in story.events],
         pictures=pictures,
@@ -43,7 +46,7 @@ def render(story: Story) -> str:
 
 
 def path(values: Values, begin: float, end: float) -> str:
-    """A line through the values, least at the bottom, as SVG's path data."""
+    """Return a line through the values, the least at the bottom, as SVG's path data."""
     low, high = min(values.values()), max(values.values())
     wide, tall = (end - begin) or 1.0, (high - low) or 1.0
     points = [

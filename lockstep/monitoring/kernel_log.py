@@ -11,24 +11,24 @@ _LINE = re.compile(
 )
 
 
-class Said(NamedTuple):
-    """One message: its level, a name of `LEVELS`, and its words."""
+class KernelMessage(NamedTuple):
+    """A message: its level (a name of `LEVELS`), and its words."""
 
     level: str
     words: str
 
 
-def parse(line: str) -> Said | None:
-    """One line of the receiver's journal; None for what only belongs to the line before.
+def parse(line: str) -> KernelMessage | None:
+    """Parse one line of the receiver's journal; None for a line that continues the one before.
 
-    A message of more than a packet comes in pieces, each with the head of the whole: as no piece
-    but the last ends a line, the pieces are one line here.
+    A message larger than a packet comes in pieces, each with the head of the whole message. Only
+    the last piece ends a line, so the pieces are one line here.
     """
-    found = _LINE.fullmatch(line)
-    if found is None:
-        # " DEVICE=+pci:0000:01:00.0" says more of the message before.
-        return None if line.startswith(" ") else Said("", line)
-    body = found["body"]
-    if "ncfrag=" in found["more"]:
-        body = re.sub(rf"{re.escape(found['head'])},[^;]*ncfrag=\d+/\d+;", "", body)
-    return Said(LEVELS[int(found["priority"]) & 7], body.strip())
+    match = _LINE.fullmatch(line)
+    if match is None:
+        # " DEVICE=+pci:0000:01:00.0" belongs to the message before.
+        return None if line.startswith(" ") else KernelMessage("", line)
+    body = match["body"]
+    if "ncfrag=" in match["more"]:
+        body = re.sub(rf"{re.escape(match['head'])},[^;]*ncfrag=\d+/\d+;", "", body)
+    return KernelMessage(LEVELS[int(match["priority"]) & 7], body.strip())

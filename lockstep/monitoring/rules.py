@@ -1,7 +1,7 @@
-"""The alert rules of one host: what is wrong, for how long, what to do, and where to read on.
+"""The alert rules of one host: the fault, its time, the remedy, and the page to read.
 
-Each host judges itself, and of the hosts that it records only whether they are silent: so each
-alert is raised once. A metric that is missing raises nothing but `MetricsStopped`.
+Each host judges itself. Of the hosts that it records, it judges only whether they are silent, so
+each alert is raised once. A missing metric raises only `MetricsStopped`.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from lockstep.onhost.switching.switch_job import UNIT as SWITCH_UNIT
 
 #: Seconds between two evaluations.
 EVERY_S = 15
-#: The page of docs where each alert has a section.
+#: Page of docs with a section for each alert.
 PAGE = "monitoring"
-#: The job by which Prometheus scrapes the hosts that it records.
-TWIN_JOB = "twin"
+#: Job by which Prometheus scrapes the hosts that it records.
+PEER_JOB = "peer"
 _OURS = re.compile(r"\b(lockstep_\w+)(\{)?")
 _DAY_S = 86400
-# The wedge watch's restart is over by then: it is told, and the alert ends.
+# Seconds for which a restart by the wedge watch is an alert: long enough to be told once.
 _TOLD_S = 300
 _GIB = 1024**3
 
 Severity = Literal["critical", "warning"]
-#: What an alert is about. A switch silences `model`, a deploy also `host`.
-Subject = Literal["model", "gpu", "host", "keeping", "twin"]
+#: Subject of an alert. A switch silences `model`, a deploy also `host`.
+Subject = Literal["model", "gpu", "host", "keeping", "peer"]
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One rule.
+    """A rule for an alert.
 
     Attributes:
-        name: In Prometheus and in messages.
+        name: Its name in Prometheus and in messages.
         expr: PromQL; each series that it yields is an alert.
         summary: A sentence, after the host's name and a colon.
         remedy: What to do, as sentences.
-        subject: What it is about, for silences.
+        subject: Its subject, for silences.
         severity: "critical": somebody should look now.
-        wait_s: How long it must hold, seconds.
-        host: Whom it is about, where that is another host.
+        wait_s: Time for which the expression must hold, seconds.
+        host: The host that it is about, where that is another host.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Alert:
 
     @property
     def anchor(self) -> str:
-        """Its section in `PAGE`."""
+        """The alert's section in `PAGE`."""
         return self.name.lower()
 
 
 def alerts(settings: Settings) -> Iterator[Alert]:
-    """What a host judges of itself; thresholds are its own."""
+    """Yield the alerts of a host about itself; the thresholds are its own."""
     yield from _of_models()
     yield from _of_gpu(settings)
     yield from _of_host(settings)
@@ -77,15 +77,15 @@ def alerts(settings: Settings) -> Iterator[Alert]:
 def _of_models() -> Iterator[Alert]:
     yield Alert(
         "HotModelGone",
-        # A start of it may take half an hour, and that is no fault. What the wedge watch or
-        # the memory floor did has an alert of its own.
-        "lockstep_wanted_hot == 1 unless on (target) lockstep_hot_target == 1"
-        " unless on (target) lockstep_loading_target == 1"
-        " unless on (target) lockstep_engine_wedged == 1"
-        " unless on (target) lockstep_memory_floor_ended == 1"
+        # A start may take half an hour, and that is no fault. A deed of the wedge watch or the
+        # memory minimum has an alert of its own.
+        "lockstep_wanted_hot == 1 unless on (model) lockstep_hot_model == 1"
+        " unless on (model) lockstep_loading_model == 1"
+        " unless on (model) lockstep_engine_wedged == 1"
+        " unless on (model) lockstep_memory_minimum_ended == 1"
         " unless on () lockstep_switch_running == 1",
-        "{{ $labels.target }} was hot and is not any more. Nobody has stopped it.",
-        "`switch.sh status` says how it ended, and `switch.sh {{ $labels.target }}` starts it.",
+        "{{ $labels.model }} was hot and is not any more. Nobody has stopped it.",
+        "`switch.sh status` says how it ended, and `switch.sh {{ $labels.model }}` starts it.",
         "model",
         severity="critical",
         wait_s=120,
@@ -94,7 +94,7 @@ def _of_models() -> Iterator[Alert]:
         "EngineWedged",
         "lockstep_engine_wedged == 1"
         f" or time() - lockstep_wedge_deed_timestamp_seconds < {_TOLD_S}",
-        "The engine of {{ $labels.target }} had requests and made no token.",
+        "The engine of {{ $labels.model }} had requests and made no token.",
         f"The wedge watch restarted it, or left it down after {wedge.RESTARTS} restarts in an "
         "hour. "
         "`switch.sh status` says which.",
@@ -104,27 +104,27 @@ def _of_models() -> Iterator[Alert]:
     yield Alert(
         "ModelTalksNonsense",
         "lockstep_sense_ok == 0",
-        "{{ $labels.target }} answers nonsense.",
+        "{{ $labels.model }} answers nonsense.",
         "Switch to another model, or back with `lockstep rollback`. "
         "`switch.sh status` has what was asked and what was answered.",
         "model",
         severity="critical",
     )
     yield Alert(
-        "MemoryNearFloor",
+        "MemoryNearMinimum",
         "max(lockstep_memory_available_bytes)"
-        ' < 1.25 * max(lockstep_memory_floor_bytes{phase="serving"})'
+        ' < 1.25 * max(lockstep_memory_minimum_bytes{phase="serving"})'
         " unless on () lockstep_switch_running == 1",
         "{{ $value | humanize1024 }}B of memory are available. "
-        "Below the floor the engine is ended.",
+        "Below the minimum the engine is ended.",
         "Find what else holds memory, or give the model less by `overrides`.",
         "model",
         wait_s=60,
     )
     yield Alert(
-        "EndedByMemoryFloor",
-        "lockstep_memory_floor_ended == 1",
-        "{{ $labels.target }} was ended before the host ran out of memory.",
+        "EndedBelowMemoryMinimum",
+        "lockstep_memory_minimum_ended == 1",
+        "{{ $labels.model }} was ended before the host ran out of memory.",
         "`switch.sh status` says what is hot now. Give that model less by `overrides`, or "
         "find what else holds memory. Its next start ends this alert.",
         "model",
@@ -132,7 +132,7 @@ def _of_models() -> Iterator[Alert]:
     )
     yield Alert(
         "EngineErrors",
-        # A stopped engine breaks off the requests that it has: a switch does so on purpose.
+        # A stopped engine breaks off its requests, and a switch stops an engine on purpose.
         '(sum(increase(lockstep_gateway_refusals_total{reason="no answer"}[5m])) > 5'
         ' or sum(increase(vllm:request_success_total{finished_reason="error"}[5m])) > 5)'
         " unless on () max_over_time(lockstep_switch_running[10m]) == 1",
@@ -173,7 +173,7 @@ def _of_gpu(settings: Settings) -> Iterator[Alert]:
             f"The GPU runs above its cap of {cap} MHz.",
             "`journalctl -u lockstep-gpu-cap` says why the cap could not be set.",
             "gpu",
-            # The wedge watch looks each minute, and sets it again.
+            # The wedge watch looks each minute, and sets the cap again.
             wait_s=180,
         )
 
@@ -185,13 +185,13 @@ def _of_host(settings: Settings) -> Iterator[Alert]:
         f"lockstep_disk_free_bytes < {free * _GIB:.0f}",
         f"{{{{ $value | humanize1024 }}}}B of the models' disk are free, {free:g} GiB is the "
         "least.",
-        "`lockstep gc` removes what no target needs.",
+        "`lockstep gc` removes what no model needs.",
         "keeping",
         wait_s=300,
     )
     yield Alert(
         "FailedUnit",
-        # Whoever switches is told how that ends, and a model has alerts of its own.
+        # A switch reports its end to whoever started it, and a model has alerts of its own.
         f'lockstep_failed_unit{{unit!~"{"|".join(_told_elsewhere(settings))}"}} == 1',
         "{{ $labels.unit }} has failed.",
         "`journalctl -u {{ $labels.unit }}` says why.",
@@ -200,7 +200,7 @@ def _of_host(settings: Settings) -> Iterator[Alert]:
     )
     yield Alert(
         "GatewayDown",
-        # systemd starts it anew for ever, so its unit never counts as failed.
+        # systemd restarts it for ever, so its unit never counts as failed.
         'max(up{job="gateway"}) == 0',
         "The gateway has not answered for a minute. Nobody reaches a model through it.",
         "`switch.sh status` and `journalctl -u lockstep-gateway` say why.",
@@ -229,7 +229,7 @@ def _of_host(settings: Settings) -> Iterator[Alert]:
 
 def _told_elsewhere(settings: Settings) -> tuple[str, ...]:
     # A fallback has a unit of its own.
-    models = (f"{target.unit}(-fallback)?.service" for target in settings.targets.values())
+    models = (f"{model.unit}(-fallback)?.service" for model in settings.models.values())
     return (SWITCH_UNIT, *models)
 
 
@@ -260,25 +260,25 @@ def _of_keeping() -> Iterator[Alert]:
     )
 
 
-def twin_alerts(twins: Sequence[str]) -> Iterator[Alert]:
-    """What a host judges of those that it records, by their names."""
-    for twin in twins:
+def peer_alerts(peers: Sequence[str]) -> Iterator[Alert]:
+    """Yield the alerts of a host about the hosts that it records, by their names."""
+    for peer in peers:
         yield Alert(
-            "TwinSilent",
-            f'up{{job="{TWIN_JOB}", host="{twin}"}} == 0',
+            "PeerSilent",
+            f'up{{job="{PEER_JOB}", host="{peer}"}} == 0',
             "The Spark has not answered for two minutes.",
             "`lockstep blackbox HOST` shows its last minutes. Look at its power and its cable.",
-            "twin",
+            "peer",
             severity="critical",
-            # A boot takes less.
+            # A boot takes less time.
             wait_s=120,
-            host=twin,
+            host=peer,
         )
 
 
-def rules_text(settings: Settings, twins: Sequence[str] = ()) -> str:
-    """The file of rules that Prometheus reads on a host, which records these others."""
-    every = (*alerts(settings), *twin_alerts(twins))
+def rules_text(settings: Settings, peers: Sequence[str] = ()) -> str:
+    """Return the rules that Prometheus reads on a host which records ``peers``."""
+    every = (*alerts(settings), *peer_alerts(peers))
     rules = [_rule(settings.name, alert) for alert in every]
     groups = [{"name": "lockstep", "interval": f"{EVERY_S}s", "rules": rules}]
     text = yaml.safe_dump({"groups": groups}, sort_keys=False, allow_unicode=True, width=10_000)
@@ -294,13 +294,13 @@ def _rule(own: str, alert: Alert) -> dict[str, Any]:
         "labels": {"severity": alert.severity, "subject": alert.subject, "instance": host},
         "annotations": {
             "summary": f"{host}: {alert.summary}",
-            # ntfy's own template shows these two.
+            # The template of ntfy shows only these two annotations.
             "description": f"{alert.remedy} `lockstep help {PAGE} {alert.anchor}` has more.",
         },
     }
 
 
 def _own(metric: re.Match[str]) -> str:
-    """A metric of this host alone: some of a recorded host's have the same name here."""
+    """Return a metric of this host only: those of a recorded host may have the same name here."""
     more = ", " if metric[2] else "}"
-    return f'{metric[1]}{{job!="{TWIN_JOB}"{more}'
+    return f'{metric[1]}{{job!="{PEER_JOB}"{more}'

@@ -1,8 +1,8 @@
-"""What runs on a monitored host: node_exporter, our writer, Prometheus, Alertmanager.
+"""The programs of a monitored host: node_exporter, our writer, Prometheus, Alertmanager.
 
-All come from the distribution. The packages' own units stay masked; ours run the same programs with
-configuration of ours, on loopback or on the fast link, under an account that systemd makes for the
-time of the run.
+All come from the distribution. The packages' own units stay masked. Ours run the same programs with
+our configuration, on loopback or on the fast link, under an account that systemd makes for the time
+of the run.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
-from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.inventory.bound_models import LOOPBACK
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Certificate
 from lockstep.monitoring import alertmanager, netconsole
-from lockstep.monitoring.rules import EVERY_S, TWIN_JOB, rules_text
+from lockstep.monitoring.rules import EVERY_S, PEER_JOB, rules_text
 from lockstep.onhost.__main__ import MODULES
 from lockstep.onhost.core.address import at
 from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S
-from lockstep.units.restart_key import keyed
+from lockstep.units.restart_key import with_restart_key
 from lockstep.units.tls_unit import certificate_paths
 
 EXPORTER, PROMETHEUS = "prometheus-node-exporter", "prometheus"
 ALERTMANAGER = "prometheus-alertmanager"
-#: Package → unit of its own, which would run with a configuration of its own as soon as it comes.
+#: Package → its own unit, which would run with its own configuration as soon as it is installed.
 PACKAGED_UNITS = {name: f"{name}.service" for name in (EXPORTER, PROMETHEUS, ALERTMANAGER)}
 #: Package → the account that it makes.
 ACCOUNTS = dict.fromkeys(PACKAGED_UNITS, "prometheus")
@@ -34,24 +34,24 @@ EXPORTER_UNIT = "lockstep-node-exporter.service"
 EXPORTER_SOCKET = "lockstep-node-exporter.socket"
 PROMETHEUS_UNIT = "lockstep-prometheus.service"
 ALERTMANAGER_UNIT = alertmanager.UNIT
-#: Units with data of their own, which leave with them.
+#: Units with data of their own, which is removed with them.
 KEEPING = (PROMETHEUS_UNIT, ALERTMANAGER_UNIT)
 PROMETHEUS_FILE = f"{CONFIGURATION}/prometheus.yml"
 RULES_FILE = f"{CONFIGURATION}/prometheus-rules.yml"
 ALERTMANAGER_FILE = f"{CONFIGURATION}/alertmanager.yml"
-#: Files that nothing but their name tells apart.
+#: Configuration files that are told apart only by their names.
 CONFIGURATIONS = (PROMETHEUS_FILE, RULES_FILE, ALERTMANAGER_FILE)
-#: Where the writer writes and node_exporter reads.
+#: Folder that the writer writes to and node_exporter reads from.
 TEXTFILES = "/run/lockstep-metrics"
 # Names of credentials.
 _KEY, _CONFIGURATION = "gateway-key", "alertmanager.yml"
-# What a picture of a Spark needs; the rest of the defaults costs time at each look.
+# Collectors that show the state of a Spark; the other default ones cost time at each scrape.
 _COLLECTORS = (
     *("cpu", "diskstats", "filesystem", "hwmon", "infiniband", "loadavg", "meminfo", "netdev"),
     *("nvme", "os", "pressure", "stat", "textfile", "thermal_zone", "time", "uname"),
     "vmstat",
 )
-# Collectors of the node_exporter of a host that is recorded; each costs it time.
+# Collectors for the node_exporter of a recorded host; each costs it time.
 _RECORDED = ("diskstats", "loadavg", "meminfo", "pressure", "stat", "textfile", "thermal_zone")
 _NODE = (
     *("node_boot_time_seconds", "node_load1", "node_memory_MemFree_bytes"),
@@ -60,46 +60,46 @@ _NODE = (
     "node_thermal_zone_temp",
 )
 _SLOW = (
-    *("lockstep_deploy_running", "lockstep_hot_target", "lockstep_loading_target"),
-    *("lockstep_memory_floor_bytes", "lockstep_memory_floor_ended"),
+    *("lockstep_deploy_running", "lockstep_hot_model", "lockstep_loading_model"),
+    *("lockstep_memory_minimum_bytes", "lockstep_memory_minimum_ended"),
 )
-#: The series that are kept; whatever else a collector tells is dropped.
+#: The series that are kept; all others of a collector are dropped.
 SERIES = (*(name for name, metric in METRICS.items() if metric.every_s == QUICK_S), *_SLOW, *_NODE)
 
 
 def packages(plan: HostPlan) -> list[str]:
-    """Debian packages that monitoring needs on a host."""
+    """Return the Debian packages that monitoring needs on a host."""
     monitoring = plan.settings.monitoring
-    found = [EXPORTER] if monitoring.enabled else []
-    found += [PROMETHEUS] if monitoring.keeps else []
-    return [*found, ALERTMANAGER] if monitoring.tells else found
+    names = [EXPORTER] if monitoring.enabled else []
+    names += [PROMETHEUS] if monitoring.keeps else []
+    return [*names, ALERTMANAGER] if monitoring.tells else names
 
 
 def units(plan: HostPlan) -> list[str]:
-    """What of it starts at boot, in the order of the start."""
+    """Return the units that start at boot, in the order of the start."""
     monitoring = plan.settings.monitoring
-    found = [METRICS_UNIT, EXPORTER_SOCKET, EXPORTER_UNIT] if monitoring.enabled else []
-    found += netconsole.units(plan.ring)
-    found += [ALERTMANAGER_UNIT] if monitoring.tells else []
-    return [*found, PROMETHEUS_UNIT] if monitoring.keeps else found
+    names = [METRICS_UNIT, EXPORTER_SOCKET, EXPORTER_UNIT] if monitoring.enabled else []
+    names += netconsole.units(plan.ring)
+    names += [ALERTMANAGER_UNIT] if monitoring.tells else []
+    return [*names, PROMETHEUS_UNIT] if monitoring.keeps else names
 
 
 def listening(plan: HostPlan) -> dict[int, list[str]]:
-    """Port → addresses at which something of it listens."""
+    """Return port → addresses at which a part of monitoring listens."""
     monitoring = plan.settings.monitoring
     address = str(plan.settings.fabric_address)
-    found = {port: [LOOPBACK] for port in monitoring.ports.values()}
+    addresses_by_port = {port: [LOOPBACK] for port in monitoring.ports.values()}
     if plan.ring.recorder:
-        found[monitoring.exporter_port].append(address)
+        addresses_by_port[monitoring.exporter_port].append(address)
     if monitoring.keeps and monitoring.bind == "fabric":
-        found[monitoring.prometheus_port] = [address]
+        addresses_by_port[monitoring.prometheus_port] = [address]
     for port in netconsole.senders(plan.ring).values():
-        found[port] = [address]
-    return found
+        addresses_by_port[port] = [address]
+    return addresses_by_port
 
 
 def monitoring_files(plan: HostPlan) -> Iterator[ManagedFile]:
-    """Everything that the deploy writes for monitoring; nothing where it is off."""
+    """Yield all files that the deploy writes for monitoring; nothing where it is off."""
     monitoring = plan.settings.monitoring
     if not monitoring.enabled:
         return
@@ -119,7 +119,7 @@ def _writer(plan: HostPlan) -> str:
         words = ("--certificate", certificate_paths(tls)["certificate"])
     if monitoring.tells:
         words += ("--alertmanager", str(monitoring.alertmanager_port))
-    return keyed(
+    return with_restart_key(
         "units/metrics.service.j2",
         contents=closure(MODULES["metrics"]),
         start=command("metrics", *words),
@@ -137,8 +137,8 @@ def _exporter(plan: HostPlan) -> Iterator[ManagedFile]:
         *(f"--collector.{name}" for name in _COLLECTORS),
         f"--collector.textfile.directory={TEXTFILES}",
     )
-    # Another address is taken up with a restart of the service, which restarts the socket.
-    service = keyed(
+    # A new address needs a restart of the service, which restarts the socket.
+    service = with_restart_key(
         "units/node-exporter.service.j2",
         contents=addresses,
         socket=EXPORTER_SOCKET,
@@ -155,9 +155,9 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
     monitoring, gateway = settings.monitoring, settings.gateway
     credentials = {_KEY: monitoring.gateway_key} if gateway.local_keys else {}
     engines = {
-        target.name: at(LOOPBACK, target.engine_port or target.port)
-        for target in plan.targets
-        if target.answers
+        model.name: at(LOOPBACK, model.engine_port or model.port)
+        for model in plan.models
+        if model.answers
     }
     text = render(
         "monitoring/prometheus.yml.j2",
@@ -168,23 +168,23 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
         gateway=at(LOOPBACK, gateway.port),
         gateway_key=f"/run/credentials/{PROMETHEUS_UNIT}/{_KEY}" if credentials else None,
         engines=engines,
-        twin=TWIN_JOB,
-        recorded={each.name: at(each.address, each.port) for each in plan.ring.recorded},
+        peer_job=PEER_JOB,
+        recorded={peer.name: at(peer.address, peer.port) for peer in plan.ring.recorded_hosts},
         record_s=QUICK_S,
         collectors=_RECORDED,
         series=SERIES,
         alertmanager=at(LOOPBACK, monitoring.alertmanager_port) if monitoring.tells else None,
     )
-    rules = rules_text(settings, [each.name for each in plan.ring.recorded])
+    rules = rules_text(settings, [peer.name for peer in plan.ring.recorded_hosts])
     yield ManagedFile(PROMETHEUS_FILE, text, check="prometheus", stage="monitoring")
     yield ManagedFile(RULES_FILE, rules, check="rules", stage="monitoring")
     ((address,),) = [listening(plan)[monitoring.prometheus_port]]
-    service = keyed(
+    service = with_restart_key(
         "units/prometheus.service.j2",
         contents={"configuration": text, "rules": rules},
         description="Keep what this Spark tells of itself",
         credentials=credentials,
-        loopback=address == LOOPBACK and not plan.ring.recorded,
+        loopback=address == LOOPBACK and not plan.ring.recorded_hosts,
         memory="1G",
         start=(
             "/usr/bin/prometheus",
@@ -202,12 +202,15 @@ def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
     yield ManagedFile(
         ALERTMANAGER_FILE, text, mode="0600", check="alertmanager", stage="monitoring"
     )
-    given = {_CONFIGURATION: ALERTMANAGER_FILE, **alertmanager.credentials(plan.settings)}
-    service = keyed(
+    credential_files = {
+        _CONFIGURATION: ALERTMANAGER_FILE,
+        **alertmanager.credentials(plan.settings),
+    }
+    service = with_restart_key(
         "units/prometheus.service.j2",
         contents={"configuration": text},
         description="Tell people what Prometheus finds wrong",
-        credentials=given,
+        credentials=credential_files,
         loopback=not alertmanager.receivers(plan.settings),
         memory="256M",
         start=(

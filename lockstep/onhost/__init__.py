@@ -1,1 +1,1 @@
-"""What runs on a Spark, standard library only: `python3 /usr/local/lib/lockstep WORD`."""
+"""Programs that run on a Spark, standard library only: `python3 /usr/local/lib/lockstep WORD`."""

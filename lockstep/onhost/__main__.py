@@ -29,7 +29,7 @@ MODULES = {
     "fabric": "system.fabric",
     "fetch-weights": "weights.fetch_weights",
     "firewall": "system.firewall",
-    "floor": "rollout.speed_floor",
+    "minimum": "rollout.speed_minimum",
     "gate": "switching.gate",
     "gateway": "gateway.server",
     "gateway-keys": "gateway.keys_program",
@@ -40,7 +40,7 @@ MODULES = {
     "job": "systemd.job",
     "make-authority": "access.authority",
     "make-secrets": "access.make_secrets",
-    "memory-floor": "switching.memory_floor",
+    "memory-minimum": "switching.memory_minimum",
     "metrics": "monitoring.writer",
     "netconsole": "monitoring.netconsole",
     "packages": "records.packages",
@@ -49,7 +49,7 @@ MODULES = {
     "ready": "engine.ready",
     "rollout": "rollout.rollout",
     "sense": "switching.sense_watch",
-    "sharing": "fetch.sharing",
+    "sharing": "fetch.peer_lease",
     "stop-container": "docker.stop_container",
     "switch": "operator.switch_sh",
     "webui": "webui.update",
@@ -57,7 +57,7 @@ MODULES = {
 }
 
 
-#: What programs are called in their errors, where that is not their word: logs are read for it.
+#: Names of programs in their error messages, if not their word: people search the logs for them.
 NAMES = {
     "backup": "lockstep backup",
     "cleanup": "lockstep gc",
@@ -66,13 +66,13 @@ NAMES = {
     "switch": "switch.sh",
 }
 _CHECKS_OF_A_START = ("cluster", "gate", "ready")
-# Nothing that an engine imports is garbage; looking for some costs a sixth of the processor time
-# (6.4 instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
+# An engine's imports leave no garbage, and collecting costs a sixth of the processor time (6.4
+# instead of 7.8 s: vLLM's CPU build, two cores, 2026-11-21).
 _IMPORT_ENGINES = ("engine-check", "image-answer")
 
 
 def main() -> int:
-    """Run the program that the first argument names; 2 where there is none of that name."""
+    """Run the program that the first argument names; return 2 for an unknown name."""
     word, argv = "".join(sys.argv[1:2]), sys.argv[2:]
     if word not in MODULES:
         print(f"usage: python3 /usr/local/lib/lockstep WORD ...\nwords: {', '.join(MODULES)}")
@@ -83,10 +83,10 @@ def main() -> int:
     if word in _IMPORT_ENGINES:
         gc.disable()
     program = importlib.import_module(f"lockstep.onhost.{MODULES[word]}")
-    # The worker's lines are folded by those who watch it.
-    folded = word == "switch" and not {"--worker", "--finish"} & set(argv)
-    shape = terminal.folded if folded else str
-    return errors.ended(NAMES.get(word, f"lockstep {word}"), lambda: program.main(argv), shape)
+    # Programs that watch the worker fold its lines themselves.
+    is_folded = word == "switch" and not {"--worker", "--finish"} & set(argv)
+    shape = terminal.fold_text if is_folded else str
+    return errors.run_main(NAMES.get(word, f"lockstep {word}"), lambda: program.main(argv), shape)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Preflight: conditions on a host before the first change on any host. Pure judgement.
+"""Preflight: conditions on a host before the first change on any host. It only judges.
 
-One module for each subject; `ask` has what the host is asked.
+Each subject has a module; `ask` has the questions to the host.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from lockstep.preflight import (
     system,
     tls,
 )
-from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, questions
-from lockstep.preflight.between import exchanged, keys_apart, keys_elsewhere, twins
-from lockstep.preflight.containers import adopted
-from lockstep.preflight.tls import brought
+from lockstep.preflight.ask import CHECKPOINTS, ENGINE, TOOLS, addresses, questions
+from lockstep.preflight.between import clones, exchanged_hosts, keys_apart, keys_elsewhere
+from lockstep.preflight.containers import containers_to_adopt
+from lockstep.preflight.tls import given_certificate
 
 __all__ = [
+    "CHECKPOINTS",
     "ENGINE",
-    "MODELS",
     "TOOLS",
     "addresses",
-    "adopted",
-    "brought",
-    "exchanged",
+    "clones",
+    "containers_to_adopt",
+    "exchanged_hosts",
     "findings",
+    "given_certificate",
     "keys_apart",
     "keys_elsewhere",
     "questions",
-    "twins",
 ]
 
 
 def findings(
     plan: HostPlan, pins: Pins, facts: dict[str, Any], *, now: float | None = None
 ) -> list[Finding]:
-    """Everything about one host that speaks against a deploy.
+    """Return all findings about one host against a deploy.
 
     Args:
-        facts: What the reader `preflight` answered.
+        facts: Answer of the reader `preflight`.
         now: This machine's clock, seconds since 1970; None reads it.
     """
     return [

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from lockstep.inventory.host import HostPlan, images_of, models_of
+from lockstep.inventory.host import HostPlan, checkpoints_of, images_of
 from lockstep.inventory.settings import Sources
 from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import DEFAULT_REGISTRY, parse, pull_reference
-from lockstep.lock.packages import engine_repositories, mirrored
+from lockstep.lock.lock_items import needs_engine
+from lockstep.lock.packages import engine_repositories, mirror_url
 from lockstep.lock.pins import Pins
-from lockstep.lock.wanted import needs_engine
 from lockstep.preflight import tls
 from lockstep.system.accounts import people
 from lockstep.system.folders import IMAGE_STORE
@@ -20,12 +20,12 @@ from lockstep.system.tools import tool_environments
 from lockstep.units.backup_unit import KEPT, folders
 from lockstep.units.docker_run import DOCKER, cache_volume
 
-# What is fetched, beside images: each of it only where it is not on the host yet.
-MODELS, TOOLS, ENGINE = "models", "tools", "engine"
+# Kinds of downloads beside images; each is fetched only if it is not on the host yet.
+CHECKPOINTS, TOOLS, ENGINE = "checkpoints", "tools", "engine"
 
 
 def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
-    """What to ask the reader `preflight`."""
+    """Return the question for the reader `preflight`."""
     settings, fabric = plan.settings, plan.settings.fabric
     return {
         "paths": [
@@ -36,7 +36,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "reach": addresses(plan),
         "needs": _needs(plan, pins),
         "ports": list(port_owners(plan)),
-        "models": models_of(plan),
+        "checkpoints": checkpoints_of(plan),
         "accounts": [account.name for account in people(settings)],
         "sysctls": list(settings.sysctls),
         # Network interfaces that the inventory says the host has.
@@ -52,12 +52,9 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
 
 
 def _docker_names(plan: HostPlan) -> dict[str, list[str]]:
-    """Names of the containers and volumes that the host's units make."""
+    """Return the names of the containers and volumes that the host's units make."""
     units = [
-        unit
-        for target in plan.targets
-        for _, unit, recipe in target.forms
-        if target.image_of(recipe)
+        unit for model in plan.models for _, unit, recipe in model.forms if model.image_of(recipe)
     ]
     containers, volumes = units[:], [cache_volume(unit) for unit in units]
     if plan.settings.webui.enabled:
@@ -67,67 +64,70 @@ def _docker_names(plan: HostPlan) -> dict[str, list[str]]:
 
 
 def port_owners(plan: HostPlan) -> dict[int, str]:
-    """Port at which something of ours is to listen → who."""
+    """Return port at which our software is to listen → its name."""
     settings, gateway = plan.settings, plan.settings.gateway
-    found = {port: target.name for target in plan.targets for port in target.ports}
-    found[gateway.port] = "gateway"
+    owners = {port: model.name for model in plan.models for port in model.ports}
+    owners[gateway.port] = "gateway"
     if gateway.tls is not None:
-        found[gateway.tls_port] = "gateway"
+        owners[gateway.tls_port] = "gateway"
     if settings.webui.enabled:
-        found[settings.webui.port] = "webui"
-    found |= {port: f"monitoring.{key}" for key, port in settings.monitoring.ports.items()}
+        owners[settings.webui.port] = "webui"
+    owners |= {port: f"monitoring.{key}" for key, port in settings.monitoring.ports.items()}
     if plan.backups.of:
-        found[settings.backup.port] = "backup"
-    return found
+        owners[settings.backup.port] = "backup"
+    return owners
 
 
 def _needs(plan: HostPlan, pins: Pins) -> dict[str, dict[str, list[str]]]:
-    """What is fetched → folder → files in it that are on a host that has it already."""
+    """Return download → folder → files in it on a host that has the download already."""
     settings = plan.settings
     hub = f"{settings.paths.hub_cache}/hub"
-    found: dict[str, dict[str, list[str]]] = {MODELS: {}, TOOLS: {}}
-    for name in models_of(plan):
-        pin = pins.models[name]
+    needs: dict[str, dict[str, list[str]]] = {CHECKPOINTS: {}, TOOLS: {}}
+    for name in checkpoints_of(plan):
+        pin = pins.checkpoints[name]
         # The layout of huggingface_hub's cache.
         folder = f"{hub}/models--{name.replace('/', '--')}/snapshots/{pin.commit}"
-        found[MODELS][folder] = [file.path for file in pin.files]
+        needs[CHECKPOINTS][folder] = [file.path for file in pin.files]
     for environment in tool_environments(settings, pins).values():
-        found[TOOLS][environment.folder] = ["bin/python"]
-    if needs_engine(plan.targets):
+        needs[TOOLS][environment.folder] = ["bin/python"]
+    if needs_engine(plan.models):
         home = f"{settings.paths.engines}/{engine_id(settings, pins)}"
-        found[ENGINE] = {home: ["check.json"]}
-    return found
+        needs[ENGINE] = {home: ["check.json"]}
+    return needs
 
 
 def addresses(plan: HostPlan) -> dict[str, list[str]]:
-    """URL whose host must answer → what is fetched from there; an image by its reference.
+    """Return URL whose host must answer → what is fetched from there; images by reference.
 
-    With a proxy, the proxy is what must answer. Without the passwords in the URLs: they go to the
-    host on a command line, and into findings.
+    With a proxy, the proxy must answer. The URLs have no passwords: they go to the host on a
+    command line, and into findings.
     """
     settings, engine = plan.settings, plan.settings.engine
     sources: Sources = settings.sources
-    pairs: list[tuple[str | None, str]] = [(sources.hub, MODELS), (sources.python_index, TOOLS)]
-    if needs_engine(plan.targets):
+    pairs: list[tuple[str | None, str]] = [
+        (sources.hub, CHECKPOINTS),
+        (sources.python_index, TOOLS),
+    ]
+    if needs_engine(plan.models):
         pairs += [(sources.python_index, ENGINE), (sources.torch_index, ENGINE)]
         pairs += [(sources.flashinfer_index, ENGINE)] if engine.flashinfer else []
         trees = engine_repositories(settings)
-        pairs += [(mirrored(tree.url, sources), ENGINE) for tree in trees]
+        pairs += [(mirror_url(tree.url, sources), ENGINE) for tree in trees]
         pairs += [(sources.vllm_wheels, ENGINE)] if engine.git and engine.precompiled else []
     pairs += [(_registry(name, sources), name) for name in images_of(plan)]
     proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
-    found: dict[str, list[str]] = {}
+    all_addresses: dict[str, list[str]] = {}
     for url, need in pairs:
-        for each in map(_without_login, (proxies or [url]) if url else []):
-            if need not in found.setdefault(each, []):
-                found[each].append(need)
-    return found
+        for url_text in map(_without_login, (proxies or [url]) if url else []):
+            if need not in all_addresses.setdefault(url_text, []):
+                all_addresses[url_text].append(need)
+    return all_addresses
 
 
 def _registry(image: str, sources: Sources) -> str:
     registry = parse(image).registry
     registry = sources.registries.get(registry, registry)
-    # Docker's own registry answers under another name than its images carry.
+    # The registry of Docker answers under another name than its images carry.
     address = "registry-1.docker.io" if registry == DEFAULT_REGISTRY else registry
     plain = registry in sources.plain_registries
     return f"{'http' if plain else 'https'}://{address}/"

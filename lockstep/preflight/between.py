@@ -20,66 +20,77 @@ _MACHINE_ID = (
 _HOST_KEYS = "`sudo rm /etc/ssh/ssh_host_*_key* && sudo ssh-keygen -A`"
 
 
-def twins(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """One finding for each host that shares its machine-id or an SSH host key with another one.
+def clones(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield a finding for each host that shares its machine-id or an SSH host key with another.
 
-    `facts` are what the readers `preflight` answered, by host.
+    `facts` has the answers of the readers `preflight`, by host.
     """
-    said = {name: each["identity"] for name, each in facts.items()}
-    for name, mine in said.items():
-        others = {other: its for other, its in said.items() if other != name}
+    identities = {name: answer["identity"] for name, answer in facts.items()}
+    for name, identity in identities.items():
+        peer_identities = {
+            peer_name: its for peer_name, its in identities.items() if peer_name != name
+        }
         same_id = [
-            other for other, its in others.items() if mine["machine_id"] == its["machine_id"] != ""
+            peer_name
+            for peer_name, its in peer_identities.items()
+            if identity["machine_id"] == its["machine_id"] != ""
         ]
-        shared = {
-            other: keys
-            for other, its in others.items()
-            if (keys := [key for key in mine["host_keys"] if key in its["host_keys"]])
+        shared_values = {
+            peer_name: keys
+            for peer_name, its in peer_identities.items()
+            if (keys := [key for key in identity["host_keys"] if key in its["host_keys"]])
         }
         parts, commands = [], []
         if same_id:
             parts.append(f"its machine-id is that of {', '.join(same_id)} too")
             commands.append(_MACHINE_ID)
-        if shared:
-            key = next(iter(shared.values()))[0]
-            parts.append(f"its SSH host key {key} is that of {', '.join(shared)} too")
+        if shared_values:
+            key = next(iter(shared_values.values()))[0]
+            parts.append(f"its SSH host key {key} is that of {', '.join(shared_values)} too")
             commands.append(_HOST_KEYS)
         if parts:
             remedy = (
                 f"On all of them but one run {' and '.join(commands)}, reboot, and compare the "
                 f"fingerprint at the next login. {_SOURCE}"
             )
-            yield Finding("twin", "error", name, ", and ".join(parts), remedy)
+            yield Finding("clone", "error", name, ", and ".join(parts), remedy)
 
 
-def exchanged(name: str, facts: Mapping[str, Any], every: Collection[str]) -> Iterator[Finding]:
-    """A finding where an earlier deploy made this host another one of the inventory.
+def exchanged_hosts(
+    name: str, facts: Mapping[str, Any], every: Collection[str]
+) -> Iterator[Finding]:
+    """Yield a finding where an earlier deploy made this host another one of the inventory.
 
-    A host with a new name is none: its old name is nobody's. `facts` are what the reader
-    `preflight` answered, `every` the names of all hosts of the inventory.
+    A renamed host is no finding: no host has its old name. `facts` is the answer of the reader
+    `preflight`, `every` the names of all hosts of the inventory.
     """
-    before = facts["named"]
-    if before != name and before in every:
-        message = f"the host at this address was deployed as {before}, which the inventory has too"
+    earlier_name = facts["named"]
+    if earlier_name != name and earlier_name in every:
+        message = (
+            f"the host at this address was deployed as {earlier_name}, which the inventory has too"
+        )
         remedy = (
-            f"Compare ssh_hostname of {name} and {before}: they look exchanged. Each would get the "
+            f"Compare ssh_hostname of {name} and {earlier_name}: they look exchanged. Each would "
+            "get the "
             'other\'s models and keys. Where that is meant, once: "waive": ("other-host",)'
         )
         yield Finding("other-host", "error", name, message, remedy)
 
 
 def keys_elsewhere(
-    shared: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
+    keys_by_host: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Finding]:
-    """One finding for each key that a host lacks and that nobody of the run can give.
+    """Yield a finding for each key that a host lacks and that no host of the run can give.
 
-    `shared` and `files`, what the readers `files` answered, are by host.
+    `keys_by_host` has each host's keys, `files` the answers of the readers `files` by host.
     """
-    for host, keys in shared.items():
+    for host, keys in keys_by_host.items():
         for key in keys:
             if key.giver(files) not in files and key.seal(host, files[host]) is None:
-                absent = ", ".join(key.unasked(files))
-                message = f"the {key.what} is to come from {absent}, which this run does not reach"
+                absent = ", ".join(key.silent_hosts(files))
+                message = (
+                    f"the {key.description} is to come from {absent}, which this run does not reach"
+                )
                 remedy = (
                     f"Deploy to {', '.join(key.hosts)} together, this once. A host that is gone "
                     "for good leaves the inventory."
@@ -88,22 +99,22 @@ def keys_elsewhere(
 
 
 def keys_apart(
-    shared: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
+    keys_by_host: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Finding]:
-    """One finding for each key that people's devices know and that hosts have in several forms.
+    """Yield a finding for each key known to people's devices that differs between hosts.
 
-    `shared` and `files` are as above.
+    `files` has the answers of the readers `files`, by host.
     """
-    every = {key.path: key for keys in shared.values() for key in keys if key.announcement}
+    every = {key.path: key for keys in keys_by_host.values() for key in keys if key.announcement}
     for key in every.values():
         contents = key.contents(files)
         groups = [
-            [host for host, other in contents.items() if other == seal]
+            [host for host, other_seal in contents.items() if other_seal == seal]
             for seal in dict.fromkeys(contents.values())
         ]
         if len(groups) > 1:
-            there = "; another one on ".join(", ".join(hosts) for hosts in groups)
-            message = f"more than one {key.what} in {key.path}: one on {there}"
+            places = "; another one on ".join(", ".join(hosts) for hosts in groups)
+            message = f"more than one {key.description} in {key.path}: one on {places}"
             remedy = (
                 "Keep the one that your devices trust: move that file away on the other hosts, "
                 "and deploy. They take it over then."

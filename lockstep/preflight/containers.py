@@ -11,13 +11,13 @@ from lockstep.units.docker_run import LABEL
 
 
 def findings(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
-    """One finding for each that the inventory does not take over."""
+    """Yield a finding for each container or volume that the inventory does not take over."""
     webui = plan.settings.webui
-    # A Docker that does not answer knows of none.
+    # A Docker that does not answer has none to report.
     foreign = docker.get("foreign", {"containers": {}, "volumes": []})
     for name in foreign["containers"]:
         if f"container {name}" not in plan.settings.adopt:
-            key = "webui.unit" if name == webui.unit else "targets.NAME.unit"
+            key = "webui.unit" if name == webui.unit else "models.NAME.unit"
             remedy = (
                 f"Set another name (`{key}`), or remove it there (`sudo docker rm -f {name}`). "
                 f'`"adopt": ("container {name}",)` in the inventory lets the deploy remove it.'
@@ -35,19 +35,21 @@ def findings(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
         else:
             remedy = (
                 f"Remove it there (`sudo docker volume rm {name}`), or set another name "
-                f'(`targets.NAME.unit`). `"adopt": ("volume {name}",)` in the inventory uses it.'
+                f'(`models.NAME.unit`). `"adopt": ("volume {name}",)` in the inventory uses it.'
             )
         yield _finding(plan, f"volume {name}", remedy)
 
 
-def adopted(plan: HostPlan, docker: dict[str, Any]) -> dict[str, Any]:
-    """Containers that are not ours and that the inventory has the deploy remove, as found."""
-    found: dict[str, Any] = docker.get("foreign", {}).get("containers", {})
+def containers_to_adopt(plan: HostPlan, docker: dict[str, Any]) -> dict[str, Any]:
+    """Return the foreign containers that the inventory has the deploy remove, as found."""
+    containers: dict[str, Any] = docker.get("foreign", {}).get("containers", {})
     return {
-        name: each for name, each in found.items() if f"container {name}" in plan.settings.adopt
+        name: container
+        for name, container in containers.items()
+        if f"container {name}" in plan.settings.adopt
     }
 
 
-def _finding(plan: HostPlan, what: str, remedy: str) -> Finding:
-    message = f"there is a {what} without the label {LABEL}: Lockstep did not make it"
+def _finding(plan: HostPlan, description: str, remedy: str) -> Finding:
+    message = f"there is a {description} without the label {LABEL}: Lockstep did not make it"
     return Finding("not-ours", "error", plan.name, message, remedy)

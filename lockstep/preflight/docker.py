@@ -1,7 +1,7 @@
-"""Preflight: Docker, and how it gives the GPU to a container: by NVIDIA's hook, or by a CDI file.
+"""Preflight: Docker, and its way to give a container the GPU: NVIDIA's hook, or a CDI file.
 
-moby's own source decides it (daemon/nvidia_linux.go of 28.5.2, daemon/devices_nvidia_linux.go of
-29.7.2, read 2026-11-22): a runtime that is registered as `nvidia` is asked by neither.
+The source of moby decides it (daemon/nvidia_linux.go of 28.5.2, daemon/devices_nvidia_linux.go of
+29.7.2, read 2026-11-22): neither asks a runtime that is registered as `nvidia`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from lockstep.units.docker_run import DOCKER
 _CDI_FIRST = 29
 
 
-#: Modes of the toolkit in which its hook works; in others it refuses, as one that is called by
-#: Docker itself (nvidia-container-toolkit, cmd/nvidia-container-runtime-hook/main.go, read 2026-11;
+#: Modes of the toolkit in which its hook works. In others it refuses to be called by Docker itself
+#: (nvidia-container-toolkit, cmd/nvidia-container-runtime-hook/main.go, read 2026-11;
 #: eugr/spark-vllm-docker#129).
 HOOK_MODES = ("", "auto", "legacy")
 
 
 def _takes_cdi_first(version: str | None) -> bool:
-    """Whether this version of Docker looks for a CDI device before it takes the hook."""
-    found = re.match(r"\d+", version or "")
-    return found is not None and int(found[0]) >= _CDI_FIRST
+    """Tell whether this version of Docker looks for a CDI device before it takes the hook."""
+    match = re.match(r"\d+", version or "")
+    return match is not None and int(match[0]) >= _CDI_FIRST
 
 
 def way(
     version: str | None, hooks: Collection[str], devices: Collection[str], mode: str = ""
 ) -> Literal["cdi", "hook"] | None:
-    """What a container gets the GPU by; None where `--gpus all` is an error.
+    """Return the way in which a container gets the GPU; None where `--gpus all` is an error.
 
     Args:
         hooks: NVIDIA's programs on the PATH of Docker's daemon.
         devices: CDI devices that Docker knows.
-        mode: Of NVIDIA's toolkit, "" where it is not told.
+        mode: Mode of NVIDIA's toolkit, "" where it is not known.
     """
     if _takes_cdi_first(version) and CDI_HOOK in hooks and DEVICE in devices:
         return "cdi"
@@ -47,7 +47,7 @@ def way(
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    """What is wrong with Docker."""
+    """Yield the faults of Docker."""
     yield from _docker(plan, facts["docker"], facts["docker_ways"])
     yield from _cdi(plan, facts)
 
@@ -69,16 +69,16 @@ def _docker(plan: HostPlan, docker: dict[str, Any], ways: dict[str, Any]) -> Ite
         )
         yield Finding("docker-second", "warning", plan.name, message, remedy)
     if _way(docker) is None:
-        wanted = HOOK
+        wanted_text = HOOK
         if _takes_cdi_first(docker["version"]):
-            wanted += f", or {CDI_HOOK} and the CDI device {DEVICE}"
-        found = ", ".join([*docker["hooks"], *docker["devices"]]) or "nothing of it"
+            wanted_text += f", or {CDI_HOOK} and the CDI device {DEVICE}"
+        found_text = ", ".join([*docker["hooks"], *docker["devices"]]) or "nothing of it"
         refusing = HOOK in docker["hooks"]
         if refusing:
-            found += f', which refuses in the mode "{docker["mode"]}" of its config.toml'
+            found_text += f', which refuses in the mode "{docker["mode"]}" of its config.toml'
         message = (
-            f"`docker run --gpus all` gets no GPU: Docker {docker['version']} needs {wanted}; "
-            f"found {found}"
+            f"`docker run --gpus all` gets no GPU: Docker {docker['version']} needs {wanted_text}; "
+            f"found {found_text}"
         )
         remedy = (
             "Run `sudo apt-get install nvidia-container-toolkit` and `sudo systemctl restart "
@@ -95,7 +95,7 @@ def _docker(plan: HostPlan, docker: dict[str, Any], ways: dict[str, Any]) -> Ite
 def _unusable(
     docker: dict[str, Any], ways: dict[str, Any], snap: bool, own: str
 ) -> tuple[str, str]:
-    """What is wrong and what to do, where units could start no container."""
+    """Return the fault and the remedy, where units could start no container."""
     package = (
         "Install Docker's own package as DGX OS has it (`sudo apt-get install docker-ce` with "
         "docker.com's source, or Ubuntu's docker.io)"
@@ -128,28 +128,30 @@ def _way(docker: dict[str, Any]) -> str | None:
 
 
 def _cdi(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    """CDI files that name libraries of another driver than the one that runs."""
+    """Yield CDI files that name libraries of another driver than the running one."""
     driver, docker = facts["gpu"].get("driver_version"), facts["docker"]
     files: dict[str, str] = docker.get("cdi", {})
-    # A device of /var/run/cdi stands before its like of /etc/cdi.
+    # A device of /var/run/cdi goes before the same device of /etc/cdi.
     in_force = [path for path in files if not path.startswith("/etc/")] or list(files)
-    stale = {path: made for path, made in files.items() if driver and made and made != driver}
+    stale = {
+        path: version for path, version in files.items() if driver and version and version != driver
+    }
     for path, made_for in stale.items():
         counts = path in in_force
-        used = counts and _way(docker) == "cdi"
-        if used:
+        is_used = counts and _way(docker) == "cdi"
+        if is_used:
             why = f"Docker {docker['version']} gives containers the libraries that it names"
         elif counts:
             why = f"Docker {docker['version']} takes NVIDIA's hook here and not this file"
         else:
             why = "the files of /var/run/cdi stand before it"
         message = f"{path} was made for driver {made_for}, and {driver} runs: {why}"
-        severity: Severity = "error" if used else "warning"
-        yield Finding("cdi-stale", severity, plan.name, message, _refreshed(path))
+        severity: Severity = "error" if is_used else "warning"
+        yield Finding("cdi-stale", severity, plan.name, message, _refresh_remedy(path))
 
 
-def _refreshed(path: str) -> str:
-    """What makes a CDI file agree with the driver: first what DGX OS itself has for it."""
+def _refresh_remedy(path: str) -> str:
+    """Return the remedy for a CDI file that differs from the driver: first the tool of DGX OS."""
     restart = "Run `sudo systemctl restart nvidia-cdi-refresh` there"
     if not path.startswith("/etc/"):
         return f"{restart}: it writes that file."

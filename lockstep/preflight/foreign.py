@@ -1,6 +1,7 @@
 """Preflight: foreign things in the way of the deploy.
 
-What writes on the host judges by the same rule once more (`lockstep/onhost/records/ours.py`).
+The programs that write on the host judge by the same rule once more
+(`lockstep/onhost/records/ownership.py`).
 """
 
 from __future__ import annotations
@@ -11,43 +12,45 @@ from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.records.ours import DOCKER
-from lockstep.system.accounts import ours
-from lockstep.system.base_files import docker_generation
+from lockstep.onhost.records.ownership import DOCKER
+from lockstep.system.accounts import system_accounts
+from lockstep.system.base_files import docker_restart_key
 from lockstep.system.folders import folders
 from lockstep.units.docker_run import LABEL
 
 
-def question(this: Intended) -> dict[str, Any]:
-    """What to ask the reader `records.intruders`: everything that a deploy writes or changes."""
-    settings = this.plan.settings
+def question(desired_state: DesiredState) -> dict[str, Any]:
+    """Return the question for the reader `records.intruders`: all that a deploy changes."""
+    settings = desired_state.plan.settings
     return {
-        "files": [{"path": file.path, "check": file.check} for file in this.all_files],
+        "files": [{"path": file.path, "check": file.check} for file in desired_state.all_files],
         "folders": [asdict(folder) for folder in folders(settings)],
         "links": [UV],
-        "accounts": [account.name for account in ours(this.plan)],
-        "docker": {"label": LABEL, "generation": docker_generation(settings)},
+        "accounts": [account.name for account in system_accounts(desired_state.plan)],
+        "docker": {"label": LABEL, "restart_key": docker_restart_key(settings)},
         "adopt": list(settings.adopt),
     }
 
 
 def findings(plan: HostPlan, foreign: Mapping[str, str]) -> Iterator[Finding]:
-    """One finding for each thing of somebody else's."""
-    for what, whose in foreign.items():
-        does, remedy = _MEANS.get(what) or _MEANS.get(what.rpartition(" ")[0], _MEANS[""])
-        message = f"{what} was not made by Lockstep ({whose}), and the deploy would {does}"
-        remedy += f', or take it over on purpose: `"adopt": ("{what}",)` for this host.'
+    """Yield a finding for each foreign thing."""
+    for description, owner in foreign.items():
+        does, remedy = _MEANS.get(description) or _MEANS.get(
+            description.rpartition(" ")[0], _MEANS[""]
+        )
+        message = f"{description} was not made by Lockstep ({owner}), and the deploy would {does}"
+        remedy += f', or take it over on purpose: `"adopt": ("{description}",)` for this host.'
         yield Finding("not-ours", "error", plan.name, message, remedy)
 
 
 _MEANS = {
     f"unit {DOCKER}": ("restart it for the proxy", "Stop these containers"),
     "": ("replace or change it", "Move it away, or name another path or unit in the inventory"),
-    "unit": ("put another unit in its place", "Give the target another `unit`"),
+    "unit": ("put another unit in its place", "Give the model another `unit`"),
     f"account {GATEWAY_ACCOUNT}": ("let the gateway run as it", "Give that account another name"),
-    f"account {BACKUP_ACCOUNT}": ("let a twin log in as it", "Give that account another name"),
+    f"account {BACKUP_ACCOUNT}": ("let a peer log in as it", "Give that account another name"),
     "account": ("let the engines run as it, with Docker", "Set `service_user` to another name"),
 }

@@ -1,4 +1,4 @@
-"""Preflight: interfaces, ports, and the addresses that things are fetched from."""
+"""Preflight: interfaces, ports, and the addresses of downloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.preflight.ask import port_owners
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    """Ports that are taken, interfaces that are not there, addresses that do not answer."""
+    """Yield ports in use, interfaces that do not exist, and addresses that do not answer."""
     yield from _ports(plan, facts)
     yield from _fabric(plan, facts["fabric"])
     for url, fault in facts["reach"].items():
@@ -24,19 +24,21 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    hidden = [name for name in facts["absent"] if is_connectx(name)]
-    if hidden:
-        waiting = ", ".join(target.name for target in plan.targets if target.group)
-        message = f"there is no network interface {' nor '.join(hidden)}, which `fabric` names"
+    hidden_ports = [name for name in facts["absent"] if is_connectx(name)]
+    if hidden_ports:
+        waiting = ", ".join(model.name for model in plan.models if model.group)
+        message = (
+            f"there is no network interface {' nor '.join(hidden_ports)}, which `fabric` names"
+        )
         message += f": {HIDDEN}"
-        message += f". Targets that do not start without: {waiting}" if waiting else ""
+        message += f". Models that do not start without: {waiting}" if waiting else ""
         remedy = f"{SHOWN[0].upper()}{SHOWN[1:]}."
         yield Finding("no-cable", "warning", plan.name, message, remedy)
-    known = ", ".join(facts["known"])
+    known_names = ", ".join(facts["known"])
     for name in facts["absent"]:
-        if name not in hidden:
+        if name not in hidden_ports:
             message = f"there is no network interface {name}, which `fabric` names"
-            remedy = f"It has {known}: correct the inventory, or look at the card."
+            remedy = f"It has {known_names}: correct the inventory, or look at the card."
             yield Finding("no-interface", "error", plan.name, message, remedy)
     if plan.settings.fabric.netplan and facts["wireless"]:
         message = (
@@ -56,14 +58,17 @@ def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 
 def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     owners = port_owners(plan)
-    # They are gone before anything of ours starts.
-    leaving = containers.adopted(plan, facts["docker"]).values()
+    # These containers are gone before anything of ours starts.
+    leaving = containers.containers_to_adopt(plan, facts["docker"]).values()
     for text, listener in facts["listeners"].items():
         port = int(text)
-        if any(port in each["ports"] or each["id"] in listener["unit"] for each in leaving):
+        if any(
+            port in leaving_container["ports"] or leaving_container["id"] in listener["unit"]
+            for leaving_container in leaving
+        ):
             continue
-        # A container's process lives in Docker's cgroup, not in its unit's; once this host has
-        # been deployed to, such a port is taken by an engine of ours.
+        # A container's process is in Docker's cgroup, not in its unit's. Once this host has been
+        # deployed to, an engine of ours has such a port.
         in_docker = facts["units_held"] and "docker" in listener["unit"]
         if in_docker or listener["ours"]:
             continue
@@ -72,7 +77,7 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             f"{listener['process']} ({listener['unit'] or 'no unit'})"
         )
         remedy = (
-            "Stop that process, or set another port in targets, gateway, webui, monitoring "
+            "Stop that process, or set another port in models, gateway, webui, monitoring "
             "or backup."
         )
         yield Finding("port-taken", "error", plan.name, message, remedy)

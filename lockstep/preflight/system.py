@@ -20,7 +20,7 @@ _WAIVE = '`"waive": ("upgrade-pending",)` in the inventory goes on all the same.
 
 
 def accounts(plan: HostPlan, unknown: Sequence[str]) -> Iterator[Finding]:
-    """One finding for each account that the host does not have."""
+    """Yield a finding for each account that the host does not have."""
     for name in unknown:
         message = f"there is no account {name}, which `operators` or `docker_users` names"
         remedy = f"Create it there (`adduser {name}`), or correct the inventory."
@@ -28,20 +28,21 @@ def accounts(plan: HostPlan, unknown: Sequence[str]) -> Iterator[Finding]:
 
 
 def sysctls(plan: HostPlan, unknown: Mapping[str, str]) -> Iterator[Finding]:
-    """One finding for each setting that the host's kernel does not have: name → the nearest."""
+    """Yield a finding for each setting that the host's kernel lacks: name → the nearest name."""
     for name, near in unknown.items():
         message = f"its kernel has no setting {name}, which `sysctls` names"
-        meant = f"Did you mean {near}? " if near else ""
+        suggestion = f"Did you mean {near}? " if near else ""
         remedy = (
-            f"{meant}Correct `sysctls` of the inventory or of group data, or load the module that "
+            f"{suggestion}Correct `sysctls` of the inventory or of group data, or load the "
+            "module that "
             "brings it."
         )
         yield Finding("no-sysctl", "error", plan.name, message, remedy)
 
 
-def clock(plan: HostPlan, theirs: float, *, now: float | None = None) -> Iterator[Finding]:
-    """A clock too far from this machine's; both in seconds since 1970."""
-    skew = abs(theirs - (time.time() if now is None else now))
+def clock(plan: HostPlan, host_time: float, *, now: float | None = None) -> Iterator[Finding]:
+    """Yield a finding for a clock too far from this machine's; both in seconds since 1970."""
+    skew = abs(host_time - (time.time() if now is None else now))
     if skew > plan.settings.expected.clock_skew_s:
         message = f"its clock differs by {skew:.0f} s from this one"
         remedy = "Run `timedatectl set-ntp true` there: TLS and package signatures need it."
@@ -49,12 +50,12 @@ def clock(plan: HostPlan, theirs: float, *, now: float | None = None) -> Iterato
 
 
 def earlyoom(plan: HostPlan, version: str) -> Iterator[Finding]:
-    """A warning where the host's earlyoom ends an engine much later than `earlyoom.j2` says.
+    """Yield a warning where the host's earlyoom ends an engine much later than `earlyoom.j2` says.
 
-    `version` is Debian's, of the one that it has or would install; "" where it knows none.
+    `version` is Debian's, of the earlyoom that the host has or would install; "" if unknown.
     """
-    found = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)
-    late = found is not None and (int(found[1]), int(found[2])) >= _OTHER_COUNT
+    match = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)
+    late = match is not None and (int(match[1]), int(match[2])) >= _OTHER_COUNT
     if late and "earlyoom" in plan.settings.packages:
         message = (
             f"earlyoom {version} counts percent of what is available and anonymous; memory on the "
@@ -68,7 +69,7 @@ def earlyoom(plan: HostPlan, version: str) -> Iterator[Finding]:
 
 
 def updates(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    """What will take apt's locks, or the whole host, away from a deploy.
+    """Yield updates that will take apt's locks, or the whole host, away from a deploy.
 
     `facts` are {"once": {"state": as `systemctl is-enabled` says it, "running", "done"}, "daily":
     apt's services that run, "holder": null or {"who": has a lock of apt, "unit", "remedy"}}.
@@ -97,11 +98,11 @@ def updates(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("apt-busy", "warning", plan.name, message, f"{waits}; {remedy}.")
 
 
-def unfinished_packages(plan: HostPlan, found: Mapping[str, str]) -> Iterator[Finding]:
-    """An error where packages of others block apt: name → state, and what it waits for."""
-    if found:
+def unfinished_packages(plan: HostPlan, half_installed: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield an error where foreign packages block apt: name → state, and what it waits for."""
+    if half_installed:
         message = (
             "packages are missing, and apt can install none while others are half installed: "
-            f"{packages.states_text(found)}"
+            f"{packages.states_text(half_installed)}"
         )
         yield Finding("apt-broken", "error", plan.name, message, packages.CURE)

@@ -13,19 +13,22 @@ from lockstep.units.tls_unit import certificate_paths
 
 
 def question(plan: HostPlan) -> dict[str, Any]:
-    """What to ask the reader `tls`."""
-    wanted = plan.settings.gateway.tls
-    if isinstance(wanted, Certificate):
-        # One that the deploy brings is judged before that, by `brought`.
-        return {} if wanted.given else certificate_paths(wanted)
-    if wanted == "tailscale":
+    """Return the question for the reader `tls`."""
+    tls = plan.settings.gateway.tls
+    if isinstance(tls, Certificate):
+        # A certificate that the deploy brings is judged earlier, by `given_certificate`.
+        return {} if tls.given_files else certificate_paths(tls)
+    if tls == "tailscale":
         return {"tailscale": [name for name in plan.names if name.endswith(".ts.net")]}
-    return {"own": True} if wanted else {}
+    return {"own": True} if tls else {}
 
 
-def brought(chain: str, key: str, now: float) -> dict[str, Any]:
-    """As the reader `tls` answers, of a certificate on this machine: PEM, its own first."""
-    # They take a while to import, and few inventories have such a certificate.
+def given_certificate(chain: str, key: str, now: float) -> dict[str, Any]:
+    """Return the answer that the reader `tls` would give, for a certificate on this machine.
+
+    Both are PEM; the chain has its own certificate first.
+    """
+    # These take a while to import, and few inventories have such a certificate.
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509 import load_pem_x509_certificates
@@ -41,13 +44,13 @@ def brought(chain: str, key: str, now: float) -> dict[str, Any]:
     if private.public_key() != certificate.public_key():
         return {"fault": "the key does not belong to the certificate", "days": None}
     end = certificate.not_valid_after_utc
-    left = end.timestamp() - now
-    over = f"the certificate has ended on {end:%Y-%m-%d}" if left <= 0 else ""
-    return {"fault": over, "days": int(left // DAY_S)}
+    seconds_left = end.timestamp() - now
+    over = f"the certificate has ended on {end:%Y-%m-%d}" if seconds_left <= 0 else ""
+    return {"fault": over, "days": int(seconds_left // DAY_S)}
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    """One that is missing, wrong or over is an error, one that ends soon a warning."""
+    """Yield an error for a missing, wrong or expired certificate, a warning if it ends soon."""
     tls = plan.settings.gateway.tls
     if facts["fault"]:
         message = f"gateway.tls: {facts['fault']}"
@@ -55,6 +58,10 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("certificate", "error", plan.name, message, remedy)
     elif facts["days"] is not None and facts["days"] < SOON_DAYS:
         message = f"the gateway's certificate ends in {facts['days']} days"
-        given = isinstance(tls, Certificate) and tls.given
-        then = ", and deploy" if given else ", then `sudo systemctl restart lockstep-tls` there"
+        has_given_files = isinstance(tls, Certificate) and tls.given_files
+        then = (
+            ", and deploy"
+            if has_given_files
+            else ", then `sudo systemctl restart lockstep-tls` there"
+        )
         yield Finding("certificate-ends", "warning", plan.name, message, f"Renew it{then}.")

@@ -1,7 +1,7 @@
 """The `lockstep:` block of a recipe: settings without a place in the community's format.
 
-Unknown keys are errors here, unlike at the top level, where that format keeps them. A figure never
-stands without its source and date.
+Unknown keys are errors here, but not at the top level, where that format keeps them. Every figure
+has its source and date.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Annotated
 
 from packaging.specifiers import SpecifierSet
 
+from lockstep.checkpoints.known_checkpoints import OwnCheckpoint
 from lockstep.core.figures import Figure, Text, positive
-from lockstep.models.known_models import OwnModel
 from lockstep.onhost.core.kind import Kind, TemplateShape
-from lockstep.onhost.core.schema import Implied, Rule, one_of
+from lockstep.onhost.core.schema import ImpliedFields, Rule, one_of
 from lockstep.onhost.engines import ENGINES
 
-# What `docker run --ulimit` knows (docker/go-units, ulimit.go, 0.5.0).
+# The limits that `docker run --ulimit` knows (docker/go-units, ulimit.go, 0.5.0).
 _Ulimit = Annotated[
     str,
     one_of(
@@ -31,7 +31,7 @@ _Ulimit = Annotated[
 ]
 _Limit = Annotated[int, Rule("is no limit", lambda limit: limit >= -1, "-1 (unlimited) or more")]
 _Id = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?", re.ASCII)
-# A part of a folder's name, and of an address.
+# The id is part of a folder's name, and of an address.
 _HubId = Annotated[
     str,
     Rule(
@@ -48,7 +48,7 @@ _File = Annotated[
         "FOLDER/FILE",
     ),
 ]
-_Memory = Annotated[Figure, Implied({"what": "memory held", "unit": "GiB"}), positive]
+_Memory = Annotated[Figure, ImpliedFields({"quantity": "memory held", "unit": "GiB"}), positive]
 #: InvalidSpecifier is a ValueError.
 Specifier = Annotated[
     str,
@@ -62,12 +62,12 @@ Specifier = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The speculative decoder's own weights.
+    """The weights of the speculative decoder.
 
     Attributes:
         model: Hugging Face id.
         revision: Commit, tag or branch, or None where it is not pinned.
-        licence: SPDX id of these weights' own licence; None: what the lock found of the template.
+        licence: SPDX id of these weights' licence; None: nobody has established it.
     """
 
     model: _HubId
@@ -86,26 +86,26 @@ class Borrow:
 
 @dataclass(frozen=True, slots=True)
 class LockstepBlock:
-    """What a recipe says under `lockstep:`; every key may be absent.
+    """The keys of a recipe under `lockstep:`; every key may be absent.
 
     Attributes:
-        engine: Which engine's flags the command holds; None where the runtime is neither.
-        kind: What the model is asked for, where the command does not say.
+        engine: Engine whose flags the command holds; None where the runtime is none of ours.
+        kind: Kind of questions for the model, where the command does not say.
         draft: The draft model's repository.
         borrow: Files to take from other repositories, for example config.json.
         more_files: Files of its own repository that the engine opens beside the weights that its
             loader takes ("audio_detokenizer/*").
         licence: SPDX id of the weights' licence; None means that nobody has established it.
-        licence_source: Where that licence was read.
+        licence_source: Place where that licence was read.
         moe: Whether the model is a mixture of experts; decides the freeze guard.
         vision: Whether this setup is claimed to read images.
         refused_shapes: Shapes of a conversation that chat template and engine refuse, for the
-            gateway to even out; None: nobody has established it.
+            gateway to even out; None: those that the lock found of the template.
         checkpoint: Sizes and shapes of the weights, where the catalogue does not know them.
-        memory: Memory held while serving, KV cache included (GiB); what the start gate asks for.
+        memory: Memory held while serving, KV cache included (GiB); the start gate asks for it.
         engine_versions: Engine versions whose parser knows these flags ("<0.20"); "" means any.
         ulimits: Container limits the engine needs, in `docker run --ulimit` terms.
-        figures: What was published about this setup.
+        figures: Published figures of this setup.
         known_bad: Why this setup must not be deployed, or None.
         not_at_boot: Why a host must not make it hot by itself after a boot, or None.
     """
@@ -120,7 +120,7 @@ class LockstepBlock:
     moe: bool | None = None
     vision: bool | None = None
     refused_shapes: tuple[TemplateShape, ...] | None = None
-    checkpoint: Annotated[OwnModel, Implied({"id": ""})] | None = None
+    checkpoint: Annotated[OwnCheckpoint, ImpliedFields({"id": ""})] | None = None
     memory: _Memory | None = None
     engine_versions: Specifier = ""
     ulimits: Mapping[_Ulimit, _Limit] = field(default_factory=dict)
@@ -130,5 +130,5 @@ class LockstepBlock:
 
     @property
     def memory_gib(self) -> float | None:
-        """GiB the engine holds while serving, or None where nobody published it."""
+        """Memory of the engine while it serves, GiB; None where nobody published it."""
         return float(self.memory.value) if self.memory else None

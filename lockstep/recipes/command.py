@@ -1,4 +1,4 @@
-"""The command line and environment that a recipe yields: pure functions of recipe and overrides."""
+"""Command line and environment of a recipe: pure functions of recipe and overrides."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lockstep.recipes.placeholders import (
     substitute,
 )
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.spelling import spelled
+from lockstep.recipes.spelling import in_full_spelling
 
 
 class AsWritten(dict[str, str]):
-    """Shows ``$VAR`` as itself: a listing or a check needs no values from the inventory."""
+    """A mapping that shows ``$VAR`` as itself: a listing or a check needs no values."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -32,17 +32,17 @@ class AsWritten(dict[str, str]):
 def serve_command(
     recipe: Recipe, *, overrides: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
-    """The engine's whole argument list, its own name first.
+    """Return the engine's whole argument list, its own name first.
 
     Args:
-        recipe: What to serve.
+        recipe: The recipe to serve.
         overrides: Recipe key → value; wins over `defaults` and over flags written out in the
             command. Besides every key of the flag table: ``model`` (id or path of a local
             snapshot), ``revision``, ``draft_model``, ``draft_revision``. None removes a flag.
 
     Raises:
         RecipeError: an engine that Lockstep does not run, unbalanced quotes, shell constructs, a
-            circle among placeholders, or a placeholder left over.
+            circle among placeholders, or a placeholder without a value.
     """
     line = _Line(recipe, overrides or {})
     line.start()
@@ -61,21 +61,21 @@ def environment(
     overrides: Mapping[str, object] | None = None,
     launch: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """The engine's environment, without what stands for a flag: the command has that.
+    """Return the engine's environment, without variables that stand for a flag of the command.
 
     Args:
         control: Values for ``$VAR`` and ``${VAR}``.
-        overrides: As for `serve_command`; with `defaults` the values for ``{config.KEY}``.
+        overrides: As for `serve_command`; they and `defaults` are the values for ``{config.KEY}``.
         launch: Values for ``{launch.KEY}``; None: nothing is known of the start, and they stay.
 
     Raises:
-        RecipeError: a value refers to something that these lack.
+        RecipeError: a value refers to a name that these lack.
     """
     return {
         key: interpolate(
             recipe,
             f"env.{key}",
-            _expanded(recipe, key, value, {} if control is None else control),
+            _expand(recipe, key, value, {} if control is None else control),
             overrides or {},
             launch,
         )
@@ -89,7 +89,7 @@ _SWITCHES = ("embeddings", "reranking", "mlock")
 
 
 class _Line:
-    """The command line of a recipe while it is put together."""
+    """The command line of a recipe while it is built."""
 
     def __init__(self, recipe: Recipe, overrides: Mapping[str, object]) -> None:
         self.recipe = recipe
@@ -98,11 +98,11 @@ class _Line:
         self.argv: tuple[str, ...] = ()
 
     def start(self) -> None:
-        """The words of the recipe's command, else those of its `defaults`, in their order."""
+        """Begin with the words of the recipe's command, else of its `defaults`, in order."""
         recipe, engine = self.recipe, self.engine
         if recipe.command:
-            written = split(recipe, substitute(recipe, recipe.command, self.overrides))
-            self.argv = spelled(engine, written)
+            command_words = split(recipe, substitute(recipe, recipe.command, self.overrides))
+            self.argv = in_full_spelling(engine, command_words)
             # sparkrun appends --served-model-name where the template omits it; so do we.
             self._keep_name(recipe.defaults.get("served_model_name"))
             return
@@ -118,7 +118,7 @@ class _Line:
                 self.argv = (*self.argv, self._names(key)[0], *words)
 
     def read_variables(self) -> None:
-        """Variables that stand for flags, as flags; a flag that is written wins.
+        """Replace variables that stand for flags by flags; a written flag wins.
 
         RecipeError where the flags are in a file: nothing here would see them.
         """
@@ -131,13 +131,15 @@ class _Line:
         for key, name in self.engine.variables.items():
             value, names = self.recipe.env.get(name), self.engine.spellings(key)
             if value is not None and not flags.find(self.argv, names):
-                said = interpolate(self.recipe, f"env.{name}", value, self.overrides, {})
+                value_text = interpolate(self.recipe, f"env.{name}", value, self.overrides, {})
                 switch = {"1": True, "true": True, "on": True, "0": False, "false": False}
-                given = switch.get(said.lower(), False) if key in _SWITCHES else said
-                self._set(names, given)
+                flag_value = (
+                    switch.get(value_text.lower(), False) if key in _SWITCHES else value_text
+                )
+                self._set(names, flag_value)
 
     def put_model_first(self) -> None:
-        """A positional model stands right after `serve`, where no flag can swallow it."""
+        """Put a positional model right after `serve`, where no flag can swallow it."""
         argv, model = self.argv, self.recipe.model
         if self.engine.positional_model and model in argv[3:] and is_flag(argv[2]):
             index = argv.index(model, 3)
@@ -145,7 +147,7 @@ class _Line:
                 self.argv = (*argv[:2], model, *argv[2:index], *argv[index + 1 :])
 
     def override(self) -> None:
-        """What the inventory sets, in place of what the recipe says."""
+        """Replace settings of the recipe by those of the inventory."""
         for key, value in self.overrides.items():
             if key in flags.NOT_FLAGS or key == "revision":
                 continue
@@ -160,7 +162,7 @@ class _Line:
                 self._set(self._names(key), value)
 
     def name_revisions(self) -> None:
-        """Name the commit for model and draft, so that the engine opens what was fetched."""
+        """Name the commit for model and draft, so that the engine opens the fetched files."""
         own = None if "model" in self.overrides else self.recipe.model_revision
         revision, names = self.overrides.get("revision", own), self.engine.spellings("revision")
         if revision and names:
@@ -170,33 +172,37 @@ class _Line:
             self._draft("draft_revision", draft.revision)
 
     def always(self) -> Iterator[str]:
-        """The engine's flags of every command line, and the freeze guard's, that are not there yet,
-        nor refused by their key."""
-        said = {**self.recipe.defaults, **self.overrides}
-        refused = {"--" + key.replace("_", "-") for key in said if said[key] in (None, False)}
-        wanted: list[tuple[str, ...]] = [(flag,) for flag in self.engine.always]
-        wanted += [freeze_guard.arguments(self.recipe, self.argv)]
-        for words in wanted:
-            if not refused.intersection(words[:1]) and not flags.find(self.argv, words[:1]):
+        """Yield the flags that the engine always gets, and the freeze guard's.
+
+        A flag is left out where it is there already, or is refused by its key.
+        """
+        values = {**self.recipe.defaults, **self.overrides}
+        refused_flags = {
+            "--" + key.replace("_", "-") for key in values if values[key] in (None, False)
+        }
+        wanted_flags: list[tuple[str, ...]] = [(flag,) for flag in self.engine.always]
+        wanted_flags += [freeze_guard.arguments(self.recipe, self.argv)]
+        for words in wanted_flags:
+            if not refused_flags.intersection(words[:1]) and not flags.find(self.argv, words[:1]):
                 yield from words
 
     def _set(self, names: tuple[str, ...], value: Any) -> None:
-        self.argv = flags.replaced(self.argv, names, value)
+        self.argv = flags.replace(self.argv, names, value)
 
     def _names(self, key: str) -> tuple[str, ...]:
         names = self.engine.spellings(key)
         if not names:
             raise self.recipe.fault(
                 f"{self.engine.title} has no flag for {key}",
-                remedy="Remove it from `defaults`, and from `overrides` of the target.",
+                remedy="Remove it from `defaults`, and from `overrides` of the model.",
             )
         return names
 
     def _keep_name(self, name: Any) -> None:
         """Give the model this name in the API, unless it has one."""
         names = self.engine.spellings("served_model_name")
-        named = self.overrides.get("served_model_name") or flags.find(self.argv, names)
-        if name is not None and not named:
+        served_name = self.overrides.get("served_model_name") or flags.find(self.argv, names)
+        if name is not None and not served_name:
             self._set(names, name)
 
     def _serve(self, model: str) -> None:
@@ -206,8 +212,8 @@ class _Line:
         if flags.find(self.argv, names) or not self.engine.positional_model:
             self._set(names, model)
         else:
-            given = len(self.argv) > 2 and not is_flag(self.argv[2])
-            self.argv = (*self.argv[:2], model, *self.argv[3 if given else 2 :])
+            has_model = len(self.argv) > 2 and not is_flag(self.argv[2])
+            self.argv = (*self.argv[:2], model, *self.argv[3 if has_model else 2 :])
 
     def _draft(self, key: str, value: Any) -> None:
         if self.engine.draft_config:
@@ -218,8 +224,8 @@ class _Line:
             self._set(self.engine.spellings(key), value)
 
 
-def _expanded(recipe: Recipe, key: str, value: str, control: Mapping[str, str]) -> str:
-    def known(match: re.Match[str]) -> str:
+def _expand(recipe: Recipe, key: str, value: str, control: Mapping[str, str]) -> str:
+    def value_of_key(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in control:
             raise recipe.fault(
@@ -228,4 +234,4 @@ def _expanded(recipe: Recipe, key: str, value: str, control: Mapping[str, str]) 
             )
         return control[name]
 
-    return re.sub(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*))", known, value)
+    return re.sub(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*))", value_of_key, value)

@@ -1,4 +1,4 @@
-"""How flags sit in a command line."""
+"""The place of flags in a command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_FLAGS = frozenset({"distributed_executor_backend_hint", "head_ip", "cluster_
 
 
 def words(value: Any) -> tuple[str, ...] | None:
-    """A recipe value as the words that follow its flag; None where the flag is left out.
+    """Return a recipe value as the words that follow its flag; None where the flag is left out.
 
     True gives no words (the flag alone), False and None leave the flag out, a list gives one word
     per item, a mapping becomes compact JSON.
@@ -31,28 +31,28 @@ def words(value: Any) -> tuple[str, ...] | None:
     return (str(value),)
 
 
-def replaced(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str, ...]:
-    """The command line with a flag set to a value: in place where it stands, else at the end."""
+def replace(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str, ...]:
+    """Return the command line with a flag set to a value: in its place, or else at the end."""
     new = words(value)
     flag = () if new is None else (names[0], *new)
     span = find(argv, names)
     if span is None:
         return (*argv, *flag)
     head = argv[span[0]].split("=", 1)[0]
-    kept = () if new is None else (head, *new)
-    return (*argv[: span[0]], *kept, *argv[span[1] :])
+    new_words = () if new is None else (head, *new)
+    return (*argv[: span[0]], *new_words, *argv[span[1] :])
 
 
 def set_json(argv: Sequence[str], names: Sequence[str], **changes: str) -> tuple[str, ...]:
-    """The command line with keys of a flag's JSON value set; unchanged where the flag is absent."""
+    """Return the command line with keys of a flag's JSON value set, if the flag is there."""
     text = value_of(argv, names)
     if text is None:
         return tuple(argv)
-    return replaced(argv, names, {**json_value(names[0], text), **changes})
+    return replace(argv, names, {**json_value(names[0], text), **changes})
 
 
 def json_value(flag: str, text: str) -> dict[str, Any]:
-    """A flag's JSON value as a mapping; RecipeError where it is none."""
+    """Return a flag's JSON value as a mapping; RecipeError for another value."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as fault:

@@ -1,4 +1,4 @@
-"""Command templates: placeholders filled, then split as a shell would, and never given to one."""
+"""Command templates: filled, then split as a shell would split them, never given to a shell."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from lockstep.recipes import flags
 from lockstep.recipes.recipe_file import Recipe
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# sparkrun 0.4's (core/env_templates.py, read 2026-11-28). "{config.port:04}" is a fault there too,
-# and "{{config.port}}" is the text "{config.port}".
+# Placeholders of sparkrun 0.4 (core/env_templates.py, read 2026-11-28). "{config.port:04}" is a
+# fault there too, and "{{config.port}}" is the text "{config.port}".
 _NAMED = re.compile(r"(?<![$\{])(\{+)(config|launch)\.([^{}]*)(\}*)")
-# What a start alone knows. Its `cluster_id` is not among them: nothing here has such a number.
+# Values that only a start knows. sparkrun's `cluster_id` is missing: nothing here has such a
+# number.
 _LAUNCH = frozenset(
     {
         *("model_path", "model_revision", "num_nodes", "node_rank", "node_host"),
@@ -30,7 +31,7 @@ _SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>
 
 
 def engine_of(recipe: Recipe) -> Engine:
-    """The recipe's engine; RecipeError for one that Lockstep does not run."""
+    """Return the recipe's engine; RecipeError for one that Lockstep does not run."""
     if recipe.engine is None:
         raise recipe.fault(
             "Lockstep does not run this engine",
@@ -42,7 +43,7 @@ def engine_of(recipe: Recipe) -> Engine:
 
 
 def kind_of(recipe: Recipe, argv: Sequence[str]) -> Kind:
-    """What a recipe's model is asked for: its own word, else what its command line says."""
+    """Return the kind of a recipe's model: as the recipe says, else by its command line."""
     return recipe.lockstep.kind or engine_of(recipe).kind(argv) or "chat"
 
 
@@ -57,8 +58,8 @@ def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -
 
     text = _CONTINUATION.sub(r"\\", template.strip()).rstrip("\\").rstrip()
     for _ in range(_MOST_ROUNDS):
-        before, text = text, _PLACEHOLDER.sub(value, text)
-        if text == before:
+        earlier_text, text = text, _PLACEHOLDER.sub(value, text)
+        if text == earlier_text:
             return text
         if len(text) > 100_000:
             break
@@ -76,11 +77,11 @@ def interpolate(
     overrides: Mapping[str, object],
     launch: Mapping[str, object] | None,
 ) -> str:
-    """Replace {config.KEY} and {launch.KEY}, as sparkrun 0.4 does in `env`; once, and no others.
+    """Replace {config.KEY} and {launch.KEY} once and no others, as sparkrun 0.4 does in `env`.
 
     Args:
         where: The key of the recipe that the text is of, for errors.
-        launch: What the start knows; None: nothing is known yet, and {launch.KEY} stays.
+        launch: Values that the start knows; None: nothing is known yet, and {launch.KEY} stays.
 
     Raises:
         RecipeError: a key that has no value, or no single one.
@@ -92,13 +93,13 @@ def interpolate(
     }
 
     def value(match: re.Match[str]) -> str:
-        opened, space, key, closed = match.groups()
-        if len(opened) > 1:
+        opening, space, key, closing = match.groups()
+        if len(opening) > 1:
             return match[0][1:].replace("}", "", 1)
-        found = (config if space == "config" else launch or {}).get(key)
-        if space == "launch" and launch is None and key in _LAUNCH and closed:
+        field_value = (config if space == "config" else launch or {}).get(key)
+        if space == "launch" and launch is None and key in _LAUNCH and closing:
             return match[0]
-        if not closed or not isinstance(found, str | int | float):
+        if not closing or not isinstance(field_value, str | int | float):
             raise recipe.fault(
                 f"{where} refers to {space}.{key}, which has no single value here",
                 found=match[0],
@@ -106,7 +107,7 @@ def interpolate(
                 + ", ".join(f"{{launch.{name}}}" for name in sorted(_LAUNCH)),
                 remedy="Write the value itself, or give the key under `defaults`.",
             )
-        return f"{found}{closed[1:]}"
+        return f"{field_value}{closing[1:]}"
 
     return _NAMED.sub(value, text)
 
@@ -117,12 +118,12 @@ def _inline(value: object) -> str:
 
 @cache
 def _words(text: str) -> tuple[str, ...]:
-    # A command line is asked for again with each of its settings, and a shell's rules take time.
+    # Each setting needs the command line again, and a shell's rules take time.
     return tuple(shlex.split(text.replace("\\\r\n", " ").replace("\\\n", " ")))
 
 
 def split(recipe: Recipe, text: str) -> tuple[str, ...]:
-    """A filled template as an argument list that starts the recipe's engine.
+    """Return a filled template as an argument list that starts the recipe's engine.
 
     Raises:
         RecipeError: unbalanced quotes, shell constructs, or another program.
@@ -164,11 +165,11 @@ def _is_shell(word: str) -> bool:
 
 
 def refuse_leftovers(recipe: Recipe, argv: tuple[str, ...]) -> None:
-    """Raise RecipeError if a placeholder was filled by nothing."""
-    left = sorted({name for word in argv for name in _PLACEHOLDER.findall(word)})
-    if left:
+    """Raise RecipeError if a placeholder got no value."""
+    names_left = sorted({name for word in argv for name in _PLACEHOLDER.findall(word)})
+    if names_left:
         raise recipe.fault(
             "the command holds placeholders that nothing fills",
-            found=", ".join("{" + name + "}" for name in left),
+            found=", ".join("{" + name + "}" for name in names_left),
             remedy="Add these keys under `defaults`.",
         )

@@ -1,6 +1,6 @@
 """Recipes: the community's sparkrun recipe v2, with its surprises, plus our `lockstep:` block.
 
-Top-level keys that Lockstep does not read are no faults, as that format wants; one that is like a
+Top-level keys that Lockstep does not read are no faults, as that format wants. A key that is like a
 known one gets a warning. The older v1 format of eugr's scripts is refused, because it builds an
 image and patches it instead of naming one.
 """
@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal
 
 from packaging.version import Version
 
+from lockstep.checkpoints import gguf
 from lockstep.core.errors import LockstepError, RecipeError, gather_faults, raise_all
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
-from lockstep.models import gguf
 from lockstep.onhost.core import schema
 from lockstep.onhost.core.kind import Shape, TemplateShape
-from lockstep.onhost.core.schema import LINES, Refusal, Rule, between, like, one_of
+from lockstep.onhost.core.schema import LINES, Rule, SchemaFault, between, like, one_of
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes.block import LockstepBlock
 
@@ -35,23 +35,23 @@ _HINTS = (
 )
 # The runtimes of sparkrun that drive an engine of ours.
 _ENGINE_OF_RUNTIME = {name: engine for engine in ENGINES.values() for name in engine.runtimes}
-# What a recipe without a runtime stands for.
+# The runtime of a recipe that names none.
 _USUAL = next(engine.runtimes[0] for engine in ENGINES.values() if engine.usual)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?", re.ASCII)
-# What Lockstep runs none of.
+# Keys of hooks, of which Lockstep runs none.
 _HOOKS = ("pre_exec", "post_exec", "post_commands", "mods")
 _VERSIONS = ("recipe_version", "sparkrun_version")
-# What changes other keys where a condition holds (sparkrun 0.4), and is not read.
+# Keys that change other keys under a condition (sparkrun 0.4); they are not read.
 _CONDITIONAL = ("overrides",)
-#: What `executor_config` says of a container, as options of `docker run`.
+#: Keys of `executor_config` for a container, as options of `docker run`.
 CONTAINER_KEYS = ("gpus", "network", "ipc", "shm_size", "user", "entrypoint")
-# Keys that mean something one step deeper → the mapping that they belong in.
+# Keys that have a meaning one step deeper → the mapping that they belong in.
 _PLACES = {
     **dict.fromkeys((key for engine in ENGINES.values() for key in engine.flags), "defaults"),
     **dict.fromkeys(("host", "port"), "defaults"),
     **dict.fromkeys(CONTAINER_KEYS, "executor_config"),
 }
-# What else that format has (2026-11): it means nothing here.
+# Other keys of that format (2026-11), without a meaning here.
 _UNUSED = (
     *("name", "description", "runtime_version", "runtime_config", "runtime_cache", "benchmark"),
     *("distribution_config", "builder", "builder_config", "build_args", "stop_after_post"),
@@ -65,17 +65,17 @@ def _is_word(text: str) -> bool:
 
 
 def _is_model(text: str) -> bool:
-    known = _HUB_ID.fullmatch(text) is not None or text.startswith("/")
-    return known and ".." not in text.split("/") and _is_word(text)
+    is_known_form = _HUB_ID.fullmatch(text) is not None or text.startswith("/")
+    return is_known_form and ".." not in text.split("/") and _is_word(text)
 
 
-def _of_a_variable(value: Any) -> Refusal | None:
-    # What is found is not shown: it may be a secret.
+def _of_a_variable(value: Any) -> SchemaFault | None:
+    # The value is not shown: it may be a secret.
     text = str(value)
     if isinstance(value, dict | list) or value is None or "\0" in text:
         kind = type(value).__name__
-        return Refusal("must be one text or number", f"a {kind}", remedy="Quote the value.")
-    return Refusal("spans lines", f"{len(text)} characters") if "\n" in text else None
+        return SchemaFault("must be one text or number", f"a {kind}", remedy="Quote the value.")
+    return SchemaFault("spans lines", f"{len(text)} characters") if "\n" in text else None
 
 
 _Model = Annotated[
@@ -94,14 +94,14 @@ _Name = Annotated[str, like(r"[A-Za-z_]\w*", "is not a variable name", "letters,
 
 @dataclass(frozen=True)
 class Recipe:
-    """One setup of one model: what is served, by which engine, with which flags.
+    """A setup of one model: its checkpoint, its engine and its flags.
 
     Attributes:
-        name: The file's stem; how targets in the inventory refer to it.
+        name: The file's stem; how models in the inventory refer to it.
         path: The file it was read from.
         hooks: pre_exec, post_exec, post_commands and mods, kept unread: Lockstep runs none of them.
-        misspelt: Top-level keys that nobody knows → the known one that each is like, or is with the
-            mapping that it belongs in ("executor_config.entrypoint").
+        misspelt: Unknown top-level keys → the known key that each is like, or the key with its
+            mapping ("executor_config.entrypoint").
         conditional: Its keys that change others under a condition; Lockstep reads none of them.
         model: Hugging Face id, or a path; a GGUF file set is "repository:quant".
         model_revision: Commit, tag or branch of the model, or None where it is not pinned.
@@ -110,11 +110,12 @@ class Recipe:
         min_nodes: Least number of Sparks.
         max_nodes: Most Sparks, or None for no limit.
         min_sparkrun_version: The oldest sparkrun that can run it; "" where it names none.
-        mode, solo_only, cluster_only: Deprecated spellings of these two, which count already.
+        mode, solo_only, cluster_only: Deprecated spellings of min_nodes and max_nodes, which count
+        already.
         defaults: Values for placeholders and flags.
         env: Environment of the engine, values as text; "$VAR" is not yet expanded.
         command: The command template; "" for one that is built from `defaults`.
-        metadata: What the format says about the model, unchecked.
+        metadata: The format's facts about the model, unchecked.
         executor_config: Container settings of that format.
         lockstep: Our own block.
     """
@@ -143,9 +144,9 @@ class Recipe:
 
     @property
     def engine(self) -> Engine | None:
-        """The engine whose flags the command holds, or None: one that Lockstep does not run."""
-        named = self.lockstep.engine
-        return ENGINES[named] if named else _ENGINE_OF_RUNTIME.get(self.runtime)
+        """The engine whose flags the command holds; None for one that Lockstep does not run."""
+        engine_name = self.lockstep.engine
+        return ENGINES[engine_name] if engine_name else _ENGINE_OF_RUNTIME.get(self.runtime)
 
     @property
     def repository(self) -> str:
@@ -154,35 +155,36 @@ class Recipe:
 
     @property
     def quant(self) -> str:
-        """Which GGUF files of the repository are meant ("UD-IQ2_M"); "" for the whole of it."""
+        """The quantisation of the repository's GGUF files ("UD-IQ2_M"); "" for the whole of it."""
         return self.model[len(self.repository) + 1 :]
 
     @property
     def in_container(self) -> bool:
-        """True: runs from an image. False: runs in a venv of the host."""
+        """True if it runs from an image, False if it runs in a venv of the host."""
         return bool(self.container)
 
     @property
     def refuses_roles(self) -> bool:
-        """Whether it states that two messages of one role in a row are refused."""
+        """True if the recipe states that two messages of one role in a row are refused."""
         return "same_role" in (self.lockstep.refused_shapes or ())
 
     def evens(self, of_template: Sequence[TemplateShape] | None) -> tuple[Shape, ...]:
-        """Shapes of a conversation that template or engine answer with HTTP 400.
+        """Return the shapes of a conversation that template or engine answer with HTTP 400.
 
-        `of_template`: what its template refuses, where the recipe does not say; None: not known.
+        `of_template`: shapes that the template refuses, where the recipe does not say; None:
+        unknown.
         """
-        said = self.lockstep.refused_shapes
+        own_shapes = self.lockstep.refused_shapes
         engine = self.engine.refused_shapes if self.engine else ()
-        return (*((of_template or ()) if said is None else said), *engine)
+        return (*((of_template or ()) if own_shapes is None else own_shapes), *engine)
 
-    def fault(self, what: str, **more: str) -> RecipeError:
-        """An error about this recipe; ``more`` is what `LockstepError` takes beside."""
-        return RecipeError(what, where=str(self.path), **more)
+    def fault(self, summary: str, **more: str) -> RecipeError:
+        """Return an error about this recipe; ``more`` are other arguments of `LockstepError`."""
+        return RecipeError(summary, where=str(self.path), **more)
 
     @property
     def description(self) -> str:
-        """One line for lists, or ""."""
+        """The description in one line for lists, or ""."""
         return str(self.metadata.get("description") or "").strip()
 
 
@@ -195,21 +197,21 @@ def load(path: Path) -> Recipe:
     return _load_once(path, stamp)
 
 
-# A run reads the catalogue more than once, and YAML is most of the time that takes.
+# A run reads the catalogue more than once, and most of that time is YAML.
 @lru_cache(maxsize=512)
 def _load_once(path: Path, stamp: tuple[int, int] | None) -> Recipe:
     return _recipe(read_mapping(path, RecipeError), path)
 
 
 def parse(text: str, path: Path) -> Recipe:
-    """Like `load`, for text that is already in memory; ``path`` gives name and error place."""
+    """Parse the text of a recipe file as `load` does; ``path`` gives name and error place."""
     return _recipe(parse_mapping(text, str(path), RecipeError), Path(path))
 
 
 def load_catalogue(*directories: Path) -> dict[str, Recipe]:
-    """Every ``*.yaml`` of the folders by name; a later folder may not repeat a name.
+    """Return every ``*.yaml`` of the folders by name; a later folder may not repeat a name.
 
-    LockstepError of every folder that is missing, recipe that is wrong, or name of two files.
+    LockstepError with every missing folder, wrong recipe, and name of two files.
     """
     recipes: dict[str, Recipe] = {}
     faults: list[LockstepError] = []
@@ -228,31 +230,40 @@ def load_catalogue(*directories: Path) -> dict[str, Recipe]:
                     )
                 recipes[recipe.name] = recipe
     raise_all(faults)
-    return {name: with_siblings(recipe, recipes.values()) for name, recipe in recipes.items()}
+    return {name: with_related_facts(recipe, recipes.values()) for name, recipe in recipes.items()}
 
 
-def with_siblings(recipe: Recipe, others: Iterable[Recipe]) -> Recipe:
-    """The recipe with what others of the same checkpoint state of its licence and of experts, where
-    it states nothing and they agree."""
-    alike = [each for each in others if each.model == recipe.model and each.name != recipe.name]
-    licences = {each.lockstep.licence for each in alike} - {None}
+def with_related_facts(recipe: Recipe, related_recipes: Iterable[Recipe]) -> Recipe:
+    """Return the recipe with facts from other recipes of the same checkpoint.
+
+    Its licence and its experts are filled where it states nothing and the others agree.
+    """
+    alike = [
+        candidate
+        for candidate in related_recipes
+        if candidate.model == recipe.model and candidate.name != recipe.name
+    ]
+    licences = {candidate.lockstep.licence for candidate in alike} - {None}
     if recipe.lockstep.licence is None and len(licences) == 1:
         recipe = replace(recipe, lockstep=replace(recipe.lockstep, licence=licences.pop()))
-    stating = [each for each in alike if each.lockstep.moe is not None]
-    if recipe.lockstep.moe is not None or len({each.lockstep.moe for each in stating}) != 1:
+    stating = [candidate for candidate in alike if candidate.lockstep.moe is not None]
+    if (
+        recipe.lockstep.moe is not None
+        or len({candidate.lockstep.moe for candidate in stating}) != 1
+    ):
         return recipe
-    stored = (str(each.metadata.get("quantization") or "") for each in stating)
-    return with_experts(recipe, bool(stating[0].lockstep.moe), next(filter(None, stored), ""))
+    storages = (str(candidate.metadata.get("quantization") or "") for candidate in stating)
+    return with_experts(recipe, bool(stating[0].lockstep.moe), next(filter(None, storages), ""))
 
 
-def with_experts(recipe: Recipe, moe: bool, stored: str) -> Recipe:
-    """The recipe, which states nothing of experts, with what its checkpoint says.
+def with_experts(recipe: Recipe, moe: bool, storage: str) -> Recipe:
+    """Return the recipe, which states nothing of experts, with its checkpoint's facts.
 
-    `stored` is how the weights are quantised, "none" for not at all; what it states itself of that
-    stands.
+    `storage` is how the weights are quantised, "none" for not at all. The recipe's own statement of
+    that wins.
     """
-    stated = any(recipe.metadata.get(key) for key in ("quantization", "model_dtype"))
-    more = {} if stated or not stored else {"quantization": stored}
+    is_stated = any(recipe.metadata.get(key) for key in ("quantization", "model_dtype"))
+    more = {} if is_stated or not storage else {"quantization": storage}
     block = replace(recipe.lockstep, moe=moe)
     return replace(recipe, lockstep=block, metadata={**recipe.metadata, **more})
 
@@ -260,11 +271,11 @@ def with_experts(recipe: Recipe, moe: bool, stored: str) -> Recipe:
 def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     where = str(path)
     _refuse_v1(data, where)
-    implied: dict[str, Any] = {"name": path.stem, "path": path}
-    implied["hooks"] = tuple(key for key in _HOOKS if data.get(key))
-    implied["conditional"] = tuple(key for key in _CONDITIONAL if data.get(key))
-    known = {item.name for item in fields(Recipe)} - {*implied, "misspelt"}
-    implied["misspelt"] = _misspelt(data, {*known, *_HOOKS, *_VERSIONS})
+    implied_fields: dict[str, Any] = {"name": path.stem, "path": path}
+    implied_fields["hooks"] = tuple(key for key in _HOOKS if data.get(key))
+    implied_fields["conditional"] = tuple(key for key in _CONDITIONAL if data.get(key))
+    known_keys = {item.name for item in fields(Recipe)} - {*implied_fields, "misspelt"}
+    implied_fields["misspelt"] = _misspelt(data, {*known_keys, *_HOOKS, *_VERSIONS})
     if not isinstance(data.get("env") or {}, dict):
         raise RecipeError(
             "env must be a mapping",
@@ -272,12 +283,14 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
             found=f"a {type(data['env']).__name__}",
             remedy="Write `NAME: value` in each line.",
         )
-    said = part(data, [key for key in known if data.get(key) != ""])
+    document = part(data, [key for key in known_keys if data.get(key) != ""])
     for key in ("min_nodes", "max_nodes"):
-        text = said.get(key)
+        text = document.get(key)
         if isinstance(text, str) and text.strip().isdecimal() and len(text) < 6:
-            said[key] = int(text)
-    recipe = schema.build(Recipe, said, where=where, error=RecipeError, implied=implied)
+            document[key] = int(text)
+    recipe = schema.build(
+        Recipe, document, where=where, error=RecipeError, implied_fields=implied_fields
+    )
     if recipe.defaults.get("model", data.get("model")) != data.get("model"):
         raise RecipeError(
             "defaults.model differs from model, so what is fetched would not be what is served",
@@ -302,13 +315,13 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     )
 
 
-def _misspelt(data: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:
-    unknown = [key for key in data if key not in known and key not in _UNUSED]
+def _misspelt(data: Mapping[str, Any], known_keys: Collection[str]) -> dict[str, str]:
+    unknown = [key for key in data if key not in known_keys and key not in _UNUSED]
     near = {
-        key: f"{_PLACES[key]}.{key}" if key in _PLACES else schema.nearest_name(key, known)
+        key: f"{_PLACES[key]}.{key}" if key in _PLACES else schema.nearest_name(key, known_keys)
         for key in unknown
     }
-    return {key: meant for key, meant in near.items() if meant}
+    return {key: near_key for key, near_key in near.items() if near_key}
 
 
 def _refuse_v1(data: dict[str, Any], where: str) -> None:
@@ -332,13 +345,13 @@ def _refuse_v1(data: dict[str, Any], where: str) -> None:
     )
 
 
-def _nodes(said: Recipe, where: str) -> tuple[int, int | None]:
-    """min_nodes and max_nodes, after the deprecated spellings mode, solo_only, cluster_only."""
-    least, most = said.min_nodes, said.max_nodes
-    if said.mode == "solo" or said.solo_only:
+def _nodes(recipe: Recipe, where: str) -> tuple[int, int | None]:
+    """Return min_nodes and max_nodes, with the deprecated mode, solo_only and cluster_only."""
+    least, most = recipe.min_nodes, recipe.max_nodes
+    if recipe.mode == "solo" or recipe.solo_only:
         most = 1
-        least = 1 if said.mode == "solo" else least
-    if said.mode == "cluster" or said.cluster_only:
+        least = 1 if recipe.mode == "solo" else least
+    if recipe.mode == "cluster" or recipe.cluster_only:
         least = max(least, 2)
     if most is not None and most < least:
         raise RecipeError(
@@ -347,9 +360,9 @@ def _nodes(said: Recipe, where: str) -> tuple[int, int | None]:
     return least, most
 
 
-def _runtime(said: Recipe) -> str:
-    """The runtime as sparkrun resolves it: named, guessed from the command, or the usual one."""
-    guessed = (name for hint, name in _HINTS if said.command and hint.match(said.command))
-    named = said.runtime or next(guessed, _USUAL)
-    engine = _ENGINE_OF_RUNTIME.get(named)
-    return engine.runtime(named, said.command, said.defaults) if engine else named
+def _runtime(recipe: Recipe) -> str:
+    """Return sparkrun's runtime: named, guessed from the command, or the usual one."""
+    guesses = (name for hint, name in _HINTS if recipe.command and hint.match(recipe.command))
+    runtime_name = recipe.runtime or next(guesses, _USUAL)
+    engine = _ENGINE_OF_RUNTIME.get(runtime_name)
+    return engine.runtime(runtime_name, recipe.command, recipe.defaults) if engine else runtime_name

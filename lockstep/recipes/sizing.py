@@ -17,7 +17,7 @@ from lockstep.recipes.spelling import size
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The settings that decide memory; None where the recipe leaves one to the engine.
+    """The settings that decide memory; None where the recipe leaves the setting to the engine.
 
     Attributes:
         utilization: Share of the machine's memory for the engine (0 to 1).
@@ -35,8 +35,8 @@ class Serving:
         speculative: Speculative method in lower case ("dflash", "mtp", "eagle"), or None.
         draft_tokens: Tokens drafted per step, or None.
         eager: Whether the engine is told to capture no CUDA graphs.
-        kind: What the model is asked for.
-        host_gib: What the engine is asked to keep in the host's memory, GiB.
+        kind: Kind of questions for the model.
+        host_gib: Memory of the host that the engine is asked to use, GiB.
         runner: Model runner of vLLM that a variable asks for, 1 or 2, or None.
         release: Version of the engine, or None where it is not known.
         host: Address the API listens on, or None.
@@ -79,37 +79,37 @@ class Serving:
 def serving(
     recipe: Recipe, overrides: Mapping[str, object] | None = None, version: str | None = None
 ) -> Serving:
-    """The settings of a recipe with what the inventory sets, as its command line says them."""
+    """Return the settings of a recipe with the inventory's overrides, by its command line."""
     return read_back(recipe, serve_command(recipe, overrides=overrides), version)
 
 
 def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -> Serving:
-    """The settings that a command line carries, for an engine of this version if it is known."""
-    said = _Said(recipe, argv)
-    speculative, draft_tokens = said.draft()
-    kv_bytes = said.number("kv_cache_memory_bytes")
+    """Return the settings in a command line, for an engine of this version if that is known."""
+    command_values = _CommandValues(recipe, argv)
+    speculative, draft_tokens = command_values.draft()
+    kv_bytes = command_values.number("kv_cache_memory_bytes")
     return Serving(
-        utilization=said.share("gpu_memory_utilization"),
-        dtype=said.value("dtype") or "auto",
-        context=said.whole("max_model_len"),
-        sequences=said.whole("max_num_seqs"),
-        kv_dtype=said.kv_dtype(),
+        utilization=command_values.share("gpu_memory_utilization"),
+        dtype=command_values.value("dtype") or "auto",
+        context=command_values.whole("max_model_len"),
+        sequences=command_values.count("max_num_seqs"),
+        kv_dtype=command_values.kv_dtype(),
         kv_gib=kv_bytes / 2**30 if kv_bytes else None,
-        state_dtype=said.value("mamba_ssm_cache_dtype") or "auto",
-        prefix_caching=said.keeps_prompts(version),
-        batched_tokens=said.whole("max_num_batched_tokens"),
-        tensor_parallel=said.whole("tensor_parallel") or 1,
-        pipeline_parallel=said.whole("pipeline_parallel") or 1,
-        data_parallel=said.copies(),
+        state_dtype=command_values.value("mamba_ssm_cache_dtype") or "auto",
+        prefix_caching=command_values.keeps_prompts(version),
+        batched_tokens=command_values.count("max_num_batched_tokens"),
+        tensor_parallel=command_values.count("tensor_parallel") or 1,
+        pipeline_parallel=command_values.count("pipeline_parallel") or 1,
+        data_parallel=command_values.copies(),
         speculative=speculative,
         draft_tokens=draft_tokens,
-        eager=said.has("enforce_eager"),
+        eager=command_values.has("enforce_eager"),
         kind=kind_of(recipe, argv),
-        host_gib=said.host_memory(),
-        runner=said.runner(),
+        host_gib=command_values.host_memory(),
+        runner=command_values.runner(),
         release=_release(version),
-        host=said.value("host"),
-        port=said.whole("port"),
+        host=command_values.value("host"),
+        port=command_values.count("port", most=65535),
     )
 
 
@@ -122,26 +122,28 @@ _TEXTS = ("kv_cache_dtype", "mamba_ssm_cache_dtype", "quantization", "moe_backen
 
 
 def options_read(recipe: Recipe, argv: Sequence[str]) -> dict[str, object]:
-    """Option → what is read of it in a command line, None where it is not there.
+    """Return option → its value in a command line, None where it is absent.
 
-    The engine's own parser is asked for the same, and a recipe of which both do not read the same
-    is refused (`Engine.fault`).
+    The engine's own parser is asked for the same. A recipe that both read differently is refused
+    (`Engine.fault`).
     """
-    said = _Said(recipe, argv)
-    found: dict[str, object] = {key: said.number(key) for key in _NUMBERS}
-    found |= {key: said.value(key) for key in _TEXTS}
-    if draft := said.engine.draft_config:
+    command_values = _CommandValues(recipe, argv)
+    options_found: dict[str, object] = {key: command_values.number(key) for key in _NUMBERS}
+    options_found |= {key: command_values.value(key) for key in _TEXTS}
+    if draft := command_values.engine.draft_config:
         text = flags.value_of(argv, draft)
-        found["speculative_config"] = None if text is None else flags.json_value(draft[0], text)
+        options_found["speculative_config"] = (
+            None if text is None else flags.json_value(draft[0], text)
+        )
     return {
-        said.engine.spellings(key)[0].lstrip("-").replace("-", "_"): value
-        for key, value in found.items()
-        if said.engine.spellings(key)
+        command_values.engine.spellings(key)[0].lstrip("-").replace("-", "_"): value
+        for key, value in options_found.items()
+        if command_values.engine.spellings(key)
     }
 
 
-class _Said:
-    """What a command line says, by the recipe's keys."""
+class _CommandValues:
+    """The values in a command line, by the recipe's keys."""
 
     def __init__(self, recipe: Recipe, argv: Sequence[str]) -> None:
         self.recipe, self.argv, self.engine = recipe, argv, engine_of(recipe)
@@ -158,6 +160,16 @@ class _Said:
     def whole(self, key: str) -> int | None:
         return _whole(self.number(key))
 
+    def count(self, key: str, *, most: int | None = None) -> int | None:
+        number = self.number(key)
+        if number is not None and (number != int(number) or not 1 <= number <= (most or number)):
+            raise self.recipe.fault(
+                f"{key} must be a whole number",
+                found=self.value(key) or "",
+                allowed=f"1 to {most}" if most else "1 or more",
+            )
+        return _whole(number)
+
     def share(self, key: str) -> float | None:
         share = self.number(key)
         if share is not None and not 0 < share <= 1:
@@ -169,7 +181,7 @@ class _Said:
         return share
 
     def keeps_prompts(self, version: str | None) -> bool:
-        """Said by the recipe, else as an engine of this version does with a hybrid model."""
+        """Tell whether prompts are kept, by the recipe or a version's default for hybrid models."""
         if self.has("no_enable_prefix_caching") or self.has("enable_prefix_caching"):
             return not self.has("no_enable_prefix_caching")
         release = _release(version)
@@ -178,12 +190,12 @@ class _Said:
         return Version(release) >= Version(self.engine.keeps_states)
 
     def runner(self) -> int | None:
-        """The model runner of vLLM that a variable of the recipe asks for."""
-        asked = environment(self.recipe, control=AsWritten()).get("VLLM_USE_V2_MODEL_RUNNER")
-        return {"0": 1, "1": 2}.get(str(asked))
+        """Return the model runner of vLLM that a variable of the recipe asks for."""
+        variable = environment(self.recipe, control=AsWritten()).get("VLLM_USE_V2_MODEL_RUNNER")
+        return {"0": 1, "1": 2}.get(str(variable))
 
     def kv_dtype(self) -> str:
-        """One type, or those of K and V where the engine has a flag for each."""
+        """Return one type, or those of K and V where the engine has a flag for each."""
         keys = ("kv_cache_dtype", "kv_cache_dtype_v")
         kinds = [
             self.value(key) or "auto" for key in keys if key == keys[0] or key in self.engine.flags
@@ -191,16 +203,19 @@ class _Said:
         return "/".join(dict.fromkeys(kinds))
 
     def copies(self) -> int:
-        """Attention by data parallelism may split the hosts of one copy, and adds none then."""
-        degree = self.whole("data_parallel") or 1
+        """Return the copies of the model: attention by data parallelism may add none.
+
+        It may split the hosts of one copy.
+        """
+        degree = self.count("data_parallel") or 1
         return 1 if flags.find(self.argv, self.engine.shares_copies) else degree
 
     def host_memory(self) -> float:
-        """What its host memory is counted with, by flags and variables."""
+        """Return the host memory that flags and variables ask for, GiB."""
         return sum(kind.gib(self.argv, self.recipe.env) for kind in self.engine.host_memory)
 
     def draft(self) -> tuple[str | None, int | None]:
-        """The speculative method, and how many tokens it drafts."""
+        """Return the speculative method, and the number of tokens it drafts."""
         if not self.engine.draft_config:
             method = self.value("speculative_algorithm")
             count = self.whole("speculative_num_draft_tokens")
@@ -219,7 +234,7 @@ class _Said:
 
 
 def _release(version: str | None) -> str | None:
-    """The release of a version, without what a build adds; None where it is none."""
+    """Return the release of a version, without what a build adds; None where there is none."""
     try:
         return Version(version or "").base_version
     except InvalidVersion:
@@ -227,7 +242,7 @@ def _release(version: str | None) -> str | None:
 
 
 def _number(recipe: Recipe, key: str, text: object) -> float | None:
-    # The engine chooses what is "auto", as if nothing were said; of a length -1 is the same.
+    # The engine chooses for "auto", as for no value; -1 means the same for a length.
     if text is None or str(text).lower() in ("", "auto", "-1"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Groups and system accounts: from what is asked for and what there is to commands."""
+"""Groups and system accounts: commands from the wanted and the present ones."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lockstep.inventory.settings import Settings
 
 @dataclass(frozen=True)
 class Account:
-    """An account and the groups it must be in.
+    """An account and the groups that it must be in.
 
     Attributes:
         name: Login name.
-        groups: Supplementary groups; others that it is in stay.
+        groups: Supplementary groups; its other groups stay.
         home: Home folder of a system account that is created where it is missing, without the
             folder; None: the account must exist already.
-        by_key: Whether somebody logs in as it, with a key.
+        by_key: Whether somebody logs in to it, with a key.
     """
 
     name: str
@@ -36,40 +36,46 @@ class Account:
     by_key: bool = False
 
 
-def ours(plan: HostPlan) -> list[Account]:
-    """The system accounts that a deploy makes: of the engines, the gateway, a twin's backups."""
+def system_accounts(plan: HostPlan) -> list[Account]:
+    """Return the system accounts that a deploy makes: for engines, gateway, a peer's backups."""
     # The engine runs as a system account: logind removes the semaphores of a regular one.
-    found = [
+    accounts_made = [
         Account(plan.settings.service_user, ("docker",), home=HOME),
         Account(GATEWAY_ACCOUNT, (), home=GATEWAY_HOME),
     ]
     if plan.backups.of:
-        found.append(Account(BACKUP_ACCOUNT, (), home=BACKUP_HOME, by_key=True))
-    return found
+        accounts_made.append(Account(BACKUP_ACCOUNT, (), home=BACKUP_HOME, by_key=True))
+    return accounts_made
 
 
 def people(settings: Settings) -> list[Account]:
-    """Whom the inventory names, with their groups: to switch is one thing, Docker another."""
+    """Return the persons' accounts with groups: one for switching, another for Docker."""
     names = dict.fromkeys((*settings.operators, *settings.docker_users))
-    granted = {OPERATORS_GROUP: settings.operators, "docker": settings.docker_users}
+    members_by_group = {OPERATORS_GROUP: settings.operators, "docker": settings.docker_users}
     return [
-        Account(name, tuple(group for group, members in granted.items() if name in members))
+        Account(
+            name, tuple(group for group, members in members_by_group.items() if name in members)
+        )
         for name in names
     ]
 
 
 def account_commands(
-    groups: Sequence[str], users: Sequence[Account], found: Mapping[str, Any]
+    groups: Sequence[str], users: Sequence[Account], present_accounts: Mapping[str, Any]
 ) -> list[list[str]]:
-    """Commands that bring groups and accounts about, in order; [] when nothing is missing.
+    """Return the commands that create missing groups and accounts, in order; [] for none.
 
-    `found` is the answer of the reader `accounts` for these names.
+    `present_accounts` is the answer of the reader `accounts` for these names.
     """
-    commands = [["groupadd", "--system", name] for name in groups if found["groups"][name] is None]
+    commands = [
+        ["groupadd", "--system", name]
+        for name in groups
+        if present_accounts["groups"][name] is None
+    ]
     for user in users:
-        have = found["accounts"][user.name]
+        have = present_accounts["accounts"][user.name]
         if have is None and user.home:
-            # No password in either case; sshd takes the usual "!" for an account that is locked.
+            # Neither account has a password; to sshd the usual "!" is an account that is locked.
             password = ("--password", "*") if user.by_key else ()
             groups_too = ("--groups", ",".join(user.groups)) if user.groups else ()
             commands.append(
@@ -80,8 +86,8 @@ def account_commands(
                 ]
             )
             continue
-        held = have["groups"] if have else []
-        lacking = [name for name in user.groups if name not in held]
-        # usermod knows accounts of /etc/passwd alone, and not those of a directory (SSSD).
+        present_groups = have["groups"] if have else []
+        lacking = [name for name in user.groups if name not in present_groups]
+        # usermod knows only accounts of /etc/passwd, and not those of a directory (SSSD).
         commands += [["gpasswd", "--add", user.name, name] for name in lacking]
     return commands

@@ -1,7 +1,7 @@
-"""User names and passwords in apt's addresses: out of what everybody may read, into auth.conf.d.
+"""User names and passwords in apt's addresses, moved from files for everybody to auth.conf.d.
 
-apt's programs read sources and settings as whoever calls them, so these files must be open to all;
-what is in auth.conf.d only root's apt needs (apt_auth.conf(5)).
+apt's programs read sources and settings as whoever calls them, so these files must be open to all.
+auth.conf.d is needed only by root's apt (apt_auth.conf(5)).
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ _ADDRESS = re.compile(
 
 
 class UnwritableLogin(ValueError):
-    """A login that auth.conf has no way to write; the text says why, without the login."""
+    """A login that auth.conf cannot express; the text says why, without the login."""
 
 
 def without_logins(text: str) -> str:
-    """A line of sources.list, or a proxy's URL, as everybody may read it."""
+    """Return a line of sources.list, or a proxy's URL, without its login."""
     return _ADDRESS.sub(r"\g<scheme>://\g<server>\g<path>", text)
 
 
 def logins(lines: Iterable[str], proxies: Iterable[str]) -> tuple[str, ...]:
-    """Lines of auth.conf for lines of sources.list and URLs of proxies that hold a login.
+    """Return lines of auth.conf for lines of sources.list and URLs of proxies with a login.
 
     Raises:
         UnwritableLogin: a user name or a password with a blank in it, or an empty one.
     """
-    found = {}
+    login_files = {}
     for line in lines:
         for address in _ADDRESS.finditer(line):
-            # Without its end, `/debian` would stand for `/debian-security` too.
+            # Without the slash at its end, `/debian` would stand for `/debian-security` too.
             path = address["path"].rstrip("/") + "/"
-            found[f"{address['scheme']}://{address['server']}{path}"] = _words(address["login"])
+            login_files[f"{address['scheme']}://{address['server']}{path}"] = _words(
+                address["login"]
+            )
     for proxy in proxies:
         for address in _ADDRESS.finditer(proxy):
-            found[f"{address['scheme']}://{address['server']}"] = _words(address["login"])
+            login_files[f"{address['scheme']}://{address['server']}"] = _words(address["login"])
     # apt takes the first that fits: a proxy may be on the server of an archive.
     return tuple(
-        f"machine {machine} {found[machine]}"
-        for machine in sorted(found, key=lambda name: (-len(name), name))
+        f"machine {machine} {login_files[machine]}"
+        for machine in sorted(login_files, key=lambda name: (-len(name), name))
     )
 
 

@@ -1,4 +1,4 @@
-"""What a host is given before any engine: memory protection, proxies, kernel settings, logs."""
+"""Files for a host before any engine: memory protection, proxies, kernel settings, logs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNDER_CONTAINERS = ("docker.service", "containerd.service")
 
 
 def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
-    """Files that depend on inventory data alone, so that they can come first in a deploy.
+    """Return files that depend only on inventory data, so that they come first in a deploy.
 
     Raises:
         InventoryError: a proxy, an index, a sysctl or an apt line that would break its file.
@@ -55,46 +55,46 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
 
 
 def needrestart_file(files: Iterable[ManagedFile]) -> ManagedFile:
-    """What keeps needrestart from the services among `files`, and from what containers stand on."""
+    """Return the file that keeps needrestart from the services in `files` and under containers."""
     names = [PurePosixPath(file.path).name for file in files if file.check == "unit"]
-    others = sorted({name for name in names if not name.startswith(_OWN)})
-    services = [name for name in (*others, *_UNDER_CONTAINERS) if name.endswith(".service")]
+    other_packages = sorted({name for name in names if not name.startswith(_OWN)})
+    services = [name for name in (*other_packages, *_UNDER_CONTAINERS) if name.endswith(".service")]
     patterns = [f"^{_OWN}", *(f"^{re.escape(name)}$" for name in services)]
     return ManagedFile(NEEDRESTART, render("system/needrestart.conf.j2", patterns=patterns))
 
 
 def absent_files(settings: Settings) -> tuple[str, ...]:
-    """Paths that an earlier deploy may have written and that this data no longer asks for."""
-    wanted = {file.path for file in host_files(settings)}
+    """Return paths of files that an earlier deploy may have written and this data does not want."""
+    wanted_paths = {file.path for file in host_files(settings)}
     possible = (
         *(APT_SOURCES, APT_PROXY, APT_LOGIN),
         *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, DOCKER_PROXY, SYSCTL),
     )
     rules = () if settings.firewall.enabled else (RULES, KEPT)
-    return (*(path for path in possible if path not in wanted), *rules)
+    return (*(path for path in possible if path not in wanted_paths), *rules)
 
 
 def system_units(settings: Settings) -> list[str]:
-    """Services of the system that a Spark cannot do without: on, and on again after a boot."""
+    """Return the system's services that a Spark needs: on, and on again after a boot."""
     without = () if "earlyoom" in settings.packages else (_EARLYOOM_UNIT,)
     return [name for name in SYSTEM_SERVICES if name not in without]
 
 
 def tools_environment(settings: Settings) -> str | None:
-    """The file of variables with which our own tools are installed; None without any."""
+    """Return the file of variables for installing our own tools; None without any."""
     if settings.sources.python_index:
         return TOOLS_ENVIRONMENT
     return PROXY_ENVIRONMENT if settings.proxy.environment() else None
 
 
-def docker_generation(settings: Settings) -> str:
-    """What Docker's daemon must run with: changes with the proxy, "" without one.
+def docker_restart_key(settings: Settings) -> str:
+    """Return a key of the environment of Docker's daemon: new with the proxy, "" without one.
 
-    Everybody may read it, so a password is not in it: of one the file's time tells.
+    Everybody may read the key, so a password is not in it; a new password shows in the file's time.
     """
     values = settings.proxy.environment()
-    shown = {name: apt_login.without_logins(value) for name, value in values.items()}
-    return digest(shown, 16) if values else ""
+    public_values = {name: apt_login.without_logins(value) for name, value in values.items()}
+    return digest(public_values, 16) if values else ""
 
 
 def _apt_sources(settings: Settings) -> Iterator[ManagedFile]:
@@ -131,19 +131,19 @@ def _proxies(settings: Settings) -> Iterator[ManagedFile]:
     apt = render(
         "system/apt-proxy.j2",
         proxies={scheme: apt_login.without_logins(url) for scheme, url in urls.items() if url},
-        # apt knows hosts here, no networks and no suffixes.
+        # apt takes only hosts here, no networks and no suffixes.
         direct=[host for host in direct if host and not host.startswith(".") and "/" not in host],
     )
     yield ManagedFile(APT_PROXY, apt)
     # The URL of a proxy may hold a password.
     environment = render("system/environment.j2", values=values)
     yield ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600")
-    started_with = {"path": PROXY_ENVIRONMENT, "generation": docker_generation(settings)}
+    started_with = {"path": PROXY_ENVIRONMENT, "restart_key": docker_restart_key(settings)}
     yield ManagedFile(DOCKER_PROXY, render("system/docker-proxy.conf.j2", **started_with))
 
 
 def _tools(settings: Settings) -> Iterator[ManagedFile]:
-    """The index is no argument of pip and uv: its URL may hold a password."""
+    """Yield the file of variables for pip and uv: an index's URL may hold a password."""
     index = settings.sources.python_index
     if not index:
         return
@@ -158,7 +158,7 @@ def _tools(settings: Settings) -> Iterator[ManagedFile]:
 
 
 def _kernel(settings: Settings) -> Iterator[ManagedFile]:
-    """Protection from a lack of memory, and kernel settings."""
+    """Yield protection from a lack of memory, and kernel settings."""
     yield ManagedFile(f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render("system/ssh.conf.j2"))
     for name, setting, why in (
         # Others protect 4 GiB (facts of the field, 2026-11). Page cache of sessions, as of a copied

@@ -1,4 +1,4 @@
-"""The host's firewall: a separate nftables table, from the inventory's open ports."""
+"""The firewall of a host: a separate nftables table, from the inventory's open ports."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lockstep.inventory.values import is_loopback
 
 TABLE = "lockstep"
 RULES = f"{CONFIGURATION}/firewall.nft"
-# The rules that a fresh login came through; only they are loaded at boot.
+# The rules under which a fresh login came through; only these are loaded at boot.
 KEPT = f"{CONFIGURATION}/firewall-kept.nft"
 PROGRAM = command("firewall")
 UNIT = "lockstep-firewall.service"
-# What to ask the reader `firewall`.
+# Question for the reader `firewall`.
 QUESTION = {"kept": KEPT, "unit": UNIT}
 
 
 def firewall_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
-    """The rules and the unit that loads them at boot; () where the inventory wants none."""
+    """Return the rules and the unit that loads them at boot; () where the inventory wants none."""
     firewall = plan.settings.firewall
     if not firewall.enabled:
         return ()
@@ -29,9 +29,9 @@ def firewall_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
         "system/firewall.nft.j2",
         table=TABLE,
         ssh=sorted(set(firewall.ssh_ports)),
-        open=opened(plan),
+        open=open_ports(plan),
         peers=_by_family((*firewall.peers, *_members(plan))),
-        admitted=list(_admitted(plan)),
+        admitted=list(_admitted_sources(plan)),
     )
     unit = render("units/firewall.service.j2", program=PROGRAM, kept=KEPT)
     return (
@@ -40,47 +40,47 @@ def firewall_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
     )
 
 
-def _admitted(plan: HostPlan) -> Iterator[tuple[str, str, dict[str, list[str]]]]:
-    """What is open to some hosts alone: what it is, its "tcp dport", networks by families."""
-    settings, ring, saved = plan.settings, plan.ring, plan.backups.of
-    found = (
+def _admitted_sources(plan: HostPlan) -> Iterator[tuple[str, str, dict[str, list[str]]]]:
+    """Yield what is open to some hosts alone: its name, its "tcp dport", networks by families."""
+    settings, ring, saved_peer = plan.settings, plan.ring, plan.backups.of
+    admissions = (
         ("gateways", settings.gateway.port, plan.peers),
         ("recorder", settings.monitoring.exporter_port, [ring.recorder] if ring.recorder else []),
         ("Prometheus", settings.monitoring.prometheus_port, ring.readers),
-        ("backups", settings.backup.port, [saved] if saved else []),
+        ("backups", settings.backup.port, [saved_peer] if saved_peer else []),
     )
-    for what, port, hosts in found:
-        yield what, f"tcp dport {port}", _by_family(host.address for host in hosts)
-    for each in ring.recorded:
-        if each.console is not None:
-            yield f"kernel of {each.name}", f"udp dport {each.console}", _by_family([each.address])
+    for description, port, hosts in admissions:
+        yield description, f"tcp dport {port}", _by_family(host.address for host in hosts)
+    for peer in ring.recorded_hosts:
+        if peer.console is not None:
+            yield f"kernel of {peer.name}", f"udp dport {peer.console}", _by_family([peer.address])
 
 
-def opened(plan: HostPlan) -> dict[str, list[int]]:
-    """Protocol → ports that other machines may reach, SSH's left out."""
+def open_ports(plan: HostPlan) -> dict[str, list[int]]:
+    """Return protocol → ports that other machines may reach, without those of SSH."""
     settings = plan.settings
     ports: dict[str, set[int]] = {"tcp": set(), "udp": set()}
-    ports["tcp"] |= {target.port for target in plan.targets if target.open}
+    ports["tcp"] |= {model.port for model in plan.models if model.open}
     if settings.gateway.open_port is not None:
         ports["tcp"].add(settings.gateway.open_port)
     if settings.webui.enabled and not is_loopback(settings.webui.bind):
         ports["tcp"].add(settings.webui.port)
     if settings.copying:
-        # Something listens there only while a deploy copies, and asks for that deploy's token.
+        # A server listens there only while a deploy copies, and asks for that deploy's token.
         ports["tcp"].add(settings.copy_port)
     for entry in settings.firewall.open:
         protocol, _, port = entry.partition("/")
         ports[protocol].add(int(port))
-    return {protocol: sorted(found) for protocol, found in ports.items()}
+    return {protocol: sorted(numbers) for protocol, numbers in ports.items()}
 
 
 def _members(plan: HostPlan) -> list[str]:
-    """The other members of this host's clusters: an engine's ranks talk at ports of any number."""
-    return list(dict.fromkeys(address for group in plan.groups for address in group.others))
+    """Return the other members of this host's clusters: the ranks of an engine use any port."""
+    return list(dict.fromkeys(address for group in plan.groups for address in group.peer_addresses))
 
 
 def _by_family(peers: Iterable[str]) -> dict[str, list[str]]:
-    """nftables' word for a family of addresses → networks; a set of it must not overlap."""
+    """Return nftables' word for a family of addresses → networks, which must not overlap."""
     networks = [ipaddress.ip_network(peer) for peer in peers]
     four = [network for network in networks if isinstance(network, ipaddress.IPv4Network)]
     six = [network for network in networks if isinstance(network, ipaddress.IPv6Network)]

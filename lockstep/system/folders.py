@@ -19,24 +19,24 @@ from lockstep.files.managed_file import (
 from lockstep.files.tree import Folder
 from lockstep.inventory.settings import Settings
 
-# Put there by the operator, readable by the service account, for gated repositories.
+# The operator puts it there, readable by the service account, for gated repositories.
 HUB_TOKEN = f"{CONFIGURATION}/hub-token"
 
-# Manifests and compressed layers by hash, for the Sparks that lack them.
+# Manifests and compressed layers by hash, for the peers that lack them.
 IMAGE_STORE = "/var/cache/lockstep/layers"
 
 
 def engine_store(settings: Settings) -> str:
-    """Wheels by hash and git histories by commit, for builds here and the Sparks that lack them."""
+    """Return the folder of wheels by hash and git histories by commit, for builds and peers."""
     return f"{settings.paths.engines}/store"
 
 
 def folders(settings: Settings) -> list[Folder]:
-    """Folders with mode and owner, parents first."""
+    """Return the folders with mode and owner, parents first."""
     user = settings.service_user
     paths = settings.paths
 
-    def owned(path: str, mode: str = "0755") -> Folder:
+    def owned_folder(path: str, mode: str = "0755") -> Folder:
         return Folder(path, mode=mode, owner=user, group=user)
 
     return [
@@ -48,19 +48,19 @@ def folders(settings: Settings) -> list[Folder]:
         Folder("/var/cache/lockstep"),
         Folder(IMAGE_STORE),
         Folder(STATE, mode="0700"),
-        owned(HOME, "0750"),
+        owned_folder(HOME, "0750"),
         Folder(paths.scripts),
         Folder(f"{paths.scripts}/llm"),
         Folder(f"{paths.scripts}/vllm"),
         Folder(paths.models),
-        owned(paths.hub_cache),
-        owned(f"{paths.hub_cache}/hub"),
-        owned(paths.engines),
+        owned_folder(paths.hub_cache),
+        owned_folder(f"{paths.hub_cache}/hub"),
+        owned_folder(paths.engines),
     ]
 
 
 def model_units(files: Sequence[ManagedFile]) -> list[str]:
-    """Names of the model units among managed files, fallbacks included."""
+    """Return the names of the model units among managed files, fallbacks included."""
     return [
         PurePosixPath(file.path).name
         for file in files
@@ -68,8 +68,8 @@ def model_units(files: Sequence[ManagedFile]) -> list[str]:
     ]
 
 
-def generation(files: Sequence[ManagedFile], unit: str) -> str:
-    """What a unit is to be started with: LOCKSTEP_GENERATION of its file, "" without one."""
+def wanted_restart_key(files: Sequence[ManagedFile], unit: str) -> str:
+    """Return the restart key in a unit's file (LOCKSTEP_RESTART_KEY), "" without one."""
     text = next((file.text for file in files if file.path == f"{SYSTEMD}/{unit}"), "")
-    found = re.search(r"LOCKSTEP_GENERATION=([0-9a-f]+)", text)
-    return found[1] if found else ""
+    match = re.search(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)", text)
+    return match[1] if match else ""

@@ -9,14 +9,14 @@ from lockstep.files.templating import render
 from lockstep.inventory.cluster import is_connectx
 from lockstep.inventory.settings import Settings
 
-# The name of NVIDIA's own instructions for two Sparks: what followed them is a finding, and never
-# beside ours in force.
+# The name in NVIDIA's own instructions for two Sparks. A file made by them is a finding, and is
+# never in force beside ours.
 NETPLAN = "/etc/netplan/40-cx7.yaml"
 PROGRAM = command("fabric")
 
 
 def netplan_files(settings: Settings) -> tuple[ManagedFile, ...]:
-    """The file, of mode 0600 as netplan demands; () where the host has its addresses otherwise."""
+    """Return the file, of mode 0600 as netplan demands; () where no addresses are to be written."""
     fabric = settings.fabric
     if not fabric.netplan:
         return ()
@@ -25,15 +25,15 @@ def netplan_files(settings: Settings) -> tuple[ManagedFile, ...]:
 
 
 def question(settings: Settings) -> dict[str, Any]:
-    """What to ask the reader `network.fabric`."""
+    """Return the question for the reader `network.fabric`."""
     return {"path": NETPLAN, "interfaces": list(settings.fabric.interfaces)}
 
 
-def amiss(settings: Settings, found: dict[str, Any]) -> list[str]:
-    """What of the interfaces in force is not as it should be, where a cable is plugged in."""
+def amiss(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
+    """Return the faults of the interfaces in force, where a cable is plugged in."""
     wrong = []
     for name, address in settings.fabric.interfaces.items():
-        have = found["interfaces"].get(name)
+        have = network_facts["interfaces"].get(name)
         if have is None or not have["carrier"]:
             continue
         if address not in have["addresses"]:
@@ -43,10 +43,10 @@ def amiss(settings: Settings, found: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def absent(settings: Settings, found: dict[str, Any]) -> list[str]:
-    """Interfaces that the inventory names and the host never had: no cable would bring them."""
+def absent(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
+    """Return the inventory's interfaces that the host never had: no cable would bring them."""
     return [
         name
         for name in settings.fabric.interfaces
-        if found["interfaces"].get(name) is None and not is_connectx(name)
+        if network_facts["interfaces"].get(name) is None and not is_connectx(name)
     ]

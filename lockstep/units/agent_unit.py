@@ -13,28 +13,28 @@ from lockstep.files.managed_file import (
     unit_file,
 )
 from lockstep.files.programs import closure
-from lockstep.inventory.cluster import Group
-from lockstep.units.restart_key import keyed
+from lockstep.inventory.cluster import ClusterMembers
+from lockstep.units.restart_key import with_restart_key
 
-#: What the agent notes about its clusters' last runs (`onhost/core/config.py`, `Paths.groups` and
-#: `groups_kept`); without the agent it is worth nothing, and must not start a model one day.
+#: The agent's notes on its clusters' last runs (`onhost/core/config.py`, `Paths.groups` and
+#: `groups_kept`). Without the agent they are worth nothing, and must not start a model one day.
 RECORDS = ("/run/lockstep/clusters.json", "/var/lib/lockstep-cluster/groups.json")
 
 
 def key_path(cluster: str) -> str:
-    """Where a member has the key by which it knows the others; mode 0600."""
+    """Return the path of the key by which a member knows the others; mode 0600."""
     return f"{CONFIGURATION}/secrets/cluster-{cluster}.key"
 
 
-def agent_units(groups: Sequence[Group]) -> tuple[ManagedFile, ...]:
-    """The agent's unit, enabled at boot; () on a host that is a member of no cluster.
+def agent_units(groups: Sequence[ClusterMembers]) -> tuple[ManagedFile, ...]:
+    """Return the agent's unit, enabled at boot; () on a host that is a member of no cluster.
 
-    It finds the key of cluster NAME as credential `cluster-NAME`.
+    The agent finds the key of cluster NAME as credential `cluster-NAME`.
     """
     if not groups:
         return ()
     members = {group.name: (group.rank, group.data.port, group.members) for group in groups}
-    text = keyed(
+    text = with_restart_key(
         "units/cluster.service.j2",
         contents={"clusters": repr(members), "programs": closure("cluster.agent")},
         names=list(members),
@@ -46,8 +46,8 @@ def agent_units(groups: Sequence[Group]) -> tuple[ManagedFile, ...]:
     return (unit_file(AGENT_UNIT, text),)
 
 
-def addresses_of(groups: Iterable[Group]) -> list[str]:
-    """Where the members of these clusters are asked."""
+def addresses_of(groups: Iterable[ClusterMembers]) -> list[str]:
+    """Return the addresses at which the members of these clusters are asked."""
     every = (
         address for group in groups for member in group.members for address in member.addresses
     )

@@ -1,4 +1,4 @@
-"""The units of the nightly backup, and what its program reads."""
+"""The units of the nightly backup, and the files that its program reads."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from dataclasses import asdict
 from lockstep.core.findings import Finding
 from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
 from lockstep.files.templating import render
-from lockstep.inventory.backup import TWIN
+from lockstep.inventory.backup import PEER
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.records.restic import Config
-from lockstep.units import backup_twin
+from lockstep.units import backup_peer
 
 UNIT = "lockstep-backup"
-#: Each host's own repository.
+#: Repository of each host on itself.
 KEPT = "/var/lib/lockstep-deploy/backup"
 PASSWORD = f"{CONFIGURATION}/secrets/backup.key"
 
 
 def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
-    """Configuration, service and timer; () where there is no backup."""
+    """Return configuration, service and timer; () where there is no backup."""
     backup, webui = plan.settings.backup, plan.settings.webui
     if not backup.enabled:
         return ()
-    found = Config(
+    config = Config(
         to=tuple(_place(place, plan) for place in backup.to),
-        keep={each: getattr(backup, f"keep_{each}") for each in ("daily", "weekly", "monthly")},
+        keep={
+            period: getattr(backup, f"keep_{period}") for period in ("daily", "weekly", "monthly")
+        },
         unit=f"{webui.unit}.service" if webui.enabled else "",
         volume=webui.volume if webui.enabled else "",
     )
-    text = json.dumps(asdict(found), indent=1) + "\n"
+    text = json.dumps(asdict(config), indent=1) + "\n"
     service = render(
         "units/backup.service.j2",
         start=command("backup", "now", "--nightly"),
@@ -46,34 +48,36 @@ def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
 
 
 def folders(plan: HostPlan) -> list[str]:
-    """Where on the host itself its backups go besides its own repository."""
+    """Return the folders on the host itself that its backups go to, besides its own repository."""
     return [place for place in plan.settings.backup.to if place.startswith("/")]
 
 
 def one_disk_finding(plan: HostPlan, devices: Mapping[str, object] | None = None) -> Finding | None:
-    """The finding that a host's backups are lost with its disk; None where they are not.
+    """Return the finding that a host's backups are lost with its disk; None where they are not.
 
-    `devices` is path → device of `KEPT` and `folders`; None: not known, and they count as others.
+    `devices` is path → device of `KEPT` and `folders`. An unknown device (None) counts as another.
     """
     backup = plan.settings.backup
-    known = devices or {}
+    known_devices = devices or {}
     elsewhere = [
         place
         for place in backup.to
-        if not place.startswith("/") or not known or known.get(place, place) != known.get(KEPT)
+        if not place.startswith("/")
+        or not known_devices
+        or known_devices.get(place, place) != known_devices.get(KEPT)
     ]
     if not backup.enabled or elsewhere:
         return None
     message = "its backups lie on its own disk alone, and are lost with it"
     remedy = (
-        'Name a place elsewhere in `backup.to`: "twin", "sftp:USER@HOST:/FOLDER", or a folder on '
+        'Name a place elsewhere in `backup.to`: "peer", "sftp:USER@HOST:/FOLDER", or a folder on '
         "another disk (`lockstep help backup`)."
     )
     return Finding("backup-here", "warning", f"{plan.name} backup", message, remedy)
 
 
 def _place(place: str, plan: HostPlan) -> str:
-    """A destination as restic names it, with a folder of the host's own."""
-    if place == TWIN and plan.backups.twin:
-        place = f"sftp:{backup_twin.alias(plan.backups.twin.name)}:"
+    """Return a destination in restic's form, with a folder of the host's own."""
+    if place == PEER and plan.backups.peer:
+        place = f"sftp:{backup_peer.alias(plan.backups.peer.name)}:"
     return f"{place}/{plan.settings.name}"

@@ -1,4 +1,4 @@
-"""Where engines keep what they compile on the host: kernels, graphs, their tuning."""
+"""The folders of a host where engines keep what they compile: kernels, graphs, their tuning."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from lockstep.lock.engine_id import DIGITS
 
 
 def of_image(image: str) -> dict[str, str]:
-    """Variables of an engine in a container of REPOSITORY@sha256:…, whose volume is at /cache."""
+    """Return an engine's variables in a container of REPOSITORY@sha256:…, volume at /cache."""
     return _variables("/cache", image.rpartition(":")[2][:DIGITS])
 
 
 def of_venv(engine_id: str) -> dict[str, str]:
-    """Variables of an engine in the venv of that id."""
+    """Return the variables of an engine in the venv of that id."""
     return _variables(f"{HOME}/.cache", engine_id)
 
 
 def _variables(home: str, made_by: str) -> dict[str, str]:
     # Kernels that an older Triton had compiled gave garbled text on a Spark, silently
-    # (vllm-project/vllm#41871, 2026-05-06): what one build compiles is read by no other one. A
-    # rollback finds its own again.
+    # (vllm-project/vllm#41871, 2026-05-06). So no build reads what another build compiled, and a
+    # rollback finds its own kernels again.
     folder = f"{home}/{made_by}"
     return {
-        # What the driver compiles: kernels that an image has as PTX only, as FlashAttention 2's
-        # ("8.0+PTX") and some of Marlin's. Its default is a folder of HOME, which a container does
-        # not keep. 4 GiB is the most that it takes, by CUDA's documentation of the variable (quoted
-        # from memory, 2026-11).
+        # Cache of the driver's compiler, for kernels that an image has as PTX only, as
+        # FlashAttention 2's ("8.0+PTX") and some of Marlin's. Its default is a folder of HOME,
+        # which a container does not keep. 4 GiB is the most that it takes, by CUDA's documentation
+        # of the variable (quoted from memory, 2026-11).
         "CUDA_CACHE_PATH": f"{folder}/nv",
         "CUDA_CACHE_MAXSIZE": str(4 * 2**30),
         "XDG_CACHE_HOME": folder,
         "FLASHINFER_WORKSPACE_BASE": folder,
         "TRITON_CACHE_DIR": f"{folder}/triton",
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-        # Code that a repository brings, copied there because HF_HOME is read-only for engines.
+        # Code of a repository is copied there because HF_HOME is read-only for engines.
         "HF_MODULES_CACHE": f"{home}/huggingface/modules",
     }

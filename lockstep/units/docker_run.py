@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.core.errors import RecipeError
-from lockstep.inventory.cluster import Group
+from lockstep.inventory.cluster import ClusterMembers
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.docker import container_group
 from lockstep.recipes.recipe_file import CONTAINER_KEYS, Recipe
@@ -14,10 +14,10 @@ from lockstep.recipes.recipe_file import CONTAINER_KEYS, Recipe
 DOCKER = "/usr/bin/docker"
 #: The same as `LABEL` of `onhost/docker/docker_api.py`.
 LABEL = "lockstep.unit"
-# The kernel charges a process for its own pages only, not for what it holds on the GPU; without
-# this an engine looks small and something else dies in its place.
+# The kernel charges a process only for its own pages, not for its memory on the GPU. Without this
+# an engine looks small and another process dies in its place.
 OOM_SCORE = "800"
-# sparkrun's own defaults (RECIPES.md, "Executor Config", 2026-07), less `privileged`: an engine
+# The defaults of sparkrun (RECIPES.md, "Executor Config", 2026-07), less `privileged`: an engine
 # needs the GPU, the host's network and shared memory, and a recipe may not take the whole host.
 _DEFAULTS: dict[str, Any] = {
     "gpus": "all",
@@ -29,33 +29,33 @@ _DEFAULTS: dict[str, Any] = {
 }
 # Ranks meet on the host's own addresses, and NCCL shares memory among processes.
 _OF_A_RANK = {"network": "host", "ipc": "host"}
-# RDMA locks what it sends from and receives into.
+# RDMA locks the memory that it sends from and receives into.
 _RDMA = ("--device", "/dev/infiniband")
 
 
 def label(name: str) -> str:
-    """What tells a container or volume of the unit ``name`` from somebody else's."""
+    """Return the label that marks a container or volume of the unit ``name`` as ours."""
     return f"{LABEL}={name}"
 
 
 def cache_volume(unit: str) -> str:
-    """The volume that keeps what an engine in a container has compiled."""
+    """Return the volume for what an engine in a container has compiled."""
     return f"{unit}-cache"
 
 
 def volume(name: str, target: str, unit: str) -> tuple[str, str]:
-    """The option that mounts a volume, and makes it with our label where there is none."""
+    """Return the option that mounts a volume, and makes it with our label where it is missing."""
     return ("--mount", f"type=volume,source={name},target={target},volume-label={label(unit)}")
 
 
 def foreground(name: str) -> tuple[str, ...]:
-    """Options that every container here has: systemd alone starts, stops and restarts it."""
+    """Return the options of every container here: only systemd starts, stops and restarts it."""
     return (
         *(DOCKER, "run", "--rm", "--init", "--name", name),
         *("--pull", "never", "--restart", "no"),
         *("--label", label(name)),
         *("--label", "com.centurylinklabs.watchtower.enable=false"),
-        # Root in a container is held by this to its own files; a GPU needs no capability.
+        # This holds root in a container to its own files; a GPU needs no capability.
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         # The journal has every line; Docker's own copy is bounded.
         *("--log-driver", "local", "--log-opt", "max-size=10m", "--log-opt", "max-file=2"),
@@ -70,16 +70,16 @@ def docker_run(
     argv: tuple[str, ...],
     environment: Mapping[str, str],
     *,
-    group: Group | None = None,
+    group: ClusterMembers | None = None,
 ) -> tuple[str, ...]:
-    """The command line of one engine's container; `argv` is the engine's own.
+    """Return the command line of one engine's container; `argv` is the engine's own.
 
-    `docker inspect` shows the variables: no secrets. The recipe's container options are honoured.
+    `docker inspect` shows the variables: no secrets. Container options of the recipe are honoured.
     """
     hub = settings.paths.hub_cache
     return (
         *foreground(name),
-        # Where the memory floor and the gate find its processes without Docker.
+        # The memory minimum and the gate find the engine's processes there without Docker.
         *("--cgroup-parent", container_group.slice_of(name)),
         *("--oom-score-adj", OOM_SCORE),
         *run_options(recipe, group),
@@ -91,12 +91,13 @@ def docker_run(
     )
 
 
-def run_options(recipe: Recipe, group: Group | None = None) -> tuple[str, ...]:
-    """Options for ``docker run``: GPU, network, shared memory, limits, entry point, RDMA.
+def run_options(recipe: Recipe, group: ClusterMembers | None = None) -> tuple[str, ...]:
+    """Return options for ``docker run``: GPU, network, shared memory, limits, entry point, RDMA.
 
-    Name, volumes, environment, labels and ``--rm`` belong to the unit. `restart_policy` and
-    `auto_remove` of the recipe are not honoured: systemd restarts engines here, never Docker. Nor
-    is `privileged`: a recipe is a stranger's file, and such a container is root on the host.
+    Name, volumes, environment, labels and ``--rm`` belong to the unit. The recipe's
+    `restart_policy` and `auto_remove` are not honoured: systemd restarts engines here, never
+    Docker. `privileged` is not honoured either: a recipe is a stranger's file, and such a container
+    is root on the host.
 
     Raises:
         RecipeError: an option that is not one plain word.
@@ -121,7 +122,7 @@ def _word(recipe: Recipe, key: str, value: Any) -> str:
         raise RecipeError(
             f"executor_config.{key} must be one word", where=str(recipe.path), found=repr(value)
         )
-    # "container:NAME" is inside somebody else's container.
+    # "container:NAME" would join a container that is not ours.
     if key in ("network", "ipc") and ":" in str(value):
         raise RecipeError(
             f"executor_config.{key} must not be another container's",

@@ -1,8 +1,8 @@
-"""The gateway: its configuration, its page, its units, and the socket where it asks for a switch.
+"""The gateway: its configuration, page and units, and the socket where it asks for a switch.
 
-Its ports are systemd's, which keeps them open while it restarts: any account may open a port above
-1023, and who has one of these reads the keys that come. The process has no right but to listen.
-Where other machines reach it, systemd hands it the keys that it compares with.
+systemd has its ports and keeps them open while it restarts: any account may open a port above 1023,
+and the owner of such a port reads the keys that come. The process has no right but to listen. Where
+other machines reach it, systemd hands it the keys that it compares with.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lockstep.files.managed_file import (
 )
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
-from lockstep.inventory.bound_targets import GATEWAY_TOOLS, LOOPBACK
+from lockstep.inventory.bound_models import GATEWAY_TOOLS, LOOPBACK
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.packages import tool_requirements
@@ -35,9 +35,9 @@ from lockstep.onhost.__main__ import MODULES
 from lockstep.onhost.core import address
 from lockstep.onhost.gateway import configuration
 from lockstep.onhost.gateway.configuration import BODIES
-from lockstep.onhost.systemd.generation import GATEWAY_SOCKET
-from lockstep.units.restart_key import keyed
-from lockstep.units.targets_json import targets_file
+from lockstep.onhost.systemd.restart_key import GATEWAY_SOCKET
+from lockstep.units.models_json import models_file
+from lockstep.units.restart_key import with_restart_key
 from lockstep.units.variants import Variant
 
 PAGE = f"{CONFIGURATION}/gateway.html"
@@ -47,45 +47,45 @@ UNITS = (SOCKET, GATEWAY_SOCKET, GATEWAY_UNIT)
 #: Memory of a gateway whose connections are all taken, without the bodies of requests, MiB: with
 #: 1,000 streams it took 109 MB (`make bench`, 2026-11-24), and there may be 2,048.
 _OVERHEAD_MIB = 512
-#: Memory of a body of plain text, as a multiple of its bytes: its text, the values read of it and
-#: what the engine is sent, and while it is read once more (measured 2026-11-26: 3.0, 4.0 at most).
+#: Memory for a body of plain text, as a multiple of its bytes: its text, the parsed values and the
+#: engine's request, and while it is read once more (measured 2026-11-26: 3.0, 4.0 at most).
 _OF_A_BODY = 4
 
 
 def local_url(settings: Settings) -> str:
-    """Where this host itself asks the gateway, without a path."""
+    """Return the gateway's address for this host itself, without a path."""
     return address.url(LOOPBACK, settings.gateway.port)
 
 
 def open_url(settings: Settings, name: str) -> str | None:
-    """Where other machines ask it, without a path; None where they cannot.
+    """Return the gateway's address for other machines, without a path; None where there is none.
 
     Args:
         settings: The host's data.
-        name: What other machines call the host.
+        name: The host's name for other machines.
     """
     gateway = settings.gateway
     if not gateway.open:
         return None
     if gateway.plain:
-        return address.url(_named(gateway.bind, name), gateway.open_port)
+        return address.url(_reachable_name(gateway.bind, name), gateway.open_port)
     # A certificate has a name, seldom an address.
     return address.url(name, gateway.open_port, "https")
 
 
 def chat_url(settings: Settings, name: str) -> str | None:
-    """Where Open WebUI answers, without a path; None where the host has none.
+    """Return the address of Open WebUI, without a path; None where the host has none.
 
     Args:
         settings: The host's data.
-        name: What other machines call the host.
+        name: The host's name for other machines.
     """
     webui = settings.webui
-    return address.url(_named(webui.bind, name), webui.port) if webui.enabled else None
+    return address.url(_reachable_name(webui.bind, name), webui.port) if webui.enabled else None
 
 
-def _named(bind: str, name: str) -> str:
-    """What others call what listens at ``bind``: ``name`` where that is every address."""
+def _reachable_name(bind: str, name: str) -> str:
+    """Return the name of a listener at ``bind`` for others: ``name`` where it is every address."""
     return name if bind in configuration.ANYWHERE else bind
 
 
@@ -93,39 +93,39 @@ def gateway_files(
     settings: Settings,
     variants: Sequence[Variant],
     pins: Pins,
-    peers: Sequence[configuration.Peer] = (),
+    peers: Sequence[configuration.PeerGateway] = (),
 ) -> tuple[ManagedFile, ...]:
-    """Everything that the deploy writes for the gateway; keys of people are not among it.
+    """Return all files that the deploy writes for the gateway, without keys of people.
 
     Raises:
         ResolveError: ``pins`` holds no version of a package that the gateway imports.
     """
-    said = configured(settings, variants, peers)
-    text = json.dumps(asdict(said), indent=2) + "\n"
+    document = gateway_configuration(settings, variants, peers)
+    text = json.dumps(asdict(document), indent=2) + "\n"
     credentials = _credentials(variants, peers)
     exact = tool_requirements(settings, pins)
-    unit = keyed(
+    unit = with_restart_key(
         "units/gateway.service.j2",
-        # The page and the keys are read as they are asked for.
+        # The page and the keys are read at each request, so they are not among the contents.
         contents={
             "configuration": text,
-            "targets": targets_file(settings, variants).text,
+            "models": models_file(settings, variants).text,
             "tools": {name: exact[name] for name in GATEWAY_TOOLS},
             "modules": closure(MODULES["gateway"]),
         },
         account=GATEWAY_ACCOUNT,
         socket=SOCKET,
         listener=GATEWAY_SOCKET,
-        memory_mib=_OVERHEAD_MIB + _OF_A_BODY * BODIES * said.limits.body_mib,
+        memory_mib=_OVERHEAD_MIB + _OF_A_BODY * BODIES * document.limits.body_mib,
         start=command("gateway", python=f"{TOOLS_VENV}/bin/python"),
         credentials=credentials,
-        loopback=settings.monitoring.bind == "loopback" and _is_of_loopback(said),
+        loopback=settings.monitoring.bind == "loopback" and _is_of_loopback(document),
     )
     ports = render(
         "units/gateway.socket.j2",
-        doors=[_stream(door) for door in said.listening],
+        listeners=[_stream(listener) for listener in document.listening],
         account=GATEWAY_ACCOUNT,
-        loopback=_is_of_loopback(said),
+        loopback=_is_of_loopback(document),
     )
     socket = render("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT)
     switch = render("units/gateway-switch@.service.j2", start=command("gateway-switch"))
@@ -139,19 +139,19 @@ def gateway_files(
     )
 
 
-def configured(
-    settings: Settings, variants: Sequence[Variant], peers: Sequence[configuration.Peer] = ()
-) -> configuration.Gateway:
-    """What the gateway is told, as gateway.json holds it; arguments as for `gateway_files`."""
+def gateway_configuration(
+    settings: Settings, variants: Sequence[Variant], peers: Sequence[configuration.PeerGateway] = ()
+) -> configuration.GatewayConfiguration:
+    """Return the content of gateway.json; the arguments are those of `gateway_files`."""
     gateway, webui = settings.gateway, settings.webui
-    return configuration.Gateway(
+    return configuration.GatewayConfiguration(
         host=settings.name,
-        doors=tuple(_doors(settings, variants, peers)),
+        listeners=tuple(_listeners(settings, variants, peers)),
         names=_names(settings),
         origins=gateway.origins,
         models={
-            variant.name: configuration.Model(
-                aliases=variant.target.data.aliases if variant.name == variant.target.name else (),
+            variant.name: configuration.ServedModel(
+                aliases=variant.model.data.aliases if variant.name == variant.model.name else (),
                 evens=variant.evens,
                 context=variant.context,
             )
@@ -166,53 +166,57 @@ def configured(
         keepalive_s=gateway.keepalive_s,
         limits=configuration.Limits(**asdict(gateway.limits)),
         prometheus=settings.prometheus_url,
-        webui=configuration.WebUi(webui.port, is_loopback(webui.bind)) if webui.enabled else None,
+        webui=configuration.WebUiAddress(webui.port, is_loopback(webui.bind))
+        if webui.enabled
+        else None,
     )
 
 
-def _doors(
-    settings: Settings, variants: Sequence[Variant], peers: Sequence[configuration.Peer]
-) -> Iterator[configuration.Door]:
+def _listeners(
+    settings: Settings, variants: Sequence[Variant], peers: Sequence[configuration.PeerGateway]
+) -> Iterator[configuration.ListenAddress]:
     gateway = settings.gateway
-    yield configuration.Door("local", LOOPBACK, gateway.port)
+    yield configuration.ListenAddress("local", LOOPBACK, gateway.port)
     if gateway.tls is not None:
-        yield configuration.Door("tls", configuration.TLS_SOCKET)
+        yield configuration.ListenAddress("tls", configuration.TLS_SOCKET)
     elif gateway.open:
-        yield configuration.Door("open", gateway.bind, gateway.port)
+        yield configuration.ListenAddress("open", gateway.bind, gateway.port)
     if peers:
-        yield configuration.Door("peers", str(settings.fabric_address), gateway.port)
-    for target in dict.fromkeys(variant.target.name for variant in variants):
-        forms = [variant for variant in variants if variant.target.name == target]
-        here = forms[0].target
-        if here.door:
-            address = LOOPBACK if here.data.bind == "localhost" else here.data.bind
+        yield configuration.ListenAddress("peers", str(settings.fabric_address), gateway.port)
+    for model in dict.fromkeys(variant.model.name for variant in variants):
+        forms = [variant for variant in variants if variant.model.name == model]
+        bound_model = forms[0].model
+        if bound_model.has_listener:
+            address = LOOPBACK if bound_model.data.bind == "localhost" else bound_model.data.bind
             names = tuple(variant.name for variant in forms)
-            yield configuration.Door("target", address, here.port, names)
+            yield configuration.ListenAddress("model", address, bound_model.port, names)
 
 
-def _is_of_loopback(gateway: configuration.Gateway) -> bool:
-    """Whether nobody but this host can come to a door, but by the TLS server before it."""
-    return all(door.kind == "tls" or is_loopback(door.address) for door in gateway.doors)
+def _is_of_loopback(gateway: configuration.GatewayConfiguration) -> bool:
+    """Tell whether only this host reaches the listeners, but for the TLS server before them."""
+    return all(
+        listener.kind == "tls" or is_loopback(listener.address) for listener in gateway.listeners
+    )
 
 
-def _stream(door: configuration.Door) -> str:
-    """A door as ListenStream= has it (systemd.socket(5))."""
-    return address.at(door.address, door.port) if door.port else door.address
+def _stream(listener: configuration.ListenAddress) -> str:
+    """Return a listener in the form of ListenStream= (systemd.socket(5))."""
+    return address.at(listener.address, listener.port) if listener.port else listener.address
 
 
 def _names(settings: Settings) -> tuple[str, ...]:
-    """What this host is called by those on it, beside the names of loopback."""
-    fabric = (str(found.ip) for found in settings.fabric.addresses.values())
+    """Return the host's names for those on it, beside the names of loopback."""
+    fabric = (str(interface.ip) for interface in settings.fabric.addresses.values())
     bind = settings.gateway.bind
     own = () if bind in ("0.0.0.0", "::") or is_loopback(bind) else (bind,)
-    found = (settings.name, settings.fabric_address, *fabric, *own)
-    return tuple(dict.fromkeys(name for name in found if name))
+    interface = (settings.name, settings.fabric_address, *fabric, *own)
+    return tuple(dict.fromkeys(name for name in interface if name))
 
 
 def _credentials(
-    variants: Sequence[Variant], peers: Sequence[configuration.Peer]
+    variants: Sequence[Variant], peers: Sequence[configuration.PeerGateway]
 ) -> dict[str, str]:
-    """Name of a systemd credential → file on the host."""
-    asked = any(variant.target.open for variant in variants)
-    host = {configuration.API_KEY_CREDENTIAL: API_KEY} if asked else {}
+    """Return name of a systemd credential → file on the host."""
+    needs_key = any(variant.model.open for variant in variants)
+    host = {configuration.API_KEY_CREDENTIAL: API_KEY} if needs_key else {}
     return host | ({configuration.PEER_KEY_CREDENTIAL: PEER_KEY} if peers else {})

@@ -14,7 +14,7 @@ from lockstep.files.managed_file import (
     command,
     unit_file,
 )
-from lockstep.inventory.bound_targets import AUTO
+from lockstep.inventory.bound_models import AUTO
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
@@ -23,15 +23,15 @@ from lockstep.onhost.core import address
 from lockstep.recipes.placeholders import engine_of
 from lockstep.units import gateway_unit
 from lockstep.units.docker_run import OOM_SCORE, foreground, volume
-from lockstep.units.restart_key import keyed
+from lockstep.units.restart_key import with_restart_key
 from lockstep.units.variants import Variant
 
-# In a line with "+", as root: the unit's PATH begins with a folder that the engines' account owns.
+# Lines with "+" run as root, and the unit's PATH begins with a folder of the engines' account.
 _AS_ROOT = ("/usr/bin/env", "--ignore-environment")
 # A SIGTERM waits until the check's own program can see who sent it.
 _ROOT_CHECK = (*_AS_ROOT, "--block-signal=TERM")
-# A crash every now and then is restarted; a model that cannot start is left down. The articles
-# tell of 385 restarts in a row.
+# An occasional crash is restarted; a model that cannot start is left down. The articles tell of 385
+# restarts in a row.
 STARTS = 3
 RESTART_S = 15
 STOP_S = 60
@@ -49,7 +49,7 @@ _LIMITS = {
 
 
 def model_units(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
-    """One unit per variant; each conflicts with every other one."""
+    """Return one unit per variant; each conflicts with every other one."""
     names = [f"{variant.unit}.service" for variant in variants]
     return tuple(
         _model_unit(settings, variant, names[:index], names[:index] + names[index + 1 :])
@@ -58,20 +58,20 @@ def model_units(settings: Settings, variants: Sequence[Variant]) -> tuple[Manage
 
 
 def _model_unit(
-    settings: Settings, variant: Variant, earlier: Sequence[str], others: Sequence[str]
+    settings: Settings, variant: Variant, earlier: Sequence[str], other_units: Sequence[str]
 ) -> ManagedFile:
     container = variant.image is not None
-    asked_s = 0 if variant.target.data.sense == "off" else SENSE_S
-    start_s = variant.target.data.start_timeout_s + GATE_S + asked_s
+    asked_s = 0 if variant.model.data.sense == "off" else SENSE_S
+    start_s = variant.model.data.start_timeout_s + GATE_S + asked_s
     recipe = variant.recipe
     engine = engine_of(recipe)
-    text = keyed(
+    text = with_restart_key(
         "units/model.service.j2",
         contents=variant.identity,
         variant=variant,
         description=f"{variant.name}: {recipe.description or recipe.name}",
         container=container,
-        others=others,
+        others=other_units,
         earlier=earlier,
         starts=STARTS,
         start_limit_s=STARTS * (start_s + 2 * STOP_S + RESTART_S),
@@ -93,7 +93,7 @@ def _model_unit(
         restart_s=RESTART_S,
         success=engine.success,
         oom_score=OOM_SCORE,
-        # A container's limits are Docker's business.
+        # The limits of a container are given to Docker.
         limits={} if container else _limits(variant),
     )
     return unit_file(f"{variant.unit}.service", text, "services")
@@ -105,16 +105,19 @@ def _stop_container(name: str) -> tuple[str, ...]:
 
 
 def _limits(variant: Variant) -> dict[str, str]:
-    asked = {**variant.recipe.lockstep.ulimits, **({"memlock": -1} if variant.target.group else {})}
+    limits = {
+        **variant.recipe.lockstep.ulimits,
+        **({"memlock": -1} if variant.model.group else {}),
+    }
     return {
         _LIMITS[name]: "infinity" if limit == -1 else str(limit)
-        for name, limit in sorted(asked.items())
+        for name, limit in sorted(limits.items())
         if name in _LIMITS
     }
 
 
 def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> ManagedFile:
-    """Open WebUI's unit; starts at boot.
+    """Return Open WebUI's unit, which starts at boot.
 
     Raises:
         ResolveError: ``pins`` holds no digest for the image.
@@ -125,7 +128,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     data = (unit, webui.volume, image)
     reachable = address.EVERYWHERE.get(webui.bind, webui.bind)
     url = address.url(reachable, webui.port)
-    text = keyed(
+    text = with_restart_key(
         "units/webui.service.j2",
         unit=webui.unit,
         loopback=is_loopback(reachable),
@@ -143,7 +146,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
 
 
 def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:
-    """The `docker run` of Open WebUI; its secrets come from a file on the host."""
+    """Return the `docker run` of Open WebUI; its secrets come from a file on the host."""
     webui = settings.webui
     # Names as on docs.openwebui.com, reference/env-configuration (v0.9.6, read 2026-11).
     environment = {
@@ -152,8 +155,8 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         "OPENAI_API_BASE_URLS": f"{gateway_unit.local_url(settings)}/v1",
         # On loopback the gateway asks for no key.
         "OPENAI_API_KEYS": "none",
-        # A new chat begins with what is hot, and what is asked unseen (titles, tags, next
-        # questions) never has another model switched to.
+        # A new chat begins with the hot model, and hidden questions (titles, tags, next questions)
+        # never switch to another model.
         "DEFAULT_MODELS": AUTO,
         "TASK_MODEL_EXTERNAL": AUTO,
         "ENABLE_OLLAMA_API": "false",
@@ -168,8 +171,8 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         "SCARF_NO_ANALYTICS": "true",
     }
     if not all(variant.tools for variant in variants if variant.kind == "chat"):
-        # It offers its tools with every message, and an engine without a parser of tool calls
-        # refuses such a message (read in 0.12.4).
+        # Open WebUI offers its tools with every message, and an engine without a parser of tool
+        # calls refuses such a message (read in 0.12.4).
         environment["DEFAULT_MODEL_METADATA"] = '{"capabilities":{"builtin_tools":false}}'
     return (
         *foreground(webui.unit),

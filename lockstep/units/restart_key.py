@@ -1,7 +1,7 @@
-"""Whether a running unit must restart: it started with another key than its file's.
+"""The restart key of a unit: a running unit whose key differs from its file's must restart.
 
 The key stands in the unit's environment, so the process itself shows it. Deploy, rollout and
-`lockstep diff` compare it with the file's, and nothing else decides about a unit of ours.
+`lockstep diff` compare it with the file's. Nothing else decides about a unit of ours.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from typing import Any
 from lockstep.core.digest import digest
 from lockstep.files.templating import render
 
-# systemd.service(5), systemd.kill(5): what systemd itself does with a unit that runs, by the file
-# as it was read last. A changed one is in force after a reload.
+# Directives that systemd itself applies to a running unit (systemd.service(5), systemd.kill(5)),
+# from the file as it was read last. A change is in force after a reload.
 _OF_SYSTEMD = ("ExecStartP", "ExecStop", "Timeout", "Restart", "SuccessExit", "Kill", "OOMPolicy")
 
 
-def keyed(template: str, *, contents: object = None, **values: Any) -> str:
-    """A unit's text with its restart key: 16 hexadecimal digits, as `restart_key` in the template.
+def with_restart_key(template: str, *, contents: object = None, **values: Any) -> str:
+    """Return a unit's text with its restart key, which the template has as `restart_key`.
 
-    `contents` is what its process reads besides the unit's own text.
+    The key is 16 hexadecimal digits. `contents` is what the process reads besides the unit's text.
     """
     started_with = [line for line in _service(render(template, restart_key="", **values)) if line]
     return render(template, restart_key=digest([started_with, contents], 16), **values)
 
 
 def _service(text: str) -> list[str]:
-    """The lines of [Service] that a process is started with; [Unit] and [Install] are systemd's."""
+    """Return the lines of [Service] that start a process; [Unit] and [Install] are systemd's."""
     section = text.partition("\n[Service]\n")[2].partition("\n[Install]\n")[0]
-    # A line that is continued belongs to the directive that it continues.
-    joined = section.replace("\\\n", " ")
-    return [line for line in joined.splitlines() if not line.startswith(("#", *_OF_SYSTEMD))]
+    # A continued line belongs to its directive.
+    joined_section = section.replace("\\\n", " ")
+    return [
+        line for line in joined_section.splitlines() if not line.startswith(("#", *_OF_SYSTEMD))
+    ]

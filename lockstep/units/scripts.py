@@ -13,14 +13,14 @@ SUDOERS = "/etc/sudoers.d/lockstep"
 
 
 def switch_path(settings: Settings) -> str:
-    """Where switch.sh is."""
+    """Return the path of switch.sh."""
     return f"{settings.paths.scripts}/llm/switch.sh"
 
 
 def scripts(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
-    """switch.sh, one launcher per variant that has one, and the targets' alias scripts."""
+    """Return switch.sh, one launcher per variant that has one, and the models' alias scripts."""
     switch = switch_path(settings)
-    found = [
+    files_found = [
         _script(
             switch,
             render(
@@ -33,11 +33,11 @@ def scripts(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFil
     for variant in variants:
         if variant.launcher:
             text = render("scripts/launch.sh.j2", variant=variant, switch=switch)
-            found.append(_script(variant.launcher, text, "services"))
-    for name, target in settings.targets.items():
+            files_found.append(_script(variant.launcher, text, "services"))
+    for name, model in settings.models.items():
         text = render("scripts/alias.sh.j2", name=name, switch=switch)
-        found += [_script(path, text) for path in target.scripts]
-    return tuple(found)
+        files_found += [_script(path, text) for path in model.scripts]
+    return tuple(files_found)
 
 
 def _script(path: str, text: str, stage: Stage = "switch") -> ManagedFile:
@@ -45,18 +45,20 @@ def _script(path: str, text: str, stage: Stage = "switch") -> ManagedFile:
 
 
 def sudoers(variants: Sequence[Variant]) -> ManagedFile:
-    """The right to switch, for the operators' group: whole argument lists and nothing else."""
+    """Return the operators' right to switch: whole argument lists and nothing else."""
     choices = [[variant.name] for variant in variants] + [["none"]]
-    allowed = [
+    allowed_commands = [
         [*choice, *flag]
         for choice in choices
         for flag in ([], ["--wait"], ["--instead"], ["--dry"])
     ]
-    allowed += [["cancel"], ["status"], ["status", "--json"], ["status", "--follow"]]
-    allowed += [["log", variant.name, *flag] for variant in variants for flag in ([], ["-f"])]
+    allowed_commands += [["cancel"], ["status"], ["status", "--json"], ["status", "--follow"]]
+    allowed_commands += [
+        ["log", variant.name, *flag] for variant in variants for flag in ([], ["-f"])
+    ]
     text = render(
         "system/sudoers.j2",
         group=OPERATORS_GROUP,
-        commands=[" ".join(command("switch", *words)) for words in allowed],
+        commands=[" ".join(command("switch", *words)) for words in allowed_commands],
     )
     return ManagedFile(SUDOERS, text, mode="0440", check="sudoers", stage="switch")

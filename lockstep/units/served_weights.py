@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lockstep.checkpoints import gguf
 from lockstep.inventory.settings import Settings
-from lockstep.lock.pins import Pins, held
-from lockstep.lock.wanted import mmproj_of
-from lockstep.models import gguf
+from lockstep.lock.lock_items import mmproj_of
+from lockstep.lock.pins import Pins, entry_of
 from lockstep.onhost.weights import weights_spec
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -17,7 +17,7 @@ from lockstep.recipes.recipe_file import Recipe
 def weight_overrides(
     settings: Settings, recipe: Recipe, pins: Pins, argv: Sequence[str] = ()
 ) -> dict[str, object]:
-    """Overrides for `serve_command` that make the engine open exactly what was fetched.
+    """Return overrides for `serve_command` that make the engine open exactly the fetched files.
 
     `argv` is the command line without them.
 
@@ -26,31 +26,37 @@ def weight_overrides(
     """
     overrides: dict[str, object] = {}
     if not recipe.model.startswith("/"):
-        pin, given = held(pins.models, recipe.repository), engine_of(recipe).weights
-        if given == "file":
+        pin, argument_kind = (
+            entry_of(pins.checkpoints, recipe.repository),
+            engine_of(recipe).weights,
+        )
+        if argument_kind == "file":
             names = [file.path for file in pin.files]
-            asked = (gguf.MARK + recipe.quant, *mmproj_of(recipe, argv))
+            patterns = (gguf.MARK + recipe.quant, *mmproj_of(recipe, argv))
             keys, folder = ("model", "mmproj"), model_path(settings, recipe, pin.commit)
-            for key, found in zip(keys, gguf.chosen(names, asked).values(), strict=False):
-                overrides |= {key: f"{folder}/{found[0]}"} if found else {}
-        elif given == "folder" or recipe.lockstep.borrow:
+            for key, paths in zip(keys, gguf.chosen_files(names, patterns).values(), strict=False):
+                overrides |= {key: f"{folder}/{paths[0]}"} if paths else {}
+        elif argument_kind == "folder" or recipe.lockstep.borrow:
             overrides["model"] = model_path(settings, recipe, pin.commit)
         else:
             overrides["revision"] = pin.commit
     draft = recipe.lockstep.draft
     if draft is not None and not draft.model.startswith("/"):
-        overrides["draft_revision"] = held(pins.models, draft.model).commit
+        overrides["draft_revision"] = entry_of(pins.checkpoints, draft.model).commit
     return overrides
 
 
 def snapshot(settings: Settings, model: str, commit: str) -> str:
-    """The folder on a host that holds a model as its repository has it."""
+    """Return the folder on a host that holds a model as its repository has it."""
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", ())
     return str(spec.snapshot(model, commit))
 
 
 def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:
-    """The folder on a host that holds a recipe's model, with the files that it borrows."""
+    """Return the folder on a host that holds a recipe's model, with the files that it borrows."""
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", ())
-    borrow = tuple(weights_spec.Part(each.model, "", ()) for each in recipe.lockstep.borrow)
-    return str(spec.model_path(weights_spec.Repository(recipe.repository, commit, (), borrow)))
+    borrow = tuple(
+        weights_spec.WeightsPart(borrowed_model.model, "", ())
+        for borrowed_model in recipe.lockstep.borrow
+    )
+    return str(spec.model_path(weights_spec.RepositoryPart(recipe.repository, commit, (), borrow)))

@@ -1,4 +1,4 @@
-"""Caddy before the gateway, where other machines reach that by TLS: its configuration and unit."""
+"""Caddy before the gateway, for TLS to other machines: its configuration and unit."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from lockstep.inventory.host import Authority, HostPlan
 from lockstep.inventory.settings import Certificate
 from lockstep.onhost.core import address
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
-from lockstep.units.restart_key import keyed
+from lockstep.units.restart_key import with_restart_key
 
 UNIT = "lockstep-tls.service"
 PACKAGE = "caddy"
-#: The account that it makes.
+#: The account that its package makes.
 ACCOUNT = "caddy"
 #: The package's own unit, which would listen on port 80 as soon as it is installed.
 PACKAGED_UNIT = "caddy.service"
 CADDYFILE = f"{CONFIGURATION}/Caddyfile"
-#: The authority's certificate, for everybody: what phones and laptops install.
+#: The authority's certificate, for everybody: phones and laptops install it.
 ROOT = f"{CONFIGURATION}/authority.crt"
 #: Chain and key of a certificate that a deploy brings, by their keys in `gateway.tls`; mode 0600.
 GIVEN = {name: f"{CONFIGURATION}/secrets/gateway-tls-{name}.pem" for name in ("certificate", "key")}
 
 
 def authority_path(name: str) -> str:
-    """Where a host has the authority's key with its certificate; mode 0600."""
+    """Return the path of the authority's key with its certificate on a host; mode 0600."""
     return f"{CONFIGURATION}/secrets/authority-{name}.pem"
 
 
 def certificate_paths(tls: Certificate) -> dict[str, str]:
-    """Where a host has the chain ("certificate") and the "key" of a certificate of yours."""
-    if tls.given:
+    """Return the paths on a host of the "certificate" (chain) and "key" of the owner's own."""
+    if tls.given_files:
         return GIVEN
     return {"certificate": str(tls.certificate), "key": str(tls.key)}
 
 
 def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
-    """Caddy's configuration and its unit; () where there is no TLS."""
+    """Return Caddy's configuration and its unit; () where there is no TLS."""
     gateway = plan.settings.gateway
     if gateway.tls is None:
         return ()
@@ -45,14 +45,14 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
     caddyfile = render(
         "system/Caddyfile.j2",
         tls=None if own else gateway.tls,
-        # With a certificate of yours, every name that it has.
+        # A certificate of the owner's serves every name that it has.
         names=[""] if own else [address.host(name) for name in names],
         bind=gateway.bind,
         port=gateway.tls_port,
         socket=TLS_SOCKET,
         root=ROOT,
     )
-    unit = keyed(
+    unit = with_restart_key(
         "units/tls.service.j2",
         contents={"caddyfile": caddyfile},
         tailscale=tailscale,
@@ -67,7 +67,7 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
 
 
 def _credentials(tls: object, authority: Authority | None) -> dict[str, str]:
-    """Name of a systemd credential → file on the host."""
+    """Return name of a systemd credential → file on the host."""
     if isinstance(tls, Certificate):
         return certificate_paths(tls)
     return {"authority": authority_path(authority.id)} if authority else {}

@@ -1,4 +1,4 @@
-"""The possible hot models of one host: every target, and its fallback as a separate target.
+"""The variants of one host that may be hot: each model, and its fallback as one of its own.
 
 A fallback (`mistral-fallback`) has its own unit, so that systemd's `Conflicts=` and the memory gate
 hold for it as for any other model, and an operator can choose it by name.
@@ -15,14 +15,14 @@ from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.files.managed_file import HOME
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
-from lockstep.inventory.bound_targets import LOOPBACK, BoundTarget, served_name
-from lockstep.inventory.settings import FALLBACK, Floor, Settings
+from lockstep.inventory.bound_models import LOOPBACK, BoundModel, served_name
+from lockstep.inventory.settings import FALLBACK, Minimum, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
-from lockstep.lock.pins import Pins, held
+from lockstep.lock.pins import Pins, entry_of
 from lockstep.onhost.core import address
 from lockstep.onhost.core.kind import Kind, Shape
-from lockstep.onhost.core.need import Need
+from lockstep.onhost.core.memory_requirement import Need
 from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
@@ -37,29 +37,30 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Variant:
-    """One name that `switch.sh` accepts, ready to be written as a unit.
+    """A name that `switch.sh` accepts, ready to be written as a unit.
 
     Attributes:
-        target: The target that it is of, with what the inventory says about it.
-        name: What `switch.sh` accepts.
+        model: Its model, with the inventory's data.
+        name: The word that `switch.sh` accepts.
         unit: Name of the systemd unit, without ".service"; also of the container.
-        recipe: What it serves.
-        image: Image as Docker has it (REPOSITORY@sha256:…), or None: the venv engine.
+        recipe: The recipe that it serves.
+        image: Image in Docker's form (REPOSITORY@sha256:…), or None: the venv engine.
         launcher: Path of the script that the unit runs, or None: the engine itself.
-        argv: What runs in the unit's foreground, with every flag.
+        argv: Command in the unit's foreground, with every flag.
         environment: Variables of the engine.
-        need: What the start gate asks for.
-        floors: MemAvailable below which the engine is ended, GiB: while it loads, while it is hot.
-        context: Tokens of one request with its answer, None where nothing says.
-        evens: Shapes of conversations that the gateway evens out for it: what its recipe says that
-            template and engine refuse, or else what the lock found of the template.
+        need: Memory that the start gate asks for.
+        minimums: MemAvailable below which the engine is ended, GiB: while it loads, while it is
+            hot.
+        context: Tokens of one request with its answer, None where not known.
+        evens: Shapes of conversations that the gateway evens out for it: those that template and
+            engine refuse by its recipe, or else by the lock's reading of the template.
         fallback: Name of the variant to try where this one fails, or None.
-        identity: Hash of what it runs: command line, variables, engine, borrowed weights.
-        alike: Of a cluster's, the hash of what it runs on every member but for the rank's own
-            words: equal where all members were deployed alike; "" for one of this host alone.
+        identity: Hash of all that it runs: command line, variables, engine, borrowed weights.
+        alike: The same hash for a cluster, without the rank's own words: equal where all members
+            were deployed alike; "" for a variant of this host alone.
     """
 
-    target: BoundTarget
+    model: BoundModel
     name: str
     unit: str
     recipe: Recipe
@@ -68,7 +69,7 @@ class Variant:
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     need: Need
-    floors: tuple[float, float]
+    minimums: tuple[float, float]
     context: int | None = None
     evens: tuple[Shape, ...] = ()
     fallback: str | None = None
@@ -76,24 +77,24 @@ class Variant:
     alike: str = ""
 
     @property
-    def model_name(self) -> str:
-        """The model's name in the API."""
+    def served_name(self) -> str:
+        """The name of the model in the API."""
         return served_name(self.recipe, self.engine_argv)
 
     @property
     def kind(self) -> Kind:
-        """What the model is asked for."""
+        """The kind of questions for the model."""
         return kind_of(self.recipe, self.engine_argv)
 
     @property
     def tools(self) -> bool:
-        """Whether it has a parser of tool calls: vLLM's and SGLang's flag; llama.cpp has none."""
+        """True if it has a parser of tool calls: vLLM's and SGLang's flag; llama.cpp has none."""
         return flags.find(self.engine_argv, ("--tool-call-parser",)) is not None
 
     @property
-    def floor(self) -> Floor | None:
-        """How fast it must stay, or None: no fallback has to."""
-        return self.target.data.floor if self.name == self.target.name else None
+    def minimum(self) -> Minimum | None:
+        """The minimum of its speed, or None: no fallback has one."""
+        return self.model.data.minimum if self.name == self.model.name else None
 
     @property
     def engine_argv(self) -> tuple[str, ...]:
@@ -102,31 +103,31 @@ class Variant:
 
     @property
     def url(self) -> str:
-        """Where this host itself reaches the API, without a path; see `reachable`."""
+        """The address of the API for this host itself, without a path; see `reachable`."""
         every = address.EVERYWHERE
-        group, bind = self.target.group, self.target.data.bind
-        if group is not None and not self.target.answers:
+        group, bind = self.model.group, self.model.data.bind
+        if group is not None and not self.model.answers:
             every = dict.fromkeys(every, group.master)
-        return address.url(every.get(bind, bind), self.target.port)
+        return address.url(every.get(bind, bind), self.model.port)
 
     @property
     def reachable(self) -> bool:
-        """Whether this host reaches the API at all: rank 0 may have it at loopback only."""
-        return self.target.answers or not is_loopback(self.target.data.bind)
+        """True if this host reaches the API at all: rank 0 may have it at loopback only."""
+        return self.model.answers or not is_loopback(self.model.data.bind)
 
     @property
     def engine_url(self) -> str:
-        """Where the engine itself answers, without a path."""
-        behind = self.target.engine_port
+        """The address of the engine itself, without a path."""
+        behind = self.model.engine_port
         return self.url if behind is None else address.url(LOOPBACK, behind)
 
 
 def variants(
-    settings: Settings, targets: tuple[BoundTarget, ...], pins: Pins, *, engine_id: str
+    settings: Settings, models: tuple[BoundModel, ...], pins: Pins, *, engine_id: str
 ) -> tuple[Variant, ...]:
-    """Every variant of one host, in the inventory's order, a fallback right after its target.
+    """Return every variant of one host, in the inventory's order, a fallback after its model.
 
-    `engine_id` names the venv engine's generation, "" where no target needs one.
+    `engine_id` names the venv engine, "" where no model needs one.
 
     Raises:
         ResolveError: a model or image that ``pins`` does not hold.
@@ -134,58 +135,58 @@ def variants(
         InventoryError: a name or unit that a fallback needs is taken.
     """
 
-    def made(target: BoundTarget, recipe: Recipe, suffix: str = "") -> Variant:
-        def of(each: BoundTarget) -> Variant:
-            return _variant(settings, each, recipe, pins, engine_id, suffix)
+    def make_variant(model: BoundModel, recipe: Recipe, suffix: str = "") -> Variant:
+        def of(bound_model: BoundModel) -> Variant:
+            return _variant(settings, bound_model, recipe, pins, engine_id, suffix)
 
-        found = of(target)
-        found = replace(found, identity=_identity(found, pins, engine_id))
-        if target.group is None:
-            return found
-        common = of(replace(target, group=target.group.nameless))
-        return replace(found, alike=_identity(common, pins, engine_id))
+        variant = of(model)
+        variant = replace(variant, identity=_identity(variant, pins, engine_id))
+        if model.group is None:
+            return variant
+        common = of(replace(model, group=model.group.nameless))
+        return replace(variant, alike=_identity(common, pins, engine_id))
 
-    found: list[Variant] = []
-    for target in targets:
-        main = made(target, target.recipe)
-        if target.fallback is not None:
-            spare = made(target, target.fallback, FALLBACK)
-            found += [replace(main, fallback=spare.name), spare]
+    variants_made: list[Variant] = []
+    for model in models:
+        main = make_variant(model, model.recipe)
+        if model.fallback is not None:
+            spare = make_variant(model, model.fallback, FALLBACK)
+            variants_made += [replace(main, fallback=spare.name), spare]
         else:
-            found.append(main)
-    _refuse_doubles(settings, found)
-    return tuple(found)
+            variants_made.append(main)
+    _refuse_doubles(settings, variants_made)
+    return tuple(variants_made)
 
 
-def unit_names(targets: Iterable[BoundTarget]) -> tuple[str, ...]:
-    """Full names of all units of these targets, fallbacks included."""
-    return tuple(f"{unit}.service" for target in targets for _, unit, _ in target.forms)
+def unit_names(models: Iterable[BoundModel]) -> tuple[str, ...]:
+    """Return the full names of all units of these models, fallbacks included."""
+    return tuple(f"{unit}.service" for model in models for _, unit, _ in model.forms)
 
 
 def _variant(
     settings: Settings,
-    target: BoundTarget,
+    model: BoundModel,
     recipe: Recipe,
     pins: Pins,
     engine_id: str,
     suffix: str = "",
 ) -> Variant:
-    unit = target.data.unit + suffix
-    reference = target.image_of(recipe)
+    unit = model.data.unit + suffix
+    reference = model.image_of(recipe)
     image = pinned_reference(reference, pins) if reference else None
-    pin = pins.models.get(recipe.repository)
-    given = target.overrides(recipe)
-    argv = serve_command(recipe, overrides=given)
-    overrides = {**given, **weight_overrides(settings, recipe, pins, argv)}
+    pin = pins.checkpoints.get(recipe.repository)
+    model_overrides = model.overrides(recipe)
+    argv = serve_command(recipe, overrides=model_overrides)
+    overrides = {**model_overrides, **weight_overrides(settings, recipe, pins, argv)}
     engine_argv = serve_command(recipe, overrides=overrides)
-    ours = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
-    variables = _environment(settings, target, recipe, pins, ours)
-    if target.group is not None and recipe.engine is not None:
+    cache_variables = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
+    variables = _environment(settings, model, recipe, pins, cache_variables)
+    if model.group is not None and recipe.engine is not None:
         # A recipe cannot know a host's interfaces.
-        variables |= target.group.environment(recipe.engine)
+        variables |= model.group.environment(recipe.engine)
     _refuse_secrets(recipe, engine_argv, variables)
     if image is not None:
-        argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=target.group)
+        argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=model.group)
     else:
         argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
     case = fit(
@@ -193,40 +194,38 @@ def _variant(
         catalogue.knowledge(),
         machine=catalogue.machine_of(settings),
         asked=read_back(recipe, engine_argv),
-        floors=target.data.memory_floor.ends,
+        minimums=model.data.memory_minimum.ends,
     )
     return Variant(
-        target=target,
-        name=target.name + suffix,
+        model=model,
+        name=model.name + suffix,
         unit=unit,
         recipe=recipe,
         image=image,
-        launcher=_launcher(settings, target, image, suffix),
+        launcher=_launcher(settings, model, image, suffix),
         argv=argv,
         environment=variables,
         need=case.need,
-        floors=case.floors,
+        minimums=case.minimums,
         context=case.context,
         evens=recipe.evens(pin.refused_shapes if pin else None),
     )
 
 
 def venv(settings: Settings) -> str:
-    """The venv of the generation that is in use on a host."""
+    """Return the venv that is in use on a host."""
     return f"{settings.paths.engines}/current/venv"
 
 
-def _launcher(
-    settings: Settings, target: BoundTarget, image: str | None, suffix: str
-) -> str | None:
-    given = target.data.launcher
-    if given is None:
+def _launcher(settings: Settings, model: BoundModel, image: str | None, suffix: str) -> str | None:
+    launcher = model.data.launcher
+    if launcher is None:
         if image is None:
             return None
-        return f"{settings.paths.scripts}/llm/{target.data.unit}{suffix}-launch.sh"
+        return f"{settings.paths.scripts}/llm/{model.data.unit}{suffix}-launch.sh"
     if not suffix:
-        return given
-    path = Path(given)
+        return launcher
+    path = Path(launcher)
     return str(path.with_name(f"{path.stem}{suffix}{path.suffix}"))
 
 
@@ -237,66 +236,68 @@ def _of_venv(settings: Settings, engine_id: str) -> dict[str, str]:
 
 def _environment(
     settings: Settings,
-    target: BoundTarget,
+    model: BoundModel,
     recipe: Recipe,
     pins: Pins,
     of_engine: Mapping[str, str],
 ) -> dict[str, str]:
-    """The engine's variables: what every engine here gets, then the recipe's own, which win."""
-    ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
-    ours |= {**engine_of(recipe).environment, **of_engine}
+    """Return the engine's variables: those of every engine here, then the recipe's, which win."""
+    own_variables = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
+    own_variables |= {**engine_of(recipe).environment, **of_engine}
     commit = None
     if not recipe.model.startswith("/"):
-        commit = held(pins.models, recipe.repository).commit
+        commit = entry_of(pins.checkpoints, recipe.repository).commit
     launch = {
         "model_path": model_path(settings, recipe, commit) if commit else recipe.model,
         "model_revision": commit,
-        "num_nodes": len(target.group.members) if target.group else 1,
-        "node_rank": target.group.rank if target.group else 0,
-        "node_host": target.group.address if target.group else LOOPBACK,
+        "num_nodes": len(model.group.members) if model.group else 1,
+        "node_rank": model.group.rank if model.group else 0,
+        "node_host": model.group.address if model.group else LOOPBACK,
         "runtime_cache_dir": of_engine["XDG_CACHE_HOME"],
     }
-    said = environment(recipe, control=ours, overrides=target.overrides(recipe), launch=launch)
-    return {**ours, **said}
+    recipe_variables = environment(
+        recipe, control=own_variables, overrides=model.overrides(recipe), launch=launch
+    )
+    return {**own_variables, **recipe_variables}
 
 
 def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:
-    found = [f"env.{name}" for name, _ in secret_values.of_variables(variables)]
-    found += [name for name, _ in secret_values.of_command(argv)]
-    if found:
+    secret_found = [f"env.{name}" for name, _ in secret_values.of_variables(variables)]
+    secret_found += [name for name, _ in secret_values.of_command(argv)]
+    if secret_found:
         raise RecipeError(
             "a recipe must not carry a secret: units and command lines are readable by everyone",
             where=str(recipe.path),
-            found=", ".join(found),
+            found=", ".join(secret_found),
             remedy="Remove it; weights are fetched before, and the engine runs offline.",
         )
 
 
 def _identity(variant: Variant, pins: Pins, engine_id: str) -> str:
-    borrowed = [borrow.model for borrow in variant.recipe.lockstep.borrow]
+    borrowed_models = [borrow.model for borrow in variant.recipe.lockstep.borrow]
     contents = {
         "argv": variant.argv,
         "environment": dict(variant.environment),
         "engine": None if variant.image else engine_id,
-        "borrowed": {model: held(pins.models, model).commit for model in borrowed},
+        "borrowed": {name: entry_of(pins.checkpoints, name).commit for name in borrowed_models},
     }
     return digest(contents, 16)
 
 
-def _refuse_doubles(settings: Settings, found: list[Variant]) -> None:
-    taken: dict[str, str] = {}
+def _refuse_doubles(settings: Settings, all_variants: list[Variant]) -> None:
+    names_taken: dict[str, str] = {}
     if settings.webui.enabled:
-        taken[settings.webui.unit] = "webui"
-    for variant in found:
-        names = {"name": f"target {variant.name}", "unit": variant.unit}
+        names_taken[settings.webui.unit] = "webui"
+    for variant in all_variants:
+        names = {"name": f"model {variant.name}", "unit": variant.unit}
         if variant.launcher:
             names["launcher"] = variant.launcher
-        for what, name in names.items():
-            if name in taken:
+        for description, name in names.items():
+            if name in names_taken:
                 raise InventoryError(
-                    f"the {what} of target {variant.name} is taken",
+                    f"the {description} of model {variant.name} is taken",
                     where=settings.name,
-                    found=f"{name!r}, also of {taken[name]}",
+                    found=f"{name!r}, also of {names_taken[name]}",
                     remedy=f"Names that end with {FALLBACK!r} belong to fallback recipes.",
                 )
-            taken[name] = variant.name
+            names_taken[name] = variant.name

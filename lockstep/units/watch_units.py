@@ -11,7 +11,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.onhost.records import boots
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.units.agent_unit import addresses_of
-from lockstep.units.restart_key import keyed
+from lockstep.units.restart_key import with_restart_key
 from lockstep.units.variants import Variant
 
 MEMORY_UNIT = "lockstep-memory.service"
@@ -26,7 +26,7 @@ _SENSE_LIMIT_S = 3600
 
 
 def watch_units(plan: HostPlan, variants: Sequence[Variant]) -> Iterator[ManagedFile]:
-    """Services and timers of one host. What starts at boot starts no model, but for `boot`."""
+    """Yield services and timers of one host; only `boot` starts a model at boot."""
     settings = plan.settings
     wedge = render("units/wedge.service.j2", start=command("wedge"), limit_s=_WEDGE_LIMIT_S)
     yield unit_file(f"{_WEDGE}.service", wedge)
@@ -34,7 +34,7 @@ def watch_units(plan: HostPlan, variants: Sequence[Variant]) -> Iterator[Managed
     if (clock := settings.gpu.max_clock_mhz) is not None:
         # Its stop lifts the cap.
         yield unit_file(CAP_UNIT, render("units/gpu-cap.service.j2", clock=clock))
-    if any(target.answers and target.data.sense != "off" for target in plan.targets):
+    if any(model.answers and model.data.sense != "off" for model in plan.models):
         start = command("sense", "--rest")
         sense = render("units/sense.service.j2", start=start, limit_s=_SENSE_LIMIT_S)
         yield unit_file(f"{_SENSE}.service", sense)
@@ -49,10 +49,10 @@ def watch_units(plan: HostPlan, variants: Sequence[Variant]) -> Iterator[Managed
             addresses=addresses_of(plan.groups),
         )
         yield unit_file(boots.UNIT, boot)
-    # Ends an engine before the host runs out of memory.
-    memory = keyed(
+    # This unit ends an engine before the host runs out of memory.
+    memory = with_restart_key(
         "units/memory.service.j2",
-        contents=closure("switching.memory_floor"),
-        start=command("memory-floor"),
+        contents=closure("switching.memory_minimum"),
+        start=command("memory-minimum"),
     )
     yield unit_file(MEMORY_UNIT, memory)

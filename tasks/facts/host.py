@@ -1,7 +1,7 @@
 """The facts of each host: read once, by one command, and again after a possible change.
 
-Every command of an operation makes what was answered before it worthless on its host; so does time,
-because people and services change a host too.
+Every command of an operation makes earlier answers of its host worthless. So does time, because
+people and services change a host too.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.tasks import connection, report
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
-#: Longest wait for an answer, seconds; only bounds a host that hangs, not one that is busy.
+#: Longest wait for an answer, seconds; it only bounds a host that hangs, not one that is busy.
 ANSWER_S = 600
-# What operations after a change ask again, one of them this and another one that: a program on the
+# Readers that operations ask again after a change, each operation some of them. A program on the
 # host takes longer to start than all of these to answer (0.1 s of processor time, 2026-11-28).
-_USUAL = ("files", "units", "files.marked", "environments")
-# Where a host fails before its first operation.
+_USUAL = ("files", "units", "files.marked_files", "environments")
+# Step of a host that fails before its first operation.
 _ASKING = "Preflight | Ask the host what it is"
 
-# Host → reader → the question that this run has for it.
+# Host → reader → the question of this run for it.
 _questions: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-# Host → reader → when it answered, and what.
+# Host → reader → time and content of its answer.
 _answers: WeakKeyDictionary[Any, dict[str, tuple[float, Any]]] = WeakKeyDictionary()
 
 
 def ask_all(of: Any, questions: Mapping[str, Any]) -> bool:
-    """Ask a host everything that this run wants to know of it; whether it answered, else it fails.
+    """Ask a host all questions of this run; return whether it answered, else the host fails.
 
-    `ask` takes its questions from these.
+    Later `ask` takes its questions from these.
     """
     prepare(of, questions)
     answers, faults = _ask(of, questions)
@@ -51,23 +51,27 @@ def ask_all(of: Any, questions: Mapping[str, Any]) -> bool:
 
 
 def prepare(of: Any, questions: Mapping[str, Any]) -> None:
-    """Say what `ask` is to ask a host; nothing is known of it yet."""
+    """Set the questions that `ask` has for a host, and drop what is known of it."""
     _questions[of] = dict(questions)
     forget(of)
 
 
 def ask(reader: str, of: Any = None) -> Any:
-    """What a reader of `lockstep.onhost.facts` says of a host; None where it cannot: that host has
-    failed. Without `of` it is the current one."""
+    """Return a reader's answer from a host; None where there is none: that host has failed.
+
+    Without `of` it is the current host.
+    """
     return ask_together((reader,), of).get(reader)
 
 
-def ask_together(wanted: Iterable[str], of: Any = None) -> dict[str, Any]:
-    """Reader → what it says of a host; by one command, where one of them has to be asked."""
+def ask_together(readers: Iterable[str], of: Any = None) -> dict[str, Any]:
+    """Return reader → answer of a host; by one command, where a reader has to be asked."""
     of = of or ctx_host.get()
     now = time.monotonic()
-    fresh = {reader: answer for reader, (at, answer) in _known(of).items() if now - at < FRESH_S}
-    stale = [reader for reader in wanted if reader not in fresh]
+    fresh = {
+        reader: answer for reader, (at, answer) in _host_cache(of).items() if now - at < FRESH_S
+    }
+    stale = [reader for reader in readers if reader not in fresh]
     if not stale:
         return fresh
     every = _questions[of]
@@ -78,58 +82,61 @@ def ask_together(wanted: Iterable[str], of: Any = None) -> dict[str, Any]:
 
 
 def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
-    """Reader → what it says now, of those that can; where one cannot, the host has failed."""
+    """Return reader → new answer, for readers that have one; a host without one has failed."""
     return _demand(of or ctx_host.get(), questions, questions)
 
 
-def _demand(of: Any, questions: Mapping[str, Any], wanted: Container[str]) -> dict[str, Any]:
-    """Reader → its answer; the host has failed where one that is wanted has none."""
+def _demand(of: Any, questions: Mapping[str, Any], readers: Container[str]) -> dict[str, Any]:
+    """Return reader → answer; the host has failed where a wanted answer is missing."""
     answers, faults = _ask(of, questions)
-    failed = {reader: fault for reader, fault in faults.items() if reader in wanted}
-    for reader, fault in failed.items():
+    unread = {reader: fault for reader, fault in faults.items() if reader in readers}
+    for reader, fault in unread.items():
         logger.error(f"{of.print_prefix}cannot read {reader}: {fault}")
-    if failed:
+    if unread:
         _give_up(of)
     return answers
 
 
 def forget(of: Any) -> None:
-    """Ask a host again: something has changed, or is about to."""
+    """Drop the answers of a host: something has changed, or is about to."""
     _answers.pop(of, None)
 
 
 def connector_arguments(of: Any) -> Any:
-    """How commands of this run are sent to a host: sudo, its account, environment, time-out."""
+    """Return how commands of this run are sent: sudo, its account, environment, time-out."""
     every, _ = pop_global_arguments(state, of, {})
     return {key: every[key] for key in CONNECTOR_ARGUMENT_KEYS if key in every}
 
 
-def _known(of: Any) -> dict[str, tuple[float, Any]]:
+def _host_cache(of: Any) -> dict[str, tuple[float, Any]]:
     return _answers.setdefault(of, {})
 
 
 def _give_up(of: Any) -> None:
-    """Have a host fail. In an operation, `report` ends the run after it where no host is left:
-    pyinfra raises that here, in a greenlet, and shows it with a traceback."""
+    """Have a host fail.
+
+    In an operation, `report` ends the run after it where no host is left: pyinfra raises that here,
+    in a greenlet, and shows it with a traceback.
+    """
     if not state.is_executing:
-        report.failed(of.name, _ASKING)
+        report.record_failure(of.name, _ASKING)
         state.fail_hosts({of})
         return
-    report.failed_now(state, of)
+    report.record_failure_of_operation(state, of)
     with suppress(PyinfraError):
         state.fail_hosts({of})
 
 
 def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Answers and faults by reader; ({}, {}) of a host that did not answer, and so has failed."""
-    document = sent.questions(questions)
+    """Return answers and faults by reader; ({}, {}) for a silent host, which has failed."""
+    document = remote_exec.questions(questions)
     at = time.monotonic()
     with ctx_host.use(of):
         arguments = connector_arguments(of)
         arguments["_timeout"] = arguments.get("_timeout") or ANSWER_S
-        command = StringCommand(*(QuoteString(word) for word in sent.COMMAND))
+        command = StringCommand(*(QuoteString(word) for word in remote_exec.COMMAND))
         try:
-            done, output = of.run_shell_command(
+            is_ok, output = of.run_shell_command(
                 command,
                 print_output=state.print_fact_output,
                 print_input=state.print_fact_input,
@@ -150,17 +157,17 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
             _give_up(of)
             return {}, {}
     try:
-        found = json.loads(output.stdout) if done else None
+        document_back = json.loads(output.stdout) if is_ok else None
     except ValueError:
-        found = None
-    if found is None:
+        document_back = None
+    if document_back is None:
         print_host_combined_output(of, output)
         logger.error(f"{of.print_prefix}cannot be asked about its state")
         _give_up(of)
         return {}, {}
-    answers, faults = found["answers"], found["faults"]
-    own, known = _questions.get(of, {}), _known(of)
-    known |= {
+    answers, faults = document_back["answers"], document_back["faults"]
+    own, cache = _questions.get(of, {}), _host_cache(of)
+    cache |= {
         reader: (at, answers[reader]) for reader in answers if own.get(reader) == questions[reader]
     }
     return answers, faults

@@ -17,7 +17,7 @@ from lockstep.tasks.remote import Commands
 
 @operation()
 def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -> Commands:
-    """Bring by digest what is not here or not held; refuse another architecture than the host's.
+    """Pull missing or incomplete images by digest; refuse an architecture other than the host's.
 
     Args:
         origins: "127.0.0.1:7078/NAME@sha256:…" → "https://REGISTRY/v2/REPOSITORY".
@@ -58,8 +58,8 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
     yield fetch("weights", user, token_file, proxy)
 
 
-def fetch(name: str, user: str, token_file: str, proxy: bool, *more: str) -> remote.Streamed:
-    """The job that fetches the weights, or what further options say of them."""
+def fetch(name: str, user: str, token_file: str, proxy: bool, *more: str) -> remote.StreamedCommand:
+    """Return the job that fetches the weights, or the part that further options name."""
     program = command("fetch-weights", WEIGHTS_SPEC)
     options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
     words = [*program, "--token-file", token_file, *more]

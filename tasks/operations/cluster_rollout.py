@@ -1,4 +1,4 @@
-"""A hot model of a cluster that this run changes: down on all members, and up again or all back."""
+"""Rollout of a cluster's hot model in this run: down on all members, then up or all back."""
 
 from __future__ import annotations
 
@@ -12,123 +12,124 @@ from pyinfra.connectors.util import CommandOutput
 
 from lockstep.deploy.group_rollout import GroupRollout, Step
 from lockstep.files.managed_file import command
-from lockstep.inventory.cluster import Group
+from lockstep.inventory.cluster import ClusterMembers
 from lockstep.tasks import remote, report, run
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.remote import Commands
 
 ROLLOUT = command("rollout")
-FLOOR = command("floor")
-#: Under which the members of this run's clusters keep what they had.
+MINIMUM = command("minimum")
+#: Name under which members of this run's clusters keep their earlier state.
 ROLLOUT_ID = secrets.token_hex(8)
 _SWITCH = command("switch")
 _DOWN = remote.job_words("cluster-down", [*_SWITCH, "none", "--wait"])
 
-# Cluster → its model that this run has taken down.
-_owed: dict[str, GroupRollout] = {}
+# Cluster → its model that this run has stopped.
+_rollouts: dict[str, GroupRollout] = {}
 
 
-def taken_down(units: Sequence[str]) -> Commands:
-    """Take ranks that run here with an older generation down on all members of their cluster.
+def stop_cluster(units: Sequence[str]) -> Commands:
+    """Stop outdated ranks of this host on all members of their cluster.
 
-    `brought_back` starts their model when every member is done.
+    `start_cluster` starts their model when every member is done.
     """
-    for target in run.current().plan.targets:
-        if target.group is not None and target.unit in units:
-            host.log(f"{target.name} is taken down on all members of {target.group.name}")
-            down = Down.of(_DOWN)
-            down.owed = _owed.setdefault(target.group.name, GroupRollout(target.name))
-            first = state.inventory.get_host(target.group.members[0].name)
-            if target.data.floor and target.data.floor.share is not None:
-                down.first = first if first in state.active_hosts else None
-            yield down
+    for model in run.current().plan.models:
+        if model.group is not None and model.unit in units:
+            host.log(f"{model.name} is taken down on all members of {model.group.name}")
+            stop = StopGroup.of(_DOWN)
+            stop.rollout = _rollouts.setdefault(model.group.name, GroupRollout(model.name))
+            first = state.inventory.get_host(model.group.members[0].name)
+            if model.data.minimum and model.data.minimum.share is not None:
+                stop.first = first if first in state.active_hosts else None
+            yield stop
 
 
-def owed() -> list[Group]:
-    """This host's part of the clusters whose model this run has taken down."""
-    return [group for group in run.current().plan.groups if group.name in _owed]
+def stopped_groups() -> list[ClusterMembers]:
+    """Return this host's part of the clusters whose model this run has stopped."""
+    return [group for group in run.current().plan.groups if group.name in _rollouts]
 
 
 @operation()
-def brought_back() -> Commands:
-    """Start what `taken_down` stopped, now that every member is done; one does it for all.
+def start_cluster() -> Commands:
+    """Start the models that `stop_cluster` stopped, once every member is done.
 
-    Where it does not serve, all members return to what they had, and this fails on each of them.
+    One member does it for all. Where a model does not serve, all members return to their earlier
+    state, and this fails on each of them.
     """
-    if not owed():
+    if not stopped_groups():
         host.noop("no model of the cluster was taken down")
-    for group in owed():
-        owing = _owed[group.name]
-        if _speaker(group) == host.name:
-            yield FunctionCommand(_bring_up, (group, owing), {})
-        elif state.is_executing and not owing.served():
+    for group in stopped_groups():
+        rollout = _rollouts[group.name]
+        if _first_member(group) == host.name:
+            yield FunctionCommand(_bring_up, (group, rollout), {})
+        elif state.is_executing and not rollout.is_serving():
             yield from remote.refuse(
-                f"{owing.target} does not serve with what was deployed; this host returned "
+                f"{rollout.model} does not serve with what was deployed; this host returned "
                 f"with the other members of {group.name}"
             )
 
 
-def _bring_up(state: Any, host: Any, group: Group, owing: GroupRollout) -> bool:
+def _bring_up(state: Any, host: Any, group: ClusterMembers, rollout: GroupRollout) -> bool:
     words = {
         "down": _DOWN,
-        "up": remote.job_words("cluster-up", [*ROLLOUT, "up", owing.target, *_gate(group)]),
+        "up": remote.job_words("cluster-up", [*ROLLOUT, "up", rollout.model, *_gate(group)]),
         "ended": [*ROLLOUT, "ended", ROLLOUT_ID],
-        "again": remote.job_words("cluster-up", [*_SWITCH, owing.target, "--wait"]),
+        "again": remote.job_words("cluster-up", [*_SWITCH, rollout.model, "--wait"]),
     }
 
     def take(member: str, step: Step, why: str) -> tuple[bool, Sequence[str]]:
-        done, said = remote.run_on(
+        is_ok, output = remote.run_on(
             state.inventory.get_host(member), [*words[step], *([why] if why else [])]
         )
-        return done, said.output_lines
+        return is_ok, output.output_lines
 
-    # A member that has failed may be changed by half.
-    every = {each.name for each in state.activated_hosts}
-    members = [member.name for member in group.members if member.name in every]
-    failed = owing.bring_up(host.name, members, take)
-    _changed_on_all()
-    for member in members if failed else ():
+    # A member that has failed may be half changed.
+    active_names = {active_host.name for active_host in state.activated_hosts}
+    members = [member.name for member in group.members if member.name in active_names]
+    faults = rollout.bring_up(host.name, members, take)
+    _forget_facts()
+    for member in members if faults else ():
         report.of(member).generation = "old"
-    return not failed or remote.failed(host, "\n".join(failed))
+    return not faults or remote.report_failure(host, "\n".join(faults))
 
 
-def _changed_on_all() -> None:
-    """Other members do what one of them is told."""
-    for each in state.inventory:
-        facts.forget(each)
+def _forget_facts() -> None:
+    """Drop all hosts' facts: what one member is told changes other members."""
+    for member in state.inventory:
+        facts.forget(member)
 
 
-def _speaker(group: Group) -> str:
-    """The first member of this run; rank 0 unless it is left out, or has failed."""
-    here = {each.name for each in state.active_hosts}
-    return next(member.name for member in group.members if member.name in here)
+def _first_member(group: ClusterMembers) -> str:
+    """Return the first member in this run; rank 0 unless it is left out, or has failed."""
+    active_names = {active_host.name for active_host in state.active_hosts}
+    return next(member.name for member in group.members if member.name in active_names)
 
 
-def _gate(group: Group) -> list[str]:
-    """The floor of the target, where this host is the rank that answers."""
-    targets = run.current().plan.targets
-    floors = [target for target in targets if target.group == group and target.data.floor]
-    return ["--gate", "--", *FLOOR] if floors and group.rank == 0 else []
+def _gate(group: ClusterMembers) -> list[str]:
+    """Return options with the model's minimum, where this host is the rank that answers."""
+    models = run.current().plan.models
+    minimums = [model for model in models if model.group == group and model.data.minimum]
+    return ["--gate", "--", *MINIMUM] if minimums and group.rank == 0 else []
 
 
-class Down(remote.Streamed):
-    """Takes a group down on behalf of all its members: whoever comes first does it.
+class StopGroup(remote.StreamedCommand):
+    """A stop of a group for all its members, done by the first member to get here.
 
-    Where there is a `first`, rank 0, it measures before that how fast the model was.
+    Where there is a `first`, rank 0 measures the model's speed before that.
     """
 
-    owed: GroupRollout
+    rollout: GroupRollout
     first: Any = None
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
-        """Do it, or wait for the member that does."""
+        """Stop the group, or wait for the member that does."""
 
         def down() -> bool:
             if self.first is not None:
-                # Nothing is lost but the comparison where this fails, and the log says why.
-                remote.run_on(self.first, [*FLOOR, "--baseline"])
-            done = bool(super(Down, self).run(state, host, connector_arguments)[0])
-            _changed_on_all()
-            return done
+                # A failure here loses only the comparison, and the log has the reason.
+                remote.run_on(self.first, [*MINIMUM, "--baseline"])
+            is_ok = bool(super(StopGroup, self).run(state, host, connector_arguments)[0])
+            _forget_facts()
+            return is_ok
 
-        return self.owed.take_down(down), CommandOutput([])
+        return self.rollout.take_down(down), CommandOutput([])

@@ -6,7 +6,7 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.host.specs import check_wanted, engine_missing
-from lockstep.onhost.core import taken
+from lockstep.onhost.core import check_cache
 from lockstep.system.folders import HUB_TOKEN
 from lockstep.tasks import remote, run
 from lockstep.tasks.facts import host as facts
@@ -15,12 +15,12 @@ from lockstep.tasks.remote import Commands
 
 
 @operation()
-def built(stage: str) -> Commands:
-    """Bring one stage of the environment about: "pytorch", "vllm" or "flashinfer"."""
-    spec, found = run.current().engine_spec, facts.ask("environments")
-    if not spec or not found:
+def build_stage(stage: str) -> Commands:
+    """Build one stage of the environment: "pytorch", "vllm" or "flashinfer"."""
+    spec, environments = run.current().engine_spec, facts.ask("environments")
+    if not spec or not environments:
         return
-    missing = engine_missing(spec, found).get(stage, [])
+    missing = engine_missing(spec, environments).get(stage, [])
     if not missing:
         host.noop(f"{stage}: the environment {spec['id']} is complete")
         return
@@ -29,36 +29,38 @@ def built(stage: str) -> Commands:
 
 
 @operation()
-def checked() -> Commands:
+def check() -> Commands:
     """Ask the engine itself about its build, every recipe, and the classes of its checkpoint."""
-    spec, found = run.current().engine_spec, facts.ask("environments")
-    if not spec or not found:
+    spec, environments = run.current().engine_spec, facts.ask("environments")
+    if not spec or not environments:
         return
-    if taken.has(found["check"], check_wanted(spec)):
-        host.noop(f"vLLM {found['check']['version']} accepts {len(spec['recipes'])} recipe(s)")
+    if check_cache.has(environments["check"], check_wanted(spec)):
+        host.noop(
+            f"vLLM {environments['check']['version']} accepts {len(spec['recipes'])} recipe(s)"
+        )
         return
     settings = run.current().plan.settings
-    # vLLM tells the classes by a checkpoint's configuration; its weights come later.
+    # vLLM derives the classes from a checkpoint's configuration; its weights come later.
     proxy = bool(settings.proxy.environment())
     yield fetch("configurations", settings.service_user, HUB_TOKEN, proxy, "--small")
     yield _build("check")
 
 
 @operation()
-def activated() -> Commands:
+def activate() -> Commands:
     """Make the environment that passed its check the current one.
 
-    With the units that use it and not before: an engine that restarts itself meanwhile must find
-    the environment that its own unit was made for.
+    This happens with the units that use it and not before: an engine that restarts itself meanwhile
+    must find the environment that its own unit was made for.
     """
-    spec, found = run.current().engine_spec, facts.ask("environments")
-    if not spec or not found:
+    spec, environments = run.current().engine_spec, facts.ask("environments")
+    if not spec or not environments:
         return
-    if found["current"] == spec["id"]:
+    if environments["current"] == spec["id"]:
         host.noop(f"{spec['id']} is the current environment")
         return
     yield _build("activate")
 
 
-def _build(stage: str) -> remote.Streamed:
+def _build(stage: str) -> remote.StreamedCommand:
     return remote.build(stage, run.current().plan.settings.service_user)

@@ -1,4 +1,4 @@
-"""Gives the fast link its addresses; they stay only after a new login through them."""
+"""Addresses of the fast link, which stay only after a new login through them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
 from lockstep.tasks import remote
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.operations.firewall import KeptAfterLogin
+from lockstep.tasks.operations.firewall import KeepAfterLogin
 from lockstep.tasks.remote import Commands
 
 # Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
@@ -21,23 +21,23 @@ _PROGRAM = netplan.PROGRAM
 
 
 @operation()
-def addressed(text: str, settings: Settings) -> Commands:
+def apply_addresses(text: str, settings: Settings) -> Commands:
     """Apply the netplan file, log in anew, and only then keep it.
 
-    Where the login fails, or this process dies, the host has its old addresses again.
+    If the login fails, or this process dies, the host gets its old addresses again.
     """
-    found = facts.ask("network.fabric")
-    if not found:
+    network = facts.ask("network.fabric")
+    if not network:
         return
-    if absent := netplan.absent(settings, found):
+    if absent := netplan.absent(settings, network):
         yield from remote.refuse(
             f"fabric.interfaces names {', '.join(absent)}, and the host has "
-            f"{', '.join(found['known'])}. Remedy: `ip link` on the host shows its interfaces; "
+            f"{', '.join(network['known'])}. Remedy: `ip link` on the host shows its interfaces; "
             "nothing was changed."
         )
         return
-    wrong = netplan.amiss(settings, found)
-    if found["sha256"] == sha256(text.encode()).hexdigest() and not wrong:
+    wrong = netplan.amiss(settings, network)
+    if network["sha256"] == sha256(text.encode()).hexdigest() and not wrong:
         host.noop("the fast link has its addresses")
         return
     for line in wrong:
@@ -45,16 +45,16 @@ def addressed(text: str, settings: Settings) -> Commands:
     adopt = ["--adopt"] if netplan.NETPLAN in settings.adopt else []
     words = [*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S), *adopt]
     yield remote.words(words, _stdin=[text])
-    keep = Kept.of([*_PROGRAM, "keep"])
+    keep = KeepAddresses.of([*_PROGRAM, "keep"])
     keep.ssh_ports = settings.firewall.ssh_ports
     yield keep
 
 
-class Kept(KeptAfterLogin):
-    """Keeps the new addresses when a login over a new connection comes through."""
+class KeepAddresses(KeepAfterLogin):
+    """A command that keeps the new addresses when a login over a new connection succeeds."""
 
-    back = (*_PROGRAM, "back")
-    lost = (
+    undo_words = (*_PROGRAM, "back")
+    refusal = (
         "the new addresses of the fast link would lock you out: {fault}.\n"
         "Those of before are in force again. Remedy: correct fabric.interfaces, or set "
         "fabric.netplan to False."

@@ -22,10 +22,10 @@ from lockstep.tasks.remote import Commands
 def tree(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Commands:
-    """Bring files and folders to the given text, mode and owner, and remove others.
+    """Give files and folders the wanted text, mode and owner, and remove others.
 
-    Units and sudoers files are shown to `systemd-analyze verify` and `visudo` first; one that is
-    refused replaces nothing. Of folders the parents come first.
+    Units and sudoers files are shown to `systemd-analyze verify` and `visudo` first; a refused file
+    replaces nothing. Parent folders come first.
     """
     yield from write_tree(files, folders, absent)
 
@@ -33,11 +33,11 @@ def tree(
 def write_tree(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Commands:
-    """The commands of `tree`, for operations that compute their files on the way."""
-    found = facts.ask("files")
-    if found is None:
+    """Return the commands of `tree`, for operations that compute their files on the way."""
+    present_files = facts.ask("files")
+    if present_files is None:
         return
-    todo = changes(files, folders, absent, found)
+    todo = changes(files, folders, absent, present_files)
     if not todo:
         host.noop(f"{len(files)} files are as they should be")
         return
@@ -52,16 +52,16 @@ def write_tree(
 
 
 def _show(differences: Sequence[Difference]) -> None:
-    """Name each path, but of our programs their number; with --diff all, with what differs."""
+    """Print each path, but only the number of our programs; with --diff all with differences."""
     programs: Counter[str] = Counter()
-    for path, before, after in differences:
-        word = "create" if before is None else "remove" if after is None else "modify"
+    for path, old_text, new_text in differences:
+        word = "create" if old_text is None else "remove" if new_text is None else "modify"
         if path.startswith(f"{PROGRAMS}/") and not state.config.DIFF and log_filter.is_on():
             programs[word] += 1
             continue
         logger.info(f"{host.print_prefix}will {word} {path}")
         if state.config.DIFF:
-            for line in generate_color_diff(_lines(before), _lines(after)):
+            for line in generate_color_diff(_lines(old_text), _lines(new_text)):
                 logger.info(f"  {line}")
     for word, count in programs.items():
         logger.info(f"{host.print_prefix}will {word} {count} file(s) in {PROGRAMS}")

@@ -1,4 +1,4 @@
-"""Brings the firewall into force; it stays only after a new login through it."""
+"""The firewall in force, which stays only after a new login through it."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ from lockstep.tasks import remote
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.remote import Commands
 
-# Without a word from us the host takes its new rules back: a login takes a few seconds.
+# Seconds after which the host takes its new rules back by itself: a login takes a few.
 UNDO_AFTER_S = 90
 
 
 @operation()
-def in_force(rules: str, ssh_ports: Collection[int]) -> Commands:
+def load_rules(rules: str, ssh_ports: Collection[int]) -> Commands:
     """Load the rules, log in anew, and only then keep them for the next boot.
 
-    Where the login fails, or this process dies, the host has its old rules again.
+    If the login fails, or this process dies, the host gets its old rules again.
     """
-    found = facts.ask("firewall")
-    if not found:
+    firewall = facts.ask("firewall")
+    if not firewall:
         return
-    wanted = found["kept"] == sha256(rules.encode()).hexdigest() and found["live"]
-    if not wanted:
+    is_current = firewall["kept"] == sha256(rules.encode()).hexdigest() and firewall["live"]
+    if not is_current:
         yield remote.words([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
-        keep = KeptAfterLogin.of([*PROGRAM, "keep"])
+        keep = KeepAfterLogin.of([*PROGRAM, "keep"])
         keep.ssh_ports = ssh_ports
         yield keep
-    unit = found["state"]
+    unit = firewall["state"]
     unread = unit.get("LoadState") != "loaded" or unit.get("NeedDaemonReload") == "yes"
     if unread:
         yield remote.words(["systemctl", "daemon-reload"])
     at_boot = (unit.get("UnitFileState"), unit.get("ActiveState")) == ("enabled", "active")
     if not at_boot:
         yield remote.words(["systemctl", "enable", "--now", "--quiet", UNIT])
-    if wanted and at_boot and not unread:
+    if is_current and at_boot and not unread:
         host.noop("the firewall is in force")
 
 
-class KeptAfterLogin(remote.Changing):
-    """Keeps what is on trial when a login over a new connection comes through them."""
+class KeepAfterLogin(remote.Changing):
+    """A command that keeps the rules on trial when a login over a new connection succeeds."""
 
     ssh_ports: Collection[int] = ()
-    back: tuple[str, ...] = (*PROGRAM, "back")
-    lost = (
+    undo_words: tuple[str, ...] = (*PROGRAM, "back")
+    refusal = (
         "the firewall would lock you out: {fault}.\n"
         "The rules of before are in force again. Remedy: name the port of sshd in "
         "firewall.ssh_ports, or set firewall.enabled to False."
     )
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
-        """Log in anew; then this command, or what there was before."""
+        """Log in anew; then run this command, or restore what there was before."""
         fault = _fault(state, host, self.ssh_ports)
         if fault is None:
             return super().run(state, host, connector_arguments)
-        # The connection that is there passes whatever the rules say of new ones.
-        remote.words(self.back).execute(state, host, connector_arguments)
-        remote.failed(host, self.lost.format(fault=fault))
+        # The existing connection passes whatever the rules say of new ones.
+        remote.words(self.undo_words).execute(state, host, connector_arguments)
+        remote.report_failure(host, self.refusal.format(fault=fault))
         return False, CommandOutput([])
 
 
 def _fault(state: Any, host: Any, ssh_ports: Collection[int]) -> str | None:
-    """Why a new login does not come through, None when it does."""
+    """Return why a new login does not come through, None when it does."""
     if isinstance(host.connector, SSHConnector):
         fresh = SSHConnector(state, host)
         try:
@@ -82,7 +82,8 @@ def _fault(state: Any, host: Any, ssh_ports: Collection[int]) -> str | None:
         assert fresh.client
         fresh.client.close()
     elif isinstance(host.connector, LocalConnector):
-        # "client's address, its port, our address, our port", where an SSH session runs this.
+        # Values: "client's address, its port, our address, our port", where an SSH session runs
+        # this.
         port = os.environ.get("SSH_CONNECTION", "").split()[3:]
         if port and int(port[0]) not in ssh_ports:
             return f"this SSH session came in at port {port[0]}"

@@ -1,4 +1,4 @@
-"""Records the result of a deploy on the host: for rollback, gc and comparison."""
+"""Record of a deploy's result on the host: for rollback, gc and comparison."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ RECORD = "records.generation"
 
 
 @operation()
-def begun() -> Commands:
-    """Note what the host is about to become, so that an end that is not good is known as one."""
+def begin_generation() -> Commands:
+    """Record the state that the host is about to get, so that a bad end is known as one."""
     newest = facts.ask(RECORD)
     if newest is None:
         return
     present = run.current().generation
-    if _same(newest, present) or _same(newest.get("begun", {}), present):
+    if _has_same_contents(newest, present) or _has_same_contents(newest.get("begun", {}), present):
         host.noop("nothing of another generation begins")
         return
     yield remote.words(command("generations", "begin"), _stdin=[json.dumps(present)])
 
 
 @operation()
-def recorded() -> Commands:
-    """Record what the host is now, unless the newest record says so already.
+def record_generation() -> Commands:
+    """Record the present state of the host, unless the newest record has it already.
 
-    The last of a deploy: one that fails anywhere leaves the record of the generation before.
+    This is the last step of a deploy: one that fails anywhere leaves the record of the generation
+    before.
     """
     newest = facts.ask(RECORD)
     if newest is None:
         return
     present = run.current().generation
-    if _same(newest, present) and "begun" not in newest:
+    if _has_same_contents(newest, present) and "begun" not in newest:
         host.noop(f"this is generation {newest['number']}")
         return
     program = command("generations", "record")
@@ -50,6 +51,6 @@ def recorded() -> Commands:
         report.of(host.name).generation = "new"
 
 
-def _same(found: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
-    """Whether two records are of the same contents and the same lock."""
-    return all(found.get(key) == present[key] for key in ("digest", "lock"))
+def _has_same_contents(record: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    """Tell whether two records have the same contents and the same lock."""
+    return all(record.get(key) == present[key] for key in ("digest", "lock"))

@@ -16,24 +16,24 @@ QUESTIONS = "/var/cache/lockstep/questions"
 
 
 @operation()
-def accepted() -> Commands:
-    """Ask the engine of each image about its recipes, once for each answer.
+def check_recipes() -> Commands:
+    """Ask the engine of each image about its recipes, and keep the answer.
 
-    One container for a new image or a changed recipe, none otherwise.
+    A new image or a changed recipe takes one container, otherwise none runs.
     """
-    this = run.current()
-    found = facts.ask("environments")
-    if not found:
+    desired_state = run.current()
+    environments = facts.ask("environments")
+    if not environments:
         return
-    images = this.engine_images
-    todo = this.to_ask(found["images"])
+    images = desired_state.engine_images
+    todo = desired_state.to_ask(environments["images"])
     for digest in todo:
         path = f"{QUESTIONS}/{digest.replace(':', '-')}.json"
-        question = asdict(ManagedFile(path, this.image_questions[digest]))
+        question = asdict(ManagedFile(path, desired_state.image_questions[digest]))
         yield remote.write({"folders": [], "files": [question], "remove": []})
         program = command("image-check", *images[digest])
         yield remote.job("image-check", program)
     if not todo:
-        silent = sum(1 for record in found["images"].values() if record.get("unanswered"))
-        told = f", {silent} of which could not be asked" if silent else ""
-        host.noop(f"{len(images)} images hold an engine for their recipes{told}")
+        silent = sum(1 for record in environments["images"].values() if record.get("unanswered"))
+        note = f", {silent} of which could not be asked" if silent else ""
+        host.noop(f"{len(images)} images hold an engine for their recipes{note}")

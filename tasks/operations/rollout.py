@@ -10,11 +10,11 @@ from pathlib import PurePosixPath
 from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
 
-from lockstep.deploy.turns import Part
+from lockstep.deploy.host_turns import Part
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree import changes
-from lockstep.inventory.settings import Floor
-from lockstep.system.folders import generation
+from lockstep.inventory.settings import Minimum
+from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import remote, report, run, turns
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations import cluster_rollout, services
@@ -22,34 +22,34 @@ from lockstep.tasks.operations.files import write_tree
 from lockstep.tasks.remote import Commands
 from lockstep.units.agent_unit import key_path
 
-# A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
+# systemd ends a return that was cut off; the return includes a start, which its own unit bounds.
 _JOB = (
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
     *("--property", f"ExecStopPost={' '.join(cluster_rollout.ROLLOUT)} mend"),
 )
-# What the deploy writes from the services on; all before that is added, and nothing uses it yet.
+# Stages that the deploy writes from the services on. All before that is added, and not used yet.
 _RETURNING = ("services", "gateway", "switch", "webui", "monitoring")
-_settled: set[str] = set()
+_unchanged_hosts: set[str] = set()
 
 
 @dataclass(frozen=True)
-class Change:
-    """What this deploy would change of one host's model units.
+class UnitChange:
+    """The changes of this deploy to one host's model units.
 
     Attributes:
-        files: Units, launchers and what they read, as they are to be.
-        left: Paths of an earlier deploy that nothing asks for any more.
-        stale: Units that run with an older generation, to be restarted.
-        ranks: Those that run so on several hosts at once, to be restarted on all of them.
-        ending: Units that run and are among `left`.
-        differs: Whether any file is another one.
+        files: Wanted units, launchers and the files that they read.
+        left_over: Paths of an earlier deploy that nothing asks for any more.
+        stale: Units that run with an older restart key, to be restarted.
+        ranks: Outdated units that run on several hosts at once, to be restarted on all of them.
+        ending: Running units that are among `left_over`.
+        differs: Whether any file differs.
         activate: Whether another engine environment is to become the current one.
-        first: Whether there is no current one yet: a unit is refused whose program is not there.
+        first: Whether there is no current one yet: a unit is refused whose program does not exist.
         hot: Model units that run now, for people.
     """
 
     files: Sequence[ManagedFile]
-    left: Sequence[str]
+    left_over: Sequence[str]
     stale: Sequence[str]
     ranks: Sequence[str]
     ending: Sequence[str]
@@ -60,45 +60,50 @@ class Change:
 
     @property
     def part(self) -> Part:
-        """What a turn is taken for."""
+        """The part of this host's change that needs a turn."""
         if self.stale or self.ending:
             return "restart"
-        return "change" if self.differs or self.activate or self.left else "nothing"
+        return "change" if self.differs or self.activate or self.left_over else "nothing"
 
 
 @operation()
-def kept() -> Commands:
+def snapshot() -> Commands:
     """Keep every file that this deploy may change from here on, for a return of all hosts."""
-    this = run.current()
-    found, left, engines = facts.ask("files"), services.left_over(), facts.ask("environments")
-    if found is None or left is None or engines is None:
+    desired_state = run.current()
+    present_files, left_over, engines = (
+        facts.ask("files"),
+        services.left_over(),
+        facts.ask("environments"),
+    )
+    if present_files is None or left_over is None or engines is None:
         return
-    files = [file for file in this.all_files if file.stage in _RETURNING]
-    spec = this.engine_spec
+    files = [file for file in desired_state.all_files if file.stage in _RETURNING]
+    spec = desired_state.engine_spec
     activate = spec is not None and engines["current"] != spec["id"]
-    if not activate and not left and not changes(files, (), (), found):
+    if not activate and not left_over and not changes(files, (), (), present_files):
         host.noop("nothing is to be changed")
         return
-    yield _begin([file.path for file in files], left, whole=True)
+    yield _begin([file.path for file in files], left_over, whole=True)
 
 
 @operation()
 def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands:
-    """Change what a hot model runs on: in inventory order, each host after its forerunner serves.
+    """Change what a hot model runs on, host by host: each waits until the one before serves.
 
-    A host that nothing hot would notice is left to the operations that follow, on all hosts at
-    once. Where a host fails, it returns to what it had, and the hosts after it stay as they are.
+    The order is the inventory's. A host with no change for a hot model is left to the operations
+    that follow, on all hosts at once. A host that fails returns to its earlier state, and the hosts
+    after it stay as they are.
 
     Args:
         units: Model units of this host.
-        together: Those of the units that run on several hosts at once: no host's turn is theirs.
+        together: Those of the units that run on several hosts at once, which have no host's turn.
     """
     if not state.is_executing:
         change = _change(units, together)
         if change:
-            # First of all: pyinfra looks no further than the first command.
+            # This comes first: pyinfra looks no further than the first command.
             _name_restarts(change)
-            yield from _ranks_down(change)
+            yield from _stop_ranks(change)
         if change and change.part == "restart":
             yield from _commands(change)
         else:
@@ -110,128 +115,136 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
             return
         hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
         if turns.keep_hot() and (change.part == "restart" or change.ranks):
-            report.of(host.name).held = f"{hot} runs on"
+            report.of(host.name).hold_reason = f"{hot} runs on"
             yield from remote.refuse(
                 "held back, because it would be interrupted; nothing was changed"
             )
             return
-        blocked = take(change.part)
-        if blocked:
-            held = f"{hot} runs on" if hot else "no model runs, as before"
-            report.of(host.name).held = held
-            yield from remote.refuse(f"held back, because {blocked} failed; nothing was changed")
-        yield from _ranks_down(change)
+        failed_host = take(change.part)
+        if failed_host:
+            reason = f"{hot} runs on" if hot else "no model runs, as before"
+            report.of(host.name).hold_reason = reason
+            yield from remote.refuse(
+                f"held back, because {failed_host} failed; nothing was changed"
+            )
+        yield from _stop_ranks(change)
         if change.part == "restart":
             yield from _commands(change)
             return
         if change.part == "nothing":
-            _settled.add(host.name)
+            _unchanged_hosts.add(host.name)
         host.noop("no hot model is restarted")
 
 
-def interrupted(units: Sequence[str], together: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Units that this run will restart on the current host, and those that it will only stop.
+def interrupted_units(units: Sequence[str], together: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return units that this run will restart on the current host, and units it will only stop.
 
-    Among the latter are such as serve no model.
+    The latter include units that serve no model.
     """
     change = _change(units, together)
     return ([*change.stale, *change.ranks], list(change.ending)) if change else ([], [])
 
 
 def pending() -> bool:
-    """Whether the host being executed may have anything left to change of its model units."""
-    return host.name not in _settled
+    """Tell whether the current host may have changes left of its model units."""
+    return host.name not in _unchanged_hosts
 
 
-def _change(units: Sequence[str], together: Sequence[str]) -> Change | None:
-    this = run.current()
+def _change(units: Sequence[str], together: Sequence[str]) -> UnitChange | None:
+    desired_state = run.current()
     engines = facts.ask("environments")
-    left = services.left_over()
-    if engines is None or left is None:
+    left_over = services.left_over()
+    if engines is None or left_over is None:
         return None
-    # Where a door is before an engine, clients ask the gateway, and so does the judgement.
-    files = [*this.files("services"), *this.files("gateway")]
-    gone = services.unit_names(left)
-    states = services.states_of(gone)
-    found = facts.ask("files")
-    if states is None or found is None:
+    # Clients and the speed check ask the gateway where it is before an engine.
+    files = [*desired_state.files("services"), *desired_state.files("gateway")]
+    leaving_units = services.unit_names(left_over)
+    states = services.states_of(leaving_units)
+    present_files = facts.ask("files")
+    if states is None or present_files is None:
         return None
-    spec = this.engine_spec
+    spec = desired_state.engine_spec
     stale = [
         unit
         for unit in units
-        if services.due(states.get(unit, {}), generation(files, unit)) == "restart"
+        if services.needed_verb(states.get(unit, {}), wanted_restart_key(files, unit)) == "restart"
     ]
-    return Change(
+    return UnitChange(
         files=files,
-        left=left,
+        left_over=left_over,
         stale=[unit for unit in stale if unit not in together],
         ranks=[unit for unit in stale if unit in together],
-        ending=[unit for unit in gone if services.runs(states.get(unit, {}))],
-        differs=bool(changes(files, (), (), found)),
+        ending=[unit for unit in leaving_units if services.is_running(states.get(unit, {}))],
+        differs=bool(changes(files, (), (), present_files)),
         activate=spec is not None and engines["current"] != spec["id"],
         first=engines["current"] is None,
-        hot=[unit for unit in (*units, *gone) if services.runs(states.get(unit, {}))],
+        hot=[
+            unit for unit in (*units, *leaving_units) if services.is_running(states.get(unit, {}))
+        ],
     )
 
 
-def _name_restarts(change: Change) -> None:
-    """Have the end of a run that only looks name what would be restarted."""
+def _name_restarts(change: UnitChange) -> None:
+    """Have the end of a dry run name the units that would be restarted."""
     if change.part == "restart":
         report.to_restart(host.name, [*change.stale, *change.ending])
-    for target in run.current().plan.targets:
-        if target.group is not None and target.unit in change.ranks:
-            members = [member.name for member in target.group.members]
-            report.to_restart_together(host.name, target.name, members)
+    for model in run.current().plan.models:
+        if model.group is not None and model.unit in change.ranks:
+            members = [member.name for member in model.group.members]
+            report.to_restart_together(host.name, model.name, members)
 
 
-def _ranks_down(change: Change) -> Commands:
-    """Keep what there is of a host whose cluster's hot model changes, and take that down."""
-    if not change.ranks and (change.part == "nothing" or not cluster_rollout.owed()):
+def _stop_ranks(change: UnitChange) -> Commands:
+    """Keep the state of a host whose cluster's hot model changes, and stop that model."""
+    if not change.ranks and (change.part == "nothing" or not cluster_rollout.stopped_groups()):
         return
-    yield _kept(change, cluster_rollout.ROLLOUT_ID)
-    yield from cluster_rollout.taken_down(change.ranks)
+    yield _snapshot_command(change, cluster_rollout.ROLLOUT_ID)
+    yield from cluster_rollout.stop_cluster(change.ranks)
 
 
-def _floors() -> list[Floor]:
-    return [target.data.floor for target in run.current().plan.targets if target.data.floor]
+def _minimums() -> list[Minimum]:
+    return [model.data.minimum for model in run.current().plan.models if model.data.minimum]
 
 
 def _baseline() -> Commands:
-    """The last moment at which the engine that is to be replaced can say how fast it was."""
-    if any(floor.share is not None for floor in _floors()):
-        yield remote.words([*cluster_rollout.FLOOR, "--baseline"])
+    """Measure the speed of the engine that is to be replaced, at the last possible moment."""
+    if any(minimum.share is not None for minimum in _minimums()):
+        yield remote.words([*cluster_rollout.MINIMUM, "--baseline"])
 
 
-def _kept(change: Change, rollout: str = "") -> StringCommand:
-    return _begin([file.path for file in change.files], change.left, rollout=rollout)
+def _snapshot_command(change: UnitChange, rollout: str = "") -> StringCommand:
+    return _begin([file.path for file in change.files], change.left_over, rollout=rollout)
 
 
-def _begin(files: Sequence[str], left: Sequence[str], **more: object) -> StringCommand:
+def _begin(files: Sequence[str], left_over: Sequence[str], **more: object) -> StringCommand:
     spec = run.current().engine_spec
-    # Nobody returns to the key of a cluster that is no more; the next deploy makes another one.
-    left = [path for path in left if not PurePosixPath(path).match(key_path("*"))]
-    kept = {"current": spec["current"] if spec else None, "paths": [*files, *left], **more}
-    return remote.words([*cluster_rollout.ROLLOUT, "begin"], _stdin=[json.dumps(kept)])
+    # No way back needs the key of a removed cluster; the next deploy makes another one.
+    left_over = [path for path in left_over if not PurePosixPath(path).match(key_path("*"))]
+    snapshot_document = {
+        "current": spec["current"] if spec else None,
+        "paths": [*files, *left_over],
+        **more,
+    }
+    return remote.words([*cluster_rollout.ROLLOUT, "begin"], _stdin=[json.dumps(snapshot_document)])
 
 
-def _commands(change: Change) -> Commands:
-    """Keep what there is, replace it, restart; `rollout` returns where that fails.
+def _commands(change: UnitChange) -> Commands:
+    """Keep the present state, replace it, restart; `rollout` returns to it on failure.
 
-    Where group data has a floor, what is hot must stay as fast as that, or it has failed too.
+    Where group data has a minimum, a hot model that is slower has failed too.
     """
-    this = run.current()
+    desired_state = run.current()
     yield from _baseline()
     host.log(f"one host at a time: {', '.join((*change.stale, *change.ending))}")
-    yield _kept(change)
-    user = this.plan.settings.service_user
+    yield _snapshot_command(change)
+    user = desired_state.plan.settings.service_user
     if change.activate and change.first:
         yield remote.build("activate", user)
     yield from write_tree(change.files)
     if change.activate and not change.first:
         yield remote.build("activate", user)
     yield remote.words(["systemctl", "daemon-reload"])
-    gate = ["--gate", "--", *cluster_rollout.FLOOR] if _floors() else []
+    gate = ["--gate", "--", *cluster_rollout.MINIMUM] if _minimums() else []
     yield remote.job("rollout", [*cluster_rollout.ROLLOUT, "go", *gate], *_JOB)
-    if change.left:
-        yield from services.forget(change.left)
+    if change.left_over:
+        yield from services.remove_commands(change.left_over)

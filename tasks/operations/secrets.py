@@ -31,7 +31,7 @@ def webui(email: str) -> Commands:
 
 @operation()
 def api_key(units: Sequence[str]) -> Commands:
-    """Make the key that clients of open targets send, once, in a file of mode 0600.
+    """Make the key that clients of open models send, once, in a file of mode 0600.
 
     `units` read it when they start.
     """
@@ -42,19 +42,19 @@ def api_key(units: Sequence[str]) -> Commands:
     running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
     yield remote.words([*_PROGRAM, API_KEY])
     if running:
-        # What runs with a key that somebody removed must not go on accepting it.
+        # A running unit must not go on accepting a key that somebody removed.
         yield remote.words(["systemctl", "restart", *running])
 
 
 @operation()
-def given() -> Commands:
-    """Write the secrets that this run has fetched; what they are is shown nowhere."""
-    yield from write_tree(run.given())
+def write_secrets() -> Commands:
+    """Write the secrets that this run has read, without showing them."""
+    yield from write_tree(run.secret_files())
 
 
 def _is_there(path: str) -> bool:
-    found = facts.ask("files")
-    have = found[path] if found else None
-    if have is None:
+    present_files = facts.ask("files")
+    present = present_files[path] if present_files else None
+    if present is None:
         return False
-    return (have["mode"], have["owner"], have["group"]) == ("0600", "root", "root")
+    return (present["mode"], present["owner"], present["group"]) == ("0600", "root", "root")

@@ -1,7 +1,7 @@
-"""Keys that several hosts have alike, as by which the members of a cluster know each other.
+"""Keys that several hosts share, such as those by which members of a cluster know each other.
 
-Each is made on one host and goes from there to the others through this process' memory only: no
-command line, no log and no file here ever holds it.
+Each is made on one host and goes to the others only through this process' memory: no command line,
+no log and no file here ever holds it.
 """
 
 from __future__ import annotations
@@ -21,70 +21,73 @@ from lockstep.tasks.remote import Commands
 
 
 @operation()
-def made() -> Commands:
-    """Make each key that this host is to give and lacks, once."""
+def make_keys() -> Commands:
+    """Make once each key that this host is to give and lacks."""
     keys = run.current().shared_keys
     missing = [key for key in keys if run.giver(key) == host.name and not _hash(host.name, key)]
     for key in missing:
-        making = Made.of(key.make)
+        making = MakeKey.of(key.make)
         if not key.content(facts.ask("files")):
             making.announcement = key.announcement
         yield making
     if missing:
-        yield from _restarted(missing)
+        yield from _restart_users(missing)
     else:
         host.noop("no key is to be made here")
 
 
 @operation()
-def carried() -> Commands:
-    """Give this host the keys that others have."""
-    changed = []
+def copy_keys() -> Commands:
+    """Give this host the keys that other hosts have."""
+    changed_keys = []
     for key in run.current().shared_keys:
         giver = run.giver(key)
         if giver == host.name:
             continue
-        mine = _hash(host.name, key)
-        first = _in_run(giver)
+        own_hash = _hash(host.name, key)
+        first = _active_host(giver)
         if first is None:
-            if mine is None:
+            if own_hash is None:
                 yield from remote.refuse(
-                    f"the {key.what} is to come from {giver}, which is not part of this run any "
+                    f"the {key.description} is to come from {giver}, which is not part of this "
+                    "run any "
                     f"more. Remedy: deploy to {', '.join(key.hosts)} together."
                 )
             continue
-        if mine is None or mine != key.given(first.name, _files(first.name)):
-            changed.append(key)
-            taking = Carried.of(key.take)
+        if own_hash is None or own_hash != key.seal_for(first.name, _files(first.name)):
+            changed_keys.append(key)
+            taking = CopyKey.of(key.take)
             taking.first, taking.reading = first, ("cat", key.path)
             yield taking
-    if changed:
-        yield from _restarted(changed)
+    if changed_keys:
+        yield from _restart_users(changed_keys)
     else:
         host.noop("the keys are those of the hosts that made them")
 
 
 @operation()
-def persons() -> Commands:
-    """Have this host's gateway know each person's last change that another host of the run knows.
+def copy_key_changes() -> Commands:
+    """Give this host's gateway each person's last key change that another host of the run knows.
 
-    A revocation is such a change: the gateway's program keeps the later one of two.
+    A revocation is such a change. The gateway's program keeps the later of two changes.
     """
-    mine = _changes(host.name)
-    if mine is None:
+    own_changes = _changes(host.name)
+    if own_changes is None:
         host.noop("the keys of persons here cannot be read, and stay as they are")
         return
     lacking = False
-    for other in state.inventory:
-        if other.name == host.name or other not in state.active_hosts:
+    for peer in state.inventory:
+        if peer.name == host.name or peer not in state.active_hosts:
             continue
-        theirs = _changes(other.name) or {}
-        if any(_is_later(change, mine.get(person)) for person, change in theirs.items()):
+        peer_changes = _changes(peer.name) or {}
+        if any(
+            _is_later(change, own_changes.get(person)) for person, change in peer_changes.items()
+        ):
             lacking = True
-            taking = Carried.of(command("gateway-keys", "take"))
-            taking.first, taking.reading = other, command("gateway-keys", "list")
+            taking = CopyKey.of(command("gateway-keys", "take"))
+            taking.first, taking.reading = peer, command("gateway-keys", "list")
             yield taking
-    absent = [other.name for other in state.inventory if other not in state.active_hosts]
+    absent = [peer.name for peer in state.inventory if peer not in state.active_hosts]
     if absent and not facts.ask("records.generation"):
         text = (
             f"{host.name} is new, and {', '.join(absent)} may know keys of persons that it lacks. "
@@ -95,30 +98,30 @@ def persons() -> Commands:
 
 
 def _changes(name: str) -> Mapping[str, Sequence[Any]] | None:
-    """Person → last change that a host knows; None where that cannot be told."""
-    found = facts.ask("records.persons", state.inventory.get_host(name))
-    if found is None:
+    """Return person → last change that a host knows; None where that is not known."""
+    answer = facts.ask("records.persons", state.inventory.get_host(name))
+    if answer is None:
         return None
-    if found["fault"]:
+    if answer["fault"]:
         text = f"{name}: keys of persons cannot be read, and its gateway refuses every key: "
         remedy = "move the file away, and run `lockstep key list --fix`"
-        report.news(name, f"{text}{found['fault']}. Remedy: {remedy}.")
+        report.news(name, f"{text}{answer['fault']}. Remedy: {remedy}.")
         return None
-    changes: dict[str, Sequence[Any]] = found["changes"]
+    changes: dict[str, Sequence[Any]] = answer["changes"]
     return changes
 
 
-def _is_later(change: Sequence[Any], mine: Sequence[Any] | None) -> bool:
-    """Whether a change may have to be taken over; of two at one time the program decides."""
-    if mine is None:
+def _is_later(change: Sequence[Any], own_change: Sequence[Any] | None) -> bool:
+    """Tell whether a change may have to be taken over; of two at one time the program decides."""
+    if own_change is None:
         return True
     *when, seal = change
-    *known, own = mine
-    return seal != own and when >= known
+    *own_time, own_seal = own_change
+    return seal != own_seal and when >= own_time
 
 
-def _restarted(keys: Iterable[SharedKey]) -> Commands:
-    """What runs must not go on with the key of before."""
+def _restart_users(keys: Iterable[SharedKey]) -> Commands:
+    """Restart the running units that read these keys, so that none goes on with an older key."""
     states = facts.ask("units") or {}
     units = dict.fromkeys(unit for key in keys for unit in key.units)
     running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
@@ -126,37 +129,37 @@ def _restarted(keys: Iterable[SharedKey]) -> Commands:
         yield remote.words(["systemctl", "restart", *running])
 
 
-def _in_run(name: str) -> Any:
-    """A host of this run; None where it is no part of it, or has failed."""
-    found = state.inventory.get_host(name) if name else None
-    return found if found in state.active_hosts else None
+def _active_host(name: str) -> Any:
+    """Return a host of this run; None where it is no part of the run, or has failed."""
+    peer = state.inventory.get_host(name) if name else None
+    return peer if peer in state.active_hosts else None
 
 
-class Made(remote.Changing):
-    """Makes a key; a new one that people's devices must be told of is announced."""
+class MakeKey(remote.Changing):
+    """A command that makes a key, and announces a new one that people's devices must know."""
 
     announcement: str = ""
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
-        """Make it."""
-        done, output = super().run(state, host, connector_arguments)
-        if done and self.announcement:
+        """Make the key."""
+        is_ok, output = super().run(state, host, connector_arguments)
+        if is_ok and self.announcement:
             report.news(host.name, self.announcement)
-        return done, output
+        return is_ok, output
 
 
-class Carried(remote.Changing):
-    """Gives a program here what another host's prints; nothing of it is shown."""
+class CopyKey(remote.Changing):
+    """A command that gives a program here the output of another host's, and shows none of it."""
 
     first: Any = None
     reading: Sequence[str] = ()
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
-        """Read it there, write it here."""
-        done, output = remote.run_on(self.first, self.reading, shown=False)
-        if not done:
+        """Read the key on the other host, and write it here."""
+        is_ok, output = remote.run_on(self.first, self.reading, is_shown=False)
+        if not is_ok:
             why = f"{self.first.name} did not give what `{' '.join(self.reading)}` prints"
-            return remote.failed(host, why), CommandOutput([])
+            return remote.report_failure(host, why), CommandOutput([])
         connector_arguments["_stdin"] = [output.stdout + "\n"]
         return super().run(state, host, connector_arguments)
 
@@ -166,6 +169,6 @@ def _hash(name: str, key: SharedKey) -> str | None:
 
 
 def _files(name: str) -> Mapping[str, Any] | None:
-    """What the reader `files` answered on a host."""
-    found: Mapping[str, Any] | None = facts.ask("files", state.inventory.get_host(name))
-    return found
+    """Return the answer of the reader `files` on a host."""
+    answer: Mapping[str, Any] | None = facts.ask("files", state.inventory.get_host(name))
+    return answer

@@ -1,4 +1,4 @@
-"""Copying between the Sparks of one deploy: starts before the first download, ends with it."""
+"""Copies between the Sparks of one deploy: from before the first download to the last."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SHARING = command("sharing")
 
 
 @operation()
-def opened(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
-    """Start what gives this host's content to its peers, for as long as this deploy lasts.
+def open_sharing(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
+    """Start to give this host's content to its peers, for as long as this deploy lasts.
 
     Args:
         lease: As `lockstep.deploy.copying.leases` gives it; None: nothing is to be copied.
-        stale: Leases of other deploys, killed ones, that this host must not use; what it fetches
+        stale: Leases of other deploys, killed ones, that this host must not use; its downloads
             would be copied with them.
     """
-    for each in stale:
-        yield remote.words([*SHARING, "close", each])
+    for stale_id in stale:
+        yield remote.words([*SHARING, "close", stale_id])
     if lease is None and stale:
         return
     if lease is None:
@@ -38,15 +38,15 @@ def opened(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Comman
 
 
 @operation()
-def closed(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
-    """Stop it, on this host and on those that this deploy has lost.
+def close_sharing(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
+    """Stop the copies, on this host and on hosts that this deploy has lost.
 
     Args:
-        lease: As for `opened`.
+        lease: As for `open_sharing`.
         stale: Leases of deploys that never came to this step; their server would go on listening.
     """
-    ended = [*([lease["id"]] if lease else []), *stale]
-    for each in ended:
-        yield remote.words([*SHARING, "close", each])
-    if not ended:
+    lease_ids = [*([lease["id"]] if lease else []), *stale]
+    for lease_id in lease_ids:
+        yield remote.words([*SHARING, "close", lease_id])
+    if not lease_ids:
         host.noop("nothing was copied")

@@ -1,4 +1,4 @@
-"""Read the host's state back at the end."""
+"""Reading back of the host's state at the end."""
 
 from __future__ import annotations
 
@@ -17,35 +17,41 @@ from lockstep.tasks.remote import Commands
 from lockstep.units.gateway_unit import chat_url, local_url, open_url
 from lockstep.units.scripts import switch_path
 
-# The record is asked for with them, for the operation after this one.
+# The record is read with them, for the operation after this one.
 READ_BACK = {"units", "environments", "machine.available", RECORD}
 
 
 @operation()
 def read_back() -> Commands:
-    """Collect units, engine versions and what is hot for the closing table; changes nothing."""
+    """Collect units, engine versions and the hot model for the closing table; change nothing."""
     host.noop("the state is read, nothing is written")
     if not state.is_executing:
         return
-    this = run.current()
-    found = facts.ask_together(READ_BACK)
-    if not set(found) >= READ_BACK:
+    desired_state = run.current()
+    answers = facts.ask_together(READ_BACK)
+    if not set(answers) >= READ_BACK:
         return
-    for said in not_in_force(this.unit_files, found["units"]):
-        report.news(host.name, f"{host.name}: {said}")
-    engines = found["environments"]
+    for fault in not_in_force(desired_state.unit_files, answers["units"]):
+        report.news(host.name, f"{host.name}: {fault}")
+    engines = answers["environments"]
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
     ssh = f"ssh {user}@{address}" if user else f"ssh {address}"
-    unasked, available = this.unasked(engines), found["machine.available"]
+    unchecked_images, available = (
+        desired_state.unchecked_images(engines),
+        answers["machine.available"],
+    )
     report.of(host.name).snapshot = {
-        "rows": rows(this.plan, address, found["units"], engines, available, unasked),
-        "ssh": this.plan.settings.login or ssh,
-        "switch": switch_path(this.plan.settings),
-        "serves": [target.name for target in this.plan.targets],
-        "hot": list(hot_names(this.plan, found["units"])),
-        "page": open_url(this.plan.settings, address) or local_url(this.plan.settings),
-        "chat": chat_url(this.plan.settings, address),
+        "rows": rows(
+            desired_state.plan, address, answers["units"], engines, available, unchecked_images
+        ),
+        "ssh": desired_state.plan.settings.login or ssh,
+        "switch": switch_path(desired_state.plan.settings),
+        "serves": [model.name for model in desired_state.plan.models],
+        "hot": list(hot_names(desired_state.plan, answers["units"])),
+        "page": open_url(desired_state.plan.settings, address)
+        or local_url(desired_state.plan.settings),
+        "chat": chat_url(desired_state.plan.settings, address),
         "unanswered": {
             digest: record.get("unanswered") or ""
             for digest, record in engines["images"].items()
@@ -56,18 +62,21 @@ def read_back() -> Commands:
 
 
 def not_in_force(units: Sequence[str], states: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What of the units that a deploy wrote systemd does not hold as they were written, in words.
+    """Yield the differences between units as written and as systemd holds them, in words.
 
     Args:
         units: Names of units of ours.
-        states: What the reader `units` says of them.
+        states: Answer of the reader `units` about them.
     """
     for name in units:
-        shown, written = states.get(name, {}), f"{SYSTEMD}/{name}"
-        load, read = shown.get("LoadState", "loaded"), shown.get("FragmentPath") or written
+        properties, unit_path = states.get(name, {}), f"{SYSTEMD}/{name}"
+        load, read = (
+            properties.get("LoadState", "loaded"),
+            properties.get("FragmentPath") or unit_path,
+        )
         if load != "loaded":
             yield f"{name} was written, and is {load} for systemd: `systemctl status {name}`"
-        elif read != written:
-            yield f"systemd reads {read}, not {written}: remove the former, and deploy again"
-        elif shown.get("NeedDaemonReload") == "yes":
+        elif read != unit_path:
+            yield f"systemd reads {read}, not {unit_path}: remove the former, and deploy again"
+        elif properties.get("NeedDaemonReload") == "yes":
             yield f"systemd holds an older {name} than was written: `sudo systemctl daemon-reload`"

@@ -1,4 +1,4 @@
-"""A host that answers facts from memory, and an operation run against it."""
+"""A host that answers facts from memory, and a way to run an operation against it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pyinfra.api import Config, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host, ctx_state
 
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.tasks.facts import host as facts
 
 
 @dataclass(eq=False)
 class Host:
-    """Answers readers from a case, and remembers what it was asked and what an operation says.
+    """Answers readers from a case; records the questions to it and the messages of an operation.
 
     A reader whose answer is None fails.
     """
@@ -30,67 +30,67 @@ class Host:
     name: str = "spark1"
     print_prefix: str = ""
     executing_op_hash: str = "the operation"
-    logged: list[str] = field(default_factory=list)
-    nooped: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    log_messages: list[str] = field(default_factory=list)
+    noop_messages: list[str] = field(default_factory=list)
+    reader_names: list[str] = field(default_factory=list)
     round_trips: int = 0
     data: dict[str, Any] = field(default_factory=dict)
-    ran: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
     current_deploy_kwargs: None = None
 
     def __post_init__(self) -> None:
         facts.prepare(self, dict.fromkeys(self.facts))
 
     def run_shell_command(self, command: StringCommand, **arguments: Any) -> Any:
-        # As root, as everything else.
+        # The operation runs as root, as all operations do.
         assert arguments["_sudo"]
-        given = json.loads(arguments["_stdin"][0]) if _is_sent(command) else {}
-        if given.get("program") != "lockstep.onhost.facts":
-            self.ran.append(command.get_raw_value())
+        request = json.loads(arguments["_stdin"][0]) if _is_sent(command) else {}
+        if request.get("program") != "lockstep.onhost.facts":
+            self.commands.append(command.get_raw_value())
             return True, CommandOutput([])
-        asked = given["asked"]
-        self.asked += asked
+        readers = request["asked"]
+        self.reader_names += readers
         self.round_trips += 1
-        found = {name: self.facts[name] for name in asked}
-        faults = {name: "as the case says" for name in asked if found[name] is None}
-        answers = {name: found[name] for name in asked if name not in faults}
+        known_facts = {name: self.facts[name] for name in readers}
+        faults = {name: "as the case says" for name in readers if known_facts[name] is None}
+        answers = {name: known_facts[name] for name in readers if name not in faults}
         text = json.dumps({"answers": answers, "facts": {}, "faults": faults})
         return True, CommandOutput([OutputLine("stdout", text)])
 
     def log(self, message: str) -> None:
-        self.logged.append(message)
+        self.log_messages.append(message)
 
     def noop(self, message: str) -> None:
-        self.nooped.append(message)
+        self.noop_messages.append(message)
 
 
 def _is_sent(command: StringCommand) -> bool:
-    return shlex.split(command.get_raw_value()) == list(sent.COMMAND)
+    return shlex.split(command.get_raw_value()) == list(remote_exec.COMMAND)
 
 
-def shown(command: StringCommand) -> Any:
-    """A command as a line; the program that writes files as what it is given."""
+def displayed_command(command: StringCommand) -> Any:
+    """A command as one line; for the program that writes files, its input."""
     if _is_sent(command):
         [text] = command.connector_arguments["_stdin"]
-        given = json.loads(text)
-        assert given["program"] == "lockstep.onhost.records.write_files"
-        document = given["asked"]
+        request = json.loads(text)
+        assert request["program"] == "lockstep.onhost.records.write_files"
+        document = request["asked"]
         return {key: value for key, value in document.items() if value}
     assert not command.connector_arguments
     return command.get_raw_value()
 
 
 def run(name: str, host: Host, **kwargs: Any) -> list[Any]:
-    """The commands that an operation ("system.packages") asks for."""
+    """The commands that an operation ("system.packages") yields."""
     module, _, operation = name.partition(".")
     function = getattr(import_module(f"lockstep.tasks.operations.{module}"), operation)
     with deploying(host):
-        return [shown(command) for command in function._inner(**kwargs)]
+        return [displayed_command(command) for command in function._inner(**kwargs)]
 
 
 @contextmanager
 def deploying(host: Host) -> Iterator[Any]:
-    """Operations run on this host, and their commands are executed by nobody."""
+    """Run operations on this host; their commands are collected, not executed."""
     state = SimpleNamespace(
         print_fact_output=False,
         print_fact_input=False,

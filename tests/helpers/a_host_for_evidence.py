@@ -6,7 +6,7 @@ from typing import Any
 
 from a_spark import spark
 
-from lockstep.drift.hosts import Taken
+from lockstep.drift.hosts import HostSnapshot
 from lockstep.evidence.report import Evidence, judge
 from lockstep.fleet.hosts import Host
 
@@ -19,7 +19,7 @@ LOCK = "0123456789abcdef"
 
 
 def answer() -> dict[str, Any]:
-    """What the program on a host answers."""
+    """The answer of the program on a host."""
     return {
         "facts": {
             "DGX OS": {"DGX_OTA_VERSION": "7.5.0", "os-release ID": "ubuntu"},
@@ -88,9 +88,9 @@ def answer() -> dict[str, Any]:
 
 
 def evidence(*answers: dict[str, Any] | None, fault: str = "no connection: timed out") -> Evidence:
-    """The evidence of as many of `PLANS` as there are answers; None does not answer."""
-    taken = [
-        Taken(plan.name, given, "" if given else fault)
-        for plan, given in zip(PLANS, answers, strict=False)
+    """The evidence of as many of `PLANS` as there are answers; None stands for no answer."""
+    host_snapshots = [
+        HostSnapshot(plan.name, host_answer, "" if host_answer else fault)
+        for plan, host_answer in zip(PLANS, answers, strict=False)
     ]
-    return judge(HOSTS, taken, lock=LOCK, now=0.0)
+    return judge(HOSTS, host_snapshots, lock=LOCK, now=0.0)

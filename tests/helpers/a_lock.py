@@ -17,8 +17,8 @@ with open(sys.argv[1], "w") as file:
 """
 
 
-class Held:
-    """The process, which holds the lock until `release`."""
+class LockProcess:
+    """A process that holds the lock until `release`."""
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(
@@ -31,15 +31,15 @@ class Held:
         self.pid = self._process.pid
 
     def release(self) -> None:
-        """End it; the kernel has freed the lock when this returns."""
+        """End the process; the kernel has freed the lock when this returns."""
         self._process.communicate()
 
 
 @contextmanager
-def held(path: Path) -> Iterator[Held]:
-    """Somebody has the lock."""
+def hold_lock(path: Path) -> Iterator[LockProcess]:
+    """Hold the lock in another process, until the block ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    process = Held(path)
+    process = LockProcess(path)
     try:
         yield process
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from urllib.parse import parse_qs, urlsplit
 
-from local_server import LocalServer, Reply, Seen, as_json, serving
+from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 
 #: Metric → lowest and highest value of the hour.
 KEPT = {
@@ -17,16 +17,16 @@ KEPT = {
 
 
 def prometheus() -> AbstractContextManager[LocalServer]:
-    """The server; of ten minutes in the middle of the hour it has nothing."""
+    """The server; it has no data for ten minutes in the middle of the hour."""
     return serving({"/api/v1/query_range": _range})
 
 
-def _range(seen: Seen) -> Reply:
-    asked = {key: value[0] for key, value in parse_qs(urlsplit(seen.path).query).items()}
-    start, end, step = (int(asked[key]) for key in ("start", "end", "step"))
-    found = [span for name, span in KEPT.items() if name in asked["query"]]
+def _range(request: SeenRequest) -> Reply:
+    query = {key: value[0] for key, value in parse_qs(urlsplit(request.path).query).items()}
+    start, end, step = (int(query[key]) for key in ("start", "end", "step"))
+    spans = [span for name, span in KEPT.items() if name in query["query"]]
     result = []
-    for low, high in found:
+    for low, high in spans:
         times = [at for at in range(start, end + 1, step) if not 1500 <= at - start < 2100]
         values = [[at, str(low + (high - low) * (at % 600) / (600 - step))] for at in times]
         result.append({"metric": {}, "values": values})

@@ -1,4 +1,4 @@
-"""A deploy as `lockstep deploy` hears it: a program that says what a recorded run said."""
+"""A deploy as `lockstep deploy` hears it: a program that prints the messages of a recorded run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.deploy.course import Course
 from lockstep.deploy.plain import Plain
 from lockstep.deploy.summary import HostOutcome
 
-#: Says what it is given as JSON, and does what a text among it asks for.
+#: A program that prints the messages of its JSON argument, and obeys the commands among them.
 _PROGRAM = """\
 import json, os, signal, sys, time
 
@@ -43,18 +43,22 @@ for said in json.loads(sys.argv[1]):
 """
 
 
-def argv(folder: Path, said: Sequence[Any]) -> list[str]:
-    """The command line of a deploy that says this: events, lines; a number is its exit code."""
+def argv(folder: Path, messages: Sequence[Any]) -> list[str]:
+    """The command line of a deploy that prints these messages.
+
+    A message is an event, a line, or a number: the exit code.
+    """
     program = folder / "deploys.py"
     program.write_text(_PROGRAM, encoding="utf-8")
-    written = [
-        each if isinstance(each, str | int) else json.loads(events.line(each)[1:]) for each in said
+    encoded_messages = [
+        message if isinstance(message, str | int) else json.loads(events.line(message)[1:])
+        for message in messages
     ]
-    return [sys.executable, str(program), json.dumps(written)]
+    return [sys.executable, str(program), json.dumps(encoded_messages)]
 
 
 def good(name: str, hot: Sequence[str] = (), **more: Any) -> HostOutcome:
-    """What became of a host that is done."""
+    """The outcome of a host whose deploy is done."""
     snapshot = {
         "rows": [],
         "ssh": f"ssh spark@{name}",
@@ -68,9 +72,11 @@ def good(name: str, hot: Sequence[str] = (), **more: Any) -> HostOutcome:
     return HostOutcome(name, generation="new", restarts=[], snapshot=snapshot)
 
 
-def step(name: str, changed: Sequence[str] = (), failed: Sequence[str] = ()) -> list[events.Event]:
-    """An operation from its begin to its end."""
-    return [events.Step(name), events.Done(name, changed, failed)]
+def step(
+    name: str, changed_hosts: Sequence[str] = (), failed_hosts: Sequence[str] = ()
+) -> list[events.Event]:
+    """The events of an operation from its begin to its end."""
+    return [events.StepProgress(name), events.OperationDone(name, changed_hosts, failed_hosts)]
 
 
 class Clock:
@@ -84,15 +90,15 @@ class Clock:
 
 
 def plain(lines: list[str], clock: Callable[[], float]) -> Plain:
-    """The printer of a run whose lines are collected."""
+    """The printer of a run whose lines are collected in a list."""
     course = Course(clock())
     return Plain(
-        course, lines.append, agree=lambda found: True, password=lambda prompt: None, clock=clock
+        course, lines.append, agree=lambda finding: True, password=lambda prompt: None, clock=clock
     )
 
 
-def recorded(path: Path) -> Iterator[tuple[float, str | events.Event]]:
-    """Seconds → line or event, of a run that was recorded."""
+def recording(path: Path) -> Iterator[tuple[float, str | events.Event]]:
+    """Seconds and line or event of each message of a recorded run."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        at, kind, said = json.loads(line)
-        yield at, said if kind == "line" else events.read(json.dumps(said))
+        at, kind, message = json.loads(line)
+        yield at, message if kind == "line" else events.read(json.dumps(message))

@@ -17,9 +17,9 @@ from forked_pyinfra import pyinfra
 
 
 def inventory(repository: Path, name: str, *data: Mapping[str, Any], count: int = 2) -> str:
-    """Write an inventory of Sparks in memory, with data of all or of each; its path.
+    """Write an inventory of Sparks in memory, with data of all or of each; returns its path.
 
-    It has the lock of `site`, if it does not name another.
+    The inventory uses the lock of `site`, if it does not name another.
     """
     every = data if len(data) > 1 else (data or ({},)) * count
     hosts = [
@@ -45,7 +45,7 @@ def inventory(repository: Path, name: str, *data: Mapping[str, Any], count: int 
 
 
 class Site:
-    """Sparks; `document` is everything on them and what was run there."""
+    """Sparks in memory; `document` holds their state and the commands that ran on them."""
 
     def __init__(
         self, repository: Path, hosts: dict[str, Any], inventory: str = "inventories/site.py"
@@ -59,28 +59,28 @@ class Site:
     def deploy(
         self, *options: str, task: str = "deploy.py", **changes: Any
     ) -> subprocess.CompletedProcess[str]:
-        """`pyinfra -y INVENTORY TASK`; ``changes`` are faults of the hosts.
+        """Run `pyinfra -y INVENTORY TASK`; ``changes`` are faults of the hosts.
 
-        With `--dry` and without `-y`, which would leave out what pyinfra finds to change.
+        With `--dry` there is no `-y`, because it would hide the changes that pyinfra finds.
         """
         options += () if "--dry" in options else ("-y",)
         argv = (*options, self.inventory, task)
-        environment = self._before(changes)
-        done = pyinfra(*argv, folder=self.repository, environment=environment, path=self._path)
+        environment = self._prepare_hosts(changes)
+        result = pyinfra(*argv, folder=self.repository, environment=environment, path=self._path)
         self.document = json.loads(self._state.read_text())
-        return done
+        return result
 
     def quiet_deploy(
         self, *options: str, real: bool = False, **changes: Any
     ) -> subprocess.CompletedProcess[str]:
-        """`lockstep deploy -i INVENTORY`, where nobody watches and nobody can be asked.
+        """Run `lockstep deploy -i INVENTORY` without a terminal, so that nobody can be asked.
 
-        ``real`` has both programs start as a user's do: seconds of imports.
+        ``real`` starts both programs as a user does, which costs seconds of imports.
         """
         argv = ("deploy", "-i", self.inventory, *options)
-        environment = self._before(changes)
+        environment = self._prepare_hosts(changes)
         if real:
-            done = subprocess.run(
+            result = subprocess.run(
                 [sys.executable, "-m", "lockstep.cli.main", *argv],
                 cwd=self.repository,
                 env=environment,
@@ -91,12 +91,14 @@ class Site:
                 check=False,
             )
         else:
-            done = lockstep(*argv, folder=self.repository, environment=environment, path=self._path)
+            result = lockstep(
+                *argv, folder=self.repository, environment=environment, path=self._path
+            )
         self.document = json.loads(self._state.read_text())
-        return done
+        return result
 
-    def _before(self, changes: Mapping[str, Any]) -> dict[str, str]:
-        """Write what the hosts are, and return the environment of a deploy to them."""
+    def _prepare_hosts(self, changes: Mapping[str, Any]) -> dict[str, str]:
+        """Write the state of the hosts, and return the environment of a deploy to them."""
         self._state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
         return {
             **os.environ,
@@ -105,10 +107,10 @@ class Site:
             "XDG_STATE_HOME": str(self.repository / "state"),
         }
 
-    def ran(self, host: str = HOSTS[0]) -> list[str]:
-        """Every command of the last run on a host; "? NAME ..." asks readers."""
-        ran: list[str] = self.document["ran"][host]
-        return ran
+    def commands(self, host: str = HOSTS[0]) -> list[str]:
+        """Every command of the last run on a host; "? NAME ..." is a question to readers."""
+        host_commands: list[str] = self.document["ran"][host]
+        return host_commands
 
     def changes(self, host: str = HOSTS[0]) -> list[str]:
-        return [line for line in self.ran(host) if not line.startswith("?")]
+        return [line for line in self.commands(host) if not line.startswith("?")]

@@ -1,4 +1,4 @@
-"""Snapshots of a Spark that is exactly as inventory and record ask, to be bent by tests."""
+"""Snapshots of a Spark that is exactly in its desired state, for tests to change."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from a_spark import pins_for, spark
 
 from lockstep.drift.compare import Difference
-from lockstep.drift.hosts import Taken
+from lockstep.drift.hosts import HostSnapshot
 from lockstep.drift.report import Report, judge
-from lockstep.drift.subjects import environments, expected
-from lockstep.drift.subjects.kind import Seen
-from lockstep.host.intended import Intended
+from lockstep.drift.subjects import all_expectations, environments
+from lockstep.drift.subjects.kind import SubjectView
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import TREES, check_wanted
 
 KEY = 32 * b"k"
-# What is shown where the inventory demands a range and not a value.
+# Values for items of which the inventory demands a range.
 _SHOWN = {
     ("DGX OS", "DGX_SWBUILD_VERSION"): "7.5.0",
     ("memory", "MemTotal GiB"): "119.7",
@@ -25,65 +25,67 @@ _SHOWN = {
 }
 
 
-def host(name: str = "spark1", **data: object) -> Intended:
+def host(name: str = "spark1", **data: object) -> DesiredState:
     """A host with the defaults of group data, and ``data`` in place of some of it."""
     plan = spark(name, **data)
-    return Intended(plan, pins_for(plan))
+    return DesiredState(plan, pins_for(plan))
 
 
-def perfect(this: Intended) -> dict[str, Any]:
-    """The snapshot of a host that shows everything that is asked of it."""
+def perfect(desired_state: DesiredState) -> dict[str, Any]:
+    """The snapshot of a host that shows every desired value."""
     images: dict[str, Any] = {
-        digest: {"version": "0.19.2", "faults": []} for digest in this.engine_images
+        digest: {"version": "0.19.2", "faults": []} for digest in desired_state.engine_images
     }
     check: dict[str, Any] = {"version": "0.19.2", "faults": []}
-    spec: dict[str, Any] = this.engine_spec or dict.fromkeys(("current", "python", *TREES))
+    spec: dict[str, Any] = desired_state.engine_spec or dict.fromkeys(("current", "python", *TREES))
     trees = {name: spec[name] for name in TREES if spec[name]}
     origins = {name: {"url": f"file://{spec['home']}/{name}"} for name in trees}
     engines = {
         "check": check,
         "images": images,
-        "current": this.engine_id if this.engine_spec else None,
+        "current": desired_state.engine_id if desired_state.engine_spec else None,
         "unfinished": False,
         "commits": {name: tree["commit"] for name, tree in trees.items()},
         "environment": {"python": spec["python"], "distributions": {}, "origins": origins},
     }
-    questions = this.image_questions
+    questions = desired_state.image_questions
     for digest, record in images.items():
         record["asked"] = hashlib.sha256(questions[digest].encode()).hexdigest()
-    if this.engine_spec:
-        check["asked"] = check_wanted(this.engine_spec)
+    if desired_state.engine_spec:
+        check["asked"] = check_wanted(desired_state.engine_spec)
     facts: dict[str, dict[str, str]] = {"deployed": {"number": "1"}}
-    for item in expected(this, Seen({}, KEY)):
-        if not item.if_there or item.kind not in ("driver", "generation", "hub token mode"):
+    for item in all_expectations(desired_state, SubjectView({}, KEY)):
+        if not item.if_there or item.kind not in ("driver", "restart key", "hub token mode"):
             value = _SHOWN.get((item.kind, item.item), item.value)
             facts.setdefault(item.kind, {})[item.item] = value
-    # Derived from the answers.
-    for kind in environments.facts(this, engines):
+    # The diff derives these kinds from the answers.
+    for kind in environments.facts(desired_state, engines):
         facts.pop(kind, None)
     return {"facts": facts, "faults": {}, "answers": {"environments": engines}}
 
 
-def copied(snapshot: dict[str, Any]) -> Any:
-    """A snapshot that can be changed without changing the first one."""
+def snapshot_copy(snapshot: dict[str, Any]) -> Any:
+    """A copy of a snapshot, to be changed freely."""
     return json.loads(json.dumps(snapshot))
 
 
-def judged(*pairs: tuple[Intended, dict[str, Any] | None]) -> Report:
-    """What a diff of these hosts says; None is a host that does not answer."""
-    taken = [
-        Taken(this.plan.name, snapshot, "" if snapshot else "no connection: timed out")
-        for this, snapshot in pairs
+def diff_report(*pairs: tuple[DesiredState, dict[str, Any] | None]) -> Report:
+    """The report of a diff of these hosts; None is a host that does not answer."""
+    host_snapshots = [
+        HostSnapshot(
+            desired_state.plan.name, snapshot, "" if snapshot else "no connection: timed out"
+        )
+        for desired_state, snapshot in pairs
     ]
-    return judge("test", [this for this, _ in pairs], taken, key=KEY)
+    return judge("test", [desired_state for desired_state, _ in pairs], host_snapshots, key=KEY)
 
 
-def named(report: Report) -> list[tuple[str, str, str]]:
-    """(host, kind, item) of every difference."""
+def difference_keys(report: Report) -> list[tuple[str, str, str]]:
+    """The (host, kind, item) of every difference."""
     return [(item.host, item.kind, item.item) for item in report.differences]
 
 
 def only(report: Report) -> Difference:
-    """The one difference."""
+    """The only difference of a report; fails when there are more."""
     assert len(report.differences) == 1, report.differences
     return report.differences[0]

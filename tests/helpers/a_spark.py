@@ -1,4 +1,4 @@
-"""One Spark as group_data/all.py describes it, with pins for everything that it asks for."""
+"""One Spark as group_data/all.py describes it, with pins for all of its artefacts."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Any
 
 from lockstep import preflight
 from lockstep.core.findings import Finding
-from lockstep.inventory.host import HostPlan, models_of
+from lockstep.inventory.host import HostPlan, checkpoints_of
 from lockstep.inventory.inventory_file import plan as plan_of
+from lockstep.lock.lock_items import wanted_items
 from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
+    CheckpointItem,
+    GitItem,
+    ImageItem,
     Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
+    PrecompiledItem,
+    PythonItem,
 )
 from lockstep.lock.packages import name_of
 from lockstep.lock.pins import (
+    CheckpointPin,
     FilePin,
     GitPin,
     ImagePin,
-    ModelPin,
     Pin,
     Pins,
     PrecompiledPin,
     PythonPin,
     WheelPin,
-    pinned,
+    pins_of,
 )
-from lockstep.lock.wanted import wanted
 from lockstep.system.folders import IMAGE_STORE
 
 GIB = 1024**3
@@ -46,14 +46,14 @@ _REPOSITORY = Path(__file__).parents[2]
 
 def spark(name: str = "spark1", **data: object) -> HostPlan:
     """A host with the defaults of group data, and ``data`` in place of some of it."""
-    return plan_of(name, {**copy.deepcopy(_shared()), **data}, folder=_REPOSITORY)
+    return plan_of(name, {**copy.deepcopy(_group_defaults()), **data}, folder=_REPOSITORY)
 
 
 @cache
-def _shared() -> dict[str, object]:
+def _group_defaults() -> dict[str, object]:
     """The defaults of group data."""
-    named = runpy.run_path(str(_REPOSITORY / "group_data/all.py"))
-    return {key: value for key, value in named.items() if not key.startswith("_")}
+    group_data = runpy.run_path(str(_REPOSITORY / "group_data/all.py"))
+    return {key: value for key, value in group_data.items() if not key.startswith("_")}
 
 
 def digest_of(number: int) -> str:
@@ -62,28 +62,28 @@ def digest_of(number: int) -> str:
 
 
 def pins_for(plan: HostPlan, model_bytes: int = 20 * GIB, image_bytes: int = 10 * GIB) -> Pins:
-    """Pins: version 1.0 of every package asked for, one commit, models of one file."""
+    """Pins for a plan: version 1.0 of every package, one commit, models of one file."""
     weights = (FilePin("model.safetensors", model_bytes, sha256=64 * "e"),)
     digests = map(digest_of, count())
 
     def pin(item: Item) -> Pin:
         match item:
-            case PythonWanted():
+            case PythonItem():
                 return environment(item)
-            case GitWanted():
+            case GitItem():
                 return GitPin(item.branch, item.commit or COMMIT)
-            case PrecompiledWanted():
-                return compiled(item)
-            case ImageWanted():
+            case PrecompiledItem():
+                return precompiled_pin(item)
+            case ImageItem():
                 return ImagePin(next(digests), item.architecture, image_bytes)
-            case ModelWanted():
-                return ModelPin(item.revision, COMMIT, weights)
+            case CheckpointItem():
+                return CheckpointPin(item.revision, COMMIT, weights)
 
-    return pinned({item: pin(item) for item in wanted([(plan.settings, plan.targets)])})
+    return pins_of({item: pin(item) for item in wanted_items([(plan.settings, plan.models)])})
 
 
-def compiled(item: PrecompiledWanted, commit: str = COMMIT) -> PrecompiledPin:
-    """A wheel of one commit of upstream's, for a fork at another."""
+def precompiled_pin(item: PrecompiledItem, commit: str = COMMIT) -> PrecompiledPin:
+    """A wheel of one upstream commit, for a fork at another commit."""
     base = item.commit or 40 * "b"
     file = f"vllm-0.19.1.dev1+g{base[:9]}.cu130-cp38-abi3-manylinux_2_35_{item.architecture}.whl"
     return PrecompiledPin(
@@ -98,23 +98,23 @@ def compiled(item: PrecompiledWanted, commit: str = COMMIT) -> PrecompiledPin:
     )
 
 
-def environment(item: PythonWanted, version: str = "1.0", commit: str = COMMIT) -> PythonPin:
-    """An environment of what is asked for and nothing besides, at one version or the one asked."""
-    wheels = [wheel(*_exact(text, version)) for text in item.asked]
+def environment(item: PythonItem, version: str = "1.0", commit: str = COMMIT) -> PythonPin:
+    """An environment with exactly the desired packages, at one version or the desired one."""
+    wheels = [wheel(*_exact(text, version)) for text in item.requirements]
     if item.build:
         wheels = [wheel("setuptools", version)]
     return PythonPin(
-        item.asked,
+        item.requirements,
         item.architecture,
         item.python,
-        tuple(sorted(wheels, key=lambda each: each.name)),
+        tuple(sorted(wheels, key=lambda pin: pin.name)),
         {tree.url: tree.commit or commit for tree in item.trees},
         exclude_newer=item.exclude_newer,
     )
 
 
 def wheel(name: str, version: str) -> WheelPin:
-    """A wheel whose hash says no more than its name."""
+    """A wheel whose hash is derived from its name."""
     file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
     return WheelPin(name, version, file, hashlib.sha256(file.encode()).hexdigest(), 1000)
 
@@ -125,8 +125,8 @@ def _exact(requirement: str, version: str) -> tuple[str, str]:
 
 
 def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
-    """What the reader `preflight` answers on a Spark as NVIDIA ships it, before any deploy."""
-    # "/var/lib" is asked for where Docker does not say its own folder.
+    """The answer of the reader `preflight` on a Spark as NVIDIA ships it, before any deploy."""
+    # "/var/lib" is the question's folder where Docker does not report its own.
     hub = "/data/models/huggingface"
     folders = ("/var/lib", hub, "/opt/lockstep/engines", "/var/lib/docker", IMAGE_STORE)
     return {
@@ -141,7 +141,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
             "cuda": "13.0",
         },
         "docker": {
-            # As its earlier images have it; no runtime is registered there, and no CDI file.
+            # Earlier images of DGX OS have this: no registered runtime, and no CDI file.
             "version": "28.3.3",
             "hooks": ["nvidia-container-runtime-hook"],
             "devices": [],
@@ -156,7 +156,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
             "command_line": "BOOT_IMAGE=/boot/vmlinuz-6.17.0-1031-nvidia ro quiet",
             "cma": {"CmaTotal": 32 * 1024**2, "CmaFree": 32 * 1024**2},
         },
-        # As after a deploy.
+        # The value after a deploy.
         "min_free_kib": 1048576,
         "memory": {"MemTotal": int(119.7 * GIB), "MemAvailable": int(115.0 * GIB)},
         "disks": {path: {"device": 1, "free": 3000 * GIB} for path in folders},
@@ -166,8 +166,8 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "unknown_sysctls": {},
         "foreign": {},
         "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True, "wireless": ""},
-        "models": {name: {} for name in models_of(plan)},
-        "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
+        "checkpoints": {name: {} for name in checkpoints_of(plan)},
+        "lacking": [preflight.CHECKPOINTS, preflight.TOOLS, preflight.ENGINE],
         "earlyoom": "1.7-2",
         "updates": {
             "once": {"state": "enabled", "running": False, "done": True},
@@ -187,12 +187,12 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
 
 
 def findings(plan: HostPlan | None = None, **facts: Any) -> list[Finding]:
-    """What preflight finds on such a Spark with these facts; of a mapping the rest stays."""
+    """The findings of preflight on such a Spark with these facts; a mapping is merged."""
     plan, now = plan or spark(), 1_795_000_000.0
     return preflight.findings(plan, pins_for(plan), _with(healthy(plan, now), facts), now=now)
 
 
-def _with(facts: Any, changed: Any) -> Any:
-    if not isinstance(facts, Mapping) or not isinstance(changed, Mapping):
-        return changed
-    return {**facts, **{key: _with(facts.get(key), value) for key, value in changed.items()}}
+def _with(facts: Any, changes: Any) -> Any:
+    if not isinstance(facts, Mapping) or not isinstance(changes, Mapping):
+        return changes
+    return {**facts, **{key: _with(facts.get(key), value) for key, value in changes.items()}}

@@ -1,4 +1,4 @@
-"""What an owner has: a copy of this repository, and an inventory file."""
+"""An owner's files: a copy of this repository, and an inventory file."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ _ALL = {
     "overrides": {"tensor_parallel": 2},
     "cluster": "pair",
 }
-#: Two that serve one model together.
+#: Two Sparks that serve one model together.
 PAIR: dict[str, dict[str, Any]] = {
     name: {
         **{**ANNA, "ssh_user": "anna", "ssh_hostname": address, "fabric_address": address},
         "fabric": {"socket": "eth0"},
         "clusters": {"pair": {"hosts": ("spark-1.local", "spark-2.local")}},
         "recipe_folders": (str(RECIPES),),
-        "targets": {"all": _ALL},
+        "models": {"all": _ALL},
     }
     for name, address in (("spark-1.local", "10.0.0.1"), ("spark-2.local", "10.0.0.2"))
 }
 
 
-def written(folder: Path, hosts: Mapping[str, Mapping[str, Any]], name: str = "sparks") -> Path:
-    """The file of a name with these hosts and their data."""
+def write_inventory(
+    folder: Path, hosts: Mapping[str, Mapping[str, Any]], name: str = "sparks"
+) -> Path:
+    """Write the inventory file of a name with these hosts and their data."""
     path = folder / f"{name}.py"
     path.write_text(
         "from lockstep.deploy.checked import checked\n"
@@ -43,16 +45,16 @@ def written(folder: Path, hosts: Mapping[str, Mapping[str, Any]], name: str = "s
     return path
 
 
-def copied(folder: Path, *, compiled: bool = True) -> Path:
-    """The folder, with the copy and room for inventories; `compiled` for who imports from it."""
-    ignored = shutil.ignore_patterns(*(() if compiled else ("__pycache__",)))
+def copy_repository(folder: Path, *, has_bytecode: bool = True) -> Path:
+    """Copy the repository, with room for inventories, and with bytecode if the copy is imported."""
+    ignored_names = shutil.ignore_patterns(*(() if has_bytecode else ("__pycache__",)))
     for part in _PARTS:
         source = REPOSITORY / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, symlinks=True, ignore=ignored)
+            shutil.copytree(source, folder / part, symlinks=True, ignore=ignored_names)
         else:
             shutil.copy(source, folder / part)
     (folder / "inventories").mkdir()
-    # Group data of its name are there.
+    # An inventory file of this name, for the group data of the same name.
     (folder / "inventories/spark.py").touch()
     return folder

@@ -1,4 +1,4 @@
-"""What a site of Sparks in memory is to run that is older, and what was changed on it."""
+"""Changes that make a site of Sparks in memory an older one, and the changes of the last run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ OLD = "0123456789abcdef"
 
 
 def outdate(site: Site, host: str, *, hot: bool = True) -> None:
-    """Let a host have what an earlier deploy wrote, and run it or not."""
+    """Give a host the files of an earlier deploy, running or not."""
     state = site.document["hosts"][host]
-    wanted = state["units"][UNIT]["wanted"]
-    state["files"][FILE]["text"] = state["files"][FILE]["text"].replace(wanted, OLD)
+    generation = state["units"][UNIT]["wanted"]
+    state["files"][FILE]["text"] = state["files"][FILE]["text"].replace(generation, OLD)
     state["units"][UNIT]["wanted"] = OLD
     if hot:
-        running = {"ActiveState": "active", "SubState": "running", "generation": OLD}
+        running = {"ActiveState": "active", "SubState": "running", "restart_key": OLD}
         state["units"][UNIT] |= running
 
 
-def changed(site: Site) -> list[tuple[str, str]]:
+def site_changes(site: Site) -> list[tuple[str, str]]:
     """Every change of the last run, with its host, in the order of all hosts together."""
     return [(host, line) for host, line in site.document["order"] if not line.startswith("?")]

@@ -1,4 +1,4 @@
-"""Two hosts made up for the render tests, and every artefact of theirs.
+"""Two made-up hosts for the render tests, and all their artefacts.
 
 `spark` is on the internet; `site` is behind a proxy with mirrors of its own.
 """
@@ -12,36 +12,36 @@ from pathlib import Path
 from a_spark import environment
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
-from lockstep.inventory.bound_targets import GATEWAY_TOOLS, BoundTarget, bind
+from lockstep.inventory.bound_models import GATEWAY_TOOLS, BoundModel, bind
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Floor, Gpu, Proxy, Settings, Sources, TargetData, WebUi
+from lockstep.inventory.settings import Gpu, Minimum, ModelData, Proxy, Settings, Sources, WebUi
 from lockstep.lock.packages import tool_sets
-from lockstep.lock.pins import ImagePin, ModelPin, Pins
+from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.recipes.recipe_file import load_catalogue
 from lockstep.units.all_files import artefacts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN = REPOSITORY / "tests/render/golden"
 
-QWEN = TargetData(
+QWEN = ModelData(
     recipe="qwen3.6-35b-a3b-prismaquant-dflash-k3",
     unit="vllm-qwen36",
     launcher="/data/scripts/vllm/qwen36-launch.sh",
     scripts=("/data/scripts/vllm/qwen36-PRODUCTION.sh",),
 )
-MISTRAL = TargetData(
+MISTRAL = ModelData(
     recipe="mistral-small-4-119b-nvfp4-sglang-eagle",
     fallback="mistral-small-4-119b-nvfp4-sglang",
     unit="sglang-mistral4",
     scripts=("/data/scripts/llm/start-mistral.sh",),
-    floor=Floor(decode_tok_s=29.0, not_below="90 %"),
+    minimum=Minimum(decode_tok_s=29.0, not_below="90 %"),
 )
-FORK = TargetData(recipe="mistral-small-4-119b-nvfp4-vllm-fork", unit="vllm")
+FORK = ModelData(recipe="mistral-small-4-119b-nvfp4-vllm-fork", unit="vllm")
 
 HOSTS = {
     "spark": Settings(
         name="spark",
-        targets={"qwen": QWEN, "mistral": MISTRAL, "mistral-vllm": FORK},
+        models={"qwen": QWEN, "mistral": MISTRAL, "mistral-vllm": FORK},
         packages=("earlyoom", "git"),
         sysctls={"vm.swappiness": "10"},
         boot="mistral",
@@ -49,8 +49,8 @@ HOSTS = {
     ),
     "site": Settings(
         name="site",
-        targets={
-            "qwen": TargetData(
+        models={
+            "qwen": ModelData(
                 recipe=QWEN.recipe,
                 unit="vllm-qwen36",
                 bind="0.0.0.0",
@@ -76,22 +76,22 @@ HOSTS = {
 }
 
 
-def bound(settings: Settings) -> tuple[BoundTarget, ...]:
-    """The targets of a host with recipes of the real catalogue."""
+def bound_models(settings: Settings) -> tuple[BoundModel, ...]:
+    """The models of a host with recipes of the real catalogue."""
     return bind(settings, load_catalogue(REPOSITORY / "catalogue/recipes"), {})
 
 
-def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
-    """A made-up pin for each image and model that these targets name."""
+def pins(settings: Settings, models: tuple[BoundModel, ...]) -> Pins:
+    """A made-up pin for each image and checkpoint that these models name."""
     images = {settings.webui.image}
-    models = set()
-    for target in targets:
-        for recipe in target.recipes:
+    checkpoints = set()
+    for model in models:
+        for recipe in model.recipes:
             block = recipe.lockstep
-            if image := target.image_of(recipe):
+            if image := model.image_of(recipe):
                 images.add(image)
-            models |= {recipe.model, *(borrow.model for borrow in block.borrow)}
-            models |= {block.draft.model} if block.draft else set()
+            checkpoints |= {recipe.model, *(borrow.model for borrow in block.borrow)}
+            checkpoints |= {block.draft.model} if block.draft else set()
     return Pins(
         python={
             packages.key: environment(packages, f"1.{index}")
@@ -101,9 +101,9 @@ def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
             name: ImagePin("sha256:" + f"{index:x}" * 64, "aarch64", 1)
             for index, name in enumerate(sorted(images))
         },
-        models={
-            name: ModelPin("main", f"{index:x}" * 40, ())
-            for index, name in enumerate(sorted(models))
+        checkpoints={
+            name: CheckpointPin("main", f"{index:x}" * 40, ())
+            for index, name in enumerate(sorted(checkpoints))
         },
     )
 
@@ -111,17 +111,19 @@ def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
 @cache
 def every(host: str) -> tuple[ManagedFile, ...]:
     """All artefacts of one of `HOSTS`."""
-    plan = HostPlan(host, HOSTS[host], bound(HOSTS[host]))
-    return artefacts(plan, pins(plan.settings, plan.targets), engine_id="0123456789ab")
+    plan = HostPlan(host, HOSTS[host], bound_models(HOSTS[host]))
+    return artefacts(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
 
 
-def rendered(host: str) -> dict[str, ManagedFile]:
+def rendered_files(host: str) -> dict[str, ManagedFile]:
     """Path → artefact, without the programs, which are files of this repository."""
     return {file.path: file for file in every(host) if not file.path.startswith(f"{PROGRAMS}/")}
 
 
 def steady(text: str) -> str:
     """A unit's text without what changes with every change of a program that it imports."""
-    if any(f"lib/lockstep {name}" in text for name in ("cluster-agent", "memory-floor", "gateway")):
-        return re.sub(r"(LOCKSTEP_GENERATION)=\w+", r"\1=PROGRAMS", text)
+    if any(
+        f"lib/lockstep {name}" in text for name in ("cluster-agent", "memory-minimum", "gateway")
+    ):
+        return re.sub(r"(LOCKSTEP_RESTART_KEY)=\w+", r"\1=PROGRAMS", text)
     return text

@@ -1,8 +1,8 @@
-"""Sparks in memory for pyinfra's `@fake` connector: they answer readers, and change when told to.
+"""Sparks in memory for pyinfra's `@fake` connector: they answer readers, and commands change them.
 
-An inventory calls `install()`; the hosts' state is read from the file that FAKE_SPARKS names and
-written back when the process ends, so that a second run meets what the first one left. Every
-command is written down.
+An inventory calls `install()`. The hosts' state is read from the file that FAKE_SPARKS names and
+written back when the process ends, so that a second run meets the state that the first one left.
+Every command is written down.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from a_spark import GIB, healthy, spark
 from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.files.managed_file import BACKUP_HOME, GATEWAY_HOME, HOME, MARK, PROGRAMS
 from lockstep.host.specs import check_wanted
 from lockstep.onhost.facts import records
@@ -59,63 +59,65 @@ WIPED: dict[str, Any] = {
 _HOMES = {"lockstep": HOME, "lockstep-gateway": GATEWAY_HOME, "lockstep-backup": BACKUP_HOME}
 
 
-class Failed(Exception):
+class FakeCommandFailure(Exception):
     """A command that ends with another code than 0."""
 
 
 class Spark:
-    """One host: `state` is everything on it, `fails` what goes wrong there."""
+    """One host: `state` is everything on it, `fails` the faults planted there."""
 
     def __init__(self, name: str, state: dict[str, Any], fails: dict[str, Any]) -> None:
         self.name = name
         self.state = state
         self.fails = fails
-        self.ran: list[str] = []
+        self.commands: list[str] = []
         self.holder = ""
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.faulty: dict[str, str] = fails.get("faults", {})
 
     def answer(self, command: str, stdin: str) -> str:
-        """What a command prints on this host."""
+        """The output of a command on this host."""
         words = shlex.split(command)
-        given = json.loads(stdin) if words == list(sent.COMMAND) else {}
-        if given.get("program") == "lockstep.onhost.records.write_files":
-            document = given["asked"]
+        request = json.loads(stdin) if words == list(remote_exec.COMMAND) else {}
+        if request.get("program") == "lockstep.onhost.records.write_files":
+            document = request["asked"]
             writes = any(document.get(key) for key in ("folders", "files", "links"))
             self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
             self._write(document)
             return ""
-        if given.get("program") == "lockstep.onhost.records.found":
+        if request.get("program") == "lockstep.onhost.records.baseline":
             self._changes("note what is here")
-            for part, names in given["asked"].items():
+            for part, names in request["asked"].items():
                 self.state["found"].setdefault(part, []).extend(names)
             return ""
-        if given:
-            asked = given["asked"]
-            self.ran.append("? all" if "preflight" in asked else f"? {' '.join(sorted(asked))}")
-            for name in asked:
+        if request:
+            details = request["asked"]
+            self.commands.append(
+                "? all" if "preflight" in details else f"? {' '.join(sorted(details))}"
+            )
+            for name in details:
                 if name in self.fails:
-                    raise Failed(self.fails[name])
-            read = {name: getattr(self, f"_read_{name.replace('.', '_')}") for name in asked}
+                    raise FakeCommandFailure(self.fails[name])
+            read = {name: getattr(self, f"_read_{name.replace('.', '_')}") for name in details}
             now = self.state
-            # What another deploy had not done yet when it was asked first.
+            # The state at the first question, before another deploy was done.
             self.state = now | self.fails.get("waited", {})
-            faults = {name: self.faulty[name] for name in asked if name in self.faulty}
-            answers = {name: read[name](asked[name]) for name in asked if name not in faults}
+            faults = {name: self.faulty[name] for name in details if name in self.faulty}
+            answers = {name: read[name](details[name]) for name in details if name not in faults}
             self.state = now
             self.fails.pop("waited", None)
             return json.dumps({"answers": answers, "facts": {}, "faults": faults})
         if words[1:] == [PROGRAMS, "rollout", "begin"]:
             self._changes("begin")
-            asked = json.loads(stdin)
+            details = json.loads(stdin)
             was = {key: copy.deepcopy(self.state[key]) for key in ("files", "units", "current")}
             was |= {
-                "rollout": asked.get("rollout", ""),
+                "rollout": details.get("rollout", ""),
                 "records": list(self.state["generations"]),
                 "paths": [],
             }
-            kept = self.state.setdefault("before", {**was, "whole": asked.get("whole", False)})
-            kept["paths"] += asked["paths"]
+            backup = self.state.setdefault("before", {**was, "whole": details.get("whole", False)})
+            backup["paths"] += details["paths"]
             return ""
         if words[1:] == [PROGRAMS, "generations", "begin"]:
             self._changes("note generation")
@@ -127,18 +129,18 @@ class Spark:
             self.state.pop("begun", None)
             return ""
         if words[1:] == [PROGRAMS, "gateway-keys", "list"]:
-            self.ran.append(f"? {command}")
+            self.commands.append(f"? {command}")
             return str(self.state["files"][str(keys.PATH)]["text"])
         if words[1:] == [PROGRAMS, "gateway-keys", "take"]:
             self._changes(command)
-            have = {each.person: each for each in self._persons()}
-            for each in keys.loaded(stdin.strip(), "standard input"):
-                if each.person not in have or each.age > have[each.person].age:
-                    have[each.person] = each
+            have = {person.person: person for person in self._persons()}
+            for person in keys.load_entries(stdin.strip(), "standard input"):
+                if person.person not in have or person.age > have[person.person].age:
+                    have[person.person] = person
             self._secret(str(keys.PATH), json.dumps(keys.document(have.values())), "0640")
             return ""
         if words[0] == "cat":
-            self.ran.append(f"? {command}")
+            self.commands.append(f"? {command}")
             return str(self.state["files"][words[1]]["text"])
         takes = (
             *(["make-secrets", "--take"], ["make-authority", "--take"]),
@@ -155,7 +157,7 @@ class Spark:
             at = words.index("--")
             try:
                 self._changes(f"job {words[4]}: {' '.join(words[at + 1 :])}")
-            except Failed:
+            except FakeCommandFailure:
                 if words[4] == "rollout":
                     self._return()
                 raise
@@ -165,16 +167,16 @@ class Spark:
             self._run(words)
         return ""
 
-    def hears(self, said: Iterable[str]) -> str:
-        """The program that holds the lock of a deploy; what it prints at the end."""
-        lines = iter(said)
+    def hears(self, source: Iterable[str]) -> str:
+        """Play the program that holds the lock of a deploy; returns its output at the end."""
+        lines = iter(source)
         self.holder = json.loads(next(lines))["asked"]["run"]
         for line in filter(None, lines):
-            self.said.append(line)
-        if self.said and self.said[-1] == "ended done":
+            self.messages.append(line)
+        if self.messages and self.messages[-1] == "ended done":
             self.state.pop("before", None)
-        elif self._between() and any(line.startswith("changed") for line in self.said):
-            self.ran.append("return")
+        elif self._between() and any(line.startswith("changed") for line in self.messages):
+            self.commands.append("return")
             self._return()
             return json.dumps({"returned": True, "said": "qwen is hot"})
         return "null"
@@ -183,33 +185,33 @@ class Spark:
         return "before" in self.state and not self.state["before"]["rollout"]
 
     def _return(self) -> None:
-        """To the paths that were named and kept, and to no other."""
-        kept = self.state.pop("before")
-        for path in kept["paths"]:
+        """Bring back the paths that were named and kept, and no others."""
+        backup = self.state.pop("before")
+        for path in backup["paths"]:
             self.state["files"].pop(path, None)
-            if path in kept["files"]:
-                self.state["files"][path] = kept["files"][path]
-        names = {Path(path).name for path in kept["paths"]}
+            if path in backup["files"]:
+                self.state["files"][path] = backup["files"][path]
+        names = {Path(path).name for path in backup["paths"]}
         units = {name: unit for name, unit in self.state["units"].items() if name not in names}
-        was = {name: unit for name, unit in kept["units"].items() if name in names}
-        self.state |= {"current": kept["current"], "generations": kept["records"]}
+        was = {name: unit for name, unit in backup["units"].items() if name in names}
+        self.state |= {"current": backup["current"], "generations": backup["records"]}
         self.state.pop("begun", None)
         self.state["units"] = units | was
 
     def _changes(self, line: str) -> None:
-        self.ran.append(line)
+        self.commands.append(line)
         for part, message in self.fails.items():
             if part in line:
-                raise Failed(message)
+                raise FakeCommandFailure(message)
 
     def _write(self, document: dict[str, Any]) -> None:
         for kind, key in (("folder", "folders"), ("file", "files")):
             for item in document.get(key, []):
-                kept = {name: item[name] for name in ("mode", "owner", "group")}
+                attributes = {name: item[name] for name in ("mode", "owner", "group")}
                 self.state["files"][item["path"]] = {
                     "kind": kind,
                     "text": item.get("text"),
-                    **kept,
+                    **attributes,
                 }
         for path in document.get("remove", []):
             self.state["files"].pop(path, None)
@@ -260,8 +262,8 @@ class Spark:
             self._install(str(Path(words[words.index("--python") + 1]).parents[1]), words)
 
     def _install(self, venv: str, words: list[str]) -> None:
-        listed = self.state["files"][words[words.index("--requirement") + 1]]["text"]
-        for line in listed.splitlines():
+        requirements = self.state["files"][words[words.index("--requirement") + 1]]["text"]
+        for line in requirements.splitlines():
             name, _, version = line.partition(" ")[0].partition("==")
             self.state["venvs"].setdefault(venv, {})[name] = version
 
@@ -271,9 +273,9 @@ class Spark:
             self.state["firewall"] = sha256(text.encode()).hexdigest()
 
     def _run_make_secrets(self, words: list[str]) -> None:
-        # Another one on each host.
-        drawn = sha256(f"{self.name} {words[2]}".encode()).hexdigest()
-        self._secret(words[2], f"sk-{drawn[:43]}")
+        # Each host has another value.
+        digest = sha256(f"{self.name} {words[2]}".encode()).hexdigest()
+        self._secret(words[2], f"sk-{digest[:43]}")
 
     def _run_make_authority(self, words: list[str]) -> None:
         have = self.state["files"].get(words[2], {"text": f"authority of {self.name}"})
@@ -285,7 +287,7 @@ class Spark:
 
     def _persons(self) -> list[keys.Entry]:
         have = self.state["files"].get(str(keys.PATH))
-        return keys.loaded(have["text"], str(keys.PATH)) if have else []
+        return keys.load_entries(have["text"], str(keys.PATH)) if have else []
 
     def _run_backup_key(self, words: list[str]) -> None:
         if words[2] == "make":
@@ -293,8 +295,8 @@ class Spark:
         self._secret(words[4], f"public of {self.name}", "0644")
 
     def _secret(self, path: str, text: str, mode: str = "0600") -> None:
-        kept = {"kind": "file", "mode": mode, "owner": "root", "group": "root", "text": text}
-        self.state["files"][path] = kept
+        file_state = {"kind": "file", "mode": mode, "owner": "root", "group": "root", "text": text}
+        self.state["files"][path] = file_state
 
     def _spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = json.loads(self.state["files"]["/etc/lockstep/engine.json"]["text"])
@@ -346,7 +348,7 @@ class Spark:
             self.state.pop("before", None)
         for unit in self.state["units"].values():
             if unit["ActiveState"] == "active" and unit["wanted"]:
-                unit["generation"] = unit["wanted"]
+                unit["restart_key"] = unit["wanted"]
 
     def _run_systemctl(self, words: list[str]) -> None:
         units = self.state["units"]
@@ -355,9 +357,9 @@ class Spark:
                 if path.startswith("/etc/systemd/system/") and path.endswith(
                     (".service", ".socket", ".timer")
                 ):
-                    found = re.search(r"LOCKSTEP_GENERATION=(\w+)", file["text"])
-                    known = units.setdefault(Path(path).name, {**UNIT, "LoadState": "loaded"})
-                    known |= {"wanted": found[1] if found else "", "NeedDaemonReload": "no"}
+                    match = re.search(r"LOCKSTEP_RESTART_KEY=(\w+)", file["text"])
+                    known_unit = units.setdefault(Path(path).name, {**UNIT, "LoadState": "loaded"})
+                    known_unit |= {"wanted": match[1] if match else "", "NeedDaemonReload": "no"}
             return
         unit = units.setdefault(words[-1], {**UNIT})
         if "--now" in words:
@@ -365,101 +367,107 @@ class Spark:
         if "enable" in words:
             unit["UnitFileState"] = "enabled"
         if {"start", "restart", "--now"} & set(words):
-            unit |= {"ActiveState": "active", "SubState": "running", "generation": unit["wanted"]}
+            unit |= {"ActiveState": "active", "SubState": "running", "restart_key": unit["wanted"]}
 
     def _run_webui(self, words: list[str]) -> None:
         self._run_systemctl(words)
 
     # Readers ----------------------------------------------------------------------------------
 
-    def _read_preflight(self, asked: dict[str, Any]) -> Any:
+    def _read_preflight(self, question: dict[str, Any]) -> Any:
         facts = healthy(spark(), time.time())
         facts["identity"] = {"machine_id": self.name, "host_keys": [f"ssh-ed25519 {self.name}"]}
         # The one file of every model of `pins_for`.
         has = {64 * "e": 20 * GIB} if self.state["weights"] == "complete" else {}
-        facts["models"] = dict.fromkeys(asked["models"], has)
+        facts["checkpoints"] = dict.fromkeys(question["checkpoints"], has)
         facts["docker"]["images"] = [
-            each for each in asked["images"].values() if each in self.state["images"]
+            image for image in question["images"].values() if image in self.state["images"]
         ]
         if self.state["check"]:
-            facts["lacking"] = [what for what in facts["lacking"] if what != ENGINE]
+            facts["lacking"] = [fact for fact in facts["lacking"] if fact != ENGINE]
         facts["docker"]["foreign"] |= self.fails.get("foreign", {})
         return facts | self.fails.get("facts", {})
 
-    def _read_records_deploying(self, asked: dict[str, Any]) -> Any:
-        assert self.holder == asked["run"]
+    def _read_records_deploying(self, question: dict[str, Any]) -> Any:
+        assert self.holder == question["run"]
         answers = {key: self.fails.get(key, "") for key in ("other", "before")}
         return {**answers, "waited": "waited" in self.fails}
 
-    def _read_records_intruders(self, asked: dict[str, Any]) -> Any:
-        found = self.state["foreign"]
-        return {what: whose for what, whose in found.items() if what not in asked["adopt"]}
+    def _read_records_intruders(self, question: dict[str, Any]) -> Any:
+        foreign_items = self.state["foreign"]
+        return {
+            item: owner for item, owner in foreign_items.items() if item not in question["adopt"]
+        }
 
-    def _read_packages(self, asked: list[str]) -> Any:
+    def _read_packages(self, question: list[str]) -> Any:
         return dict.fromkeys(self.state["packages"], "1")
 
-    def _read_records_unnoted(self, asked: dict[str, list[str]]) -> Any:
-        found = self.state["found"]
-        left = {part: [x for x in asked[part] if x not in found.get(part, ())] for part in asked}
-        return left if any(left.values()) else {}
+    def _read_records_unrecorded_items(self, question: dict[str, list[str]]) -> Any:
+        noted_items = self.state["found"]
+        unnoted_items = {
+            part: [x for x in question[part] if x not in noted_items.get(part, ())]
+            for part in question
+        }
+        return unnoted_items if any(unnoted_items.values()) else {}
 
-    def _read_packages_noted(self, _: object) -> Any:
+    def _read_packages_brought_packages(self, _: object) -> Any:
         return list(self.state["noted"])
 
-    def _read_accounts(self, asked: dict[str, list[str]]) -> Any:
+    def _read_accounts(self, question: dict[str, list[str]]) -> Any:
         state = self.state
-        accounts = {name: state["accounts"].get(name) for name in asked["accounts"]}
+        accounts = {name: state["accounts"].get(name) for name in question["accounts"]}
         return {
             "accounts": {
                 name: have and {"groups": have, "home": _HOMES.get(name, f"/home/{name}")}
                 for name, have in accounts.items()
             },
-            "groups": {name: state["groups"].get(name) for name in asked["groups"]},
+            "groups": {name: state["groups"].get(name) for name in question["groups"]},
         }
 
-    def _read_machine_sysctls(self, asked: list[str]) -> Any:
-        return {key: self.state["sysctls"].get(key) for key in asked}
+    def _read_machine_sysctls(self, question: list[str]) -> Any:
+        return {key: self.state["sysctls"].get(key) for key in question}
 
-    def _read_environments_tools(self, asked: list[str]) -> Any:
-        return {path: self.state["venvs"].get(path, {}) for path in asked}
+    def _read_environments_tools(self, question: list[str]) -> Any:
+        return {path: self.state["venvs"].get(path, {}) for path in question}
 
-    def _read_files_links(self, asked: list[str]) -> Any:
-        return {path: self.state["links"].get(path) for path in asked}
+    def _read_files_links(self, question: list[str]) -> Any:
+        return {path: self.state["links"].get(path) for path in question}
 
-    def _read_files(self, asked: dict[str, Any]) -> Any:
-        found = {path: self.state["files"].get(path) for path in asked["paths"]}
-        for path in set(asked.get("private", [])) & set(found):
-            if found[path]:
-                text = (found[path]["text"] or "").encode()
-                found[path] = {**found[path], "text": None, "seal": seal(asked["key"], text)}
-        return found
+    def _read_files(self, question: dict[str, Any]) -> Any:
+        files = {path: self.state["files"].get(path) for path in question["paths"]}
+        for path in set(question.get("private", [])) & set(files):
+            if files[path]:
+                text = (files[path]["text"] or "").encode()
+                files[path] = {**files[path], "text": None, "seal": seal(question["key"], text)}
+        return files
 
-    def _read_files_marked(self, asked: dict[str, Any]) -> Any:
-        folders = tuple(asked["folders"])
-        # One pattern for all: a host has hundreds of files, and is asked often.
-        named = re.compile("|".join(map(translate, asked["named"])) or "(?!)")
+    def _read_files_marked_files(self, question: dict[str, Any]) -> Any:
+        folders = tuple(question["folders"])
+        # One pattern for all paths: a host has hundreds of files, and questions are frequent.
+        name_pattern = re.compile("|".join(map(translate, question["named"])) or "(?!)")
         return [
             path
             for path, file in self.state["files"].items()
-            if (path.startswith(folders) and MARK in (file["text"] or "")) or named.match(path)
+            if (path.startswith(folders) and MARK in (file["text"] or ""))
+            or name_pattern.match(path)
         ]
 
-    def _read_units_system_services(self, asked: list[str]) -> Any:
-        return dict.fromkeys(asked, "on")
+    def _read_units_system_services(self, question: list[str]) -> Any:
+        return dict.fromkeys(question, "on")
 
-    def _read_units(self, asked: list[str]) -> Any:
-        return {name: self.state["units"].get(name, UNIT) for name in asked}
+    def _read_units(self, question: list[str]) -> Any:
+        return {name: self.state["units"].get(name, UNIT) for name in question}
 
-    def _read_ruler_models(self, asked: None) -> Any:
-        hot = [name for name, unit in self.state["units"].items() if unit.get("generation")]
+    def _read_ruler_models(self, question: None) -> Any:
+        hot = [name for name, unit in self.state["units"].items() if unit.get("restart_key")]
         return {name: {"name": name, "requests": 2} for name in hot if name.startswith("vllm")}
 
-    def _read_firewall(self, asked: dict[str, Any]) -> Any:
-        kept = self.state["firewall"]
-        unit = self.state["units"].get(asked["unit"], UNIT)
-        return {"kept": kept, "live": kept is not None, "state": unit}
+    def _read_firewall(self, question: dict[str, Any]) -> Any:
+        firewall = self.state["firewall"]
+        unit = self.state["units"].get(question["unit"], UNIT)
+        return {"kept": firewall, "live": firewall is not None, "state": unit}
 
-    def _read_environments(self, asked: dict[str, Any]) -> Any:
+    def _read_environments(self, question: dict[str, Any]) -> Any:
         engine = self.state["engine"]
         records = self.state["image_records"]
         return {
@@ -469,39 +477,41 @@ class Spark:
             "check": self.state["check"],
             "current": self.state["current"],
             "images": {
-                name: records.get(digest) for name, digest in asked.get("images", {}).items()
+                name: records.get(digest) for name, digest in question.get("images", {}).items()
             },
         }
 
-    def _read_records_generation(self, asked: None) -> Any:
-        found = self.state["generations"]
-        begun = self.state.get("begun")
-        newest = {"number": len(found), **found[-1]} if found else {}
-        return {**newest, "begun": begun} if begun else newest
+    def _read_records_generation(self, question: None) -> Any:
+        generations = self.state["generations"]
+        unfinished_generation = self.state.get("begun")
+        newest = {"number": len(generations), **generations[-1]} if generations else {}
+        return {**newest, "begun": unfinished_generation} if unfinished_generation else newest
 
-    def _read_records_persons(self, asked: str) -> Any:
+    def _read_records_persons(self, question: str) -> Any:
         try:
-            return {"changes": records.changes(self._persons(), asked), "fault": ""}
-        except keys.Broken as fault:
+            return {"changes": records.changes(self._persons(), question), "fault": ""}
+        except keys.BrokenKeys as fault:
             return {"changes": {}, "fault": str(fault)}
 
-    def _read_weights(self, asked: str) -> Any:
+    def _read_weights(self, question: str) -> Any:
         states = {"state": self.state["weights"], "bytes_total": 10, "bytes_present": 0}
         return {"a/b@c": states} if self.state["weights"] != "missing" else {}
 
-    def _read_machine_available(self, asked: None) -> Any:
+    def _read_machine_available(self, question: None) -> Any:
         return 100 * GIB
 
-    def _read_docker_images(self, asked: list[str]) -> Any:
+    def _read_docker_images(self, question: list[str]) -> Any:
         return self.state["images"]
 
 
 def _paths(document: dict[str, Any]) -> list[str]:
     paths = [item["path"] for key in ("folders", "files") for item in document.get(key, [])]
-    # Which programs there are is no matter of a deploy.
-    shown = ("/usr/local/lib/lockstep/*" if "/lib/lockstep/" in path else path for path in paths)
+    # Show our programs as one entry: their list does not matter for a deploy.
+    shown_paths = (
+        "/usr/local/lib/lockstep/*" if "/lib/lockstep/" in path else path for path in paths
+    )
     links = (f"{path} -> {target}" for path, target in document.get("links", {}).items())
-    return list(dict.fromkeys((*shown, *document.get("remove", []), *links)))
+    return list(dict.fromkeys((*shown_paths, *document.get("remove", []), *links)))
 
 
 UNIT: dict[str, Any] = {
@@ -510,14 +520,14 @@ UNIT: dict[str, Any] = {
     "SubState": "dead",
     "UnitFileState": "disabled",
     "NeedDaemonReload": "no",
-    "generation": "",
+    "restart_key": "",
     "links": [],
     "wanted": "",
 }
 
 
 def install() -> None:
-    """Let `@fake` hosts be these, for this process.
+    """Make these the `@fake` hosts of this process.
 
     The file holds {"hosts": {NAME: state}, "fails": {NAME: {PART OF A COMMAND: message}},
     "cut": N}; with "cut", the process dies after so many changes.
@@ -529,12 +539,12 @@ def install() -> None:
     changes = 0
 
     def save() -> None:
-        # `lockstep deploy` reads the inventory before the deploy, which is another process, does.
+        # `lockstep deploy` reads the inventory before the deploy, another process, reads it.
         if not sparks and "ran" in json.loads(path.read_text()):
             return
         document["hosts"] = {name: spark.state for name, spark in sparks.items()}
-        document["ran"] = {name: spark.ran for name, spark in sparks.items()}
-        document["said"] = {name: spark.said for name, spark in sparks.items()}
+        document["ran"] = {name: spark.commands for name, spark in sparks.items()}
+        document["said"] = {name: spark.messages for name, spark in sparks.items()}
         document["order"] = order
         path.write_text(json.dumps(document))
 
@@ -547,22 +557,22 @@ def install() -> None:
             state = document["hosts"].setdefault(name, json.loads(json.dumps(WIPED)))
             sparks[name] = Spark(name, state, document.get("fails", {}).get(name, {}))
         text = command if isinstance(command, str) else command.get_raw_value()
-        if shlex.split(text) == list(sent.LISTENING):
-            # Heard to its end, which is that of the deploy.
-            said = sparks[name].hears(arguments["_stdin"])
-            order.extend([(name, "return")] if said != "null" else [])
-            return True, CommandOutput([OutputLine("stdout", line) for line in said.splitlines()])
+        if shlex.split(text) == list(remote_exec.LISTENING):
+            # The input is read to its end, which is the end of the deploy.
+            output = sparks[name].hears(arguments["_stdin"])
+            order.extend([(name, "return")] if output != "null" else [])
+            return True, CommandOutput([OutputLine("stdout", line) for line in output.splitlines()])
         try:
-            said = sparks[name].answer(text, "".join(arguments.get("_stdin") or []))
-        except Failed as failed:
-            return False, CommandOutput([OutputLine("stderr", str(failed))])
-        last = sparks[name].ran[-1]
+            output = sparks[name].answer(text, "".join(arguments.get("_stdin") or []))
+        except FakeCommandFailure as error:
+            return False, CommandOutput([OutputLine("stderr", str(error))])
+        last = sparks[name].commands[-1]
         changes += not last.startswith("?")
         order.append((name, last))
         if changes == document.get("cut"):
             save()
             os._exit(137)
-        return True, CommandOutput([OutputLine("stdout", line) for line in said.splitlines()])
+        return True, CommandOutput([OutputLine("stdout", line) for line in output.splitlines()])
 
     FakeConnector.run_shell_command = run_shell_command
     atexit.register(save)

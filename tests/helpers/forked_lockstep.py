@@ -21,21 +21,21 @@ from forks import Forks, forks, serve
 def lockstep(
     *argv: str, folder: Path, environment: Mapping[str, str], path: str
 ) -> subprocess.CompletedProcess[str]:
-    """`lockstep ARGV` in a folder, as a user types it, with this whole environment."""
-    run = forks(__file__, path, others=(forked_pyinfra.of(path),)).run
+    """Run `lockstep ARGV` in a folder, as a user types it, with exactly this environment."""
+    run = forks(__file__, path, other_forks=(forked_pyinfra.of(path),)).run
     return run(["lockstep", *argv], environment, folder, limit_s=300)
 
 
 class _Deploy:
-    """What `lockstep.deploy.child` wants of a process."""
+    """The part of a process that `lockstep.deploy.child` uses."""
 
     def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], **_: Any) -> None:
-        heard, answers = os.pipe()
-        said, says = os.pipe()
-        run = deploys.start(["pyinfra", *argv[1:]], env, cwd, [heard, says, says])
-        os.close(heard)
+        child_stdin, answers = os.pipe()
+        output_end, says = os.pipe()
+        run = deploys.start(["pyinfra", *argv[1:]], env, cwd, [child_stdin, says, says])
+        os.close(child_stdin)
         os.close(says)
-        self.stdin, self.stdout = os.fdopen(answers, "wb"), os.fdopen(said, "rb")
+        self.stdin, self.stdout = os.fdopen(answers, "wb"), os.fdopen(output_end, "rb")
         self.poll, self.wait, self.kill = run.poll, run.wait, run.kill
 
     def __enter__(self) -> Self:
@@ -47,13 +47,13 @@ class _Deploy:
 
 
 def _import() -> None:
-    """Import all that the command does."""
+    """Import all that the command imports."""
     for name in ("lockstep.cli.main", "lockstep.cli.deploy", "fake_spark"):
         importlib.import_module(name)
 
 
 if __name__ == "__main__":
-    #: Whose forks the deploys are.
+    #: The process that forks the deploys.
     deploys = Forks.asked_by(int(sys.argv[1]))
     serve(_import)
     from lockstep.cli.main import main

@@ -17,7 +17,7 @@ from secrets import token_hex
 from forks import Forks, Run, forks, serve
 
 _REPOSITORY = Path(__file__).parents[2]
-#: Where modules come from, if not from a copy of the repository.
+#: PYTHONPATH of the modules, if they do not come from a copy of the repository.
 PATH = os.pathsep.join(map(str, (_REPOSITORY, Path(__file__).parent)))
 
 
@@ -27,15 +27,15 @@ def pyinfra(
     environment: Mapping[str, str] | None = None,
     path: str = PATH,
 ) -> subprocess.CompletedProcess[str]:
-    """`pyinfra ARGV` in a folder, as a user types it, with this whole environment."""
+    """Run `pyinfra ARGV` in a folder, as a user types it, with exactly this environment."""
     run = of(path).run
     return run(["pyinfra", *argv], environment or os.environ, folder, limit_s=300)
 
 
-def start(argv: Sequence[str], folder: Path, environment: Mapping[str, str], said: int) -> Run:
-    """Begin `pyinfra ARGV`; what it says goes to a descriptor, both streams."""
-    with Path(os.devnull).open() as nothing:
-        standard = [nothing.fileno(), said, said]
+def start(argv: Sequence[str], folder: Path, environment: Mapping[str, str], output_fd: int) -> Run:
+    """Begin `pyinfra ARGV`; both its output streams go to a descriptor."""
+    with Path(os.devnull).open() as null_device:
+        standard = [null_device.fileno(), output_fd, output_fd]
         return of(PATH).start(["pyinfra", *argv], environment, folder, standard)
 
 
@@ -44,22 +44,22 @@ def of(path: str) -> Forks:
     return forks(__file__, path)
 
 
-#: What modules drew by chance as they were imported → the size asked for.
-_drawn: dict[str, int] = {}
+#: Random value that a module drew at its import → its size in bytes.
+_drawn_values: dict[str, int] = {}
 
 
 def _draw(size: int) -> str:
     value = token_hex(size)
-    _drawn[value] = size
+    _drawn_values[value] = size
     return value
 
 
 def _draw_anew() -> None:
     """Give this run names and keys of its own, as each process that imports the deploy has.
 
-    Whoever has imported one from another module gets the same.
+    A module that has imported such a value from another module gets the same new one.
     """
-    anew = {value: token_hex(size) for value, size in _drawn.items()}
+    anew = {value: token_hex(size) for value, size in _drawn_values.items()}
     for module in list(sys.modules.values()):
         names = vars(module)
         for name, value in list(names.items()):
@@ -68,7 +68,7 @@ def _draw_anew() -> None:
 
 
 def _import() -> None:
-    """Import all that a deploy does, in pyinfra's order."""
+    """Import all that a deploy imports, in pyinfra's order."""
     secrets.token_hex = _draw
     import pyinfra_cli.main
 
@@ -76,11 +76,11 @@ def _import() -> None:
     for name in ("pyinfra.connectors.ssh", "lab.host.connection", "fake_spark"):
         importlib.import_module(name)
     importlib.import_module("lockstep.tasks.stack")
-    # Compiled once, not by each run.
+    # Compile the templates once, not in each run.
     templates = importlib.import_module("lockstep.files.templating").environment()
     for name in templates.list_templates():
         templates.get_template(name)
-    # Nor are the catalogue and our programs read by each.
+    # Read the catalogue and our programs once, too.
     importlib.import_module("lockstep.fit.catalogue").load()
     importlib.import_module("lockstep.files.programs").package()
     secrets.token_hex = token_hex

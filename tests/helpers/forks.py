@@ -1,4 +1,4 @@
-"""Runs a program many times from one process that has imported what it needs: each run is a fork.
+"""Runs a program many times from one process that has imported its modules: each run is a fork.
 
 Imports take more processor time than most runs do.
 """
@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-# gevent replaces these when pyinfra is imported: the process that is forked runs none of it.
+# An import of pyinfra lets gevent replace these; the forking process must use the originals.
 from os import fork, waitpid  # isort: skip
 from signal import signal as handle  # isort: skip
 from socket import recv_fds, socket as Socket  # isort: skip
@@ -29,25 +29,25 @@ _LONGEST = 2**20
 
 
 class Run:
-    """A program that runs, in a session of its own."""
+    """A running program, in a session of its own."""
 
     def __init__(self, argv: Sequence[str], answers: socket.socket) -> None:
         self._argv, self._answers = list(argv), answers
-        started = answers.recv(16)
-        assert started, f"the process that runs {argv[0]} has ended"
-        #: Its process, which is no child of this one.
-        self.pid = int(started)
+        process_id = answers.recv(16)
+        assert process_id, f"the process that runs {argv[0]} has ended"
+        #: The run's process, which is no child of this one.
+        self.pid = int(process_id)
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, minus the signal that ended it; None while it runs."""
+        """The program's exit code, or minus the signal that ended it; None while it runs."""
         try:
             return self.wait(0)
         except subprocess.TimeoutExpired:
             return None
 
     def wait(self, limit_s: float | None = None) -> int:
-        """Its exit code, when it has ended; raises `subprocess.TimeoutExpired`."""
+        """Wait for the program's end; returns its exit code. Raises `subprocess.TimeoutExpired`."""
         if self._code is None:
             if not select.select([self._answers], [], [], limit_s)[0]:
                 raise subprocess.TimeoutExpired(self._argv, limit_s or 0)
@@ -58,36 +58,36 @@ class Run:
         return self._code
 
     def kill(self) -> None:
-        """End it without warning, if it runs; also from another thread than the one that waits."""
+        """Kill the program, if it runs; also from another thread than the waiting one."""
         if self._code is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
 
 class Forks:
-    """A process that runs `program`, which calls `serve`; it ends with this one.
+    """A process that runs `program`, which calls `serve`; it ends with this process.
 
-    `program` gets a descriptor for each of `others`, whom it may ask, too (`asked_by`).
+    `program` gets a descriptor for each of `other_forks`, and may request runs there (`asked_by`).
     """
 
     def __init__(
-        self, program: str, path: str, *options: str, others: Sequence[Forks] = ()
+        self, program: str, path: str, *options: str, other_forks: Sequence[Forks] = ()
     ) -> None:
-        self._asking, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        given = [other._asking.fileno() for other in others]
-        with asked:
+        self._asking, request_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = [other_fork._asking.fileno() for other_fork in other_forks]
+        with request_socket:
             self._process = subprocess.Popen(
-                [sys.executable, *options, program, *map(str, given)],
-                pass_fds=given,
+                [sys.executable, *options, program, *map(str, descriptors)],
+                pass_fds=descriptors,
                 cwd="/",
                 env={**os.environ, "PYTHONPATH": path},
-                stdin=asked,
+                stdin=request_socket,
                 start_new_session=True,
             )
 
     @classmethod
     def asked_by(cls, descriptor: int) -> Self:
-        """One of another process, which gave this descriptor."""
+        """A handle for the forks of another process, which gave this descriptor."""
         forks = cls.__new__(cls)
         forks._asking = socket.socket(fileno=descriptor)
         return forks
@@ -99,11 +99,11 @@ class Forks:
         folder: Path,
         standard: Sequence[int],
     ) -> Run:
-        """`program ARGV` in a folder, with this whole environment and three descriptors."""
-        answers, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """Start `program ARGV` in a folder, with exactly this environment and three descriptors."""
+        answers, remote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps([list(argv), dict(environment), str(folder)]).encode()
-        with other:
-            socket.send_fds(self._asking, [request], [*standard, other.fileno()])
+        with remote_end:
+            socket.send_fds(self._asking, [request], [*standard, remote_end.fileno()])
         return Run(argv, answers)
 
     def run(
@@ -114,13 +114,13 @@ class Forks:
         limit_s: float,
         text: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        """`start` with `text` to read, its end and what it said."""
+        """Call `start` with `text` as input, and wait for the end; returns code and output."""
         new = tempfile.TemporaryFile
-        with new("w+") as given, new("w+") as out, new("w+") as err:
-            given.write(text)
-            given.seek(0)
+        with new("w+") as stdin_file, new("w+") as out, new("w+") as err:
+            stdin_file.write(text)
+            stdin_file.seek(0)
             run = self.start(
-                argv, environment, folder, [each.fileno() for each in (given, out, err)]
+                argv, environment, folder, [stream.fileno() for stream in (stdin_file, out, err)]
             )
             try:
                 code = run.wait(limit_s)
@@ -133,23 +133,23 @@ class Forks:
 
 
 @cache
-def forks(program: str, path: str, *options: str, others: tuple[Forks, ...] = ()) -> Forks:
-    """The one of this process for a program, a PYTHONPATH and options of Python."""
-    return Forks(program, path, *options, others=others)
+def forks(program: str, path: str, *options: str, other_forks: tuple[Forks, ...] = ()) -> Forks:
+    """The forks of this process for a program, a PYTHONPATH and options of Python."""
+    return Forks(program, path, *options, other_forks=other_forks)
 
 
 def serve(prepare: Callable[[], None]) -> None:
-    """Prepare, then fork for each request; returns in a fork, as the process that was asked for.
+    """Prepare, then fork for each request; returns in a fork, as the requested process.
 
-    The process that is forked ends where nobody asks any more.
+    The forking process ends when no process can send it requests any more.
     """
-    asked = Socket(fileno=os.dup(0))
+    request_socket = Socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     prepare()
-    # Nobody waits for those who wait for the runs.
+    # Processes that wait for the runs are reaped by the kernel.
     handle(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        request, fds, _, _ = recv_fds(asked, _LONGEST, 4)
+        request, fds, _, _ = recv_fds(request_socket, _LONGEST, 4)
         if not request:
             raise SystemExit
         if not fork():
@@ -157,7 +157,7 @@ def serve(prepare: Callable[[], None]) -> None:
         for fd in fds:
             os.close(fd)
     handle(signal.SIGCHLD, signal.SIG_DFL)
-    asked.close()
+    request_socket.close()
     answers = Socket(fileno=fds.pop())
     if run := fork():
         for fd in fds:

@@ -24,7 +24,7 @@ from lockstep.onhost.core import clock
 
 #: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
 LIMIT_S = 400.0
-#: Below those that the kernel gives to connections (ip_local_port_range, 32768 and more).
+#: Below the ports that the kernel gives to connections (ip_local_port_range, from 32768).
 _PORTS = range(20_000, 32_000)
 CONTENT = Path(__file__).parents[2] / "lab" / "content"
 
@@ -71,19 +71,19 @@ def ask(
         return Answer(error.code, error.headers, error.read())
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = LIMIT_S) -> Any:
-    """Wait for a condition; its value once it is true."""
+def until(condition: Callable[[], Any], description: str, seconds: float = LIMIT_S) -> Any:
+    """Wait for a condition; returns its value once it is true."""
     deadline = clock.now() + seconds
     while clock.now() < deadline:
         with contextlib.suppress(OSError):
             if value := condition():
                 return value
         clock.sleep(0.02)
-    raise AssertionError(f"{what}: not within {seconds:.0f} s")
+    raise AssertionError(f"{description}: not within {seconds:.0f} s")
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has, and that no connection gets until it is listened at."""
+    """A free port of 127.0.0.1 that no outgoing connection takes before a server listens there."""
     while True:
         port = secrets.choice(_PORTS)
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -94,11 +94,15 @@ def free_port() -> int:
 @contextlib.contextmanager
 def program(code: str, words: list[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A stand-in program with ``lab/content`` on its path, killed when the block ends."""
-    known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CONTENT), **left_behind.inside()}
+    base_environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(CONTENT),
+        **left_behind.inside(),
+    }
     with subprocess.Popen(
         # Looking through the site packages of the tests takes as long as all the rest.
         [sys.executable, "-S", "-c", code, *words],
-        env=known | environment,
+        env=base_environment | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

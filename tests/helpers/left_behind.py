@@ -1,9 +1,9 @@
-"""Ends what a test process has started, and what that has started, when it is over or was killed.
+"""Ends the processes that a test process has started, also indirectly, when it ends or is killed.
 
-usage: left-behind MARK    started by `ended`, which keeps the other end of standard input
+usage: left-behind MARK    started by `end_on_exit`, which keeps the other end of standard input
 
-What belongs to a test process is known by its environment: it is inherited by whatever starts
-something in turn, also by what goes into a session of its own and is nobody's child any more.
+A process is recognised by a mark in its environment. Children inherit the mark, also a process in
+a session of its own whose parent is gone.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ NAME = "LOCKSTEP_TEST_PROCESS"
 
 
 @contextlib.contextmanager
-def ended() -> Iterator[None]:
-    """End what is started within the block at its end, or when this process is no more."""
+def end_on_exit() -> Iterator[None]:
+    """End the processes started within the block at its end, or when this process is gone."""
     mark = secrets.token_hex(8)
-    # In a session of its own: what kills a whole group does not kill it too.
+    # A session of its own keeps it alive when the whole process group is killed.
     with subprocess.Popen(
         [sys.executable, "-IS", __file__, mark],
         stdin=subprocess.PIPE,
         env=outside(),
         start_new_session=True,
     ):
-        before = os.environ.get(NAME)
+        previous_mark = os.environ.get(NAME)
         os.environ[NAME] = mark
         try:
             yield
         finally:
-            if before is None:
+            if previous_mark is None:
                 os.environ.pop(NAME, None)
             else:
-                os.environ[NAME] = before
+                os.environ[NAME] = previous_mark
 
 
 def inside() -> dict[str, str]:
-    """For the environment of a long-lived process that inherits none."""
+    """Variables for the environment of a long-lived process that inherits none."""
     return {NAME: os.environ[NAME]} if NAME in os.environ else {}
 
 
 def outside() -> dict[str, str]:
-    """The environment of what may outlive the test process, as a lab that is kept."""
+    """The environment of a process that may outlive the test process, as a lab that is kept."""
     return {name: value for name, value in os.environ.items() if name != NAME}
 
 
 def end_all(mark: str) -> None:
     """Kill every process with this mark, until there is none."""
-    wanted = f"{NAME}={mark}".encode()
-    # What was killed is there until its parent, or init, has waited for it; it has no environment.
-    while found := [pid for pid in _processes() if wanted in _environment(pid)]:
-        for pid in found:
+    marked_entry = f"{NAME}={mark}".encode()
+    # A killed process remains until its parent, or init, has waited for it, without environment.
+    while pids := [pid for pid in _processes() if marked_entry in _environment(pid)]:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
@@ -76,7 +76,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def main(mark: str) -> int:
-    """Wait for the end of whoever holds our standard input."""
+    """Wait until the other end of our standard input is closed, then end the marked processes."""
     sys.stdin.read()
     end_all(mark)
     return 0

@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread, for tests of what speaks HTTP."""
+"""A real HTTP server in a thread, for tests of HTTP clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenRequest:
     """A request as it arrived; `path` includes the query, or a whole URL at a proxy."""
 
     method: str
@@ -32,19 +32,19 @@ class Reply:
 
 def as_json(value: Any, status: int = 200, **headers: str) -> Reply:
     """A JSON answer; header names with '_' for '-'."""
-    named = {name.replace("_", "-"): text for name, text in headers.items()}
-    return Reply(json.dumps(value).encode(), status, named)
+    header_fields = {name.replace("_", "-"): text for name, text in headers.items()}
+    return Reply(json.dumps(value).encode(), status, header_fields)
 
 
-Answers = Mapping[str, "Reply | Callable[[Seen], Reply]"]
+Answers = Mapping[str, "Reply | Callable[[SeenRequest], Reply]"]
 
 
 class LocalServer:
-    """Answers by path without query; everything else is 404. Keeps what was asked."""
+    """Answers by path without query, with 404 for other paths. Keeps the requests."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = dict(answers)
-        self.seen: list[Seen] = []
+        self.requests: list[SeenRequest] = []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -57,21 +57,21 @@ class LocalServer:
                 self._answer(b"")
 
             def _answer(self, body: bytes) -> None:
-                seen = Seen(self.command, self.path, dict(self.headers), body)
-                outer.seen.append(seen)
+                request = SeenRequest(self.command, self.path, dict(self.headers), body)
+                outer.requests.append(request)
                 reply = outer.answers.get(self.path.partition("?")[0], Reply(b"nothing", 404))
-                reply = reply(seen) if callable(reply) else reply
+                reply = reply(request) if callable(reply) else reply
                 self.send_response(reply.status)
                 for name, text in reply.headers.items():
                     self.send_header(name, text)
                 if "Content-Length" in reply.headers:
-                    # A transfer that breaks off.
+                    # The test's own Content-Length makes a transfer that breaks off.
                     self.close_connection = True
                 else:
                     self.send_header("Content-Length", str(len(reply.body)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    # A test may be about a client that is gone before it is answered.
+                    # In some tests the client is gone before the answer.
                     with contextlib.suppress(ConnectionError):
                         self.wfile.write(reply.body)
 
@@ -87,8 +87,8 @@ class LocalServer:
 
     @property
     def paths(self) -> list[str]:
-        """What was asked, in order."""
-        return [seen.path for seen in self.seen]
+        """The paths of the requests, in order."""
+        return [request.path for request in self.requests]
 
 
 @contextlib.contextmanager

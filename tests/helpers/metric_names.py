@@ -1,4 +1,4 @@
-"""The metrics that a monitored Spark publishes, by name, and those that an expression asks for."""
+"""The names of the metrics that a monitored Spark publishes, and of those in an expression."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.onhost.gateway.counts import Counts
 from lockstep.onhost.gateway.usage import Usage
 from lockstep.onhost.monitoring.metrics import METRICS
 
-#: Of node_exporter 1.5 and 1.7, those that are used; `tests/lab` asks a real one for them.
+#: Used metrics of node_exporter 1.5 and 1.7; `tests/lab` asks a real one for them.
 NODE = {
     *("node_cpu_seconds_total", "node_disk_read_bytes_total", "node_disk_written_bytes_total"),
     *("node_filesystem_avail_bytes", "node_network_receive_bytes_total"),
@@ -19,28 +19,30 @@ NODE = {
     *("node_pressure_io_stalled_seconds_total", "node_pressure_memory_stalled_seconds_total"),
     "node_thermal_zone_temp",
 }
-#: Of vLLM alone; the stand-in engine counts no error.
+#: Metrics that only the real vLLM has; the stand-in engine counts no errors.
 _VLLM = {"vllm:request_success_total"}
-#: Prometheus' own.
+#: Metrics of Prometheus itself.
 _OWN = {"up", "ALERTS"}
 _NAME = re.compile(r"\b(?:lockstep_\w+|node_\w+|(?:vllm|sglang):\w+|up|ALERTS)\b")
 
 
-def asked(expr: str) -> set[str]:
+def queried_metrics(expr: str) -> set[str]:
     """The metrics of a PromQL expression."""
     return set(_NAME.findall(re.sub(r'"[^"]*"', '""', expr)))
 
 
-def published(folder: Path) -> set[str]:
-    """All of them; a folder for the gateway's counts."""
+def published_metrics(folder: Path) -> set[str]:
+    """The names of all metrics; the gateway's counts are made in a folder."""
     engines = vllm_metrics(Counters(), "m", True) + sglang_metrics(
         Counters(drafts=1), "m", True, 1.0
     )
     gateway = Counts(Usage(folder / "usage.json")).text().decode()
-    return METRICS.keys() | NODE | _VLLM | _OWN | _typed(engines + gateway)
+    return METRICS.keys() | NODE | _VLLM | _OWN | _typed_metrics(engines + gateway)
 
 
-def _typed(page: str) -> set[str]:
-    found = re.findall(r"^# TYPE (\S+) (\w+)$", page, re.MULTILINE)
-    parts = {name: ("_bucket", "_count", "_sum") for name, kind in found if kind == "histogram"}
-    return {name + end for name, _ in found for end in ("", *parts.get(name, ()))}
+def _typed_metrics(page: str) -> set[str]:
+    metric_types = re.findall(r"^# TYPE (\S+) (\w+)$", page, re.MULTILINE)
+    parts = {
+        name: ("_bucket", "_count", "_sum") for name, kind in metric_types if kind == "histogram"
+    }
+    return {name + end for name, _ in metric_types for end in ("", *parts.get(name, ()))}

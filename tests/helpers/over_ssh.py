@@ -11,11 +11,11 @@ from lockstep.cli.main import main
 
 
 def environment(folder: Path, ssh: str) -> dict[str, str]:
-    """With this ssh, which lies in `bin` of the folder."""
+    """The environment with this ssh, which lies in `bin` of the folder."""
     program(folder / "bin", "ssh", ssh)
     return {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"}
 
 
-def invoked(folder: Path, ssh: str, *words: str) -> Result:
-    """How `lockstep WORDS` ended."""
+def invoke_lockstep(folder: Path, ssh: str, *words: str) -> Result:
+    """Run `lockstep WORDS`; returns its outcome."""
     return CliRunner().invoke(main, words, env=environment(folder, ssh))

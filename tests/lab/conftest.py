@@ -19,14 +19,14 @@ from typing import Any
 
 import left_behind
 import pytest
-from stack import Deployed, Host, Stack
+from stack import DeployResult, Host, Stack
 
 #: Files that must meet their lab as a first deploy left it, then the long ones, longest first: no
 #: worker is left with one of them when the others have ended.
 _FIRST = (
     *("deploy/test_deploy", "deploy/test_same_hosts"),
     *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
-    *("monitoring/test_monitoring", "deploy/test_lock", "gateway/test_doors"),
+    *("monitoring/test_monitoring", "deploy/test_lock", "gateway/test_listeners"),
     *("engines/test_llamacpp", "switching/test_power", "drift/test_drift_is_named"),
     *("switching/test_switching", "access/test_tls", "deploy/test_interrupted"),
     *("deploy/test_artefacts", "switching/test_gpu", "switching/test_real_engine"),
@@ -53,7 +53,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """The workers have ended, and nothing needs the lab of the first deploy any more."""
+    """Take down the lab of the first deploy: the workers have ended, and none needs it any more."""
     for process in _taken_down.values():
         process.communicate()
 
@@ -76,10 +76,10 @@ def stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
     """The lab with its two hosts; taken down at the end, also after a failure or Ctrl-C."""
-    kept = os.environ.get("LOCKSTEP_TEST_LAB")
-    name, folder = kept or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack")
+    kept_lab = os.environ.get("LOCKSTEP_TEST_LAB")
+    name, folder = kept_lab or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack")
     stack = Stack(name, folder, left_behind.outside())
-    if kept:
+    if kept_lab:
         stack.lab("up")
         yield stack
         stack.reap()
@@ -99,36 +99,36 @@ def stack(
 
 def _deployed_lab(config: pytest.Config) -> str | None:
     """The lab that this worker's lab is a copy of; None where there is one process only."""
-    given: dict[str, str] = getattr(config, "workerinput", {})
-    return given.get("deployed_lab")
+    worker_input: dict[str, str] = getattr(config, "workerinput", {})
+    return worker_input.get("deployed_lab")
 
 
-def _deploy_once(source: str, tmp_path_factory: pytest.TempPathFactory) -> Deployed:
-    """The first deploy of `source`, done by the worker that asks first; its lab is down then."""
+def _deploy_once(source: str, tmp_path_factory: pytest.TempPathFactory) -> DeployResult:
+    """The first deploy of `source`, by the first worker that needs it; its lab is down then."""
     folder = tmp_path_factory.getbasetemp().parent
-    told = folder / "first-deploy.json"
+    target_path = folder / "first-deploy.json"
     with (folder / "first-deploy.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not told.exists():
+        if not target_path.exists():
             stack = Stack(source, tmp_path_factory.mktemp("first"), left_behind.outside())
             stack.lab("up")
-            done = _first_deploy(stack)
+            result = _first_deploy(stack)
             stack.lab("down")
-            told.write_text(json.dumps(asdict(done)))
-    return Deployed(**json.loads(told.read_text()))
+            target_path.write_text(json.dumps(asdict(result)))
+    return DeployResult(**json.loads(target_path.read_text()))
 
 
-def _first_deploy(stack: Stack) -> Deployed:
+def _first_deploy(stack: Stack) -> DeployResult:
     began = time.monotonic()
-    done = stack.typed_deploy()
+    result = stack.typed_deploy()
     print(f"first deploy: {time.monotonic() - began:.0f} s")
-    return done
+    return result
 
 
 @pytest.fixture(scope="session")
 def first(
     request: pytest.FixtureRequest, stack: Stack, tmp_path_factory: pytest.TempPathFactory
-) -> Deployed:
+) -> DeployResult:
     """The first deploy of the two hosts."""
     source = _deployed_lab(request.config)
     if source and not os.environ.get("LOCKSTEP_TEST_LAB"):
@@ -138,26 +138,26 @@ def first(
 
 @pytest.fixture(autouse=True)
 def no_deploy_runs_on(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that failed leaves no deploy running into the next one, and no broken server."""
+    """Let no deploy and no broken server of a failed test run on into the next test."""
     yield
     if "stack" in request.fixturenames:
         request.getfixturevalue("stack").mend()
 
 
 @pytest.fixture
-def deployed(stack: Stack, first: Deployed) -> Stack:
-    """Two hosts that the deploy has been to."""
+def deployed_stack(stack: Stack, first: DeployResult) -> Stack:
+    """Two deployed hosts."""
     assert first.code == 0, first.output[-8000:]
     return stack
 
 
 @pytest.fixture
-def one(deployed: Stack) -> Host:
-    """spark1, for what would be the same on every host."""
-    return deployed.one
+def lab_host(deployed_stack: Stack) -> Host:
+    """spark1, for tests that would be the same on every host."""
+    return deployed_stack.spark1
 
 
 @pytest.fixture(params=["spark1", "spark2"])
-def host(request: pytest.FixtureRequest, deployed: Stack) -> Host:
+def host(request: pytest.FixtureRequest, deployed_stack: Stack) -> Host:
     """Each of the two hosts in turn."""
-    return Host(deployed.name, request.param)
+    return Host(deployed_stack.name, request.param)

@@ -20,11 +20,11 @@ def main(name: str) -> int:
     argv = [str(lockstep), "lab", "down", "--name", name, "--delete"]
     give_up = time.monotonic() + _COPIES_S
     while True:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        result = subprocess.run(argv, capture_output=True, text=True, check=False)
         # Refused while there are copies of it, which processes like this one take down now.
-        if done.returncode == 0 or time.monotonic() > give_up:
-            sys.stderr.write(done.stderr if done.returncode else "")
-            return done.returncode
+        if result.returncode == 0 or time.monotonic() > give_up:
+            sys.stderr.write(result.stderr if result.returncode else "")
+            return result.returncode
         time.sleep(0.5)
 
 

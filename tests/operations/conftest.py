@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from a_site import Site, inventory
 from a_spark import pins_for, spark
-from an_inventory import copied
+from an_inventory import copy_repository
 
 from lockstep.lock import lockfile
 
@@ -18,14 +18,14 @@ from lockstep.lock import lockfile
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a deploy reads, with an inventory of two Sparks in memory."""
-    folder = copied(tmp_path_factory.mktemp("repository"))
+    folder = copy_repository(tmp_path_factory.mktemp("repository"))
     inventory(folder, "site")
     lockfile.save(folder / "site.lock.yaml", pins_for(spark()))
     return folder
 
 
 @pytest.fixture
-def wiped(repository: Path) -> Site:
+def wiped_site(repository: Path) -> Site:
     return Site(repository, {})
 
 
@@ -34,15 +34,15 @@ class First:
     """A deploy of two wiped hosts that nothing disturbed."""
 
     site: Site
-    done: subprocess.CompletedProcess[str]
+    result: subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="session")
 def first(repository: Path) -> First:
     site = Site(repository, {})
-    done = site.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return First(site, done)
+    result = site.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
+    return First(site, result)
 
 
 @pytest.fixture
@@ -52,5 +52,5 @@ def whole(first: First) -> Any:
 
 
 @pytest.fixture
-def converged(repository: Path, whole: Any) -> Site:
+def converged_site(repository: Path, whole: Any) -> Site:
     return Site(repository, whole)

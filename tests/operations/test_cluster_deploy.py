@@ -28,29 +28,29 @@ BOTH = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-both", "port": 30009}
 
 
 def duo_inventory(repository: Path, **more: object) -> str:
-    """A pair with one model of both, of which the inventory says this besides."""
-    both = {**BOTH, "cluster": "pair", **more}
+    """A pair with one model of both, and these keys of the inventory for it."""
+    model = {**BOTH, "cluster": "pair", **more}
     data = {
         "lock": "duo.lock.yaml",
-        "targets": {**all_hosts.targets, "both": both},
+        "models": {**all_hosts.models, "both": model},
         "clusters": {"pair": {"hosts": HOSTS}},
     }
-    each = [
+    host_data = [
         {**data, "fabric": {"interfaces": {"enp1s0f0np0": f"10.0.0.{number}/24"}}}
         for number in (1, 2)
     ]
-    return inventory(repository, "duo", *each)
+    return inventory(repository, "duo", *host_data)
 
 
 @pytest.fixture(scope="session")
 def duo(repository: Path) -> Site:
     """A pair after its first deploy."""
-    targets = {**all_hosts.targets, "both": BOTH}
-    lockfile.save(repository / "duo.lock.yaml", pins_for(spark(targets=targets)))
+    models = {**all_hosts.models, "both": BOTH}
+    lockfile.save(repository / "duo.lock.yaml", pins_for(spark(models=models)))
     site = Site(repository, {}, duo_inventory(repository))
-    done = site.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
-    site.first_output = done.stdout + done.stderr  # type: ignore[attr-defined]
+    result = site.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
+    site.first_output = result.stdout + result.stderr  # type: ignore[attr-defined]
     return site
 
 
@@ -68,11 +68,11 @@ def key(site: Site, host: str) -> str:
 def test_the_key_is_made_on_rank_0_and_carried_without_being_shown(duo: Site) -> None:
     first, second = HOSTS
     assert key(duo, first) == key(duo, second)
-    made = [line for line in duo.changes(first) if KEY in line]
-    assert made == [f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets {KEY}"]
+    key_lines = [line for line in duo.changes(first) if KEY in line]
+    assert key_lines == [f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets {KEY}"]
     assert [line for line in duo.changes(second) if KEY in line] == [TAKEN]
     assert key(duo, first) not in duo.first_output  # type: ignore[attr-defined]
-    assert not any(key(duo, first) in line for host in HOSTS for line in duo.ran(host))
+    assert not any(key(duo, first) in line for host in HOSTS for line in duo.commands(host))
 
 
 def test_the_agent_runs_on_every_member_and_no_rank_starts_at_boot(duo: Site) -> None:
@@ -83,19 +83,19 @@ def test_the_agent_runs_on_every_member_and_no_rank_starts_at_boot(duo: Site) ->
 
 
 def test_the_second_deploy_of_a_cluster_changes_nothing_and_asks_once(again: Site) -> None:
-    before = again.document["hosts"]
-    done = again.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
+    earlier_hosts = again.document["hosts"]
+    result = again.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
     for host in HOSTS:
         assert again.changes(host) == []
-        assert again.ran(host) == ["? all"]
-    assert again.document["hosts"] == before
+        assert again.commands(host) == ["? all"]
+    assert again.document["hosts"] == earlier_hosts
 
 
 def test_a_key_that_differs_in_text_or_group_is_replaced_by_that_of_rank_0(again: Site) -> None:
     first, second = HOSTS
-    for what, value in (("text", "sk-another"), ("group", "lockstep")):
-        again.document["hosts"][second]["files"][KEY][what] = value
+    for field, value in (("text", "sk-another"), ("group", "lockstep")):
+        again.document["hosts"][second]["files"][KEY][field] = value
         assert again.deploy().returncode == 0
         assert again.changes(first) == []
         assert again.changes(second) == [TAKEN, f"systemctl restart {AGENT}"]
@@ -119,89 +119,91 @@ def test_a_member_alone_keeps_its_key_and_is_refused_without_one(again: Site) ->
     assert again.deploy("--limit", second).returncode == 0
     assert again.changes(second) == []
     del again.document["hosts"][second]["files"][KEY]
-    done = again.deploy("--limit", second)
-    assert done.returncode == 1
-    said = " ".join((done.stdout + done.stderr).split())
+    result = again.deploy("--limit", second)
+    assert result.returncode == 1
+    output = " ".join((result.stdout + result.stderr).split())
     # The terminal folds a finding.
-    assert "key-elsewhere" in said and f"is to come from {first}, which" in said
-    assert again.ran(second) == ["? all"]
+    assert "key-elsewhere" in output and f"is to come from {first}, which" in output
+    assert again.commands(second) == ["? all"]
 
 
-def outdated(site: Site) -> None:
-    """The model is hot on both, with other units than this deploy writes."""
+def outdate_units(site: Site) -> None:
+    """Make the model hot on both, with other units than this deploy writes."""
     for host in HOSTS:
         unit = site.document["hosts"][host]["units"]["vllm-both.service"]
-        unit |= {"ActiveState": "active", "SubState": "running", "generation": "0" * 16}
+        unit |= {"ActiveState": "active", "SubState": "running", "restart_key": "0" * 16}
 
 
 def test_a_hot_model_that_changes_goes_down_on_all_members_and_up_again(again: Site) -> None:
     first, second = HOSTS
-    outdated(again)
-    done = again.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
-    *before, up, forgotten = again.changes(first)
+    outdate_units(again)
+    result = again.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
+    *earlier_steps, up, forget_step = again.changes(first)
     *before_there, forgotten_there = again.changes(second)
     # Once for all members, whoever comes first; no rank is restarted alone, and rank 0 alone
     # starts the group. Each has kept what it had before that, and forgets it at the end.
-    assert sorted([*before, *before_there]) == ["begin", "begin", DOWN]
+    assert sorted([*earlier_steps, *before_there]) == ["begin", "begin", DOWN]
     assert up == UP
-    assert forgotten == forgotten_there
-    assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}}", forgotten)
+    assert forget_step == forgotten_there
+    assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}}", forget_step)
 
 
 def test_a_dry_run_names_the_model_and_all_members_that_it_would_go_down_on(again: Site) -> None:
-    outdated(again)
-    said = (
+    outdate_units(again)
+    message = (
         "\nHot models of clusters that would go down on all members, and up again when all\n"
         f"  are done:\n- both: {', '.join(HOSTS)}\n"
     )
     for options in ((), ("--limit", HOSTS[1])):
-        done = again.deploy("--dry", *options)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stdout.endswith(said)
-        assert "each host once the one before it serves" not in done.stdout
+        result = again.deploy("--dry", *options)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert result.stdout.endswith(message)
+        assert "each host once the one before it serves" not in result.stdout
         assert not any(again.changes(host) for host in again.document["ran"])
 
 
 def test_where_it_does_not_serve_every_member_fails_and_says_that_it_returned(again: Site) -> None:
     first, second = HOSTS
-    outdated(again)
+    outdate_units(again)
     why = "both: with what was deployed it does not start"
-    done = again.deploy(fails={first: {"rollout up": why}})
-    assert done.returncode == 1
+    result = again.deploy(fails={first: {"rollout up": why}})
+    assert result.returncode == 1
     # The deploy itself has everybody return, between the two starts.
-    *_, up, down, returned, started = again.changes(first)
-    assert (up, down, started) == (UP, DOWN, f"job cluster-up: {SWITCH} both --wait")
-    assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}} '?{why}'?", returned)
-    assert again.changes(second)[-1] == returned
-    said = " ".join((done.stdout + done.stderr).split())
-    what = "Switch | Start the cluster's model again"
-    assert f"FAILED {first}: {what} {why} both is hot again on all members, as it was" in said
-    assert f"FAILED {second}: {what}" in said
-    assert "both does not serve with what was deployed; this host returned with the other" in said
+    *_, up, down, return_step, start_step = again.changes(first)
+    assert (up, down, start_step) == (UP, DOWN, f"job cluster-up: {SWITCH} both --wait")
+    assert re.fullmatch(rf"{ROLLOUT} ended [0-9a-f]{{16}} '?{why}'?", return_step)
+    assert again.changes(second)[-1] == return_step
+    output = " ".join((result.stdout + result.stderr).split())
+    operation = "Switch | Start the cluster's model again"
+    assert (
+        f"FAILED {first}: {operation} {why} both is hot again on all members, as it was" in output
+    )
+    assert f"FAILED {second}: {operation}" in output
+    assert "both does not serve with what was deployed; this host returned with the other" in output
 
 
 def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(again: Site) -> None:
     first, second = HOSTS
-    outdated(again)
-    done = again.deploy("--limit", second)
-    assert done.returncode == 0, done.stdout + done.stderr
+    outdate_units(again)
+    result = again.deploy("--limit", second)
+    assert result.returncode == 0, result.stdout + result.stderr
     assert first not in again.document["ran"]
     assert again.changes(second)[-2] == UP
 
 
-def test_with_a_floor_rank_0_measures_before_and_after(again: Site) -> None:
+def test_with_a_minimum_rank_0_measures_before_and_after(again: Site) -> None:
     first, second = HOSTS
-    outdated(again)
-    duo_inventory(again.repository, floor={"not_below": "90 %"})
+    outdate_units(again)
+    duo_inventory(again.repository, minimum={"not_below": "90 %"})
     try:
-        done = again.deploy()
+        result = again.deploy()
     finally:
         duo_inventory(again.repository)
-    assert done.returncode == 0, done.stdout + done.stderr
-    floor = "/usr/bin/python3 /usr/local/lib/lockstep floor"
-    *before, up, _, last = again.changes(first)
+    assert result.returncode == 0, result.stdout + result.stderr
+    minimum = "/usr/bin/python3 /usr/local/lib/lockstep minimum"
+    *earlier_steps, up, _, last = again.changes(first)
     assert last == "record"
-    assert f"{floor} --baseline" in before and up.endswith(f" --gate -- {floor}")
-    assert not any(" floor" in line for line in again.changes(second))
-    assert sum("job cluster-down" in line for line in (*before, *again.changes(second))) == 1
+    assert f"{minimum} --baseline" in earlier_steps and up.endswith(f" --gate -- {minimum}")
+    assert not any(" minimum" in line for line in again.changes(second))
+    assert sum("job cluster-down" in line for line in (*earlier_steps, *again.changes(second))) == 1

@@ -8,12 +8,12 @@ import pytest
 from a_host import Host, run
 from a_spark import COMMIT, pins_for, spark
 
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import check_wanted, engine_spec
 from lockstep.tasks import run as tasks_run
 
 PLAN = spark()
-RUN = Intended(PLAN, pins_for(PLAN))
+RUN = DesiredState(PLAN, pins_for(PLAN))
 SPEC = engine_spec(PLAN, pins_for(PLAN))
 JOB = "/usr/bin/python3 /usr/local/lib/lockstep job run"
 PROGRAM = "--uid lockstep -- /usr/bin/python3 /usr/local/lib/lockstep engine-build"
@@ -44,8 +44,8 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks_run._runs, "spark1", RUN)
 
 
-def checked(host: Host) -> list[str]:
-    return run("engine.checked", host)
+def check_commands(host: Host) -> list[str]:
+    return run("engine.check", host)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,10 @@ def checked(host: Host) -> list[str]:
 )
 def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> None:
     host = Host({"environments": EMPTY})
-    assert run("engine.built", host, stage=stage) == [f"{JOB} engine-{stage} {PROGRAM} {stage}"]
-    assert host.logged == [f"{stage}: {why}"]
+    assert run("engine.build_stage", host, stage=stage) == [
+        f"{JOB} engine-{stage} {PROGRAM} {stage}"
+    ]
+    assert host.log_messages == [f"{stage}: {why}"]
 
 
 # The classes of a checkpoint are told by its configuration, and that comes before the weights.
@@ -87,8 +89,8 @@ def test_the_engine_is_asked_again_when_anything_changed(
     change: dict[str, Any], commands: list[str]
 ) -> None:
     host = Host({"environments": {**WHOLE, **change}})
-    assert checked(host) == commands
-    assert host.nooped == ([] if commands else ["vLLM 0.19.2 accepts 2 recipe(s)"])
+    assert check_commands(host) == commands
+    assert host.noop_messages == ([] if commands else ["vLLM 0.19.2 accepts 2 recipe(s)"])
 
 
 @pytest.mark.parametrize(
@@ -98,5 +100,5 @@ def test_a_checked_environment_becomes_the_current_one_once(
     current: str | None, commands: list[str]
 ) -> None:
     host = Host({"environments": {**WHOLE, "current": current}})
-    assert run("engine.activated", host) == commands
-    assert bool(host.nooped) != bool(commands)
+    assert run("engine.activate", host) == commands
+    assert bool(host.noop_messages) != bool(commands)

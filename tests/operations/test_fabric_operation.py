@@ -25,14 +25,14 @@ GOOD = {
 }
 
 
-def linked(found: dict[str, Any]) -> Host:
+def linked_host(state: dict[str, Any]) -> Host:
     """A host with a link."""
-    return Host({"network.fabric": found})
+    return Host({"network.fabric": state})
 
 
 def commands(host: Host, settings: Settings = SETTINGS) -> list[Any]:
     with deploying(host):
-        return list(fabric.addressed._inner(text=TEXT, settings=settings))
+        return list(fabric.apply_addresses._inner(text=TEXT, settings=settings))
 
 
 def link(**changes: Any) -> dict[str, Any]:
@@ -40,44 +40,44 @@ def link(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_link_that_is_as_it_should_be_is_left_alone() -> None:
-    host = linked(GOOD)
+    host = linked_host(GOOD)
     assert commands(host) == []
-    assert host.nooped == ["the fast link has its addresses"]
+    assert host.noop_messages == ["the fast link has its addresses"]
     # Without a cable no address is in force, and none is missed.
-    assert commands(linked(link(carrier=False, addresses=[], mtu=1500))) == []
+    assert commands(linked_host(link(carrier=False, addresses=[], mtu=1500))) == []
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("state", "messages"),
     [
         ({**GOOD, "sha256": None}, []),
-        # A reboot may reset one twin.
+        # A reboot may reset one interface.
         (link(mtu=1500), ["enp1s0f0np0 has MTU 1500 instead of 9000"]),
         (link(addresses=[]), ["enp1s0f0np0 has no address 10.77.0.11/24"]),
     ],
 )
-def test_what_differs_is_tried_and_kept_after_a_login(found: Any, said: list[str]) -> None:
-    host = linked(found)
+def test_what_differs_is_tried_and_kept_after_a_login(state: Any, messages: list[str]) -> None:
+    host = linked_host(state)
     attempt, keep = commands(host)
     assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
     # The file goes through standard input: it replaces nothing before it is on trial.
     assert attempt.connector_arguments["_stdin"] == [TEXT]
-    assert isinstance(keep, fabric.Kept)
+    assert isinstance(keep, fabric.KeepAddresses)
     assert keep.get_raw_value() == f"{PROGRAM} keep"
-    assert keep.back == tuple(f"{PROGRAM} back".split())
-    assert (host.logged, host.nooped) == (said, [])
+    assert keep.undo_words == tuple(f"{PROGRAM} back".split())
+    assert (host.log_messages, host.noop_messages) == (messages, [])
 
 
 def test_a_port_that_is_hidden_without_its_cable_gets_its_file_once() -> None:
-    hidden = {**GOOD, "interfaces": {"enp1s0f0np0": None}, "known": ["enP7s7"]}
-    attempt, keep = commands(linked({**hidden, "sha256": None}))
+    hidden_link = {**GOOD, "interfaces": {"enp1s0f0np0": None}, "known": ["enP7s7"]}
+    attempt, keep = commands(linked_host({**hidden_link, "sha256": None}))
     assert attempt.get_raw_value() == f"{PROGRAM} try --seconds 40"
-    assert isinstance(keep, fabric.Kept)
-    host = linked(hidden)
+    assert isinstance(keep, fabric.KeepAddresses)
+    host = linked_host(hidden_link)
     assert commands(host) == []
-    assert host.nooped == ["the fast link has its addresses"]
+    assert host.noop_messages == ["the fast link has its addresses"]
     # The cable is back, and nobody has given the port its address.
-    assert len(commands(linked(link(addresses=[], mtu=1500)))) == 2
+    assert len(commands(linked_host(link(addresses=[], mtu=1500)))) == 2
 
 
 def test_an_interface_that_no_cable_brings_is_refused_before_anything_is_changed() -> None:
@@ -85,5 +85,5 @@ def test_an_interface_that_no_cable_brings_is_refused_before_anything_is_changed
         fabric={"interfaces": {"enp1s0f0": "10.77.0.11/24"}, "netplan": True},
         fabric_address="10.77.0.11",
     ).settings
-    (refusal,) = commands(linked({**GOOD, "interfaces": {"enp1s0f0": None}}), settings)
+    (refusal,) = commands(linked_host({**GOOD, "interfaces": {"enp1s0f0": None}}), settings)
     assert "names enp1s0f0, and the host has enP7s7, enp1s0f0np0" in refusal.args[0]

@@ -1,4 +1,4 @@
-"""A host is asked once, and again when something has changed on it, or time has passed."""
+"""A host gets one question, and another after a change on it or after some time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(host: Host, probe: str = "units") -> Any:
 def test_what_was_asked_at_the_beginning_is_not_asked_again() -> None:
     host = asked_all(Host({"units": {"a": 1}, "packages": {"b": 2}}))
     assert (ask(host), ask(host, "packages"), ask(host)) == ({"a": 1}, {"b": 2}, {"a": 1})
-    assert host.asked == ["units", "packages"]
+    assert host.reader_names == ["units", "packages"]
 
 
 def commands(host: Host) -> list[remote.Changing]:
@@ -41,7 +41,7 @@ def commands(host: Host) -> list[remote.Changing]:
 
 
 def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -> None:
-    host, other = (
+    host, other_host = (
         asked_all(Host({"units": 1, "packages": 2})),
         asked_all(Host({"units": 1, "packages": 2})),
     )
@@ -51,8 +51,8 @@ def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -
             command.execute(state, host, {"_sudo": True})
         assert ask(host) == ask(host) == number
     # What a change does not concern is not asked again before somebody wants it.
-    assert host.asked == ["units", "packages", "units", "units", "units"]
-    assert ask(other) == 1 and other.asked == ["units", "packages"]
+    assert host.reader_names == ["units", "packages", "units", "units", "units"]
+    assert ask(other_host) == 1 and other_host.reader_names == ["units", "packages"]
 
 
 def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -> None:
@@ -61,10 +61,10 @@ def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -
     with deploying(host):
         assert facts.ask_all(host, every)
         facts.forget(host)
-        assert [facts.ask(each) for each in ("files", "units", "environments")] == [2, 1, 3]
+        assert [facts.ask(probe) for probe in ("files", "units", "environments")] == [2, 1, 3]
         assert host.round_trips == 2
         assert facts.ask("packages") == 4
-    assert (host.round_trips, host.asked[-1]) == (3, "packages")
+    assert (host.round_trips, host.reader_names[-1]) == (3, "packages")
 
 
 def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
@@ -73,10 +73,10 @@ def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
         assert facts.ask_all(host, {"units": [], "files": {}})
         facts.forget(host)
         host.facts["files"] = None
-        failed: list[Any] = []
-        state.fail_hosts = failed.append
-        assert (facts.ask("units"), failed) == (1, [])
-        assert (facts.ask("files"), failed) == (None, [{host}])
+        failures: list[Any] = []
+        state.fail_hosts = failures.append
+        assert (facts.ask("units"), failures) == (1, [])
+        assert (facts.ask("files"), failures) == (None, [{host}])
 
 
 def test_a_line_that_people_must_know_of_is_in_the_last_lines_too() -> None:
@@ -86,7 +86,7 @@ def test_a_line_that_people_must_know_of_is_in_the_last_lines_too() -> None:
     host.run_shell_command = lambda *_, **__: (True, output)  # type: ignore[method-assign]
     with deploying(host) as state:
         for begin in ("warning: a source", ""):
-            job = remote.job("apt", ["true"], repeated=begin)
+            job = remote.job("apt", ["true"], news_prefix=begin)
             assert job.execute(state, host, {"_sudo": True})[0]
     assert report.of("warned").news == ["warned: warning: a source of apt fails: one"]
 
@@ -111,10 +111,10 @@ def test_a_host_that_waited_long_is_asked_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(facts, "time", clock)
     host = asked_all(Host({"units": 1, "packages": 2}))
     clock.monotonic = lambda: 100.0 + facts.FRESH_S - 1
-    assert ask(host) == 1 and len(host.asked) == 2
+    assert ask(host) == 1 and len(host.reader_names) == 2
     clock.monotonic = lambda: 100.0 + facts.FRESH_S
     host.facts["units"] = 3
-    assert ask(host) == 3 and host.asked[2:] == ["units"]
+    assert ask(host) == 3 and host.reader_names[2:] == ["units"]
 
 
 def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones() -> None:
@@ -129,13 +129,13 @@ def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host = Host({"units": None, "packages": {"b": 2}})
-    failed: list[Any] = []
+    failures: list[Any] = []
     with deploying(host) as state:
-        state.fail_hosts = failed.append
+        state.fail_hosts = failures.append
         assert facts.ask_all(host, ASKED)
-        assert facts.ask("packages") == {"b": 2} and not failed
+        assert facts.ask("packages") == {"b": 2} and not failures
         assert facts.ask("units") is None
-    assert failed == [{host}] and host.asked == ["units", "packages", "units"]
+    assert failures == [{host}] and host.reader_names == ["units", "packages", "units"]
     assert "cannot read units: as the case says" in caplog.text
     # It may be able to at the next try.
     host.facts["units"] = 3
@@ -144,18 +144,18 @@ def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
 
 def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> None:
     host = Host({"units": 1, "packages": 2}, name="unanswering")
-    failed: list[Any] = []
+    failures: list[Any] = []
 
     def silent(*_: Any, **arguments: Any) -> Any:
         assert arguments["_timeout"] == facts.ANSWER_S
         raise TimeoutError("silent")
 
     with deploying(host) as state:
-        state.fail_hosts = failed.append
+        state.fail_hosts = failures.append
         for answer in (lambda *_, **__: (False, CommandOutput([])), silent):
             host.run_shell_command = answer  # type: ignore[method-assign]
             assert not facts.ask_all(host, ASKED)
-    assert failed == [{host}, {host}]
+    assert failures == [{host}, {host}]
     assert "cannot be asked" in caplog.text
     assert f"timed out after {facts.ANSWER_S}s" in caplog.text
     assert "Remedy: look there what hangs" in report.of("unanswering").reason
@@ -182,11 +182,11 @@ def test_a_connection_that_is_lost_is_said_in_one_sentence_and_raises_in_no_gree
         with pytest.raises(PyinfraError, match="No hosts remaining"):
             report._Watcher.operation_start(state, "next")
     outcome = report.of(host.name)
-    said = (
+    message = (
         f"connection lost to {host.name} while it was at: Write units; run the same command again"
     )
-    assert (outcome.failed_at, outcome.reason) == ("Write units", "" if active else said)
-    assert (said in caplog.text) is not active
+    assert (outcome.failed_at, outcome.reason) == ("Write units", "" if active else message)
+    assert (message in caplog.text) is not active
 
 
 def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
@@ -196,9 +196,9 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
     monkeypatch.setattr(connection, "_TERMINAL", "/nonexistent/tty")
     connection.ask_at_terminal_only()
     host = Host({})
-    wanted = CommandOutput([OutputLine("stderr", "sudo: a password is required")])
+    sudo_output = CommandOutput([OutputLine("stderr", "sudo: a password is required")])
     host.run_shell_command = lambda *_, **__: running.execute_command_with_sudo_retry(
-        host, {}, lambda: (1, wanted)
+        host, {}, lambda: (1, sudo_output)
     )
     with deploying(host):
         assert not facts.ask_all(host, ASKED)
@@ -209,8 +209,8 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
 
 
 def test_where_there_is_a_terminal_pyinfra_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = running.getpass
-    monkeypatch.setattr(running, "getpass", before)
+    original_prompt = running.getpass
+    monkeypatch.setattr(running, "getpass", original_prompt)
     monkeypatch.setattr(connection, "_TERMINAL", "/dev/null")
     connection.ask_at_terminal_only()
-    assert running.getpass is before
+    assert running.getpass is original_prompt

@@ -1,4 +1,4 @@
-"""The firewall's rules are kept only after a fresh login, and taken back where it fails."""
+"""The firewall's rules are kept only after a fresh login, and reverted if it fails."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ LOAD = [f"{PROGRAM} try --seconds 90", f"a fresh login, then {PROGRAM} keep"]
 START = "systemctl enable --now --quiet lockstep-firewall.service"
 
 
-def reached(found: dict[str, Any], connector: Any = None) -> Host:
+def reached_host(state: dict[str, Any], connector: Any = None) -> Host:
     """A host with rules, reached by one kind of connection."""
-    host = Host({"firewall": found})
+    host = Host({"firewall": state})
     host.connector = connector
     return host
 
 
 def commands(host: Host) -> list[Any]:
     with deploying(host):
-        return list(firewall.in_force._inner(rules=RULES, ssh_ports=(22,)))
+        return list(firewall.load_rules._inner(rules=RULES, ssh_ports=(22,)))
 
 
-def shown(host: Host) -> list[str]:
+def command_lines(host: Host) -> list[str]:
     return [
-        "a fresh login, then " * isinstance(command, firewall.KeptAfterLogin)
+        "a fresh login, then " * isinstance(command, firewall.KeepAfterLogin)
         + command.get_raw_value()
         for command in commands(host)
     ]
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "expected_commands"),
     [
         # A wiped host, another set of rules, and rules that somebody changed by hand.
         (
@@ -65,20 +65,22 @@ def shown(host: Host) -> list[str]:
         ({"state": GOOD["state"] | {"NeedDaemonReload": "yes"}}, ["systemctl daemon-reload"]),
     ],
 )
-def test_what_is_missing_is_brought_about(change: dict[str, Any], expected: list[str]) -> None:
-    host = reached({**GOOD, **change})
-    assert shown(host) == expected
+def test_what_is_missing_is_brought_about(
+    change: dict[str, Any], expected_commands: list[str]
+) -> None:
+    host = reached_host({**GOOD, **change})
+    assert command_lines(host) == expected_commands
 
 
 def logged_in(host: Host) -> bool:
-    """Whether the step after `try` goes well."""
+    """Run the step after `try`; tells whether it goes well."""
     state = SimpleNamespace(print_output=False, print_input=False)
-    [step] = [found for found in commands(host) if isinstance(found, firewall.KeptAfterLogin)]
+    [step] = [command for command in commands(host) if isinstance(command, firewall.KeepAfterLogin)]
     return bool(step.execute(state, host, {"_sudo": True})[0])
 
 
 class Ssh(SSHConnector):
-    """A connection that is there."""
+    """A connection that works."""
 
     def __init__(self) -> None:
         pass
@@ -88,23 +90,23 @@ class Ssh(SSHConnector):
 def test_the_login_is_a_new_one_and_its_failure_brings_the_old_rules_back(
     works: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opened: list[str] = []
+    events: list[str] = []
 
     class Fresh(Ssh):
         def __init__(self, state: Any, host: Any) -> None:
-            self.client = SimpleNamespace(close=lambda: opened.append("closed"))  # type: ignore[assignment]
+            self.client = SimpleNamespace(close=lambda: events.append("closed"))  # type: ignore[assignment]
 
         def connect(self) -> None:
-            opened.append("opened")
+            events.append("opened")
             if not works:
                 raise ConnectError("timed out")
 
-    host = reached({**GOOD, "live": False}, connector=Ssh())
+    host = reached_host({**GOOD, "live": False}, connector=Ssh())
     monkeypatch.setattr(firewall, "SSHConnector", Fresh)
     host.connector.__class__ = Fresh
     assert logged_in(host) is works
-    assert opened == (["opened", "closed"] if works else ["opened"])
-    assert host.ran == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]
+    assert events == (["opened", "closed"] if works else ["opened"])
+    assert host.commands == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,6 @@ def test_on_the_host_itself_the_port_of_its_ssh_session_must_stay_open(
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", connection)
     local = LocalConnector.__new__(LocalConnector)
-    host = reached({**GOOD, "live": False}, connector=local)
+    host = reached_host({**GOOD, "live": False}, connector=local)
     assert logged_in(host) is works
-    assert host.ran == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]
+    assert host.commands == [f"{PROGRAM} keep" if works else f"{PROGRAM} back"]

@@ -18,7 +18,7 @@ HUB_TOKEN = "/etc/lockstep/hub-token"
 
 @pytest.fixture
 def site(repository: Path, whole: Any, tmp_path: Path) -> Site:
-    """Two hosts with everything but the token, and a program that prints what `secret` holds."""
+    """Two hosts that lack only the token, and a program that prints the content of `secret`."""
     program = tmp_path / "op"
     program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n. {tmp_path}/secret\n")
     program.chmod(0o755)
@@ -32,8 +32,8 @@ def token(site: Site, host: str) -> Any:
 
 
 def test_it_is_written_on_every_host_and_asked_for_once(site: Site, tmp_path: Path) -> None:
-    done = site.deploy("-vvv", "--diff", "--debug")
-    assert done.returncode == 0, done.stderr
+    result = site.deploy("-vvv", "--diff", "--debug")
+    assert result.returncode == 0, result.stderr
     for host in HOSTS:
         assert site.changes(host) == [f"write {HUB_TOKEN}"]
         assert token(site, host) == {
@@ -42,7 +42,7 @@ def test_it_is_written_on_every_host_and_asked_for_once(site: Site, tmp_path: Pa
         }
     assert (tmp_path / "runs").read_text() == "run\n"
     plain = hashlib.sha256(f"{SECRET}\n".encode()).hexdigest()
-    output = done.stdout + done.stderr
+    output = result.stdout + result.stderr
     assert "will create /etc/lockstep/hub-token" in output
     assert SECRET not in output and plain not in output
     lock = (site.repository / "site.lock.yaml").read_text()
@@ -54,7 +54,7 @@ def test_a_second_deploy_changes_nothing_and_another_secret_is_brought_alone(
 ) -> None:
     assert site.deploy().returncode == 0
     assert site.deploy().returncode == 0
-    assert site.ran() == ["? all"]
+    assert site.commands() == ["? all"]
     (tmp_path / "secret").write_text("echo hf_another\n")
     dry = site.deploy("--dry")
     assert "will modify /etc/lockstep/hub-token" in dry.stdout + dry.stderr
@@ -68,9 +68,9 @@ def test_a_command_that_fails_ends_the_deploy_before_any_host_is_asked(
     site: Site, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text(f"echo {SECRET}; echo {SECRET} >&2; exit 7\n")
-    done = site.deploy("--debug")
-    assert done.returncode == 1
-    output = " ".join((done.stdout + done.stderr).split())
+    result = site.deploy("--debug")
+    assert result.returncode == 1
+    output = " ".join((result.stdout + result.stderr).split())
     assert f"{HOSTS[0]}: the command of hub_token gives no secret; found `{tmp_path}/op`" in output
     assert "it ended with 7" in output and "Nothing was touched on any host." in output
     assert SECRET not in output and "Traceback" not in output
@@ -78,13 +78,13 @@ def test_a_command_that_fails_ends_the_deploy_before_any_host_is_asked(
 
 
 def test_one_that_was_put_there_by_hand_stays_where_the_inventory_names_none(
-    converged: Site,
+    converged_site: Site,
 ) -> None:
     by_hand = {"kind": "file", "mode": "0640", "owner": "root", "group": "lockstep", "text": "x"}
-    converged.document["hosts"][HOSTS[0]]["files"][HUB_TOKEN] = by_hand
-    assert converged.deploy().returncode == 0
-    assert converged.changes() == []
-    assert token(converged, HOSTS[0]) == by_hand
+    converged_site.document["hosts"][HOSTS[0]]["files"][HUB_TOKEN] = by_hand
+    assert converged_site.deploy().returncode == 0
+    assert converged_site.changes() == []
+    assert token(converged_site, HOSTS[0]) == by_hand
 
 
 def test_a_login_is_in_private_files_alone(site: Site, tmp_path: Path, repository: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_login_is_in_private_files_alone(site: Site, tmp_path: Path, repositor
     server, login = "http://index.lan:3141", {"command": (str(tmp_path / "op"),)}
     own = {"sources": {"python_index": f"{server}/simple"}, "logins": {server: login}}
     inventory(repository, "secretive", own)
-    done = site.deploy("-vvv", "--diff", "--debug")
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = site.deploy("-vvv", "--diff", "--debug")
+    assert result.returncode == 0, result.stdout + result.stderr
     assert (tmp_path / "runs").read_text() == "run\n"
     files = site.document["hosts"][HOSTS[0]]["files"]
     assert (
@@ -103,5 +103,5 @@ def test_a_login_is_in_private_files_alone(site: Site, tmp_path: Path, repositor
     for word in ("heim", "4711@"):
         holders = {path for path, file in files.items() if word in (file["text"] or "")}
         assert holders and {files[path]["mode"] for path in holders} <= {"0600", "0640"}
-        assert word not in done.stdout + done.stderr
+        assert word not in result.stdout + result.stderr
     assert site.deploy().returncode == 0 and site.changes() == []

@@ -1,4 +1,4 @@
-"""The engine of each image is asked about its recipes, once for each answer."""
+"""The engine of each image gets its recipes as a question, once for each answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.tasks import run as tasks_run
 
 PLAN = spark()
@@ -24,13 +24,13 @@ PINS = replace(
         for at, (name, pin) in enumerate(_PINS.images.items())
     },
 )
-RUN = Intended(PLAN, PINS)
+RUN = DesiredState(PLAN, PINS)
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23"}
 NEW: dict[str, Any] = {"check": {"version": "0.19.2"}, "images": dict.fromkeys(RUN.engine_images)}
 
 
-def answered(**changes: Any) -> dict[str, Any]:
-    """What the host keeps when every image took its recipes."""
+def engine_answers(**changes: Any) -> dict[str, Any]:
+    """The records of the host when every image has accepted its recipes."""
     images = {
         digest: {
             **{"engine": engine, "version": VERSIONS[engine], "faults": []},
@@ -47,30 +47,31 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks_run._runs, "spark1", RUN)
 
 
-def accepted(found: Any) -> tuple[Host, list[Any]]:
-    host = Host({"environments": found})
-    return host, run("image_engines.accepted", host)
+def accept_images(environments: Any) -> tuple[Host, list[Any]]:
+    host = Host({"environments": environments})
+    return host, run("image_engines.check_recipes", host)
 
 
 def test_what_could_not_be_asked_is_not_called_accepted() -> None:
-    host, commands = accepted(answered(unanswered="no libcuda.so.1"))
+    host, commands = accept_images(engine_answers(unanswered="no libcuda.so.1"))
     assert commands == []
-    assert host.nooped[0].endswith(f", {len(RUN.engine_images)} of which could not be asked")
+    assert host.noop_messages[0].endswith(f", {len(RUN.engine_images)} of which could not be asked")
 
 
 @pytest.mark.parametrize(
-    "known", [NEW, answered(asked="another question"), answered(faults=["refused"])]
+    "known_answer",
+    [NEW, engine_answers(asked="another question"), engine_answers(faults=["refused"])],
 )
-def test_a_new_image_a_changed_recipe_and_a_refused_one_are_asked_about(known: Any) -> None:
-    _, commands = accepted(known)
+def test_a_new_image_a_changed_recipe_and_a_refused_one_are_asked_about(known_answer: Any) -> None:
+    _, commands = accept_images(known_answer)
     questions = RUN.image_questions
-    for written, asked, (digest, (reference, engine)) in zip(
+    for write_command, check_command, (digest, (reference, engine)) in zip(
         commands[::2], commands[1::2], RUN.engine_images.items(), strict=True
     ):
-        [file] = written["files"]
+        [file] = write_command["files"]
         assert file["path"].endswith(f"/questions/{digest.replace(':', '-')}.json")
         assert file["text"] == questions[digest]
-        assert asked.endswith(f" image-check {reference} {engine}")
+        assert check_command.endswith(f" image-check {reference} {engine}")
 
 
 def test_the_question_is_what_the_unit_will_run() -> None:

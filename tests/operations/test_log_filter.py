@@ -1,4 +1,4 @@
-"""What `pyinfra INVENTORY deploy.py` says of itself: each change, and nothing of what stays."""
+"""The output of `pyinfra INVENTORY deploy.py`: each change, and nothing about unchanged things."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ ONE, _ = HOSTS
 _HEADING = "--> Starting operation: "
 
 
-def operations(done: subprocess.CompletedProcess[str]) -> list[str]:
+def operations(result: subprocess.CompletedProcess[str]) -> list[str]:
     """The headings of operations, without their frame."""
-    lines = done.stderr.splitlines()
+    lines = result.stderr.splitlines()
     return [line.removeprefix(_HEADING).strip() for line in lines if line.startswith(_HEADING)]
 
 
-def rows(done: subprocess.CompletedProcess[str], table: str) -> list[list[str]]:
-    """Rows of a table of pyinfra's, with what it has of columns."""
-    text = done.stderr.partition(f"--> {table}:\n")[2].partition("\n\n")[0]
+def rows(result: subprocess.CompletedProcess[str], table: str) -> list[list[str]]:
+    """The rows of a table of pyinfra's, with their columns."""
+    text = result.stderr.partition(f"--> {table}:\n")[2].partition("\n\n")[0]
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
 
@@ -38,59 +38,61 @@ def rows(done: subprocess.CompletedProcess[str], table: str) -> list[list[str]]:
 def test_a_first_deploy_names_each_step_that_changed_something_and_counts_its_programs(
     first: Any,
 ) -> None:
-    done = first.done
-    head, *changed, total = rows(done, "Results")
+    result = first.result
+    head, *changed_rows, total = rows(result, "Results")
     assert head[0] == "Operation" and total[0] == "Grand total"
-    assert [name for name, *_ in changed] == operations(done)
-    assert {"Base | Install packages", "Weights | Fetch and verify weights"} < set(operations(done))
-    assert "No changes" not in done.stderr
+    assert [name for name, *_ in changed_rows] == operations(result)
+    assert {"Base | Install packages", "Weights | Fetch and verify weights"} < set(
+        operations(result)
+    )
+    assert "No changes" not in result.stderr
     assert re.search(
         rf"^ +\[{ONE}\] will create \d\d\d file\(s\) in /usr/local/lib/lockstep$",
-        done.stderr,
+        result.stderr,
         re.MULTILINE,
     )
-    assert "/usr/local/lib/lockstep/" not in done.stderr
-    assert f"[{ONE}] will create /etc/lockstep/targets.json" in done.stderr
+    assert "/usr/local/lib/lockstep/" not in result.stderr
+    assert f"[{ONE}] will create /etc/lockstep/models.json" in result.stderr
 
 
 @pytest.mark.slow
-def test_a_deploy_that_changes_nothing_names_no_operation(converged: Site) -> None:
-    done = converged.deploy()
-    assert operations(done) == []
-    assert [name for name, *_ in rows(done, "Results")] == ["Operation", "Grand total"]
-    assert len(done.stderr.splitlines()) <= 24
-    dry = converged.deploy("--dry")
+def test_a_deploy_that_changes_nothing_names_no_operation(converged_site: Site) -> None:
+    result = converged_site.deploy()
+    assert operations(result) == []
+    assert [name for name, *_ in rows(result, "Results")] == ["Operation", "Grand total"]
+    assert len(result.stderr.splitlines()) <= 24
+    dry = converged_site.deploy("--dry")
     assert rows(dry, "Detected changes") == [["None."]]
-    assert converged.ran() == ["? all"]
+    assert converged_site.commands() == ["? all"]
 
 
 @pytest.mark.slow
-def test_of_an_older_host_only_the_steps_that_differ_are_named(converged: Site) -> None:
-    outdate(converged, ONE)
+def test_of_an_older_host_only_the_steps_that_differ_are_named(converged_site: Site) -> None:
+    outdate(converged_site, ONE)
     restart = "Services | Restart hot models, one host at a time"
-    dry = converged.deploy("--dry")
+    dry = converged_site.deploy("--dry")
     assert [name for name, *_ in rows(dry, "Detected changes")] == [
         *("Operation", restart, "Services | Write launchers and units"),
         "Services | Reload systemd, restart what is outdated",
     ]
-    done = converged.deploy()
-    assert operations(done) == [restart]
-    lines = [line.strip() for line in done.stderr.splitlines()]
+    result = converged_site.deploy()
+    assert operations(result) == [restart]
+    lines = [line.strip() for line in result.stderr.splitlines()]
     # It stands above all that is done in it.
     assert lines[lines.index(f"{_HEADING}{restart}") + 1].endswith(f"one host at a time: {UNIT}")
-    assert [name for name, *_ in rows(done, "Results")] == ["Operation", restart, "Grand total"]
+    assert [name for name, *_ in rows(result, "Results")] == ["Operation", restart, "Grand total"]
 
 
 @pytest.mark.slow
-def test_who_asks_for_every_line_gets_it(converged: Site) -> None:
-    done = converged.deploy("-v")
-    assert len(operations(done)) > 30 and "No changes" in done.stderr
-    assert len(rows(done, "Results")) == len(operations(done)) + 2
+def test_who_asks_for_every_line_gets_it(converged_site: Site) -> None:
+    result = converged_site.deploy("-v")
+    assert len(operations(result)) > 30 and "No changes" in result.stderr
+    assert len(rows(result, "Results")) == len(operations(result)) + 2
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What pyinfra's log shows, with the lines left out that say nothing."""
+def log_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The lines of pyinfra's log, without the meaningless ones."""
     lines: list[str] = []
 
     class Handler(logging.Handler):
@@ -101,22 +103,22 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(logger, "filters", [])
     monkeypatch.setattr(logger, "propagate", False)
     monkeypatch.setattr(log_filter, "_filters", [])
-    before = logger.level
+    earlier_level = logger.level
     logger.setLevel(logging.INFO)
     log_filter.quieten_log(SimpleNamespace(print_noop_info=False))
     yield lines
-    logger.setLevel(before)
+    logger.setLevel(earlier_level)
 
 
 def test_a_command_that_may_take_long_is_not_silent(
-    said: list[str], monkeypatch: pytest.MonkeyPatch
+    log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it prints does not go through the log, and comes under the operation's name."""
-    monkeypatch.setattr(deploy_lock, "lost", lambda host: False)
-    monkeypatch.setattr(deploy_lock, "changes", lambda host: None)
+    """The command's output bypasses the log, and comes under the operation's name."""
+    monkeypatch.setattr(deploy_lock, "is_lost", lambda host: False)
+    monkeypatch.setattr(deploy_lock, "report_change", lambda host: None)
     monkeypatch.setattr(facts, "forget", lambda host: None)
     at: list[list[str]] = []
-    monkeypatch.setattr(remote.Changing, "run", lambda *_: at.append(list(said)))
+    monkeypatch.setattr(remote.Changing, "run", lambda *_: at.append(list(log_lines)))
     for name in ("Base | Install packages", "Images | Pull images by digest"):
         logger.info(f"{_HEADING}{name} ")
         logger.info("[spark1] No changes")
@@ -124,17 +126,17 @@ def test_a_command_that_may_take_long_is_not_silent(
     remote.words(["true"]).execute(None, SimpleNamespace(name="spark2"), {})
     assert at == [[f"{_HEADING}Images | Pull images by digest "]]
     logger.info("[spark2] Success")
-    assert said[1:] == ["[spark2] Success"]
+    assert log_lines[1:] == ["[spark2] Success"]
 
 
-def test_a_warning_is_never_left_out(said: list[str]) -> None:
+def test_a_warning_is_never_left_out(log_lines: list[str]) -> None:
     logger.info(f"{_HEADING}Base | Install packages ")
     logger.warning("[spark1] a source of apt fails - - 3")
     logger.info("--> Results:")
     logger.info("Base | Install packages      2       -         1       1           ")
     logger.info("Images | Pull images         2       2         -       -           ")
     logger.info("Weights | Fetch              2       -         -       2           ")
-    assert [line.split("  ")[0] for line in said] == [
+    assert [line.split("  ")[0] for line in log_lines] == [
         f"{_HEADING}Base | Install packages ",
         "[spark1] a source of apt fails - - 3",
         "--> Results:",

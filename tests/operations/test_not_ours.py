@@ -1,4 +1,4 @@
-"""What somebody else made is a finding before anything is touched; only `adopt` takes it over."""
+"""A thing that somebody else made is a finding before any change; only `adopt` takes it over."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ def hosts(foreign: dict[str, str]) -> dict[str, Any]:
 
 @pytest.fixture
 def adopting(repository: Path) -> str:
-    """An inventory that takes over all that the first Spark has."""
+    """An inventory that adopts everything on the first Spark."""
     return inventory(repository, "adopting", {"adopt": tuple(FOREIGN)})
 
 
 @pytest.mark.slow
 def test_it_is_a_finding_before_anything_is_touched_on_any_host(repository: Path) -> None:
     site = Site(repository, hosts(FOREIGN))
-    done = site.deploy()
-    assert done.returncode != 0
-    said = " ".join((done.stdout + done.stderr).split())
-    for what in FOREIGN:
-        assert what.rpartition("/")[2] in said
-    assert "not-ours" in said and "written 2026-05-04, of root" in said
-    assert "nothing was touched on any host" in said
+    result = site.deploy()
+    assert result.returncode != 0
+    output = " ".join((result.stdout + result.stderr).split())
+    for foreign_item in FOREIGN:
+        assert foreign_item.rpartition("/")[2] in output
+    assert "not-ours" in output and "written 2026-05-04, of root" in output
+    assert "nothing was touched on any host" in output
     assert [site.changes(host) for host in HOSTS] == [[], []]
 
 
 @pytest.mark.slow
 def test_what_the_inventory_adopts_is_taken_over(repository: Path, adopting: str) -> None:
     site = Site(repository, hosts(FOREIGN), adopting)
-    done = site.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = site.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
     assert UNIT in site.document["hosts"][HOSTS[0]]["files"]
 
 
@@ -72,28 +72,31 @@ def accounts(host: Host) -> list[Any]:
 
 
 def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
-    theirs = {"uid": 1001, "home": "/home/lockstep", "groups": ["lockstep"]}
-    facts = {"accounts": {"groups": {}, "accounts": {"lockstep": theirs}}}
+    foreign_account = {"uid": 1001, "home": "/home/lockstep", "groups": ["lockstep"]}
+    facts = {"accounts": {"groups": {}, "accounts": {"lockstep": foreign_account}}}
     [refusal] = accounts(Host(facts))
     assert "home /home/lockstep and was not made by Lockstep" in refusal.args[0]
     [command] = accounts(Host(facts, data={"adopt": ["account lockstep"]}))
     assert command.get_raw_value() == "gpasswd --add lockstep docker"
-    mine = {**theirs, "home": HOME, "groups": ["docker", "lockstep"]}
-    assert accounts(Host({"accounts": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
+    own_account = {**foreign_account, "home": HOME, "groups": ["docker", "lockstep"]}
+    assert accounts(Host({"accounts": {"groups": {}, "accounts": {"lockstep": own_account}}})) == []
 
 
 def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
-    old = {"docker.service": {"outdated": False, "generation": ""}}
+    old = {"docker.service": {"outdated": False, "restart_key": ""}}
     facts: dict[str, Any] = {
         "units": old,
         "records.intruders": {"unit docker.service": "it would end plex"},
     }
-    asked = {"units": ["docker.service"], "generations": {"docker.service": "0123"}}
+    options = {"units": ["docker.service"], "restart_keys": {"docker.service": "0123"}}
     host = Host(facts)
     with deploying(host):
-        [refusal] = services.reread._inner(**asked)
+        [refusal] = services.restart_outdated_system_units._inner(**options)
     assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
     facts["records.intruders"] = {}
     with deploying(host):
-        commands = [each.get_raw_value() for each in services.reread._inner(**asked)]
+        commands = [
+            command.get_raw_value()
+            for command in services.restart_outdated_system_units._inner(**options)
+        ]
     assert commands[-1] == "timeout --verbose 300 systemctl restart docker.service"

@@ -1,13 +1,13 @@
-"""What operations do where something differs: one YAML file per operation, one entry per case.
+"""The effects of operations where something differs: a YAML file per operation, an entry per case.
 
-That they do nothing on a host that is as it should be, a second deploy shows (test_whole_deploy).
+A second deploy shows that they do nothing on a host that is as it should be (test_whole_deploy).
 
 CASE:
   kwargs: arguments of the operation
-  facts: fact → what the host answers
-  commands: what must be run, as one line each; a write is shown as what goes to its input
-  noop: what the operation says when there is nothing to do
-  log: what it says besides
+  facts: fact → the host's answer
+  commands: the commands to run, a line each; a write is shown as its input
+  noop: the message of the operation when there is nothing to do
+  log: further messages
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def arguments(kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, {key: Environment(*item) for key, item in value.items()}
             continue
         plain = name not in CLASSES or not isinstance(value, list)
-        yield name, value if plain else [_built(CLASSES[name], item) for item in value]
+        yield name, value if plain else [_instance(CLASSES[name], item) for item in value]
 
 
-def _built(cls: type, values: dict[str, Any]) -> Any:
+def _instance(cls: type, values: dict[str, Any]) -> Any:
     return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
 
 
@@ -53,11 +53,11 @@ def _built(cls: type, values: dict[str, Any]) -> Any:
 def test_operation(name: str, case: dict[str, Any]) -> None:
     host = Host(case.get("facts", {}))
     commands = run(name, host, **dict(arguments(case.get("kwargs", {}))))
-    expected = [
+    expected_commands = [
         {
             **command,
             **{
-                key: [asdict(_built(CLASSES[key], item)) for item in command[key]]
+                key: [asdict(_instance(CLASSES[key], item)) for item in command[key]]
                 for key in ("files", "folders")
                 if key in command
             },
@@ -66,9 +66,9 @@ def test_operation(name: str, case: dict[str, Any]) -> None:
         else command
         for command in case.get("commands", [])
     ]
-    assert commands == expected
-    assert host.nooped == ([case["noop"]] if "noop" in case else [])
-    assert host.logged == case.get("log", [])
+    assert commands == expected_commands
+    assert host.noop_messages == ([case["noop"]] if "noop" in case else [])
+    assert host.log_messages == case.get("log", [])
     # A fact is a round trip: one per operation, unless the case says more.
     assert host.round_trips == case.get("round_trips", 1)
-    assert bool(commands) != bool(host.nooped)
+    assert bool(commands) != bool(host.noop_messages)

@@ -31,25 +31,25 @@ def test_a_wiped_host_gets_everything_in_order(first: Any) -> None:
 
 
 def test_the_run_ends_with_what_runs_where(first: Any) -> None:
-    lines = first.done.stdout.splitlines()
+    lines = first.result.stdout.splitlines()
     assert [line for line in lines if line.startswith("@fake")] == list(HOSTS)
     assert lines.count(" open-webui        active, 127.0.0.1:8080") == 2
     assert lines.count(" models at boot    none") == 2
     assert lines[-1] == "Next: ssh @fake/spark1 /data/scripts/llm/switch.sh status"
     assert max(len(line) for line in lines) <= 80
-    assert "Traceback" not in first.done.stderr
+    assert "Traceback" not in first.result.stderr
 
 
 def test_the_lock_that_all_hosts_have_is_remembered_and_the_one_before(
     first: Any, repository: Path, whole: Any
 ) -> None:
     lock = repository / "site.lock.yaml"
-    used = lockfile.load(lock)
-    assert lockfile.load(lockfile.deployed_path(lock)) == used
+    pins = lockfile.load(lock)
+    assert lockfile.load(lockfile.deployed_path(lock)) == pins
     # Of a test that another process of tests had first.
     lockfile.previous_path(lock).unlink(missing_ok=True)
     newer = replace(
-        used, git={**used.git, "https://example.com/more.git": GitPin("main", 40 * "d")}
+        pins, git={**pins.git, "https://example.com/more.git": GitPin("main", 40 * "d")}
     )
     lockfile.save(lock, newer)
     site = Site(repository, whole)
@@ -57,119 +57,125 @@ def test_the_lock_that_all_hosts_have_is_remembered_and_the_one_before(
         # One host alone is not all of them, and a look is no deploy.
         for options in (("--limit", HOSTS[0]), ("--dry",)):
             assert site.deploy(*options).returncode == 0
-            assert lockfile.load(lockfile.deployed_path(lock)) == used
+            assert lockfile.load(lockfile.deployed_path(lock)) == pins
             assert not lockfile.previous_path(lock).exists()
         assert site.deploy().returncode == 0
         assert lockfile.load(lockfile.deployed_path(lock)) == newer
-        assert lockfile.load(lockfile.previous_path(lock)) == used
+        assert lockfile.load(lockfile.previous_path(lock)) == pins
     finally:
-        lockfile.save(lock, used)
+        lockfile.save(lock, pins)
         site.deploy()
 
 
-def test_the_second_run_changes_nothing_and_asks_once(converged: Site, whole: Any) -> None:
-    assert converged.deploy().returncode == 0
+def test_the_second_run_changes_nothing_and_asks_once(converged_site: Site, whole: Any) -> None:
+    assert converged_site.deploy().returncode == 0
     for host in HOSTS:
-        assert converged.changes(host) == []
-        assert converged.ran(host) == ["? all"]
-    assert converged.document["hosts"] == whole
+        assert converged_site.changes(host) == []
+        assert converged_site.commands(host) == ["? all"]
+    assert converged_site.document["hosts"] == whole
 
 
 @pytest.mark.parametrize("cut", [12, 31, 58])
-def test_a_run_that_is_cut_off_is_finished_by_the_next(wiped: Site, whole: Any, cut: int) -> None:
-    assert wiped.deploy(cut=cut).returncode == 137
-    assert wiped.document["hosts"] != whole
-    assert wiped.deploy().returncode == 0
-    assert wiped.document["hosts"] == whole
+def test_a_run_that_is_cut_off_is_finished_by_the_next(
+    wiped_site: Site, whole: Any, cut: int
+) -> None:
+    assert wiped_site.deploy(cut=cut).returncode == 137
+    assert wiped_site.document["hosts"] != whole
+    assert wiped_site.deploy().returncode == 0
+    assert wiped_site.document["hosts"] == whole
 
 
-def test_a_finding_on_one_host_stops_the_run_before_any_change_on_any(wiped: Site) -> None:
-    done = wiped.deploy(fails={HOSTS[1]: {"facts": {"architecture": "x86_64"}}})
-    assert done.returncode == 1
-    assert wiped.ran(HOSTS[0]) == wiped.ran(HOSTS[1]) == ["? all"]
-    assert "architecture: it is x86_64, expected aarch64" in done.stderr
-    assert "nothing was touched on any host" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_finding_on_one_host_stops_the_run_before_any_change_on_any(wiped_site: Site) -> None:
+    result = wiped_site.deploy(fails={HOSTS[1]: {"facts": {"architecture": "x86_64"}}})
+    assert result.returncode == 1
+    assert wiped_site.commands(HOSTS[0]) == wiped_site.commands(HOSTS[1]) == ["? all"]
+    assert "architecture: it is x86_64, expected aarch64" in result.stderr
+    assert "nothing was touched on any host" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
-def test_where_no_host_can_be_asked_the_run_ends_there_with_the_reasons(wiped: Site) -> None:
-    done = wiped.deploy(fails={host: {"preflight": "python3: not found"} for host in HOSTS})
-    assert done.returncode == 1
-    assert "no host can be asked what it is; nothing was touched on any host" in done.stderr
-    assert done.stderr.count("python3: not found") == 2
-    assert "Traceback" not in done.stderr and "Beginning operation run" not in done.stderr
+def test_where_no_host_can_be_asked_the_run_ends_there_with_the_reasons(wiped_site: Site) -> None:
+    result = wiped_site.deploy(fails={host: {"preflight": "python3: not found"} for host in HOSTS})
+    assert result.returncode == 1
+    assert "no host can be asked what it is; nothing was touched on any host" in result.stderr
+    assert result.stderr.count("python3: not found") == 2
+    assert "Traceback" not in result.stderr and "Beginning operation run" not in result.stderr
 
 
-def test_hosts_of_one_cloned_image_are_refused_before_any_change_on_any(wiped: Site) -> None:
-    cloned = {"facts": {"identity": {"machine_id": "m", "host_keys": ["ssh-ed25519 SHA256:k"]}}}
-    done = wiped.deploy(fails=dict.fromkeys(HOSTS, cloned))
-    assert done.returncode == 1
-    assert wiped.ran(HOSTS[0]) == wiped.ran(HOSTS[1]) == ["? all"]
-    assert done.stderr.count("twin: its machine-id is that of") == 2
-    # One of them alone is no twin.
-    assert wiped.deploy("--dry", "--limit", HOSTS[0]).returncode == 0
+def test_hosts_of_one_cloned_image_are_refused_before_any_change_on_any(wiped_site: Site) -> None:
+    shared_identity = {
+        "facts": {"identity": {"machine_id": "m", "host_keys": ["ssh-ed25519 SHA256:k"]}}
+    }
+    result = wiped_site.deploy(fails=dict.fromkeys(HOSTS, shared_identity))
+    assert result.returncode == 1
+    assert wiped_site.commands(HOSTS[0]) == wiped_site.commands(HOSTS[1]) == ["? all"]
+    assert result.stderr.count("clone: its machine-id is that of") == 2
+    # One of them alone is no clone.
+    assert wiped_site.deploy("--dry", "--limit", HOSTS[0]).returncode == 0
 
 
 def test_a_container_that_the_inventory_takes_over_is_removed_before_ours_starts(
-    wiped: Site,
+    wiped_site: Site,
 ) -> None:
     playbook = {"open-webui": {"id": "0", "ports": [8080]}}
     foreign = {"containers": playbook, "volumes": ["open-webui"]}
     fails = {HOSTS[0]: {"foreign": foreign}}
-    refused = wiped.deploy(fails=fails)
-    assert refused.returncode == 1
-    assert refused.stderr.count("not-ours") == 2
-    assert wiped.ran(HOSTS[0]) == wiped.ran(HOSTS[1]) == ["? all"]
+    result = wiped_site.deploy(fails=fails)
+    assert result.returncode == 1
+    assert result.stderr.count("not-ours") == 2
+    assert wiped_site.commands(HOSTS[0]) == wiped_site.commands(HOSTS[1]) == ["? all"]
     adopt = {"adopt": ("container open-webui", "volume open-webui")}
-    wiped.inventory = inventory(wiped.repository, "taking", adopt)
-    done = wiped.deploy(fails=fails)
-    assert done.returncode == 0
-    changes = wiped.changes(HOSTS[0])
-    removed = changes.index("timeout --verbose 300 /usr/bin/docker rm --force open-webui")
-    assert removed < changes.index(f"job start-open-webui: {PROGRAM} start open-webui.service")
-    assert not [line for line in wiped.changes(HOSTS[1]) if "docker rm" in line]
+    wiped_site.inventory = inventory(wiped_site.repository, "taking", adopt)
+    second_result = wiped_site.deploy(fails=fails)
+    assert second_result.returncode == 0
+    changes = wiped_site.changes(HOSTS[0])
+    removal = changes.index("timeout --verbose 300 /usr/bin/docker rm --force open-webui")
+    assert removal < changes.index(f"job start-open-webui: {PROGRAM} start open-webui.service")
+    assert not [line for line in wiped_site.changes(HOSTS[1]) if "docker rm" in line]
     # No administrator is made beside the accounts that are there.
-    (made,) = (line for line in changes if "make-secrets" in line and "open-webui.env" in line)
-    assert made.endswith("open-webui.env ''")
-    assert "with the accounts of before" in " ".join(done.stdout.split())
+    (secrets_line,) = (
+        line for line in changes if "make-secrets" in line and "open-webui.env" in line
+    )
+    assert secrets_line.endswith("open-webui.env ''")
+    assert "with the accounts of before" in " ".join(second_result.stdout.split())
 
 
 def test_a_finding_of_preflight_that_the_inventory_waives_is_shown_and_stops_nothing(
-    wiped: Site,
+    wiped_site: Site,
 ) -> None:
-    wiped.inventory = inventory(wiped.repository, "waiving", {"waive": ("dgx-os",)}, {})
+    wiped_site.inventory = inventory(wiped_site.repository, "waiving", {"waive": ("dgx-os",)}, {})
     bare = {"facts": {"dgx": {}}}
-    done = wiped.deploy(fails={HOSTS[0]: bare})
-    assert done.returncode == 0
-    (line,) = (line for line in done.stderr.splitlines() if "dgx-os:" in line)
+    result = wiped_site.deploy(fails={HOSTS[0]: bare})
+    assert result.returncode == 0
+    (line,) = (line for line in result.stderr.splitlines() if "dgx-os:" in line)
     assert line.split()[:4] == [HOSTS[0], "waived", "dgx-os:", "it"]
     # Only where it is waived.
-    both = wiped.deploy(fails={HOSTS[0]: bare, HOSTS[1]: bare})
-    assert both.returncode == 1
-    lines = [line.split()[:2] for line in both.stderr.splitlines() if "dgx-os:" in line]
+    second_result = wiped_site.deploy(fails={HOSTS[0]: bare, HOSTS[1]: bare})
+    assert second_result.returncode == 1
+    lines = [line.split()[:2] for line in second_result.stderr.splitlines() if "dgx-os:" in line]
     assert lines == [[HOSTS[1], "error"], [HOSTS[0], "waived"]]
 
 
-def test_a_host_that_cannot_be_asked_is_left_alone_and_named(wiped: Site) -> None:
-    done = wiped.deploy(fails={HOSTS[1]: {"preflight": "python3: not found"}})
-    assert done.returncode == 1
-    assert wiped.ran(HOSTS[1]) == ["? all"]
-    assert wiped.changes(HOSTS[0])[-2].startswith("job start-open-webui")
-    assert wiped.changes(HOSTS[0])[-1] == "record"
-    assert f"FAILED  {HOSTS[1]}: Preflight | Ask the host what it is\n" in done.stdout
-    assert "Traceback" not in done.stderr
+def test_a_host_that_cannot_be_asked_is_left_alone_and_named(wiped_site: Site) -> None:
+    result = wiped_site.deploy(fails={HOSTS[1]: {"preflight": "python3: not found"}})
+    assert result.returncode == 1
+    assert wiped_site.commands(HOSTS[1]) == ["? all"]
+    assert wiped_site.changes(HOSTS[0])[-2].startswith("job start-open-webui")
+    assert wiped_site.changes(HOSTS[0])[-1] == "record"
+    assert f"FAILED  {HOSTS[1]}: Preflight | Ask the host what it is\n" in result.stdout
+    assert "Traceback" not in result.stderr
 
 
-def test_one_broken_host_neither_stops_nor_taints_the_other(wiped: Site, whole: Any) -> None:
+def test_one_broken_host_neither_stops_nor_taints_the_other(wiped_site: Site, whole: Any) -> None:
     message = "error: no space left on device"
-    done = wiped.deploy(fails={HOSTS[0]: {"job engine-vllm": message}})
-    assert done.returncode == 1
-    assert wiped.changes(HOSTS[0])[-1].startswith("job engine-vllm")
-    assert wiped.changes(HOSTS[1])[-3].startswith("job start-open-webui")
+    result = wiped_site.deploy(fails={HOSTS[0]: {"job engine-vllm": message}})
+    assert result.returncode == 1
+    assert wiped_site.changes(HOSTS[0])[-1].startswith("job engine-vllm")
+    assert wiped_site.changes(HOSTS[1])[-3].startswith("job start-open-webui")
     # Told to all: the broken host gives nothing any more either.
-    assert "sharing close" in wiped.changes(HOSTS[1])[-2]
-    assert wiped.changes(HOSTS[1])[-1] == "record"
-    assert done.stdout.endswith(
+    assert "sharing close" in wiped_site.changes(HOSTS[1])[-2]
+    assert wiped_site.changes(HOSTS[1])[-1] == "record"
+    assert result.stdout.endswith(
         f"FAILED  {HOSTS[0]}: vLLM | Build the engine's environment: vLLM\n"
         f"        {message}\n"
         f"Done on: {HOSTS[1]}\n"
@@ -178,93 +184,96 @@ def test_one_broken_host_neither_stops_nor_taints_the_other(wiped: Site, whole: 
         "To make them equal, go on where this run ended:\n"
         "  pyinfra inventories/site.py deploy.py\n"
     )
-    assert "Traceback" not in done.stderr
-    assert wiped.deploy().returncode == 0
-    assert wiped.document["hosts"] == whole
+    assert "Traceback" not in result.stderr
+    assert wiped_site.deploy().returncode == 0
+    assert wiped_site.document["hosts"] == whole
 
 
-def test_boot_links_are_removed_and_said(converged: Site) -> None:
+def test_boot_links_are_removed_and_said(converged_site: Site) -> None:
     link = "/etc/systemd/system/multi-user.target.wants/vllm-qwen36.service"
-    units = converged.document["hosts"][HOSTS[0]]["units"]
+    units = converged_site.document["hosts"][HOSTS[0]]["units"]
     units["vllm-qwen36.service"]["links"] = [link]
-    done = converged.deploy()
-    assert done.returncode == 0
-    assert converged.changes(HOSTS[0]) == [
+    result = converged_site.deploy()
+    assert result.returncode == 0
+    assert converged_site.changes(HOSTS[0]) == [
         "systemctl --no-reload disable vllm-qwen36.service",
         f"rm -f {link}",
         "systemctl daemon-reload",
     ]
-    assert converged.changes(HOSTS[1]) == []
-    assert f"vllm-qwen36.service had a boot link ({link}): removed" in done.stderr
+    assert converged_site.changes(HOSTS[1]) == []
+    assert f"vllm-qwen36.service had a boot link ({link}): removed" in result.stderr
 
 
-def test_what_a_killed_deploy_left_open_is_ended(wiped: Site) -> None:
-    wiped.inventory = inventory(wiped.repository, "alone", {}, {"copying": False})
-    left = {"facts": {"leases": ["0123456789abcdef"]}}
+def test_what_a_killed_deploy_left_open_is_ended(wiped_site: Site) -> None:
+    wiped_site.inventory = inventory(wiped_site.repository, "alone", {}, {"copying": False})
+    open_leases = {"facts": {"leases": ["0123456789abcdef"]}}
     # One host of two may copy: nobody to copy from.
-    assert wiped.deploy(fails={HOSTS[0]: left, HOSTS[1]: left}).returncode == 0
-    ended = "/usr/bin/python3 /usr/local/lib/lockstep sharing close 0123456789abcdef"
-    made = [wiped.changes(host) for host in HOSTS]
-    assert [[line for line in each if " sharing " in line] for each in made] == [[ended], [ended]]
+    assert wiped_site.deploy(fails={HOSTS[0]: open_leases, HOSTS[1]: open_leases}).returncode == 0
+    close_line = "/usr/bin/python3 /usr/local/lib/lockstep sharing close 0123456789abcdef"
+    host_changes = [wiped_site.changes(host) for host in HOSTS]
+    assert [[line for line in lines if " sharing " in line] for lines in host_changes] == [
+        [close_line],
+        [close_line],
+    ]
     # A job that the killed deploy started may be copying still, where copying is allowed.
-    jobs = [next(line for line in each if "job engine" in line) for each in made]
-    assert made[0].index(ended) > made[0].index(jobs[0])
-    assert made[1].index(ended) < made[1].index(jobs[1])
+    jobs = [next(line for line in lines if "job engine" in line) for lines in host_changes]
+    assert host_changes[0].index(close_line) > host_changes[0].index(jobs[0])
+    assert host_changes[1].index(close_line) < host_changes[1].index(jobs[1])
 
 
-def test_one_task_runs_alone(converged: Site) -> None:
-    units = converged.document["hosts"][HOSTS[0]]["units"]
+def test_one_task_runs_alone(converged_site: Site) -> None:
+    units = converged_site.document["hosts"][HOSTS[0]]["units"]
     units["open-webui.service"]["ActiveState"] = "failed"
-    done = converged.deploy(task="lockstep.tasks.webui.webui")
-    assert done.returncode == 0, done.stderr
-    assert converged.changes(HOSTS[0]) == [
+    result = converged_site.deploy(task="lockstep.tasks.webui.webui")
+    assert result.returncode == 0, result.stderr
+    assert converged_site.changes(HOSTS[0]) == [
         f"job start-open-webui: {PROGRAM} start open-webui.service"
     ]
 
 
 def test_each_host_is_told_what_is_changed_there_and_how_the_deploy_ended(
-    wiped: Site, whole: Any
+    wiped_site: Site, whole: Any
 ) -> None:
-    assert wiped.deploy(fails={HOSTS[1]: {"sysctl": "no"}}).returncode == 1
-    good, bad = (wiped.document["said"][host] for host in HOSTS)
+    assert wiped_site.deploy(fails={HOSTS[1]: {"sysctl": "no"}}).returncode == 1
+    good, bad = (wiped_site.document["said"][host] for host in HOSTS)
     assert good[0] == "changed Base | Note what was here before"
     assert good[-1] == "ended done" and len(good) == len(set(good)) > 10
     assert bad[-1] == "ended failed at Base | Write folders, programs and settings"
-    site = Site(wiped.repository, whole)
+    site = Site(wiped_site.repository, whole)
     assert site.deploy().returncode == 0
     assert site.document["said"] == {host: ["ended done"] for host in HOSTS}
     assert site.deploy("--dry").returncode == 0
     assert site.document["said"] == {host: [] for host in HOSTS}
 
 
-def test_what_a_host_said_beside_another_deploy_is_asked_again(converged: Site) -> None:
-    site = converged
-    done = site.deploy(fails={HOSTS[0]: {"waited": {"packages": [], "units": {}}}})
-    assert done.returncode == 0, done.stderr
+def test_what_a_host_said_beside_another_deploy_is_asked_again(converged_site: Site) -> None:
+    site = converged_site
+    result = site.deploy(fails={HOSTS[0]: {"waited": {"packages": [], "units": {}}}})
+    assert result.returncode == 0, result.stderr
     assert site.changes(HOSTS[0]) == []
-    assert [site.ran(each).count("? all") for each in HOSTS] == [2, 1]
+    assert [site.commands(host).count("? all") for host in HOSTS] == [2, 1]
 
 
 def test_a_host_that_another_deploy_changes_ends_this_one_before_anything_is_touched(
-    wiped: Site,
+    wiped_site: Site,
 ) -> None:
-    who = "anna from laptop: deploy of spark, since 12 s"
-    done = wiped.deploy(fails={HOSTS[1]: {"other": who}})
-    assert done.returncode == 1
-    assert wiped.changes(HOSTS[0]) == wiped.changes(HOSTS[1]) == []
-    said = " ".join(done.stderr.split())
-    assert f"another deploy is under way: {HOSTS[1]}: {who} Nothing was touched" in said
-    assert "LOCKSTEP_WAIT=600" in said and "Traceback" not in said
+    owner = "anna from laptop: deploy of spark, since 12 s"
+    result = wiped_site.deploy(fails={HOSTS[1]: {"other": owner}})
+    assert result.returncode == 1
+    assert wiped_site.changes(HOSTS[0]) == wiped_site.changes(HOSTS[1]) == []
+    output = " ".join(result.stderr.split())
+    assert f"another deploy is under way: {HOSTS[1]}: {owner} Nothing was touched" in output
+    assert "LOCKSTEP_WAIT=600" in output and "Traceback" not in output
     # Who only looks is in nobody's way.
-    assert wiped.deploy("--dry", fails={HOSTS[1]: {"other": who}}).returncode == 0
+    assert wiped_site.deploy("--dry", fails={HOSTS[1]: {"other": owner}}).returncode == 0
 
 
 NOT_TAKEN = {"records.deploying": "the lock of this deploy was not taken"}
 
 
-def test_a_host_whose_lock_nobody_took_is_named_as_failed(converged: Site) -> None:
-    done = converged.deploy(fails={HOSTS[1]: {"faults": NOT_TAKEN}})
-    assert done.returncode == 1
-    said = " ".join(done.stdout.split())
-    assert f"FAILED {HOSTS[1]}: Preflight | Ask the host what it is" in said
-    assert f"FAILED {HOSTS[0]}" not in done.stdout and "Traceback" not in done.stderr
+def test_a_host_whose_lock_nobody_took_is_named_as_failed(converged_site: Site) -> None:
+    result = converged_site.deploy(fails={HOSTS[1]: {"faults": NOT_TAKEN}})
+    assert result.returncode == 1
+    output = " ".join(result.stdout.split())
+    assert f"FAILED {HOSTS[1]}: Preflight | Ask the host what it is" in output
+    assert f"FAILED {HOSTS[0]}" not in result.stdout and "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""A host that was wiped takes from the others what several hosts share, also where it is the first.
+"""A wiped host takes from the others what several hosts share, also if it is the first host.
 
 Deployed by the real pyinfra command, in memory.
 """
@@ -33,9 +33,9 @@ def first_pair(repository: Path) -> tuple[Site, str]:
     """Two hosts with TLS of an authority of their own, after their first deploy, and its output."""
     gateway = {"bind": "0.0.0.0", "tls": "own", "peers": HOSTS}
     site = Site(repository, {}, inventory(repository, "pair", {"gateway": gateway}))
-    done = site.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return site, done.stdout + done.stderr
+    result = site.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
+    return site, result.stdout + result.stderr
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def pair(first_pair: tuple[Site, str]) -> Site:
     return Site(site.repository, site.document["hosts"], site.inventory)
 
 
-def kept(site: Site, host: str, path: str) -> Any:
+def host_file(site: Site, host: str, path: str) -> Any:
     return site.document["hosts"][host]["files"].get(path)
 
 
@@ -59,19 +59,19 @@ def wipe(site: Site, host: str) -> None:
 
 
 def give(site: Site, host: str, *entries: Any) -> None:
-    """What the gateway of a host knows of persons' keys."""
+    """Write the records that the gateway of a host has of persons' keys."""
     text = json.dumps({"keys": entries})
-    owned = {"mode": "0640", "owner": "root", "group": "lockstep-gateway"}
-    site.document["hosts"][host]["files"][PERSONS] = {"kind": "file", "text": text, **owned}
+    ownership = {"mode": "0640", "owner": "root", "group": "lockstep-gateway"}
+    site.document["hosts"][host]["files"][PERSONS] = {"kind": "file", "text": text, **ownership}
 
 
 def persons(site: Site, host: str) -> Any:
-    have = kept(site, host, PERSONS)
+    have = host_file(site, host, PERSONS)
     return json.loads(have["text"])["keys"] if have else []
 
 
-def said(done: Any) -> str:
-    return " ".join((done.stdout + done.stderr).split())
+def output_text(result: Any) -> str:
+    return " ".join((result.stdout + result.stderr).split())
 
 
 def test_the_first_deploy_announces_the_new_authority_once(
@@ -80,26 +80,26 @@ def test_the_first_deploy_announces_the_new_authority_once(
     site, output = first_pair
     assert " ".join(output.split()).count(NEW) == 1
     path = authority(site)
-    assert kept(site, HOSTS[0], path) == kept(site, HOSTS[1], path)
-    assert kept(site, HOSTS[0], path)["text"] not in output
-    done = site.deploy()
-    assert done.returncode == 0 and NEW not in said(done)
-    assert [site.ran(host) for host in HOSTS] == [["? all"], ["? all"]]
+    assert host_file(site, HOSTS[0], path) == host_file(site, HOSTS[1], path)
+    assert host_file(site, HOSTS[0], path)["text"] not in output
+    result = site.deploy()
+    assert result.returncode == 0 and NEW not in output_text(result)
+    assert [site.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_wiped_host_takes_the_keys_of_the_other_one(pair: Site, host: str) -> None:
-    other = next(each for each in HOSTS if each != host)
+    peer = next(name for name in HOSTS if name != host)
     path = authority(pair)
-    before = {each: kept(pair, other, each) for each in (path, PEERS)}
+    earlier_files = {name: host_file(pair, peer, name) for name in (path, PEERS)}
     wipe(pair, host)
-    done = pair.deploy("-vvv", "--diff", "--debug")
-    assert done.returncode == 0, done.stdout + done.stderr
-    for each, was in before.items():
-        assert kept(pair, other, each) == was == kept(pair, host, each)
-        assert was["text"] not in done.stdout + done.stderr
-    assert [line for line in pair.changes(other) if "make-" in line] == []
-    assert NEW not in said(done)
+    result = pair.deploy("-vvv", "--diff", "--debug")
+    assert result.returncode == 0, result.stdout + result.stderr
+    for name, was in earlier_files.items():
+        assert host_file(pair, peer, name) == was == host_file(pair, host, name)
+        assert was["text"] not in result.stdout + result.stderr
+    assert [line for line in pair.changes(peer) if "make-" in line] == []
+    assert NEW not in output_text(result)
 
 
 @pytest.mark.parametrize(
@@ -115,79 +115,79 @@ def test_a_lost_certificate_of_the_authority_comes_back_with_the_same_authority(
     else:
         del files[CERTIFICATE]
     path = authority(pair)
-    key = kept(pair, host, path)
-    done = pair.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (kept(pair, host, CERTIFICATE), kept(pair, host, path)) == (was, key)
-    assert NEW not in said(done)
-    other = next(each for each in HOSTS if each != host)
-    assert pair.changes(other) == []
+    key = host_file(pair, host, path)
+    result = pair.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert (host_file(pair, host, CERTIFICATE), host_file(pair, host, path)) == (was, key)
+    assert NEW not in output_text(result)
+    peer = next(name for name in HOSTS if name != host)
+    assert pair.changes(peer) == []
 
 
 def test_a_wiped_first_host_alone_is_refused_and_makes_no_second_authority(pair: Site) -> None:
     wipe(pair, HOSTS[0])
-    done = pair.deploy("--limit", HOSTS[0])
-    assert done.returncode == 1
-    assert f"the authority of certificates is to come from {HOSTS[1]}, which" in said(done)
+    result = pair.deploy("--limit", HOSTS[0])
+    assert result.returncode == 1
+    assert f"the authority of certificates is to come from {HOSTS[1]}, which" in output_text(result)
     assert pair.changes(HOSTS[0]) == []
 
 
 def test_where_the_host_that_has_the_key_fails_midway_no_other_one_is_made(pair: Site) -> None:
     wipe(pair, HOSTS[0])
     path = authority(pair)
-    was = kept(pair, HOSTS[1], path)
+    was = host_file(pair, HOSTS[1], path)
     del pair.document["hosts"][HOSTS[1]]["files"]["/etc/lockstep/weights.json"]
-    done = pair.deploy(fails={HOSTS[1]: {"write": "disk full"}})
-    assert done.returncode == 1
-    assert f"is to come from {HOSTS[1]}, which" in said(done)
-    assert kept(pair, HOSTS[1], path) == was and kept(pair, HOSTS[0], path) is None
+    result = pair.deploy(fails={HOSTS[1]: {"write": "disk full"}})
+    assert result.returncode == 1
+    assert f"is to come from {HOSTS[1]}, which" in output_text(result)
+    assert host_file(pair, HOSTS[1], path) == was and host_file(pair, HOSTS[0], path) is None
 
 
 def test_two_authorities_are_named_and_none_is_replaced(pair: Site) -> None:
     path = authority(pair)
     pair.document["hosts"][HOSTS[1]]["files"][path]["text"] = "authority of another time"
-    done = pair.deploy()
-    assert done.returncode == 1
-    assert "key-differs" in said(done)
-    assert f"one on {HOSTS[0]}; another one on {HOSTS[1]}" in said(done)
+    result = pair.deploy()
+    assert result.returncode == 1
+    assert "key-differs" in output_text(result)
+    assert f"one on {HOSTS[0]}; another one on {HOSTS[1]}" in output_text(result)
     assert [pair.changes(host) for host in HOSTS] == [[], []]
 
 
 def test_persons_keys_come_to_a_wiped_host(pair: Site) -> None:
     give(pair, HOSTS[1], ANNA)
     wipe(pair, HOSTS[0])
-    done = pair.deploy("-vvv", "--diff", "--debug")
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = pair.deploy("-vvv", "--diff", "--debug")
+    assert result.returncode == 0, result.stdout + result.stderr
     assert persons(pair, HOSTS[0]) == persons(pair, HOSTS[1]) == [ANNA]
-    assert ANNA["sha256"] not in done.stdout + done.stderr
+    assert ANNA["sha256"] not in result.stdout + result.stderr
     assert pair.deploy().returncode == 0
-    assert [pair.ran(host) for host in HOSTS] == [["? all"], ["? all"]]
+    assert [pair.commands(host) for host in HOSTS] == [["? all"], ["? all"]]
 
 
 @pytest.mark.parametrize("off", HOSTS)
 def test_a_key_that_was_revoked_while_a_host_was_off_stays_revoked(pair: Site, off: str) -> None:
-    other = next(each for each in HOSTS if each != off)
+    peer = next(host for host in HOSTS if host != off)
     give(pair, off, ANNA)
-    give(pair, other, REVOKED)
+    give(pair, peer, REVOKED)
     assert pair.deploy().returncode == 0
-    assert persons(pair, off) == persons(pair, other) == [REVOKED]
-    assert pair.changes(other) == []
+    assert persons(pair, off) == persons(pair, peer) == [REVOKED]
+    assert pair.changes(peer) == []
     assert pair.changes(off) == [f"{PROGRAM} gateway-keys take"]
 
 
 def test_a_new_host_that_is_deployed_alone_is_said_to_lack_persons_keys(repository: Path) -> None:
     site = Site(repository, {})
-    done = site.deploy("--limit", HOSTS[0])
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{HOSTS[0]} is new, and {HOSTS[1]} may know keys of persons" in said(done)
-    assert "may know keys" not in said(site.deploy("--limit", HOSTS[0]))
+    result = site.deploy("--limit", HOSTS[0])
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{HOSTS[0]} is new, and {HOSTS[1]} may know keys of persons" in output_text(result)
+    assert "may know keys" not in output_text(site.deploy("--limit", HOSTS[0]))
 
 
 def test_where_keys_of_persons_cannot_be_read_the_deploy_says_so(pair: Site) -> None:
     give(pair, HOSTS[0], ANNA)
     give(pair, HOSTS[1])
     pair.document["hosts"][HOSTS[1]]["files"][PERSONS]["text"] = "{"
-    done = pair.deploy()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{HOSTS[1]}: keys of persons cannot be read" in said(done)
+    result = pair.deploy()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{HOSTS[1]}: keys of persons cannot be read" in output_text(result)
     assert [pair.changes(host) for host in HOSTS] == [[], []]

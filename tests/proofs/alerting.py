@@ -1,8 +1,8 @@
 """Alerts of hosts, seeded: each cause raises exactly its own alert, once, and a switch raises none.
 
-`python tests/proofs/alerting.py --rounds 12 --minutes 60 --seed 7` throws causes at the hosts of a
-lab, each a line of JSON in a file, and then only switches for so many minutes. What is told comes
-to a stand-in receiver on the lab's side.
+`python tests/proofs/alerting.py --rounds 12 --minutes 60 --seed 7` applies causes to the hosts of
+a lab, each a line of JSON in a file, and then only switches for so many minutes. The alerts go to
+a stand-in receiver on the lab's side.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 import faults
 import run_record
 import soaking
-from stack import Host, Stack, lent, until
+from stack import Host, Stack, lend_lab, until
 
 from lab import control
 from lab.core.state import open_lab
 from lab.host import connection
 from lab.host.network import NAMESPACES
-from lockstep.monitoring.rules import EVERY_S, alerts, twin_alerts
+from lockstep.monitoring.rules import EVERY_S, alerts, peer_alerts
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 
@@ -63,8 +63,8 @@ server.serve_forever()
 
 
 @dataclass(frozen=True)
-class Told:
-    """One message: when (Unix time, s), "firing" or "resolved", which alert, of which host.
+class AlertMessage:
+    """A message to the receiver: Unix time (s), "firing" or "resolved", alert and host.
 
     `authorization` is the header that came with it.
     """
@@ -78,18 +78,18 @@ class Told:
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that goes wrong.
+    """A cause of an alert.
 
     Attributes:
-        alert: What it must raise.
-        wrong: Shell text for root that makes it so.
-        right: Shell text after which it is over.
-        lab: What `lockstep lab` does to the host, and what undoes it.
+        alert: The alert that it must raise.
+        wrong: Shell text for root that makes the cause.
+        right: Shell text that ends it.
+        lab: The `lockstep lab` command that makes it, and the one that ends it.
         hot: Whether qwen must be hot before it.
         memory_gib: Memory that the host has meanwhile, besides.
-        ends: Whether qwen is ended by that.
+        ends: Whether the cause ends qwen.
         gpu: Options of `lockstep lab gpu` meanwhile.
-        bound_s: In what time it must be told, beyond the rule's own wait and `LAG_S`.
+        bound_s: Longest time to the message, beyond the rule's own wait and `LAG_S`.
     """
 
     alert: str
@@ -116,7 +116,7 @@ systemd-run --quiet --collect curl -s -m 300 -H 'Content-Type: application/json'
      "max_tokens": 10000}}' {_ENGINE}/v1/chat/completions
 timeout 60 sh -c 'until curl -fsS {_ENGINE}/metrics | grep -q "num_requests_running.* 1"; do
   sleep 0.1; done'
-{_KNOB.format('{"wedged": true}')}
+{_KNOB.format('{"is_wedged": true}')}
 look="python3 /usr/local/lib/lockstep wedge --token-wait 3"
 $look; $look
 """
@@ -129,9 +129,9 @@ CAUSES = (
         hot=True,
     ),
     Cause(
-        "MemoryNearFloor",
+        "MemoryNearMinimum",
         hot=True,
-        # Qwen holds 63.6 of it, its floor is 4, and a quarter more is near.
+        # Qwen holds 63.6 of it, its minimum is 4, and a quarter more is near.
         memory_gib=68.2,
     ),
     Cause(
@@ -142,7 +142,7 @@ CAUSES = (
         # It has to start first.
         bound_s=90.0,
     ),
-    Cause("TwinSilent", lab=("freeze", "thaw")),
+    Cause("PeerSilent", lab=("freeze", "thaw")),
     Cause(
         "DiskFull",
         wrong=f"mount -t tmpfs -o size=1m full {_MODELS}",
@@ -161,11 +161,11 @@ CAUSES = (
         hot=True,
     ),
     Cause(
-        "EndedByMemoryFloor",
+        "EndedBelowMemoryMinimum",
         # Started again, it is forgiven.
         right=f"timeout 120 {SWITCH} wait; {SWITCH} qwen",
         hot=True,
-        # Qwen holds 63.6 of it, and its floor is 4.
+        # Qwen holds 63.6 of it, and its minimum is 4.
         memory_gib=65.0,
         ends=True,
     ),
@@ -191,7 +191,7 @@ CAUSES = (
 
 @dataclass(frozen=True)
 class Run:
-    """One round, as it stands in the file; times in seconds from the cause on."""
+    """A round as it stands in the file; times in seconds from the cause on."""
 
     number: int
     host: str
@@ -203,11 +203,11 @@ class Run:
 
 
 class Receiver:
-    """A webhook on the lab's side, and what it was told."""
+    """A webhook on the lab's side, and the messages that it got."""
 
     def __init__(self, lab: str) -> None:
         self._lab = lab
-        self.told: list[Told] = []
+        self.messages: list[AlertMessage] = []
 
     def __enter__(self) -> Receiver:
         namespace = NAMESPACES / connection.load(self._lab).namespace
@@ -229,16 +229,18 @@ class Receiver:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            at, status, labels, sent = json.loads(line)
-            self.told.append(Told(at, status, labels["alertname"], labels["instance"], sent))
+            at, status, labels, authorization = json.loads(line)
+            self.messages.append(
+                AlertMessage(at, status, labels["alertname"], labels["instance"], authorization)
+            )
 
-    def since(self, began: float) -> list[Told]:
-        """What was told from a moment on."""
-        return [told for told in self.told if told.at >= began]
+    def since(self, began: float) -> list[AlertMessage]:
+        """The messages since a moment."""
+        return [message for message in self.messages if message.at >= began]
 
 
 def inventory(stack: Stack) -> Path:
-    """The lab's inventory with monitoring, whose hosts record each other and tell the receiver."""
+    """The lab's inventory with monitoring; its hosts record each other and alert the receiver."""
     tell = ({"webhook": f"http://{ADDRESS}:{PORT}/"},)
     fabric = {
         f"{host.name}__fabric_address": host.root("hostname -I").split()[0] for host in stack.hosts
@@ -248,7 +250,7 @@ def inventory(stack: Stack) -> Path:
 
 @contextmanager
 def wrong(stack: Stack, host: Host, cause: Cause) -> Iterator[float]:
-    """Make a cause, and put it right; the moment at which it was made."""
+    """Make a cause and end it; returns the moment at which it was made."""
     if cause.hot:
         answer = host.switch("qwen")
         assert answer.code == 0, answer.text
@@ -278,31 +280,31 @@ def _memory(stack: Stack, host: Host, gib: float) -> None:
     control.ask(open_lab(stack.name), "memory", host=host.name, available=gib, rate=None)
 
 
-def raised(stack: Stack, host: Host, cause: Cause, receiver: Receiver, number: int = 0) -> Run:
-    """Make a cause on a host, and see what is told of that host until it is over."""
-    bound = LAG_S + cause.bound_s + wait_s(cause.alert)
+def raise_cause(stack: Stack, host: Host, cause: Cause, receiver: Receiver, number: int = 0) -> Run:
+    """Raise a cause on a host, and collect the messages about that host until the cause is over."""
+    bound_s = LAG_S + cause.bound_s + wait_s(cause.alert)
     told_s = over_s = None
     with wrong(stack, host, cause) as began:
 
-        def of_host(status: str) -> list[Told]:
+        def of_host(status: str) -> list[AlertMessage]:
             return [
-                told
-                for told in receiver.since(began)
-                if told.host == host.name and told.status == status
+                message
+                for message in receiver.since(began)
+                if message.host == host.name and message.status == status
             ]
 
-        if _within(lambda: of_host("firing"), bound):
+        if _within(lambda: of_host("firing"), bound_s):
             told_s = round(of_host("firing")[0].at - began, 1)
         # What else there is to say would come with the next evaluations.
         time.sleep(2 * EVERY_S)
-        names = [told.alert for told in of_host("firing")]
-    ended = time.time()
+        names = [message.alert for message in of_host("firing")]
+    end = time.time()
 
-    def over() -> list[Told]:
-        return [told for told in of_host("resolved") if told.alert == cause.alert]
+    def over() -> list[AlertMessage]:
+        return [message for message in of_host("resolved") if message.alert == cause.alert]
 
     if names and _within(over, LAG_S + 2 * EVERY_S + 300):
-        over_s = round(over()[0].at - ended, 1)
+        over_s = round(over()[0].at - end, 1)
     violation = ""
     if names != [cause.alert]:
         violation = f"told {names or 'nothing'}, {cause.alert} belongs to it"
@@ -310,19 +312,19 @@ def raised(stack: Stack, host: Host, cause: Cause, receiver: Receiver, number: i
         violation = f"{cause.alert} is told too late"
     elif len(over()) != 1:
         violation = f"{cause.alert} is not told to be over, once"
-    return Run(number, host.name, cause.alert, told_s, bound, over_s, violation)
+    return Run(number, host.name, cause.alert, told_s, bound_s, over_s, violation)
 
 
 def wait_s(name: str) -> float:
-    """How long a rule's condition must hold."""
+    """Seconds that a rule's condition must hold."""
     from a_spark import spark
 
-    every = (*alerts(spark().settings), *twin_alerts(("twin",)))
-    (found,) = [each for each in every if each.name == name]
-    return found.wait_s
+    every = (*alerts(spark().settings), *peer_alerts(("peer",)))
+    (alert,) = [rule for rule in every if rule.name == name]
+    return alert.wait_s
 
 
-def planned(rounds: int, chance: random.Random) -> list[tuple[Cause, int]]:
+def plan_causes(rounds: int, chance: random.Random) -> list[tuple[Cause, int]]:
     """Causes, and the place of the host of each: every cause once before any comes again."""
     order: list[Cause] = []
     while len(order) < rounds:
@@ -339,8 +341,10 @@ def _within(holds: Callable[[], object], limit_s: float) -> bool:
     return True
 
 
-def quiet(stack: Stack, receiver: Receiver, minutes: float, chance: random.Random) -> list[Told]:
-    """Switch for so long on all hosts, with nothing wrong; what was told, which must be nothing."""
+def quiet(
+    stack: Stack, receiver: Receiver, minutes: float, chance: random.Random
+) -> list[AlertMessage]:
+    """Switch for so long on all hosts with nothing wrong; returns the messages (none are right)."""
     began, ends = time.time(), time.monotonic() + minutes * 60
     while time.monotonic() < ends:
         for host in stack.hosts:
@@ -357,12 +361,12 @@ def report(runs: list[Run]) -> str:
     """The figures as text."""
     lines = []
     for name in sorted({run.alert for run in runs}):
-        mine = [run for run in runs if run.alert == name]
-        told = [run.told_s for run in mine if run.told_s is not None]
-        over = [run.over_s for run in mine if run.over_s is not None]
+        alert_runs = [run for run in runs if run.alert == name]
+        delays = [run.told_s for run in alert_runs if run.told_s is not None]
+        over = [run.over_s for run in alert_runs if run.over_s is not None]
         lines.append(
-            f"{name}: {len(mine)} times, told after {max(told, default=0):.0f} s at most "
-            f"(bound {mine[0].bound_s:.0f}), over after {max(over, default=0):.0f} s at most"
+            f"{name}: {len(alert_runs)} times, told after {max(delays, default=0):.0f} s at most "
+            f"(bound {alert_runs[0].bound_s:.0f}), over after {max(over, default=0):.0f} s at most"
         )
     lines += [f"  {run.number} {run.host}: {run.violation}" for run in runs if run.violation]
     return "\n".join(lines)
@@ -378,21 +382,21 @@ def main() -> int:
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
     chance = random.Random(options.seed)
-    plan = planned(options.rounds, chance)
+    plan = plan_causes(options.rounds, chance)
     runs = run_record.read(options.file, Run)
-    with lent(options.lab, "alerting") as stack:
+    with lend_lab(options.lab, "alerting") as stack:
         stack.good_deploy(inventory=inventory(stack))
         with Receiver(stack.name) as receiver:
             for number, (cause, place) in enumerate(plan):
                 if number not in {run.number for run in runs}:
-                    run = raised(stack, stack.hosts[place], cause, receiver, number)
+                    run = raise_cause(stack, stack.hosts[place], cause, receiver, number)
                     runs.append(run)
                     run_record.add(options.file, run)
                     print(asdict(run), flush=True)
-            told = quiet(stack, receiver, options.minutes, chance) if options.minutes else []
+            messages = quiet(stack, receiver, options.minutes, chance) if options.minutes else []
     print(report(runs))
-    print(f"{options.minutes:g} minutes of switches: {len(told)} messages {told or ''}")
-    return 1 if told or any(run.violation for run in runs) else 0
+    print(f"{options.minutes:g} minutes of switches: {len(messages)} messages {messages or ''}")
+    return 1 if messages or any(run.violation for run in runs) else 0
 
 
 if __name__ == "__main__":

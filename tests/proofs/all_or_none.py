@@ -1,9 +1,9 @@
-"""`rollout: "all"` on hosts of a lab: whichever command fails on the last one, all are as before.
+"""`rollout: "all"` on hosts of a lab: any command may fail on the last one, and all are as before.
 
-`python tests/proofs/all_or_none.py --seed 1` deploys, makes qwen hot on each host, and then deploys
-a change of the model's unit, the gateway and Open WebUI again and again. Each time another command
-on the last host fails, before it has run or after it, from the first command of the deploy to the
-first number that the deploy does not reach. A line of JSON for each.
+`python tests/proofs/all_or_none.py --seed 1` deploys and makes qwen hot on each host. Then it
+deploys a change of the model's unit, the gateway and Open WebUI again and again. Each time another
+command on the last host fails, before it has run or after it, from the first command of the deploy
+to the first number that the deploy does not reach. A line of JSON for each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import run_record
-from stack import Host, Stack, lent
+from stack import Host, Stack, lend_lab
 
 FOLDER = "/run/planted"
 SHELL = "/var/tmp/planted-shell"
@@ -46,11 +46,11 @@ class Run:
     """One deploy.
 
     Attributes:
-        number: Of the command that fails on the last host, from 1.
+        number: Number of the command that fails on the last host, from 1.
         when: "before" it has run, or "after" it.
-        command: Its end.
-        code: How the deploy ended.
-        violations: What is not as it was.
+        command: The end of its text.
+        code: Exit code of the deploy.
+        violations: Differences from the state before.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Run:
 
 
 @contextmanager
-def planted(host: Host, number: int, when: str) -> Iterator[None]:
+def plant_failure(host: Host, number: int, when: str) -> Iterator[None]:
     """Give the deploy's account a shell whose command of this number fails."""
     account = host.run("id -un").out.strip()
     host.root(
@@ -78,43 +78,45 @@ def planted(host: Host, number: int, when: str) -> Iterator[None]:
         host.root(f"usermod -s /bin/bash {account}; rm {SHELL}")
 
 
-def seen(host: Host) -> dict[str, str]:
-    """What must be as before: files by their hash, links, the image, what is hot."""
+def host_state(host: Host) -> dict[str, str]:
+    """The state that must be as before: files by their hash, links, the image, the hot model."""
     hot = host.status()["hot"]
     return {"files": host.root(_SEEN), "hot": str(hot)}
 
 
-def failed(stack: Stack, good: Path, changed: Path, number: int, when: str) -> Run | None:
-    """One deploy in which a command fails; None where it does not have so many."""
+def run_with_failure(
+    stack: Stack, good: Path, changed_inventory: Path, number: int, when: str
+) -> Run | None:
+    """Run a deploy in which a command fails; None if the deploy has fewer commands."""
     last = stack.hosts[-1]
-    before = {host.name: seen(host) for host in stack.hosts}
-    with planted(last, number, when):
-        done = stack.deploy("-y", inventory=changed)
+    earlier_states = {host.name: host_state(host) for host in stack.hosts}
+    with plant_failure(last, number, when):
+        result = stack.deploy("-y", inventory=changed_inventory)
     command = last.root(f"cat {FOLDER}/failed")
     # A deploy of fewer commands leaves the number to what ends the planting.
     if not command or f"{FOLDER}/at" in command:
-        assert done.code == 0, done.output[-8000:]
+        assert result.code == 0, result.output[-8000:]
         return None
-    found = []
-    if done.code == 0:
-        found.append("the deploy ended well")
-    if last.name not in done.closing and last.name not in done.output[-3000:]:
-        found.append(f"the end of the deploy does not name {last.name}")
+    violations = []
+    if result.code == 0:
+        violations.append("the deploy ended well")
+    if last.name not in result.closing and last.name not in result.output[-3000:]:
+        violations.append(f"the end of the deploy does not name {last.name}")
     for host in stack.hosts:
-        now = seen(host)
-        found += [
-            f"{host.name}: {what} differ: {_difference(before[host.name][what], now[what])}"
-            for what in now
-            if now[what] != before[host.name][what]
+        now = host_state(host)
+        violations += [
+            f"{host.name}: {key} differ: {_difference(earlier_states[host.name][key], now[key])}"
+            for key in now
+            if now[key] != earlier_states[host.name][key]
         ]
     drift = stack.diff(inventory=good)
     if drift.returncode:
-        found.append(f"diff: {drift.stdout[-1500:]}")
-    return Run(number, when, command[-300:], done.code, found)
+        violations.append(f"diff: {drift.stdout[-1500:]}")
+    return Run(number, when, command[-300:], result.code, violations)
 
 
-def _difference(before: str, after: str) -> str:
-    return "; ".join(sorted(set(before.splitlines()) ^ set(after.splitlines())))[:600]
+def _difference(earlier_text: str, later_text: str) -> str:
+    return "; ".join(sorted(set(earlier_text.splitlines()) ^ set(later_text.splitlines())))[:600]
 
 
 def report(runs: list[Run]) -> str:
@@ -137,12 +139,12 @@ def main() -> int:
     options = parser.parse_args()
     chance = random.Random(options.seed)
     runs = run_record.read(options.file, Run)
-    with lent(options.lab, "allornone") as stack:
+    with lend_lab(options.lab, "allornone") as stack:
         good = stack.inventory("good", rollout="all")
-        changed = stack.inventory(
+        changed_inventory = stack.inventory(
             "changed",
             rollout="all",
-            targets={"qwen": {"overrides": {"max_num_seqs": 3}}},
+            models={"qwen": {"overrides": {"max_num_seqs": 3}}},
             gateway={"keepalive_s": 14},
             webui={"port": 8081},
         )
@@ -153,7 +155,7 @@ def main() -> int:
             when = chance.choice(("before", "after"))
             if number in {run.number for run in runs}:
                 continue
-            run = failed(stack, good, changed, number, when)
+            run = run_with_failure(stack, good, changed_inventory, number, when)
             if run is None:
                 break
             runs.append(run)

@@ -1,8 +1,8 @@
-"""Power cuts at random moments with each value of `boot`, seeded: what came back after them.
+"""Power cuts at random moments with each value of `boot`, seeded, and the state after each.
 
     python tests/proofs/booting.py --runs 172 --seed 1 --record FILE
 
-So many runs are made with each value; 172 of them cut the power 200 times or more. Each run adds a
+Makes so many runs with each value; 172 of them cut the power 200 times or more. Each run adds a
 line of JSON to FILE; a call with the same FILE goes on behind its last line.
 """
 
@@ -24,7 +24,7 @@ import faults
 import run_record
 import soaking
 from soaking import SWITCH, UNITS, WATCHER
-from stack import Host, Stack, lent, until
+from stack import Host, Stack, lend_lab, until
 
 from lab import control
 from lab.core.errors import LabError
@@ -37,24 +37,31 @@ RECORD = "/var/lib/lockstep-deploy/boots.json"
 #: How long the host has after a boot to come to its rest.
 SETTLE_S = 120
 #: A boot that is over and lasted longer than the hour in which a second cut counts.
-_LONG = {"id": "", "began": 0.0, "lasted": 4000.0, "target": None, "phase": None, "said": None}
+_LONG = {
+    "id": "",
+    "began": 0.0,
+    "duration_s": 4000.0,
+    "model": None,
+    "phase": None,
+    "no_model_reason": None,
+}
 _SEEN = "/var/log/two-engines.log"
 
 
 @dataclass
 class Run:
-    """One run: what was done, and what was hot before and after."""
+    """One run: its acts, and the hot model before and after."""
 
     number: int
     host: str
     boot: str
     phase: str
-    target: str
-    other: str
+    model: str
+    other_model: str
     delay_s: float
-    expected: list[str | None] = field(default_factory=list)
+    expected_hot: list[str | None] = field(default_factory=list)
     hot: str | None = None
-    said: str | None = None
+    boot_message: str | None = None
     tries: int = 0
     took_s: float = 0.0
     violations: list[str] = field(default_factory=list)
@@ -68,7 +75,7 @@ class Booting:
         self._lab = open_lab(stack.name)
 
     def prepare(self) -> None:
-        """Quick engines after every boot, and a watcher that no power cut leaves behind."""
+        """Prepare quick engines after every boot, and a watcher that no power cut leaves behind."""
         self.knobs()
         unit = (
             "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\n[Service]\nExecStart=/usr/bin/"
@@ -84,13 +91,13 @@ class Booting:
         self._host.root("systemctl daemon-reload; systemctl enable -q --now two-engines.service")
 
     def thaw(self) -> None:
-        """Give power to a host that has none, and let no engine take it away."""
+        """Give power to a host that has none, and let no engine cut it."""
         while self.off():
             self.give_power()
         self.knobs()
 
     def clear(self) -> None:
-        """The host as it was."""
+        """Bring the host back to the state before."""
         self._host.root(
             "systemctl disable -q --now two-engines.service; rm -f /etc/tmpfiles.d/standin.conf "
             f"/usr/local/lib/two-engines.py /etc/systemd/system/two-engines.service {_SEEN} "
@@ -98,7 +105,7 @@ class Booting:
         )
 
     def knobs(self, then: str = "true", **more: object) -> None:
-        """Stand-in engines load quickly, with more knobs turned, now and after each boot.
+        """Let stand-in engines load quickly, with more knobs turned, now and after each boot.
 
         `then` is a command that root runs in the same login.
         """
@@ -111,7 +118,7 @@ class Booting:
         )
 
     def cut(self) -> None:
-        """Cut the power and give it back; ends when the host can be logged in to."""
+        """Cut the power and give it back; ends when a login to the host works."""
         control.ask(self._lab, "cycle", host=self._host.name, off=True, on=True)
 
     def take_power(self) -> None:
@@ -119,15 +126,15 @@ class Booting:
         control.ask(self._lab, "cycle", host=self._host.name, off=True, on=False)
 
     def off(self) -> bool:
-        """Whether the host has no power."""
+        """Tell whether the host has no power."""
         return self._power() == "off"
 
     def _power(self) -> str:
         hosts = control.ask(self._lab, "status")["hosts"]
-        return next(str(each["power"]) for each in hosts if each["name"] == self._host.name)
+        return next(str(host["power"]) for host in hosts if host["name"] == self._host.name)
 
     def give_power(self) -> None:
-        """Give the host power, which an engine may take away again."""
+        """Give the host power; an engine may cut it again."""
         try:
             control.ask(self._lab, "cycle", host=self._host.name, off=False, on=True)
         except LabError:
@@ -135,8 +142,8 @@ class Booting:
             if not self.off():
                 raise
 
-    def settled(self) -> bool:
-        """Whether the boot is over, and nothing is on its way of it."""
+    def is_settled(self) -> bool:
+        """Tell whether the boot is over, with no job of it left."""
         # The login waits a while, for each costs more than the wait.
         answer = self._host.run(
             "timeout 3 systemctl is-system-running --wait >/dev/null; "
@@ -149,14 +156,14 @@ class Booting:
         """One run of the phase that `run` names."""
         began = time.monotonic()
         self._an_hour_passes()
-        run.expected = [self._after_boot(run.target)]
+        run.expected_hot = [self._after_boot(run.model)]
         getattr(self, f"_{run.phase}")(run)
         self._judge(run)
         run.took_s = round(time.monotonic() - began, 1)
         return run
 
     def _an_hour_passes(self) -> None:
-        """Earlier cuts count no more, and engines load quickly again."""
+        """Make earlier cuts too old to count, and engines load quickly again."""
         code = (
             f"import json, uuid; path = {RECORD!r}; data = json.load(open(path)); "
             f"long = {_LONG!r} | {{'id': uuid.uuid4().hex}}; "
@@ -170,164 +177,170 @@ class Booting:
         assert answer.code == 0, answer.text
 
     def _after_boot(self, last: str | None) -> str | None:
-        """What is to be hot after a boot, where `last` was hot at the end of the last switch."""
+        """The model to be hot after a boot, if `last` was hot at the end of the last switch."""
         if self._boot == "last":
             return None if last == "qwen" else last
         return None if self._boot == "none" else self._boot
 
     def _loading(self, run: Run) -> None:
         self._switch("none")
-        run.expected = [self._after_boot(None)]
-        self._host.begin(f"{SWITCH} {run.target}")
+        run.expected_hot = [self._after_boot(None)]
+        self._host.begin(f"{SWITCH} {run.model}")
         time.sleep(run.delay_s)
         # The switch may have ended by then, or not.
-        run.expected.append(self._after_boot(run.target))
+        run.expected_hot.append(self._after_boot(run.model))
         self.cut()
 
     def _hot(self, run: Run) -> None:
-        self._switch(run.target)
+        self._switch(run.model)
         self.cut()
 
     def _switching(self, run: Run) -> None:
-        self._switch(run.target)
-        self._host.begin(f"{SWITCH} {run.other}")
+        self._switch(run.model)
+        self._host.begin(f"{SWITCH} {run.other_model}")
         time.sleep(run.delay_s)
-        run.expected.append(self._after_boot(run.other))
+        run.expected_hot.append(self._after_boot(run.other_model))
         self.cut()
 
     def _stopping(self, run: Run) -> None:
-        self._switch(run.target)
+        self._switch(run.model)
         self._host.begin(f"{SWITCH} none")
         time.sleep(run.delay_s / 4)
-        run.expected.append(self._after_boot(None))
+        run.expected_hot.append(self._after_boot(None))
         self.cut()
 
     def _booting(self, run: Run) -> None:
-        self._switch(run.target)
+        self._switch(run.model)
         self.take_power()
         giving = ThreadPoolExecutor(1).submit(self.give_power)
         time.sleep(1.0 + run.delay_s)
         self.take_power()
         # Was the model starting by then, this was the second cut under one.
-        run.expected.append(None)
+        run.expected_hot.append(None)
         self.give_power()
         giving.result()
 
     def _freezing(self, run: Run) -> None:
-        """An engine that freezes the host as it starts, wherever it is started from."""
+        """Make an engine freeze the host as it starts, from wherever it is started."""
         if self._hot_first(run):
             # The boot makes the first try, after a cut that counts like one of a try.
-            self._switch(run.target)
+            self._switch(run.model)
             self.knobs(freezes_host=True)
             self.take_power()
         else:
             # What is hot already is not started.
             self._switch("none")
             self.knobs(freezes_host=True)
-            self._host.begin(f"{SWITCH} {run.target}")
+            self._host.begin(f"{SWITCH} {run.model}")
             until(self.off, f"{self._host.name}: the engine freezes the host", SETTLE_S)
             run.tries = 1
-        run.expected = [None]
+        run.expected_hot = [None]
         while run.tries <= 3 and self.off():
             self.give_power()
-            until(lambda: self.off() or self.settled(), f"{self._host.name}: rest", SETTLE_S)
+            until(lambda: self.off() or self.is_settled(), f"{self._host.name}: rest", SETTLE_S)
             run.tries += self.off()
 
     def _hot_first(self, run: Run) -> bool:
-        return run.delay_s < 2 and self._after_boot(run.target) is not None
+        return run.delay_s < 2 and self._after_boot(run.model) is not None
 
     def _judge(self, run: Run) -> None:
-        until(self.settled, f"{self._host.name}: the boot is over", SETTLE_S)
+        until(self.is_settled, f"{self._host.name}: the boot is over", SETTLE_S)
         names = " ".join(UNITS.values())
-        looked = self._host.root(
+        output = self._host.root(
             f"timeout {SETTLE_S} {SWITCH} wait >/dev/null; {SWITCH} status --json; echo ---; "
             f"systemctl list-units --plain --no-legend --state=active,activating {names}; "
-            f"echo ---; python3 -c {soaking._quoted(WATCHER)} once; echo ---; "
+            f"echo ---; python3 -c {soaking._shell_word(WATCHER)} once; echo ---; "
             f"grep violation {_SEEN}; echo ---; cat {RECORD}"
         )
-        status, active, alive, seen, record = looked.split("---\n")
-        found: dict[str, Any] = json.loads(status)
-        run.hot, run.said = found["hot"], found["boot"]
-        started = {line.split()[0] for line in active.splitlines()}
-        if said := soaking.disagreement(run.hot, started, json.loads(alive)):
-            run.violations.append(said)
-        if seen.strip():
-            run.violations.append(f"two engines: {seen}")
+        status, active, alive, sightings, record = output.split("---\n")
+        switch_status: dict[str, Any] = json.loads(status)
+        run.hot, run.boot_message = switch_status["hot"], switch_status["boot"]
+        active_units = {line.split()[0] for line in active.splitlines()}
+        if message := soaking.disagreement(run.hot, active_units, json.loads(alive)):
+            run.violations.append(message)
+        if sightings.strip():
+            run.violations.append(f"two engines: {sightings}")
             self._host.root(f": > {_SEEN}")
-        if found["problems"] or found["switching"]:
-            run.violations.append(f"{found['problems']}, {found['switching']}")
-        if run.hot not in run.expected:
-            run.violations.append(f"{run.hot} is hot, not {run.expected}: {record}")
+        if switch_status["problems"] or switch_status["switching"]:
+            run.violations.append(f"{switch_status['problems']}, {switch_status['switching']}")
+        if run.hot not in run.expected_hot:
+            run.violations.append(f"{run.hot} is hot, not {run.expected_hot}: {record}")
         if run.tries > 2:
             run.violations.append(f"{run.tries} tries of an engine that freezes the host: {record}")
-        kept_down = run.said is not None and "stays down" in run.said
+        kept_down = run.boot_message is not None and "stays down" in run.boot_message
         tried_again = self._boot == "mistral" or self._hot_first(run)
         if run.phase == "freezing" and tried_again and not kept_down:
-            run.violations.append(f"nothing is said of why it stays down: {run.said}")
+            run.violations.append(f"nothing is said of why it stays down: {run.boot_message}")
 
 
-def planned(number: int, runs: int, seed: int, hosts: list[Host]) -> tuple[Host, Run]:
+def planned_run(number: int, runs: int, seed: int, hosts: list[Host]) -> tuple[Host, Run]:
     """The run of a number: the same for the same seed, hosts and runs of each value."""
     chance = random.Random(f"{seed} {number}")
     boot = VALUES[number // runs]
     host = hosts[number % len(hosts)]
-    target, other = chance.sample(sorted(UNITS), 2)
+    model, other_model = chance.sample(sorted(UNITS), 2)
     phase = PHASES[(number // len(hosts)) % len(PHASES)]
     delay = round(chance.uniform(0.0, 4.0), 2)
-    return host, Run(number, host.name, boot, phase, target, other, delay)
+    return host, Run(number, host.name, boot, phase, model, other_model, delay)
 
 
 def boot(stack: Stack, runs: int, seed: int, record: Path, limit_s: float) -> list[Run]:
-    """So many runs of each value, less those in the record, until the time is over.
+    """Make so many runs of each value, less those in the record, until the time is over.
 
     Returns everything that is in the record then.
     """
-    done = run_record.read(record, Run)
-    left = sorted(set(range(runs * len(VALUES))) - {run.number for run in done})
+    finished_runs = run_record.read(record, Run)
+    remaining_numbers = sorted(
+        set(range(runs * len(VALUES))) - {run.number for run in finished_runs}
+    )
     end, writing = time.monotonic() + limit_s, Lock()
     for value in VALUES:
-        mine = [planned(number, runs, seed, list(stack.hosts)) for number in left]
-        mine = [(host, run) for host, run in mine if run.boot == value]
-        if not mine or time.monotonic() > end:
+        value_runs = [
+            planned_run(number, runs, seed, list(stack.hosts)) for number in remaining_numbers
+        ]
+        value_runs = [(host, run) for host, run in value_runs if run.boot == value]
+        if not value_runs or time.monotonic() > end:
             continue
         for host in stack.hosts:
             # Where a call was interrupted, an engine may still freeze it.
             Booting(stack, host, value).thaw()
         stack.good_deploy(inventory=stack.inventory(f"boot-{value}", boot=value))
 
-        def on(host: Host, mine: list[tuple[Host, Run]] = mine, value: str = value) -> None:
+        def on(
+            host: Host, value_runs: list[tuple[Host, Run]] = value_runs, value: str = value
+        ) -> None:
             booting = Booting(stack, host, value)
             booting.prepare()
-            for each, run in mine:
-                if each.name != host.name or time.monotonic() > end:
+            for run_host, run in value_runs:
+                if run_host.name != host.name or time.monotonic() > end:
                     continue
                 booting.run(run)
                 with writing:
                     run_record.add(record, run)
-                done.append(run)
+                finished_runs.append(run)
                 print(run, flush=True)
             booting.clear()
 
         with ThreadPoolExecutor(len(stack.hosts)) as pool:
             list(pool.map(on, stack.hosts))
-    return done
+    return finished_runs
 
 
-def report(done: list[Run]) -> str:
+def report(finished_runs: list[Run]) -> str:
     """The counts as text."""
-    found = [f"run {run.number}: {text}" for run in done for text in run.violations]
+    violations = [f"run {run.number}: {text}" for run in finished_runs for text in run.violations]
     cuts: Counter[str] = Counter()
-    for run in done:
+    for run in finished_runs:
         cuts[run.boot] += run.tries if run.phase == "freezing" else 1 + (run.phase == "booting")
     lines = [
-        f"runs        {len(done)}, {sum(run.took_s for run in done):.0f} s",
-        f"boot        {dict(Counter(run.boot for run in done))}",
+        f"runs        {len(finished_runs)}, {sum(run.took_s for run in finished_runs):.0f} s",
+        f"boot        {dict(Counter(run.boot for run in finished_runs))}",
         f"power cuts  {dict(cuts)}",
-        f"phases      {dict(Counter(run.phase for run in done))}",
-        f"hot after   {dict(Counter(str(run.hot) for run in done))}",
-        f"most tries  {max((run.tries for run in done), default=0)} of one that freezes",
-        f"violations  {len(found)}",
-        *(f"  {text}" for text in found),
+        f"phases      {dict(Counter(run.phase for run in finished_runs))}",
+        f"hot after   {dict(Counter(str(run.hot) for run in finished_runs))}",
+        f"most tries  {max((run.tries for run in finished_runs), default=0)} of one that freezes",
+        f"violations  {len(violations)}",
+        *(f"  {text}" for text in violations),
     ]
     return "\n".join(lines)
 
@@ -341,10 +354,10 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
-    with lent(options.lab, "booting") as stack:
-        done = boot(stack, options.runs, options.seed, options.record, options.limit)
-    print(report(done))
-    return 1 if any(run.violations for run in done) else 0
+    with lend_lab(options.lab, "booting") as stack:
+        finished_runs = boot(stack, options.runs, options.seed, options.record, options.limit)
+    print(report(finished_runs))
+    return 1 if any(run.violations for run in finished_runs) else 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from faults import KNOBS
-from stack import REPOSITORY, Host, Stack, lent, until
+from stack import REPOSITORY, Host, Stack, lend_lab, until
 
 INVENTORY = REPOSITORY / "inventories/lab_cluster.py"
 #: The stand-in for SGLang in containers, and the real vLLM.
@@ -38,59 +38,59 @@ _PROCESSES = (
 
 @dataclass(frozen=True)
 class Case:
-    """One fault: on which rank's host, in which phase of which target."""
+    """One fault on the host of a rank, in a phase of a model."""
 
-    target: str
+    model: str
     fault: str
     rank: int
     phase: str
 
     def __str__(self) -> str:
-        return f"{self.target}: rank {self.rank} {self.fault}, {self.phase}"
+        return f"{self.model}: rank {self.rank} {self.fault}, {self.phase}"
 
 
 @dataclass
 class Counts:
-    """Outcomes by kind, and what broke the rule."""
+    """Outcomes by kind, and the breaches of the rule."""
 
     ends: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
     longest_s: float = 0.0
 
     def report(self) -> str:
-        """As text."""
+        """The counts as text."""
         ends = [f"  {count:3} {end}" for end, count in sorted(self.ends.items())]
         head = f"{sum(self.ends.values())} faults, {len(self.violations)} violations"
         return "\n".join([head, *ends, f"  longest {self.longest_s:.0f} s", *self.violations])
 
 
-def cases(target: str) -> list[Case]:
-    """The whole matrix of one target."""
+def cases(model: str) -> list[Case]:
+    """The whole matrix of one model."""
     # The stand-in's ranks do not wait for each other, so nothing shows that one of them is frozen.
-    faults = FAULTS if target == REAL else tuple(fault for fault in FAULTS if fault != "frozen")
-    return [Case(target, *words) for words in itertools.product(faults, (0, 1), PHASES)]
+    faults = FAULTS if model == REAL else tuple(fault for fault in FAULTS if fault != "frozen")
+    return [Case(model, *words) for words in itertools.product(faults, (0, 1), PHASES)]
 
 
 def run(stack: Stack, case: Case, counts: Counts) -> None:
-    """Bring the group to the phase, throw the fault, and see what is left within the bound."""
+    """Bring the group to the phase, throw the fault, and judge the state after the bound."""
     host = stack.hosts[case.rank]
     knobs = {"load_seconds": 6 if case.phase == "starting" else 0.5, "decode_rate": 50}
-    for each in stack.hosts:
-        each.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
+    for member in stack.hosts:
+        member.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
     if case.phase == "starting":
-        begin(stack.one, f"/data/scripts/llm/switch.sh {case.target}")
-        unit = UNITS[case.target]
+        begin(stack.spark1, f"/data/scripts/llm/switch.sh {case.model}")
+        unit = UNITS[case.model]
         until(lambda: state(stack.two, unit) == "active", f"{case}: rank 1 is up")
     else:
-        answer = stack.one.switch(case.target)
+        answer = stack.spark1.switch(case.model)
         assert answer.code == 0, answer.text
     if case.phase == "request":
-        request(stack.one, case.target)
-    before = runs(stack)
+        request(stack.spark1, case.model)
+    earlier_runs = runs(stack)
     began = time.monotonic()
     throw(stack, host, case.fault)
     try:
-        end = settled(stack, case, before)
+        end = group_end(stack, case, earlier_runs)
     except AssertionError as error:
         counts.violations.append(f"{case}: {error}")
         end = "HALF OF IT STAYED"
@@ -98,14 +98,14 @@ def run(stack: Stack, case: Case, counts: Counts) -> None:
     counts.longest_s = max(counts.longest_s, took)
     counts.ends[end] += 1
     print(f"{case}: {end}, {took:.0f} s", flush=True)
-    answer = stack.one.switch("none", "--wait")
-    held = [held_memory(each) for each in stack.hosts]
-    if answer.code or any(held):
-        counts.violations.append(f"{case}: afterwards {answer.text} {held}")
+    answer = stack.spark1.switch("none", "--wait")
+    memory_use = [held_memory(member) for member in stack.hosts]
+    if answer.code or any(memory_use):
+        counts.violations.append(f"{case}: afterwards {answer.text} {memory_use}")
 
 
 def throw(stack: Stack, host: Host, fault: str) -> None:
-    """The fault itself; a host that was cut off or without power is back when this returns."""
+    """Make the fault; a host that was cut off or without power is back when this returns."""
     if fault in ("killed", "frozen"):
         signal = "KILL" if fault == "killed" else "STOP"
         # A unit is up before its container has an engine; nothing would be hit.
@@ -121,15 +121,15 @@ def throw(stack: Stack, host: Host, fault: str) -> None:
         stack.lab("mend", host.name)
 
 
-def settled(stack: Stack, case: Case, before: set[str]) -> str:
-    """How the group ended up: as a whole again, or off on every host with a reason."""
-    unit = UNITS[case.target]
+def group_end(stack: Stack, case: Case, earlier_runs: set[str]) -> str:
+    """The end of the group: whole again, or off on every host with a reason."""
+    unit = UNITS[case.model]
 
     def end() -> str:
-        states = {state(each, unit) for each in stack.hosts}
-        if states == {"active"} and (hot := runs(stack)) != before and len(hot) == 1:
-            return "whole again" if generates(stack.one, case.target) else ""
-        if states <= {"inactive", "failed"} and all(idle(each) for each in stack.hosts):
+        states = {state(member, unit) for member in stack.hosts}
+        if states == {"active"} and (hot := runs(stack)) != earlier_runs and len(hot) == 1:
+            return "whole again" if generates(stack.spark1, case.model) else ""
+        if states <= {"inactive", "failed"} and all(idle(member) for member in stack.hosts):
             return "off with a reason"
         return ""
 
@@ -137,16 +137,16 @@ def settled(stack: Stack, case: Case, before: set[str]) -> str:
 
 
 def idle(host: Host) -> bool:
-    """Whether nothing is under way here, and nothing is going to be."""
-    found = host.status()
-    group = found["clusters"]["pair"]["run"]
+    """Tell whether nothing is under way on this host, and nothing is due."""
+    status = host.status()
+    group = status["clusters"]["pair"]["run"]
     waits = group is not None and group["state"] in ("hot", "recovering")
-    return found["switching"] is None and not waits
+    return status["switching"] is None and not waits
 
 
 def runs(stack: Stack) -> set[str]:
     """Ids of the runs that the members believe to be hot."""
-    groups = [each.status()["clusters"]["pair"]["run"] for each in stack.hosts]
+    groups = [member.status()["clusters"]["pair"]["run"] for member in stack.hosts]
     return {group["run"] for group in groups if group and group["state"] == "hot"}
 
 
@@ -155,49 +155,49 @@ def state(host: Host, unit: str) -> str:
     return host.show(unit, "ActiveState")
 
 
-def generates(host: Host, target: str) -> bool:
-    """Whether rank 0 answers with a token."""
-    ready: bool | None = host.status()["targets"][target]["ready"]
+def generates(host: Host, model: str) -> bool:
+    """Tell whether rank 0 answers with a token."""
+    ready: bool | None = host.status()["models"][model]["ready"]
     return bool(ready)
 
 
 def begin(host: Host, command: str) -> None:
-    """Have something run on a host that nobody waits for."""
+    """Begin a command on a host; nobody waits for its end."""
     host.run(f"nohup {command} </dev/null >/dev/null 2>&1 &")
 
 
-def request(host: Host, target: str) -> None:
-    """One that is answered, and one that takes a while and is being answered."""
-    port = PORTS[target]
-    model = host.get(f"http://127.0.0.1:{port}/v1/models")["data"][0]["id"]
-    assert host.complete(port, model)["usage"]["completion_tokens"] == 8
+def request(host: Host, model: str) -> None:
+    """A request that is answered, and one that takes a while and is being answered."""
+    port = PORTS[model]
+    served_name = host.get(f"http://127.0.0.1:{port}/v1/models")["data"][0]["id"]
+    assert host.complete(port, served_name)["usage"]["completion_tokens"] == 8
     chat = [{"role": "user", "content": "Count."}]
-    body = json.dumps({"model": model, "messages": chat, "max_tokens": 900})
+    body = json.dumps({"model": served_name, "messages": chat, "max_tokens": 900})
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     begin(host, f"curl -fsS -H 'Content-Type: application/json' -d '{body}' {url}")
 
 
 def held_memory(host: Host) -> list[str]:
-    """Processes of an engine that are still there."""
+    """Processes of an engine that still run."""
     return host.root(_PROCESSES).split()
 
 
 def main() -> int:
     """Command line; the exit code is 1 when half of a group stayed up."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", choices=(STANDIN, REAL), action="append")
+    parser.add_argument("--model", choices=(STANDIN, REAL), action="append")
     parser.add_argument("--fault", choices=FAULTS, action="append")
     parser.add_argument("--phase", choices=PHASES, action="append")
     parser.add_argument("--lab", help="a lab that is up and deployed with lab_cluster.py")
     options = parser.parse_args()
     counts = Counts()
-    with lent(options.lab, "cluster-faults") as stack:
+    with lend_lab(options.lab, "cluster-faults") as stack:
         if not options.lab:
             stack.good_deploy(inventory=INVENTORY)
-        for target in options.target or (STANDIN, REAL):
-            for case in cases(target):
-                wanted = case.phase in (options.phase or PHASES)
-                if wanted and case.fault in (options.fault or FAULTS):
+        for model in options.model or (STANDIN, REAL):
+            for case in cases(model):
+                is_chosen = case.phase in (options.phase or PHASES)
+                if is_chosen and case.fault in (options.fault or FAULTS):
                     run(stack, case, counts)
         print(counts.report())
     return 1 if counts.violations else 0

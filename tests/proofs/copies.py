@@ -1,4 +1,4 @@
-"""What hosts of a lab have fetched and copied, and that nothing of the copying is left."""
+"""Downloads and copies of a lab's hosts, and leftovers of the copying."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ SERVERS = ("hub", "registry", "web", "git")
 OWN = ("apt", "uv", "tools")
 
 
-def fetched(stack: Stack, since: float = 0.0) -> dict[str, Counter[str]]:
-    """Host's address → what it took from the servers since then, in bytes."""
+def fetched_bytes(stack: Stack, since: float = 0.0) -> dict[str, Counter[str]]:
+    """Host's address → bytes that it took from the servers since then."""
     record = lockfile.load(stack.lock)
     tools = {name for key, pin in record.python.items() if "tools" in key for name in pin.versions}
-    found: dict[str, Counter[str]] = {}
+    bytes_by_client: dict[str, Counter[str]] = {}
     for service in SERVERS:
         for request in stack.requests(service):
             if request.time >= since and request.method != "HEAD":
-                counts = found.setdefault(request.client, Counter())
-                counts[kind(service, request, tools)] += request.sent
-    return found
+                counts = bytes_by_client.setdefault(request.client, Counter())
+                counts[kind(service, request, tools)] += request.body_bytes
+    return bytes_by_client
 
 
 def kind(service: str, request: Request, tools: set[str]) -> str:
-    """What a request was for: the server, and of packages apt, uv, the tools, or wheels."""
+    """The purpose of a request: the server, and of packages apt, uv, the tools, or wheels."""
     if service != "web":
         return service
     if request.path.startswith("/apt/"):
         return "apt"
-    found = re.match(r"/(?:simple|torch|flashinfer)/([^/]+)/", request.path)
-    project = found[1] if found else ""
+    match = re.match(r"/(?:simple|torch|flashinfer)/([^/]+)/", request.path)
+    project = match[1] if match else ""
     if project == "uv":
         return "uv"
     return "tools" if project in tools else "wheels"
@@ -49,14 +49,14 @@ def address(host: Host) -> str:
 
 def hashes(host: Host, folders: str = ".") -> list[str]:
     """Hash and name of every file in the hub cache, or in these folders of it."""
-    listed = host.root(
+    output = host.root(
         f"cd {MODELS}/hub && find {folders} -type f -path '*/blobs/*' -exec sha256sum {{}} +"
     )
-    return sorted(listed.splitlines())
+    return sorted(output.splitlines())
 
 
 def nothing_is_left(stack: Stack) -> None:
-    """No port, no unit and no token of the copying."""
+    """Check that no port, unit or token of the copying is left."""
     for host in stack.hosts:
         assert host.root("ss -Hltn 'sport = :7077'") == ""
         assert host.run("systemctl is-active lockstep-peer.service").out.strip() == "inactive"

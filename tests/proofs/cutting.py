@@ -1,9 +1,9 @@
-"""Deploys cut off at random points, seeded: whatever is killed, `current` is an engine that works.
+"""Deploys cut off at random points, seeded: after any kill, `current` is an engine that works.
 
-Each point asks for a new generation of the engine and takes Qwen's weights and the kept wheels from
+Each point asks for a new build of the engine and takes Qwen's weights and the kept wheels from
 one host, so that there is something to build and something to copy. Then one of three things is
 killed at a random moment: a copy between the hosts (at either end), a stage of the build, or the
-deploy itself. The exit code is 1 where a `current` engine was broken afterwards.
+deploy itself. The exit code is 1 if a `current` engine was broken afterwards.
 
     make cuts [POINTS=10] [SEED=N]
     python tests/proofs/cutting.py [--points 10] [--seed N] [--lab NAME]
@@ -21,9 +21,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stack import Deploy, Host, Stack, forget_leases, lent, until
+from stack import Deploy, Host, Stack, forget_leases, lend_lab, until
 
-from lockstep.onhost.core import taken
+from lockstep.onhost.core import check_cache
 
 ENGINES = "/opt/lockstep/engines"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
@@ -42,20 +42,20 @@ _WORKS = "import torch, vllm; print(vllm.__version__)"
 
 @dataclass
 class Counts:
-    """What was killed, and each sentence of `broken` is a broken engine."""
+    """Counts of kills; each sentence of `broken` is a broken engine."""
 
-    killed: Counter[str] = field(default_factory=Counter)
+    kill_counts: Counter[str] = field(default_factory=Counter)
     points: int = 0
-    broken: list[str] = field(default_factory=list)
+    broken_engines: list[str] = field(default_factory=list)
 
     def report(self) -> str:
         """The counts as text."""
         return "\n".join(
             [
                 f"points  {self.points}",
-                *(f"  {count:3}  {name}" for name, count in sorted(self.killed.items())),
-                f"broken  {len(self.broken)}",
-                *self.broken,
+                *(f"  {count:3}  {name}" for name, count in sorted(self.kill_counts.items())),
+                f"broken  {len(self.broken_engines)}",
+                *self.broken_engines,
             ]
         )
 
@@ -70,7 +70,7 @@ class Cutter:
         self.counts = Counts()
 
     def run(self, points: int, kinds: Sequence[str] = KINDS) -> Counts:
-        """Cut so many deploys, then let one finish and the hosts be as they were."""
+        """Cut so many deploys, then let one finish and bring the hosts back to the state before."""
         for number in range(points):
             self.point(number, kinds[number % len(kinds)])
             print(f"point {number + 1}: {self.counts.report()}", flush=True)
@@ -81,7 +81,7 @@ class Cutter:
         return self.counts
 
     def _tidy(self, host: Host) -> None:
-        """Take away generations that no deploy has finished, and leases of killed deploys."""
+        """Remove generations that no deploy has finished, and leases of killed deploys."""
         host.root(
             f"cd {ENGINES} && find . -mindepth 1 -maxdepth 1 -type d ! -name uv-cache "
             f'! -name store ! -name "$(readlink current)" -exec rm -rf {{}} +'
@@ -89,7 +89,7 @@ class Cutter:
         forget_leases(host)
 
     def point(self, number: int, kind: str) -> None:
-        """One deploy that is cut off, and what is `current` then."""
+        """Cut off one deploy, and check `current` then."""
         stack = self._stack
         for host in stack.hosts:
             # A job that an earlier point left running would be attached to.
@@ -101,30 +101,32 @@ class Cutter:
         # A copy needs both hosts, a build one.
         options = ("-y", "--limit", host.name) if kind == "build" else ()
         run = stack.start(*options, inventory=stack.inventory(name, engine=environment))
-        what = getattr(self, f"_{kind}")(run, host)
+        cut_job = getattr(self, f"_{kind}")(run, host)
         run.kill() if kind == "deploy" else run.end()
-        self.counts.killed[what] += 1
+        self.counts.kill_counts[cut_job] += 1
         self.counts.points += 1
-        self._check(f"point {number + 1} of seed {self._seed}, {what}")
+        self._check(f"point {number + 1} of seed {self._seed}, {cut_job}")
 
     def _build(self, run: Deploy, host: Host) -> str:
         stage = self._random.choice(STAGES)
         moment = self._random.uniform(0, 3)
         job = f"lockstep-job-engine-{stage}.service"
-        _killed(run, host, job, moment)
+        _kill_unit(run, host, job, moment)
         return f"a build in stage {stage}"
 
     def _copy(self, run: Deploy, host: Host) -> str:
         giver = self._random.random() < 0.5
-        what, job = self._random.choice(COPIES)
+        copy_kind, job = self._random.choice(COPIES)
         moment = self._random.uniform(0, 0.5)
-        other = next(each for each in self._stack.hosts if each.name != host.name)
+        other_host = next(
+            candidate for candidate in self._stack.hosts if candidate.name != host.name
+        )
         if not giver:
-            _killed(run, host, job, moment)
-            return f"a copy of {what}, where it arrives"
+            _kill_unit(run, host, job, moment)
+            return f"a copy of {copy_kind}, where it arrives"
         _await(run, host, job)
-        _killed(run, other, "lockstep-peer.service", moment)
-        return f"a copy of {what}, where it comes from"
+        _kill_unit(run, other_host, "lockstep-peer.service", moment)
+        return f"a copy of {copy_kind}, where it comes from"
 
     def _deploy(self, run: Deploy, host: Host) -> str:
         moment = self._random.uniform(0, _DEPLOY_S)
@@ -141,25 +143,25 @@ class Cutter:
             works = host.run(
                 f"cd / && sudo -n -u lockstep {ENGINES}/current/venv/bin/python -c '{_WORKS}'"
             )
-            if not current or not taken.every(json.loads(record)) or works.code != 0:
-                self.counts.broken.append(
+            if not current or not check_cache.every(json.loads(record)) or works.code != 0:
+                self.counts.broken_engines.append(
                     f"{host.name}, {when}: current is {current or 'nothing'}; {works.text[-300:]}"
                 )
 
 
 def _await(run: Deploy, host: Host, unit: str) -> bool:
-    """Wait until a unit runs; False where the deploy ended without it."""
+    """Wait until a unit runs; False if the deploy ended without it."""
 
-    def seen() -> str:
+    def unit_state() -> str:
         if host.show(unit, "SubState") == "running":
             return "running"
         return "" if run.running else "over"
 
-    return until(seen, f"{host.name}: {unit} runs", _LIMIT_S) == "running"
+    return until(unit_state, f"{host.name}: {unit} runs", _LIMIT_S) == "running"
 
 
-def _killed(run: Deploy, host: Host, unit: str, moment: float) -> None:
-    """Kill a unit's processes so many seconds after they are seen; they may have ended by then."""
+def _kill_unit(run: Deploy, host: Host, unit: str, moment: float) -> None:
+    """Kill a unit's processes so many seconds after they appear; they may have ended by then."""
     _await(run, host, unit)
     # The point is the moment; there is no condition to wait for.
     time.sleep(moment)
@@ -173,13 +175,13 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=10)
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
-    with lent(options.lab, "cutting") as stack:
+    with lend_lab(options.lab, "cutting") as stack:
         stack.good_deploy()
         began = time.monotonic()
         counts = Cutter(stack, options.seed).run(options.points)
         print(f"seed    {options.seed}, {time.monotonic() - began:.0f} s")
         print(counts.report())
-    return 1 if counts.broken else 0
+    return 1 if counts.broken_engines else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Memory that falls while an engine loads, rests or answers, seeded: it is ended in time, or not.
+"""Memory that falls while an engine loads, rests or answers, seeded: the memory watch ends it, or
+not.
 
 `python tests/proofs/draining.py --runs 300 --seed 7` makes so many runs in which memory falls below
-the floor, and as many in which it only falls near. Each is a line of JSON in a file; what is there
-is not made again. `tests/lab/switching/test_memory.py` makes a few.
+the minimum, and as many in which it only falls near. Each is a line of JSON in a file; recorded
+runs are not made again. `tests/lab/switching/test_memory.py` makes a few.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from typing import Any
 import faults
 import run_record
 import soaking
-from stack import Host, Stack, lent, until
+from stack import Host, Stack, lend_lab, until
 
 from lab import control
 from lab.core.state import open_lab
 
 SWITCH = soaking.SWITCH
 USUAL_GIB = soaking.USUAL_GIB
-FLOORS = {"loading": 8.0, "idle": 4.0, "request": 4.0}
-#: What the stand-ins hold; both fit, and leave a fall of a few GiB to the floor.
+MINIMUMS = {"loading": 8.0, "idle": 4.0, "request": 4.0}
+#: What the stand-ins hold; both fit, and leave a fall of a few GiB to the minimum.
 HELD_GIB = {"qwen": 70.0, "mistral": 96.0, "mistral-fallback": 96.0}
 PORTS = {"qwen": 30001, "mistral": 30000, "mistral-fallback": 30000}
-#: An engine must be gone before so much is missing from its floor.
+#: An engine must be gone before so much is missing from its minimum.
 LATE_GIB = 1.0
 LATE = "ended"
 _SETTLE_S = 90.0
@@ -81,7 +82,7 @@ while True:
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as it stands in the file.
+    """A run as it stands in the file.
 
     `rate` is in GiB a second, `least_gib` the least MemAvailable with the engine alive, `ssh_s` the
     slowest login while memory fell.
@@ -90,33 +91,33 @@ class Run:
     number: int
     clean: bool
     host: str
-    target: str
+    model: str
     phase: str
     rate: float
     least_gib: float
     ssh_s: float
     took_s: float
-    before: str | None
+    earlier_hot: str | None
     hot: str | None
     violation: str = ""
 
 
 class Sampler:
-    """What a host shows of its memory, 50 times a second, and whether an engine is alive then."""
+    """The memory that a host shows, 50 times a second, and whether an engine is alive then."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._lock = threading.Lock()
         self._least = float("inf")
-        self.alive = self.ended = False
-        self.seen = threading.Event()
+        self.alive = self.has_ended = False
+        self.sample_event = threading.Event()
 
     def __enter__(self) -> Sampler:
-        words = " ".join(map(soaking._quoted, (_SAMPLER, soaking.WATCHER)))
+        words = " ".join(map(soaking._shell_word, (_SAMPLER, soaking.WATCHER)))
         self._process = self._host.begin(f"sudo -n python3 -u -c {words}")
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
-        until(self.seen.is_set, f"{self._host.name}: the sampler samples")
+        until(self.sample_event.is_set, f"{self._host.name}: the sampler samples")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,51 +131,51 @@ class Sampler:
                 continue
             up, gib = json.loads(line)
             with self._lock:
-                self.ended |= self.alive and not up
+                self.has_ended |= self.alive and not up
                 self.alive = up
-                if up and not self.ended:
+                if up and not self.has_ended:
                     self._least = min(self._least, gib)
-            self.seen.set()
+            self.sample_event.set()
 
     def begin(self) -> None:
-        """Forget what was least so far, and whether an engine has ended."""
+        """Forget the least memory so far, and any end of an engine."""
         with self._lock:
-            self._least, self.ended = float("inf"), False
+            self._least, self.has_ended = float("inf"), False
 
     def least(self) -> float:
-        """The least MemAvailable from `begin` to an engine's end, of all that has come by now."""
-        self.seen.clear()
-        until(self.seen.is_set, f"{self._host.name}: the sampler samples")
+        """The least MemAvailable from `begin` to an engine's end, of all samples so far."""
+        self.sample_event.clear()
+        until(self.sample_event.is_set, f"{self._host.name}: the sampler samples")
         with self._lock:
             return self._least
 
 
 class Drain:
-    """Runs on one host; what is hot at the end of one is there at the beginning of the next."""
+    """Runs on one host; the model that is hot after a run is hot at the begin of the next."""
 
     def __init__(self, stack: Stack, host: Host, sampler: Sampler) -> None:
         self._stack, self._host, self._sampler = stack, host, sampler
         self._ssh_s = 0.0
 
     def run(self, number: int, seed: int, clean: bool) -> Run:
-        """One run; its seed decides about everything but the time that things take."""
+        """Make one run; its seed decides everything but durations."""
         chance = random.Random(f"{seed} {number} {clean}")
-        target, phase = chance.choice(["qwen", "mistral"]), chance.choice(list(FLOORS))
-        # An engine that loads must still load when the floor is reached.
+        model, phase = chance.choice(["qwen", "mistral"]), chance.choice(list(MINIMUMS))
+        # An engine that loads must still load when the minimum is reached.
         rate = round(chance.uniform(1.5 if phase == "loading" else 0.5, 4.0), 2)
         lead, wait = 0.7 + rate * chance.uniform(0.0, 0.7), chance.uniform(0.0, 1.0)
         began, self._ssh_s = time.monotonic(), 0.0
-        before, least, hot, violation = None, float("inf"), None, ""
+        earlier_hot, least, hot, violation = None, float("inf"), None, ""
         try:
-            before = self._ready_for(target, phase)
+            earlier_hot = self._ready_for(model, phase)
             if clean:
-                least = self._near(target, phase, rate, lead, wait)
+                least = self._near(model, phase, rate, lead, wait)
                 hot = self._status()["hot"]
-                if hot != target:
-                    violation = f"{target} was ended above its floor"
+                if hot != model:
+                    violation = f"{model} was ended above its minimum"
             else:
-                least, hot = self._fall(target, phase, rate, lead, wait)
-                violation = self._judged(target, phase, before, hot, least)
+                least, hot = self._fall(model, phase, rate, lead, wait)
+                violation = self._violation(model, phase, earlier_hot, hot, least)
         except (AssertionError, subprocess.TimeoutExpired) as error:
             violation = str(error)[:1500]
         finally:
@@ -183,91 +184,95 @@ class Drain:
             violation = violation or f"a login took {self._ssh_s:.1f} s"
         took = round(time.monotonic() - began, 1)
         return Run(
-            number, clean, self._host.name, target, phase, rate, round(least, 3),
-            round(self._ssh_s, 2), took, before, hot, violation,
+            number, clean, self._host.name, model, phase, rate, round(least, 3),
+            round(self._ssh_s, 2), took, earlier_hot, hot, violation,
         )  # fmt: skip
 
-    def _ready_for(self, target: str, phase: str) -> str | None:
-        """The host as a phase begins: the target hot, unless it is to load; what was before it."""
+    def _ready_for(self, model: str, phase: str) -> str | None:
+        """Make the model hot, unless the phase loads it; returns the model that was hot before."""
         knobs = {**faults.QUICK, "need_memory": False}
         knobs |= {"load_seconds": 5.0} if phase == "loading" else {}
         for engine, name in (("vllm", "qwen"), ("sglang", "mistral")):
-            text = soaking._quoted(json.dumps({**knobs, "memory_gib": HELD_GIB[name]}))
+            text = soaking._shell_word(json.dumps({**knobs, "memory_gib": HELD_GIB[name]}))
             self._root(f"printf %s {text} > {faults.KNOBS}/standin-{engine}.json")
         hot: str | None = self._status()["hot"]
         if phase == "loading":
-            if hot == target:
+            if hot == model:
                 self._root(f"{SWITCH} none")
                 hot = None
             return hot
-        if hot != target:
-            self._root(f"{SWITCH} {target}")
+        if hot != model:
+            self._root(f"{SWITCH} {model}")
             return hot
         # As the host itself remembers it.
-        told = json.loads(self._root("cat /run/lockstep/hot-before.json || echo '{\"hot\": null}'"))
-        return told["before"] if told["hot"] == target else None
+        record = json.loads(
+            self._root("cat /run/lockstep/hot-before.json || echo '{\"hot\": null}'")
+        )
+        return record["before"] if record["hot"] == model else None
 
     def _fall(
-        self, target: str, phase: str, rate: float, lead: float, wait: float
+        self, model: str, phase: str, rate: float, lead: float, wait: float
     ) -> tuple[float, str | None]:
-        """Let memory fall far below the floor; the least with an engine, and what is hot then."""
-        goal = HELD_GIB[target] + FLOORS[phase] - 3.5
-        with self._at_work(target, phase, lead, wait) as ends:
+        """Let memory fall far below the minimum; returns the least memory, and the hot model."""
+        goal = HELD_GIB[model] + MINIMUMS[phase] - 3.5
+        with self._at_work(model, phase, lead, wait) as ends:
             self._memory(goal, rate)
-            until(self._ended, f"{target} is ended at {rate} GiB a second", 60)
+            until(self._has_ended, f"{model} is ended at {rate} GiB a second", 60)
             least = self._sampler.least()
             self._memory(USUAL_GIB)
             ends()
-        return least, self._settled(target)
+        return least, self._settled_hot(model)
 
-    def _near(self, target: str, phase: str, rate: float, lead: float, wait: float) -> float:
-        """Let memory fall to a little above the floor, and rise again."""
+    def _near(self, model: str, phase: str, rate: float, lead: float, wait: float) -> float:
+        """Let memory fall to a little above the minimum, and rise again."""
         margin = 0.2 + lead / 10
-        with self._at_work(target, phase, lead, wait) as ends:
-            held = HELD_GIB[target]
-            self._memory(held + FLOORS[phase] + margin, rate)
+        with self._at_work(model, phase, lead, wait) as ends:
+            held_gib = HELD_GIB[model]
+            self._memory(held_gib + MINIMUMS[phase] + margin, rate)
             time.sleep((lead - margin) / rate + 0.8)
             least = self._sampler.least()
             self._memory(USUAL_GIB)
             ends()
         return least
 
-    def _at_work(self, target: str, phase: str, lead: float, wait: float) -> _AtWork:
-        return _AtWork(self, target, phase, lead, wait)
+    def _at_work(self, model: str, phase: str, lead: float, wait: float) -> _AtWork:
+        return _AtWork(self, model, phase, lead, wait)
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         began = time.monotonic()
         self._host.root("true")
         self._ssh_s = max(self._ssh_s, time.monotonic() - began)
-        return self._sampler.ended
+        return self._sampler.has_ended
 
-    def _settled(self, target: str) -> str | None:
-        """What is hot when nobody switches any more."""
+    def _settled_hot(self, model: str) -> str | None:
+        """The hot model when no switch is under way any more."""
 
         def quiet() -> dict[str, Any] | None:
             self._root(f"timeout {_SETTLE_S:.0f} {SWITCH} wait >/dev/null || true")
-            found = self._status()
-            said = found["hot"] or "NO MODEL IS HOT" in str(found["last_switch"])
-            return found if said and not found["switching"] else None
+            status = self._status()
+            is_explained = status["hot"] or "NO MODEL IS HOT" in str(status["last_switch"])
+            return status if is_explained and not status["switching"] else None
 
-        found = until(quiet, f"after {target} was ended something is hot, or it is said why not")
-        assert found is not None
-        hot: str | None = found["hot"]
+        final_status = until(
+            quiet, f"after {model} was ended something is hot, or it is said why not"
+        )
+        assert final_status is not None
+        hot: str | None = final_status["hot"]
         return hot
 
-    def _judged(
-        self, target: str, phase: str, before: str | None, hot: str | None, least: float
+    def _violation(
+        self, model: str, phase: str, earlier_hot: str | None, hot: str | None, least: float
     ) -> str:
-        found = self._status()
-        ended = found["targets"][target]["ended"]
-        if hot == target:
-            return f"{target} was started again"
-        if not ended:
-            return f"status does not say why {target} was ended"
-        if hot not in {None, before, soaking.FALLBACK.get(target)}:
-            return f"{hot} is hot, {before} was before {target}"
-        if least < FLOORS[phase] - LATE_GIB:
-            return f"{LATE} at {least:.2f} GiB, the floor is {FLOORS[phase]:.0f}"
+        status = self._status()
+        end_reason = status["models"][model]["memory_kill"]
+        if hot == model:
+            return f"{model} was started again"
+        if not end_reason:
+            return f"status does not say why {model} was ended"
+        if hot not in {None, earlier_hot, soaking.FALLBACK.get(model)}:
+            return f"{hot} is hot, {earlier_hot} was before {model}"
+        if least < MINIMUMS[phase] - LATE_GIB:
+            return f"{LATE} at {least:.2f} GiB, the minimum is {MINIMUMS[phase]:.0f}"
         return ""
 
     def _status(self) -> dict[str, Any]:
@@ -282,33 +287,33 @@ class Drain:
 
 
 class _AtWork:
-    """A target that loads, rests or answers, with a little more memory than its floor."""
+    """A model that loads, rests or answers, with a little more memory than its minimum."""
 
-    def __init__(self, drain: Drain, target: str, phase: str, lead: float, wait: float) -> None:
-        self._drain, self._target, self._phase = drain, target, phase
+    def __init__(self, drain: Drain, model: str, phase: str, lead: float, wait: float) -> None:
+        self._drain, self._model, self._phase = drain, model, phase
         self._lead, self._wait = lead, wait
         self._client: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Callable[[], None]:
-        drain, target, phase = self._drain, self._target, self._phase
+        drain, model, phase = self._drain, self._model, self._phase
         host, sampler = drain._host, drain._sampler
-        level = HELD_GIB[target] + FLOORS[phase] + self._lead
+        level = HELD_GIB[model] + MINIMUMS[phase] + self._lead
         if phase == "loading":
-            self._client = host.begin(f"{SWITCH} {target}")
-            unit = soaking.UNITS[target]
-            until(lambda: host.show(unit, "SubState") == "start-post", f"{target} loads", 60)
-            until(lambda: sampler.alive, f"the engine of {target} is seen", 10)
+            self._client = host.begin(f"{SWITCH} {model}")
+            unit = soaking.UNITS[model]
+            until(lambda: host.show(unit, "SubState") == "start-post", f"{model} loads", 60)
+            until(lambda: sampler.alive, f"the engine of {model} is seen", 10)
             drain._memory(level)
             # Its process is seen before it holds anything; taken at once, all would look too late.
             sampler.begin()
-            held = HELD_GIB[target] / 2
-            until(lambda: sampler.least() < level - held, f"{target} holds its memory", 10)
+            held_gib = HELD_GIB[model] / 2
+            until(lambda: sampler.least() < level - held_gib, f"{model} holds its memory", 10)
         else:
             drain._memory(level)
             if phase == "request":
                 body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
                 data = json.dumps({**body, "ignore_eos": True, "max_tokens": 900})
-                url = f"http://127.0.0.1:{PORTS[target]}/v1/chat/completions"
+                url = f"http://127.0.0.1:{PORTS[model]}/v1/chat/completions"
                 self._client = host.begin(f"curl -sN -d '{data}' {url}")
         # A moment, not a condition.
         time.sleep(self._wait)
@@ -329,10 +334,13 @@ class _AtWork:
             self._client.communicate()
 
 
-def drained(
-    stack: Stack, left: list[tuple[int, bool]], seed: int, done: Callable[[Run], object]
+def drain_hosts(
+    stack: Stack,
+    remaining_runs: list[tuple[int, bool]],
+    seed: int,
+    keep_run: Callable[[Run], object],
 ) -> None:
-    """Make the runs that are left, (number, whether it is a clean one), on all hosts at once."""
+    """Make the remaining runs (number, whether it is a clean one) on all hosts at once."""
     lock = threading.Lock()
 
     def on(host: Host) -> None:
@@ -341,12 +349,12 @@ def drained(
             drain = Drain(stack, host, sampler)
             while True:
                 with lock:
-                    if not left:
+                    if not remaining_runs:
                         break
-                    number, clean = left.pop(0)
-                found = drain.run(number, seed, clean)
+                    number, clean = remaining_runs.pop(0)
+                finished_run = drain.run(number, seed, clean)
                 with lock:
-                    done(found)
+                    keep_run(finished_run)
         host.root(f"rm -f {faults.KNOBS}/standin-*.json")
         host.switch("none")
 
@@ -356,30 +364,30 @@ def drained(
                 job.result()
         finally:
             # Who interrupts waits for the runs that are under way, not for all.
-            left.clear()
+            remaining_runs.clear()
 
 
 def report(runs: list[Run]) -> str:
     """The counts as text."""
     lines = []
     for clean in (False, True):
-        mine = [run for run in runs if run.clean == clean]
-        if not mine:
+        kind_runs = [run for run in runs if run.clean == clean]
+        if not kind_runs:
             continue
-        under = [FLOORS[run.phase] - run.least_gib for run in mine]
+        under = [MINIMUMS[run.phase] - run.least_gib for run in kind_runs]
         where = Counter(
             "nothing" if run.hot is None else "fallback" if "fallback" in run.hot else "before"
-            for run in mine
+            for run in kind_runs
         )
         lines += [
-            f"{'clean' if clean else 'falling'}: {len(mine)} runs "
-            f"{dict(sorted(Counter(run.phase for run in mine).items()))}",
-            f"  least with an engine, below its floor: {max(under):.2f} GiB at worst",
-            f"  slowest login {max(run.ssh_s for run in mine):.1f} s, "
-            f"a run {sum(run.took_s for run in mine) / len(mine):.1f} s",
+            f"{'clean' if clean else 'falling'}: {len(kind_runs)} runs "
+            f"{dict(sorted(Counter(run.phase for run in kind_runs).items()))}",
+            f"  least with an engine, below its minimum: {max(under):.2f} GiB at worst",
+            f"  slowest login {max(run.ssh_s for run in kind_runs):.1f} s, "
+            f"a run {sum(run.took_s for run in kind_runs) / len(kind_runs):.1f} s",
             *([] if clean else [f"  hot afterwards: {dict(sorted(where.items()))}"]),
-            f"  violations {sum(bool(run.violation) for run in mine)}",
-            *(f"    {run.number}: {run.violation}" for run in mine if run.violation),
+            f"  violations {sum(bool(run.violation) for run in kind_runs)}",
+            *(f"    {run.number}: {run.violation}" for run in kind_runs if run.violation),
         ]
     return "\n".join(lines)
 
@@ -394,22 +402,22 @@ def main() -> int:
     parser.add_argument("--lab", help="a lab that is up and deployed")
     options = parser.parse_args()
     runs = run_record.read(options.file, Run)
-    made = {(run.number, run.clean) for run in runs}
-    wanted = [(number, clean) for number in range(options.runs) for clean in (False, True)]
+    finished_runs = {(run.number, run.clean) for run in runs}
+    wanted_runs = [(number, clean) for number in range(options.runs) for clean in (False, True)]
     give_up = time.monotonic() + options.limit if options.limit else float("inf")
 
-    def done(run: Run) -> None:
+    def keep_run(run: Run) -> None:
         runs.append(run)
         run_record.add(options.file, run)
         print(asdict(run), flush=True)
         if time.monotonic() > give_up:
-            left.clear()
+            remaining_runs.clear()
 
-    left = [each for each in wanted if each not in made]
-    with lent(options.lab, "drain") as stack:
+    remaining_runs = [run_key for run_key in wanted_runs if run_key not in finished_runs]
+    with lend_lab(options.lab, "drain") as stack:
         if not options.lab:
             stack.good_deploy()
-        drained(stack, left, options.seed, done)
+        drain_hosts(stack, remaining_runs, options.seed, keep_run)
     print(report(runs))
     return 1 if any(run.violation for run in runs) else 0
 

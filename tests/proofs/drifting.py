@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from planted import PLANTS, REMEDY, Plant, rounds
+from planted_drifts import PLANTS, REMEDY, Plant, rounds
 
 from lockstep.drift import hosts, report
 from lockstep.drift.compare import Difference
 from lockstep.drift.subjects import KINDS
-from lockstep.files import sent
-from lockstep.files.sent import named
+from lockstep.files import remote_exec
+from lockstep.files.remote_exec import reader_name
 
 # Runs on the host as root: one order per line, one answer per line.
 _SERVER = f"""\
 import json, subprocess, sys
 sent = json.loads(sys.stdin.readline())
-{sent.IMPORTER}
+{remote_exec.IMPORTER}
 for line in sys.stdin:
     order = json.loads(line)
     if isinstance(order, list):
@@ -42,22 +42,24 @@ for line in sys.stdin:
 
 
 class Planter:
-    """The second host, where drift is planted, beside the first."""
+    """The second host, where drift is planted, with the first one for comparison."""
 
     def __init__(self, path: Path) -> None:
         self.key = secrets.token_bytes(32)
-        self.intended, self.asked = report.read(path, limit=("spark1", "spark2"), key=self.key)
-        self.other = hosts.over_ssh(self.asked[0])
+        self.intended_states, self.requests = report.read(
+            path, limit=("spark1", "spark2"), key=self.key
+        )
+        self.other_reading = hosts.over_ssh(self.requests[0])
         argv = ["sudo", "-n", "/usr/bin/python3", "-I", "-c", _SERVER]
         self.server = subprocess.Popen(
-            self.asked[1].login.command(argv),
+            self.requests[1].login.command(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         #: What all readers said of the second host before anything was planted there.
-        self.before: dict[str, Any] = {}
-        self._send(json.loads(sent.questions(self.asked[1].questions)))
+        self.clean_answer: dict[str, Any] = {}
+        self._send(json.loads(remote_exec.questions(self.requests[1].questions)))
 
     def _send(self, order: object) -> None:
         assert self.server.stdin
@@ -71,60 +73,70 @@ class Planter:
     def shell(self, text: str) -> None:
         """Run shell text as root; it must succeed."""
         self._send(text)
-        code, said = self._answer()
-        assert code == 0, f"{text}: {code}\n{said}"
+        code, output = self._answer()
+        assert code == 0, f"{text}: {code}\n{output}"
 
     def differences(self, reader: str | None = None) -> tuple[Difference, ...]:
-        """What a diff of both hosts says now; what cannot be read is an error here.
+        """The differences that a diff of both hosts finds now; an unreadable fact is an error here.
 
-        With a reader only that one reads again: the rest is as it was before anything was planted.
+        With a reader, only that one reads again: the rest is as it was before anything was planted.
         """
-        self._send([reader] if reader else list(self.asked[1].questions))
-        found = self._answer()
-        self.before = self.before or found
+        self._send([reader] if reader else list(self.requests[1].questions))
+        answer = self._answer()
+        self.clean_answer = self.clean_answer or answer
         if reader:
             old = {
                 kind: facts
-                for kind, facts in self.before["facts"].items()
-                if kind not in KINDS or named(KINDS[kind].reader) != reader
+                for kind, facts in self.clean_answer["facts"].items()
+                if kind not in KINDS or reader_name(KINDS[kind].reader) != reader
             }
-            found = {**self.before, "facts": {**old, **found["facts"]}, "faults": found["faults"]}
-        now = hosts.Taken(self.asked[1].login.name, found)
-        said = report.judge("lab", self.intended, [self.other, now], key=self.key)
-        assert said.unknown == (), said.unknown
-        return said.differences
+            answer = {
+                **self.clean_answer,
+                "facts": {**old, **answer["facts"]},
+                "faults": answer["faults"],
+            }
+        now = hosts.HostSnapshot(self.requests[1].login.name, answer)
+        drift_report = report.judge(
+            "lab", self.intended_states, [self.other_reading, now], key=self.key
+        )
+        assert drift_report.unknown == (), drift_report.unknown
+        return drift_report.differences
 
-    def planted(self, plants: Sequence[Plant]) -> tuple[Difference, ...]:
-        """Differences with kinds of drift that one reader tells; they are gone afterwards."""
+    def planted_differences(self, plants: Sequence[Plant]) -> tuple[Difference, ...]:
+        """Plant kinds of drift that one reader finds, undo them, and return the differences."""
         for plant in plants:
             self.shell(plant.shell)
-        found = self.differences(reader(plants[0].kind))
-        if not all(about(plant, found) for plant in plants):
+        differences = self.differences(reader(plants[0].kind))
+        if not all(about(plant, differences) for plant in plants):
             # What is asked of it can depend on what another reader sees.
-            found = self.differences()
+            differences = self.differences()
         for plant in reversed(plants):
             undo = plant.undo
             if undo == REMEDY:
-                same = about(plant, found)
-                assert same, f"{plant}: only {short(found)}"
-                undo = same[0].command
+                matches = about(plant, differences)
+                assert matches, f"{plant}: only {short(differences)}"
+                undo = matches[0].command
             self.shell(undo)
-        return found
+        return differences
 
 
 def reader(kind: str) -> str:
     """Name of the reader of a kind of fact."""
-    return named(KINDS[kind].reader)
+    return reader_name(KINDS[kind].reader)
 
 
-def about(plant: Plant, found: tuple[Difference, ...]) -> list[Difference]:
-    """Those that name a plant."""
-    return [each for each in found if each.kind == plant.kind and plant.item in each.item]
+def about(plant: Plant, differences: tuple[Difference, ...]) -> list[Difference]:
+    """The differences that name a plant."""
+    return [
+        difference
+        for difference in differences
+        if difference.kind == plant.kind and plant.item in difference.item
+    ]
 
 
-def short(found: tuple[Difference, ...]) -> list[tuple[str, str, str]]:
-    """What the test compares."""
-    return [(item.kind, item.item, item.how) for item in found]
+def short(differences: tuple[Difference, ...]) -> list[tuple[str, str, str]]:
+    """The part of a difference that the test compares."""
+    return [(item.kind, item.item, item.how) for item in differences]
 
 
 def main(argv: list[str]) -> None:
@@ -132,8 +144,8 @@ def main(argv: list[str]) -> None:
     planter = Planter(Path(argv[0]))
     answer: dict[str, Any] = {"before": short(planter.differences()), "found": {}}
     for names in rounds(argv[1:] or PLANTS, reader):
-        found = short(planter.planted([PLANTS[name] for name in names]))
-        answer["found"] |= dict.fromkeys(names, found)
+        findings = short(planter.planted_differences([PLANTS[name] for name in names]))
+        answer["found"] |= dict.fromkeys(names, findings)
     answer["after"] = short(planter.differences())
     print(json.dumps(answer))
 

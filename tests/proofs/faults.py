@@ -1,4 +1,4 @@
-"""Faults that are thrown into switches: how each is made on a host, and how it is cleared away."""
+"""Faults that are thrown into switches: the commands that make each on a host and clear it away."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Fault:
     """One kind of fault.
 
     Attributes:
-        name: For the counts.
-        knobs: What the stand-in engines are told before the switch.
+        name: Name in the counts.
+        knobs: Knobs of the stand-in engines before the switch.
         command: Shell text that root runs `delay` seconds after the switch began.
         power: Cut the host's power at that moment instead.
         client: Kill the client's connection at that moment instead.
         rival: Another client switches at that moment.
-        memory: Memory falls below the floor of a hot model at that moment, and rises again.
+        memory: Memory falls below the minimum of a hot model at that moment, and rises again.
         slow: Takes a minute; chosen seldom.
         kills: May leave no model hot without a failed switch, for the engine itself was killed.
     """
@@ -46,7 +46,7 @@ FAULTS = (
     Fault("exit 0 while loading", {"crash_while_loading": True, "exit_code": 0}, kills=True),
     Fault("crash after ready", {"crash_after": 2.0}, kills=True),
     Fault("never ready", {"never_ready": True}),
-    Fault("wedged", {"wedged": True}),
+    Fault("wedged", {"is_wedged": True}),
     Fault("answers no text", {"empty_text": True}),
     Fault("talks nonsense", {"corruption": "salad"}),
     Fault("talks nonsense under load", {"corruption": "swapped"}),
@@ -84,7 +84,7 @@ FAULTS = (
 )
 
 
-def chosen(seed: random.Random, slow: bool) -> Fault | None:
+def random_fault(seed: random.Random, slow: bool) -> Fault | None:
     """The fault of one round: none in more than half of them, the slow kinds seldom."""
     if seed.random() < 0.56:
         return None
@@ -94,9 +94,9 @@ def chosen(seed: random.Random, slow: bool) -> Fault | None:
     return seed.choice(kinds)
 
 
-def set_knobs(fault: Fault | None, target: str) -> str:
-    """Shell text that prepares the stand-in engines: the target's own has the fault."""
-    engines = {"qwen": ("vllm",), "none": ("vllm", "sglang")}.get(target, ("sglang",))
+def set_knobs(fault: Fault | None, model: str) -> str:
+    """Shell text that prepares the stand-in engines: the model's own has the fault."""
+    engines = {"qwen": ("vllm",), "none": ("vllm", "sglang")}.get(model, ("sglang",))
     lines = []
     for engine in ("vllm", "sglang"):
         own = fault.knobs if fault and engine in engines else {}
@@ -105,5 +105,5 @@ def set_knobs(fault: Fault | None, target: str) -> str:
 
 
 def clear() -> str:
-    """Shell text after which nothing of a fault is left but what it did to the engines."""
+    """Shell text that removes a fault, except its effect on the engines."""
     return f"while mountpoint -q {LOGS}; do umount -l {LOGS}; done; {set_knobs(None, 'none')}"

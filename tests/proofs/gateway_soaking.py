@@ -2,7 +2,7 @@
 
     python tests/proofs/gateway_soaking.py --requests 1000 --seed 1 --record FILE
 
-Each request adds a line of JSON to FILE; a call with the same seed and FILE asks what is not in it.
+Each request adds a line of JSON to FILE; a call with the same seed and FILE sends the missing ones.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ sys.path.append(str(Path(__file__).parents[1] / "helpers/gateway"))
 
 import faults
 import soaking
-from gateway_proof import Proof, Thrown
-from stack import Host, Stack, lent, until
+from gateway_proof import Proof, ThrownFault
+from stack import Host, Stack, lend_lab, until
 
 from lab import control
 from lab.core.state import open_lab
@@ -49,9 +49,9 @@ class Fault:
     """A kind of fault.
 
     Attributes:
-        name: For the counts.
-        command: What root runs on the host.
-        knobs: What the next engine there is told, for some seconds.
+        name: Name in the counts.
+        command: Command that root runs on the host.
+        knobs: Knobs of the next engine there, for some seconds.
         cuts: Whether it may break an answer off.
     """
 
@@ -76,47 +76,47 @@ KINDS = (
 
 
 class Site:
-    """The lab's two hosts: faults there, and what must hold of them.
+    """The lab's two hosts: faults there, and rules for them.
 
     Args:
-        stack: A lab that `prepared` was called for.
+        stack: A lab after `prepare_gateways`.
         proof: Its clients.
         seed: The same seed is the same faults.
-        count: How many.
+        count: Number of faults.
     """
 
     def __init__(self, stack: Stack, proof: Proof, seed: int, count: int) -> None:
         self._stack, self._proof, self._seed = stack, proof, seed
         self.counts = soaking.Counts()
-        self._found: list[str] = []
+        self._leaks: list[str] = []
         self._kinds = list(KINDS) * -(-count // len(KINDS))
         random.Random(f"{seed} faults").shuffle(self._kinds)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Watchers of both hosts, who see two engines; keys are looked for at the end."""
+    def watch_hosts(self) -> Iterator[None]:
+        """Watch both hosts for two engines at a time; search for keys at the end."""
         with ExitStack() as watchers:
             for host in self._stack.hosts:
                 watcher = watchers.enter_context(soaking.Watcher(host, self.counts))
-                until(watcher.seen.is_set, f"{host.name}: the watcher samples")
+                until(watcher.sample_event.is_set, f"{host.name}: the watcher samples")
             yield
         for host in self._stack.hosts:
             for place, command in PLACES.items():
-                self._found += _held_by(host, place, command)
+                self._leaks += _held_by(host, place, command)
 
     @property
     def violations(self) -> list[str]:
-        """What did not hold, a sentence each."""
-        return self._proof.violations + self.counts.violations + self._found
+        """The rules that were broken, a sentence each."""
+        return self._proof.violations + self.counts.violations + self._leaks
 
-    def throw(self, number: int, begin: Callable[[str, str, bool], Thrown]) -> None:
-        """The fault of a number; see `Proof.run`."""
+    def throw(self, number: int, begin: Callable[[str, str, bool], ThrownFault]) -> None:
+        """Make the fault of a number; see `Proof.run`."""
         seed = random.Random(f"{self._seed} fault {number}")
         kind, host = self._kinds[number], seed.choice(self._stack.hosts)
         begin(kind.name, host.name, kind.cuts)
         self._make(kind, host, seed)
-        for each in self._stack.hosts:
-            self._found += _held_by(each, "process arguments", PLACES["process arguments"])
+        for lab_host in self._stack.hosts:
+            self._leaks += _held_by(lab_host, "process arguments", PLACES["process arguments"])
 
     def _make(self, kind: Fault, host: Host, seed: random.Random) -> None:
         lab = open_lab(self._stack.name)
@@ -133,14 +133,14 @@ class Site:
             time.sleep(seed.uniform(3, 8))
             control.ask(lab, "memory", host=host.name, available=soaking.USUAL_GIB, rate=None)
         elif kind.name.startswith("switch"):
-            target = "none" if "none" in kind.name else seed.choice(("qwen", "mistral"))
-            host.run(f"{soaking.SWITCH} {target} --wait")
+            model = "none" if "none" in kind.name else seed.choice(("qwen", "mistral"))
+            host.run(f"{soaking.SWITCH} {model} --wait")
         elif kind.knobs:
             _turn(host, {**faults.QUICK, **kind.knobs})
             time.sleep(seed.uniform(4, 8))
             _turn(host, faults.QUICK)
         else:
-            host.run(f"sudo -n sh -c {soaking._quoted(kind.command)}")
+            host.run(f"sudo -n sh -c {soaking._shell_word(kind.command)}")
 
 
 #: Where no key may be.
@@ -156,14 +156,14 @@ PLACES = {
 
 
 def _held_by(host: Host, place: str, command: str) -> list[str]:
-    """The host searches itself, for the keys are in no argument then."""
+    """Search the host for keys on the host itself, so that no argument has them."""
     search = f"{{ {command}; }} 2>/dev/null | grep -a -c -F -f {NEEDLE} || true"
-    found = host.run(f"sudo -n sh -c {soaking._quoted(search)}").out.strip()
-    return [] if found == "0" else [f"{host.name}: a key is in {place}: {found!r}"]
+    match_count = host.run(f"sudo -n sh -c {soaking._shell_word(search)}").out.strip()
+    return [] if match_count == "0" else [f"{host.name}: a key is in {place}: {match_count!r}"]
 
 
 def _turn(host: Host, knobs: Mapping[str, object]) -> None:
-    text = soaking._quoted(json.dumps(dict(knobs)))
+    text = soaking._shell_word(json.dumps(dict(knobs)))
     host.root(
         "; ".join(f"echo {text} > {faults.KNOBS}/standin-{e}.json" for e in ("vllm", "sglang"))
     )
@@ -175,28 +175,34 @@ def _turn(host: Host, knobs: Mapping[str, object]) -> None:
 def inventory(stack: Stack) -> Path:
     """Two peered gateways that switch on request; `other` is a model of spark2 alone."""
     short = {"start_timeout_s": soaking.START_TIMEOUT_S}
-    targets = {"qwen": {**short, "aliases": ("coder",)}, "mistral": short}
+    models = {"qwen": {**short, "aliases": ("coder",)}, "mistral": short}
     recipe = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
     more = {"served_model_name": "lab/other"}
-    other = {"recipe": recipe, "unit": "vllm-other", "port": 30005, "overrides": more, **short}
+    other_model = {
+        "recipe": recipe,
+        "unit": "vllm-other",
+        "port": 30005,
+        "overrides": more,
+        **short,
+    }
     gateway = {
         **{"bind": "0.0.0.0", "plain": True, "swap_on_request": True, "least_hot_s": 1},
         **{"keepalive_s": 1, "peers": ("spark1", "spark2")},
     }
     return stack.inventory(
         "gateway",
-        targets=targets,
-        spark2__targets={**targets, "other": other},
+        models=models,
+        spark2__models={**models, "other": other_model},
         gateway=gateway,
         **{f"spark{n}__fabric_address": f"10.77.0.{110 + n}" for n in (1, 2)},
     )
 
 
 @contextmanager
-def prepared(stack: Stack) -> Iterator[tuple[list[str], dict[str, set[str]]]]:
-    """The deploy, keys of two persons, and engines that load fast; gone afterwards.
+def prepare_gateways(stack: Stack) -> Iterator[tuple[list[str], dict[str, set[str]]]]:
+    """Deploy, make keys of two persons, and let engines load fast; all gone afterwards.
 
-    Gives the keys, and which engines may answer for each name.
+    Gives the keys, and the engines that may answer for each name.
     """
     for host in stack.hosts:
         # At this address the gateways speak to each other; at the other one clients come.
@@ -207,7 +213,7 @@ def prepared(stack: Stack) -> Iterator[tuple[list[str], dict[str, set[str]]]]:
     keys = [a_key(stack, path, name) for name in ("anna", "ben")]
     for host in stack.hosts:
         _turn(host, faults.QUICK)
-        given(host, f"sudo -n sh -c 'umask 077; cat > {NEEDLE}'", "\n".join(keys) + "\n")
+        run_with_secret(host, f"sudo -n sh -c 'umask 077; cat > {NEEDLE}'", "\n".join(keys) + "\n")
     try:
         yield keys, _engines(stack)
     finally:
@@ -219,40 +225,42 @@ def prepared(stack: Stack) -> Iterator[tuple[list[str], dict[str, set[str]]]]:
 
 
 def _engines(stack: Stack) -> dict[str, set[str]]:
-    """Name in a request → what its engines call themselves."""
-    found: dict[str, set[str]] = {}
+    """Name in a request → the names that its engines give themselves."""
+    engines_by_name: dict[str, set[str]] = {}
     for host in stack.hosts:
-        targets = json.loads(host.root("cat /etc/lockstep/targets.json"))["targets"]
+        models = json.loads(host.root("cat /etc/lockstep/models.json"))["models"]
         for name in ("qwen", "mistral", "other"):
-            if name in targets:
+            if name in models:
                 engine = "sglang" if name == "mistral" else "vllm"
-                found.setdefault(name, set()).add(f"{engine} {targets[name]['model']}")
-    names = {**found, "coder": found["qwen"]}
-    return {**names, "auto": set().union(*found.values())}
+                engines_by_name.setdefault(name, set()).add(
+                    f"{engine} {models[name]['served_name']}"
+                )
+    names = {**engines_by_name, "coder": engines_by_name["qwen"]}
+    return {**names, "auto": set().union(*engines_by_name.values())}
 
 
 def a_key(stack: Stack, path: Path, name: str) -> str:
     """A new key of a person on every host."""
     end_key(stack, path, name)
-    done = stack.lockstep("key add", name, inventory=path)
-    assert done.code == 0, done.text
-    return done.out.strip()
+    answer = stack.lockstep("key add", name, inventory=path)
+    assert answer.code == 0, answer.text
+    return answer.out.strip()
 
 
 def end_key(stack: Stack, path: Path, name: str) -> None:
-    """A person's key is refused from now on; nothing where there is none."""
+    """Revoke a person's key; does nothing without one."""
     stack.lockstep("key revoke", name, inventory=path)
 
 
-def given(host: Host, command: str, text: str) -> None:
-    """Run a command of the operator that gets a secret on its standard input."""
+def run_with_secret(host: Host, command: str, text: str) -> None:
+    """Run a command of the operator with a secret on its standard input."""
     description = connection.load(host.lab)
     argv = connection.ssh_command(description, host.name, [command])
     where = f"--net={network.NAMESPACES / description.namespace}"
     subprocess.run(["nsenter", where, *argv], input=text, text=True, check=True)
 
 
-def proved(
+def prove_gateways(
     stack: Stack,
     seed: int,
     requests: int,
@@ -260,9 +268,9 @@ def proved(
     record: Path | None = None,
     progress: Callable[[str], object] = lambda line: None,
 ) -> tuple[Proof, Site]:
-    """So many requests with so many faults, after the deploy of `inventory`."""
+    """Send so many requests with so many faults, after the deploy of `inventory`."""
     description = connection.load(stack.name)
-    with prepared(stack) as (keys, engines):
+    with prepare_gateways(stack) as (keys, engines):
         addresses = {host.name: (host.address, PORT) for host in description.hosts}
         proof = Proof(
             addresses, keys, engines, seed, GRACE_S, lambda: network.enter(description.namespace)
@@ -270,27 +278,30 @@ def proved(
         site = Site(stack, proof, seed, count)
 
         def tell() -> None:
-            outcomes = dict(Counter(one.outcome for one in proof.asked))
-            thrown, wrong = len(proof.thrown), site.violations
-            progress(f"{len(proof.asked)} requests, {outcomes}, {thrown} faults, {wrong[-1:]}")
+            outcomes = dict(Counter(request.outcome for request in proof.finished_requests))
+            fault_count, wrong = len(proof.thrown_faults), site.violations
+            progress(
+                f"{len(proof.finished_requests)} requests, {outcomes}, {fault_count} faults, "
+                f"{wrong[-1:]}"
+            )
 
-        with site.watched():
+        with site.watch_hosts():
             proof.run(requests, count, site.throw, record, tell)
     return proof, site
 
 
 def main() -> int:
-    """Command line; the exit code is 1 when something did not hold."""
+    """Command line; the exit code is 1 when a rule was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--record", type=Path, help="file with a line per request, to go on with")
     parser.add_argument("--lab", help="a lab that is up; it stays")
     options = parser.parse_args()
-    with lent(options.lab, "gateway-soak") as stack:
+    with lend_lab(options.lab, "gateway-soak") as stack:
         began = time.monotonic()
         count = max(1, round(options.requests * FAULTS / 1000))
-        proof, site = proved(
+        proof, site = prove_gateways(
             stack,
             options.seed,
             options.requests,

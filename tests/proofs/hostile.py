@@ -26,7 +26,7 @@ from faults import KNOBS, set_knobs
 from hostile_rows import ROWS
 from hostile_rows.row import BOUND_S, UNITS, Row
 from soaking import USUAL_GIB, WATCHER, Counts, Watcher
-from stack import BIN, INVENTORY, REPOSITORY, Answer, Deploy, Host, Stack, lent
+from stack import BIN, INVENTORY, REPOSITORY, Answer, Deploy, Host, Stack, lend_lab
 
 #: Exit code of `timeout`.
 _TOO_LONG = 124
@@ -46,8 +46,8 @@ _CLEAR = (
     "systemctl unmask --runtime docker.service docker.socket 2>/dev/null; "
     "test -e /run/docker.sock.away && mv /run/docker.sock.away /run/docker.sock; "
     f"while mountpoint -q {UNITS}; do umount -l {UNITS}; done; "
-    "for place in $(findmnt -rn -o TARGET -S hostile); do umount -l $place; done; "
-    "test -e /root/targets.json && mv /root/targets.json /etc/lockstep/targets.json; "
+    "for place in $(findmnt -rn -o MODEL -S hostile); do umount -l $place; done; "
+    "test -e /root/models.json && mv /root/models.json /etc/lockstep/models.json; "
     f"{set_knobs(None, 'none')}; systemctl start docker systemd-journald; "
     "systemctl is-active -q lockstep-gateway || { systemctl reset-failed lockstep-gateway; "
     "systemctl start lockstep-gateway; }; "
@@ -58,103 +58,103 @@ _CLEAR = (
 
 @dataclass
 class Outcome:
-    """What a row came to. `verdict`: kept, broken, or not done."""
+    """The outcome of a row. `verdict`: kept, broken, or not done."""
 
     name: str
-    expected: str
-    happened: str
+    expectation: str
+    observation: str
     verdict: str
     took_s: float = 0.0
 
 
 class Site:
-    """A host of a deployed lab, with whoever acts on it.
+    """A host of a deployed lab, with its actors.
 
     eve is an account without rights, olga only an operator, anna a person with a key (`key`).
     """
 
     def __init__(self, stack: Stack, host: Host) -> None:
-        self.stack, self.one = stack, host
+        self.stack, self.host = stack, host
         self.key = ""
         self.counts = Counts()
         self._units: dict[str, str] = {}
-        self._fallen = True
+        self._is_memory_low = True
         self.known_rights = ""
 
     def prepare(self) -> None:
         """Make the accounts and the key."""
-        self.one.root(
+        self.host.root(
             "for name in eve olga; do id -u $name >/dev/null 2>&1 || useradd -m -s /bin/sh $name; "
             "done; usermod -aG lockstep-operators olga"
         )
-        self.anna = f"anna-{self.one.name}"
+        self.anna = f"anna-{self.host.name}"
         self.stack.lockstep("key revoke", self.anna)
         self.key = self.new_key(self.anna)
         self.known_rights = self.rights()
 
     def new_key(self, person: str) -> str:
         """A key of a person who may use models, and not switch."""
-        made = self.stack.lockstep("key add", person, "--role", "use")
-        assert made.code == 0, made.text
-        return made.out.strip()
+        answer = self.stack.lockstep("key add", person, "--role", "use")
+        assert answer.code == 0, answer.text
+        return answer.out.strip()
 
     def leave(self) -> None:
-        """Take accounts and key away; the host is as it was."""
+        """Remove accounts and key; the host is as it was."""
         self.clear()
-        self.one.switch("none")
-        self.one.root(f"rm -f {KNOBS}/standin-*.json")
-        self.one.root("for name in eve olga; do pkill -9 -u $name; userdel -rf $name; done; true")
+        self.host.switch("none")
+        self.host.root(f"rm -f {KNOBS}/standin-*.json")
+        self.host.root("for name in eve olga; do pkill -9 -u $name; userdel -rf $name; done; true")
         self.stack.lockstep("key revoke", self.anna)
 
     def clear(self) -> None:
-        """Take away what a row may have left, and wait until no switch is under way."""
+        """Remove the leftovers of a row, and wait until no switch is under way."""
         self.stack.mend()
-        self.one.root(_CLEAR)
-        if self._fallen:
+        self.host.root(_CLEAR)
+        if self._is_memory_low:
             self.memory(USUAL_GIB)
 
     # Who acts.
 
     def run(self, command: str, by: str = "spark", limit_s: float = BOUND_S) -> Answer:
-        """Shell text as an account, which must end within its bound."""
-        wrapped = f"timeout -k 5 {limit_s:.0f} sh -c {shlex.quote(command)}"
+        """Run shell text as an account; it must end within its bound."""
+        bounded_command = f"timeout -k 5 {limit_s:.0f} sh -c {shlex.quote(command)}"
         if by != "spark":
-            wrapped = f"cd /tmp && sudo -n -u {by} {wrapped}"
-        answer = self.one.run(wrapped, limit_s + 60)
+            bounded_command = f"cd /tmp && sudo -n -u {by} {bounded_command}"
+        answer = self.host.run(bounded_command, limit_s + 60)
         assert answer.code != _TOO_LONG, f"no end within {limit_s:.0f} s: {command}: {answer.text}"
         return answer
 
     def switch(self, *words: str, by: str = "spark", limit_s: float = BOUND_S) -> Answer:
-        """`switch.sh WORDS`, which must end within its bound."""
+        """Run `switch.sh WORDS`; it must end within its bound."""
         return self.run(shlex.join(["/data/scripts/llm/switch.sh", *words]), by, limit_s)
 
     def begin(self, name: str, command: str, by: str = "eve") -> None:
-        """Shell text of an account that goes on until the row is cleared away."""
+        """Begin shell text of an account; it runs until the row is cleared away."""
         # A name of its own: what an earlier program said is no answer of this one.
         self._units[name] = unit = f"hostile-{name}-{time.time_ns()}"
-        self.one.root(
+        self.host.root(
             f"systemd-run --quiet --collect --unit={unit} --uid={by} sh -c {shlex.quote(command)}"
         )
 
     def begin_python(self, name: str, program: str, *words: str, by: str = "eve") -> None:
-        """A program of an account, the same way."""
+        """Begin a program of an account, as `begin` does."""
         self.begin(name, "exec " + shlex.join(["python3", "-u", "-c", program, *words]), by)
 
     def saw(self, name: str) -> str:
-        """What a program of `begin` has printed."""
+        """The output of a program of `begin`."""
         # Only its own words: systemd says its whole command line.
         of = f"_SYSTEMD_UNIT={self._units[name]}.service"
-        return self.one.root(f"journalctl --sync; journalctl {of} -qo cat --no-pager -n 400")
+        return self.host.root(f"journalctl --sync; journalctl {of} -qo cat --no-pager -n 400")
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a program of `begin`; it may have ended."""
-        self.one.run(f"sudo -n systemctl kill -s {number} {self._units[name]}")
+        self.host.run(f"sudo -n systemctl kill -s {number} {self._units[name]}")
 
     def control(self, *words: str, limit_s: float = BOUND_S) -> Answer:
-        """`lockstep WORDS` on this machine, which must end within its bound."""
+        """Run `lockstep WORDS` on this machine; it must end within its bound."""
         environment = {**os.environ, **self.stack.environment}
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [str(BIN / "lockstep"), *words, "-i", str(INVENTORY)],
                 capture_output=True,
                 text=True,
@@ -165,112 +165,126 @@ class Site:
             )
         except subprocess.TimeoutExpired:
             raise AssertionError(f"lockstep {words[0]}: no end within {limit_s:.0f} s") from None
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return Answer(result.returncode, result.stdout, result.stderr)
 
     def drift(self) -> Answer:
-        """`lockstep diff` of this host, without olga, whom the inventory does not name."""
-        self.one.root("gpasswd --delete olga lockstep-operators")
+        """Run `lockstep diff` for this host, without olga, whom the inventory does not name."""
+        self.host.root("gpasswd --delete olga lockstep-operators")
         try:
-            return self.control("diff", "--limit", self.one.name)
+            return self.control("diff", "--limit", self.host.name)
         finally:
-            self.one.root("usermod -aG lockstep-operators olga")
+            self.host.root("usermod -aG lockstep-operators olga")
 
     def deploy(self, *options: str, inventory: Path = INVENTORY, limit_s: float = 600.0) -> Answer:
-        """A deploy, whatever its end, within its bound."""
-        done = self.stack.start(*options, inventory=inventory).end(limit_s)
-        return Answer(done.code, done.output, "")
+        """Deploy, with any exit code, within the bound."""
+        result = self.stack.start(*options, inventory=inventory).end(limit_s)
+        return Answer(result.code, result.output, "")
 
     # What is on the host.
 
     @property
     def hot(self) -> str | None:
-        """The target that is hot."""
-        found: str | None = self.one.status()["hot"]
-        return found
+        """The hot model."""
+        model: str | None = self.host.status()["hot"]
+        return model
 
-    def be_hot(self, target: str) -> None:
-        """Switch to a target unless it is hot."""
-        if self.hot != target:
-            answer = self.switch(target)
+    def be_hot(self, model: str) -> None:
+        """Switch to a model unless it is hot."""
+        if self.hot != model:
+            answer = self.switch(model)
             assert answer.code == 0, answer.text
 
     def engines(self) -> list[str]:
         """Command lines of engines that are alive."""
-        found: list[str] = json.loads(self.one.root(f"python3 -c {shlex.quote(WATCHER)} once", 60))
-        return found
+        command_lines: list[str] = json.loads(
+            self.host.root(f"python3 -c {shlex.quote(WATCHER)} once", 60)
+        )
+        return command_lines
 
     def memory(self, available_gib: float, *options: str) -> None:
         """Available memory of the host."""
-        self._fallen = available_gib != USUAL_GIB
-        self.stack.lab("memory", self.one.name, "--available", f"{available_gib:.1f}", *options)
+        self._is_memory_low = available_gib != USUAL_GIB
+        self.stack.lab("memory", self.host.name, "--available", f"{available_gib:.1f}", *options)
 
     def rights(self) -> str:
-        """What nobody of a row may change."""
-        return self.one.root(_RIGHTS)
+        """The state that no actor of a row may change."""
+        return self.host.root(_RIGHTS)
 
     def start(self, *options: str, inventory: Path = INVENTORY) -> Deploy:
         """Begin a deploy."""
         return self.stack.start(*options, inventory=inventory)
 
     def ask(self, path: str, *options: str, body: object = None, by: str = "eve") -> Answer:
-        """One request to the gateway: `out` ends with its status."""
+        """Send one request to the gateway; `out` ends with its status."""
         argv = ["curl", "-sS", "--max-time", "60", "-w", "\\n%{http_code}", *options]
         if body is not None:
             argv += ["-H", "Content-Type: application/json", "-d", json.dumps(body)]
         return self.run(shlex.join([*argv, f"http://127.0.0.1:8090{path}"]), by, 90)
 
 
-def judged(site: Site, row: Row) -> Outcome:
+def judge_row(site: Site, row: Row) -> Outcome:
     """Do a row and judge it."""
     if row.cannot:
-        return Outcome(row.name, row.expected, row.cannot, "not done")
-    began, before, known = time.monotonic(), site.known_rights, len(site.counts.violations)
+        return Outcome(row.name, row.expectation, row.cannot, "not done")
+    began, earlier_rights, violation_count = (
+        time.monotonic(),
+        site.known_rights,
+        len(site.counts.violations),
+    )
     verdict = "kept"
     try:
-        happened = row.do(site)
+        observation = row.do(site)
         site.clear()
     except (AssertionError, subprocess.SubprocessError) as error:
-        verdict, happened = "broken", f"{type(error).__name__}: {error}"
+        verdict, observation = "broken", f"{type(error).__name__}: {error}"
         try:
             site.clear()
-        except (AssertionError, subprocess.SubprocessError) as after:
-            happened += f"; and not cleared: {after}"
-    if two := site.counts.violations[known:]:
-        verdict, happened = "broken", f"{two[0]}; {happened}"
+        except (AssertionError, subprocess.SubprocessError) as clear_error:
+            observation += f"; and not cleared: {clear_error}"
+    if two := site.counts.violations[violation_count:]:
+        verdict, observation = "broken", f"{two[0]}; {observation}"
     site.known_rights = site.rights()
-    if changed := set(site.known_rights.splitlines()) ^ set(before.splitlines()):
-        verdict, happened = "broken", f"rights changed: {sorted(changed)[:6]}; {happened}"
+    if changed_rights := set(site.known_rights.splitlines()) ^ set(earlier_rights.splitlines()):
+        verdict, observation = (
+            "broken",
+            f"rights changed: {sorted(changed_rights)[:6]}; {observation}",
+        )
     took = time.monotonic() - began
-    return Outcome(row.name, row.expected, happened, verdict, round(took, 1))
+    return Outcome(row.name, row.expectation, observation, verdict, round(took, 1))
 
 
 def table(outcomes: list[Outcome]) -> str:
     """The last outcome of each row, in the order of the rows."""
-    last = {each.name: each for each in outcomes}
+    last = {outcome.name: outcome for outcome in outcomes}
     lines = ["| row | expected | what happened | verdict |", "|---|---|---|---|"]
     for row in ROWS:
         if row.name in last:
-            one = last[row.name]
-            words = (row.name, one.expected, _cell(one.happened), one.verdict)
+            last_outcome = last[row.name]
+            words = (
+                row.name,
+                last_outcome.expectation,
+                _cell(last_outcome.observation),
+                last_outcome.verdict,
+            )
             lines.append("| " + " | ".join(words) + " |")
-    counted = [each.verdict for each in last.values()]
+    verdicts = [outcome.verdict for outcome in last.values()]
     kinds = ("kept", "broken", "not done")
     lines.append("")
-    lines.append(", ".join(f"{counted.count(kind)} {kind}" for kind in kinds))
+    lines.append(", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds))
     return "\n".join(lines)
 
 
 def _cell(text: str) -> str:
-    one = " ".join(text.split()).replace("|", "\\|")
-    return one if len(one) < 320 else f"{one[:317]}..."
+    line = " ".join(text.split()).replace("|", "\\|")
+    return line if len(line) < 320 else f"{line[:317]}..."
 
 
-def wanted(done: list[Outcome], only: list[str]) -> list[Row]:
-    """The rows to do: those named, or those that have no outcome yet."""
-    known = {row.name for row in ROWS}
-    if unknown := sorted(set(only) - known):
-        raise SystemExit(f"no row {', '.join(unknown)}; there are {', '.join(sorted(known))}")
-    over = {each.name for each in done}
+def rows_to_do(outcomes: list[Outcome], only: list[str]) -> list[Row]:
+    """The rows to do: the named ones, or those without an outcome."""
+    row_names = {row.name for row in ROWS}
+    if unknown := sorted(set(only) - row_names):
+        raise SystemExit(f"no row {', '.join(unknown)}; there are {', '.join(sorted(row_names))}")
+    over = {outcome.name for outcome in outcomes}
     return [row for row in ROWS if (row.name in only if only else row.name not in over)]
 
 
@@ -282,28 +296,28 @@ def main() -> int:
     parser.add_argument("--lab", help="a lab that is up and deployed")
     parser.add_argument("--host", default="spark1", help="of the lab; spark1")
     options = parser.parse_args()
-    done = run_record.read(options.record, Outcome)
-    rows = wanted(done, options.only)
-    with lent(options.lab, "hostile") as stack:
+    outcomes = run_record.read(options.record, Outcome)
+    rows = rows_to_do(outcomes, options.only)
+    with lend_lab(options.lab, "hostile") as stack:
         if not options.lab:
             stack.good_deploy()
         site = Site(stack, Host(stack.name, options.host))
         site.clear()
         site.prepare()
-        with Watcher(site.one, site.counts):
+        with Watcher(site.host, site.counts):
             for row in rows:
-                outcome = judged(site, row)
+                outcome = judge_row(site, row)
                 run_record.add(options.record, outcome)
-                done.append(outcome)
+                outcomes.append(outcome)
                 print(
                     f"{outcome.verdict:8} {row.name:32} {outcome.took_s:5.0f} s  "
-                    f"{_cell(outcome.happened)}",
+                    f"{_cell(outcome.observation)}",
                     flush=True,
                 )
         site.leave()
-    print(table(done))
-    last = {each.name: each for each in done}
-    return 1 if any(each.verdict == "broken" for each in last.values()) else 0
+    print(table(outcomes))
+    last = {entry.name: entry for entry in outcomes}
+    return 1 if any(entry.verdict == "broken" for entry in last.values()) else 0
 
 
 if __name__ == "__main__":

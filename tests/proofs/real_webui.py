@@ -22,16 +22,16 @@ from pathlib import Path
 import pytest
 from a_switching_spark import UNITS, SwitchingSpark
 from browser import browser
-from example import HOSTS, bound, pins
+from example import HOSTS, bound_models, pins
 from lab_servers import ask, free_port, until
-from local_server import Reply, Seen, as_json, serving
+from local_server import Reply, SeenRequest, as_json, serving
 from onhost_fakes import REPOSITORY
 from webui_page import WebUI
 
 from lockstep.inventory.settings import Gateway as GatewayData
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings import WebUi as WebUiData
-from lockstep.onhost.gateway.configuration import Door, Gateway
+from lockstep.onhost.gateway.configuration import GatewayConfiguration, ListenAddress
 from lockstep.onhost.records import switches
 from lockstep.units.model_units import webui_command
 from lockstep.units.variants import variants
@@ -49,37 +49,37 @@ _GATEWAY = (
 
 
 def install(folder: Path, version: str = VERSION) -> Path:
-    """A new environment with Open WebUI; its program."""
+    """Make a new environment with Open WebUI; returns its program."""
     python = folder / "bin" / "python"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder], check=True)
     pip = [UV, "pip", "install", "--quiet", "--python", python]
     subprocess.run([*pip, "--no-deps", f"open-webui=={version}"], check=True)
-    [needed] = folder.glob("lib/*/site-packages/requirements-slim.txt")
-    subprocess.run([*pip, "-r", needed], check=True)
+    [target_path] = folder.glob("lib/*/site-packages/requirements-slim.txt")
+    subprocess.run([*pip, "-r", target_path], check=True)
     return folder / "bin" / "open-webui"
 
 
 @contextlib.contextmanager
-def started(
+def start_webui(
     program: Path, settings: Settings, folder: Path
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Open WebUI's address and process; its variables are those of the unit, its data in `folder`.
+    """Start Open WebUI; its variables are those of the unit, its data in `folder`.
 
-    It need not answer yet.
+    Returns address and process. It need not answer yet.
     """
-    targets = bound(settings)
-    fixed = pins(settings, targets)
-    made = variants(settings, targets, fixed, engine_id="")
-    words = itertools.pairwise(webui_command(settings, made, fixed))
-    given = dict(word.split("=", 1) for option, word in words if option == "--env")
-    given |= {"WEBUI_ADMIN_EMAIL": EMAIL, "WEBUI_ADMIN_PASSWORD": PASSWORD}
-    given |= {"WEBUI_SECRET_KEY": "a key", "DATA_DIR": str(folder), "HOME": str(folder)}
-    given |= {"PATH": os.environ["PATH"], "USE_SLIM_DOCKER": "true"}
-    argv = [program, "serve", "--host", given["HOST"], "--port", given["PORT"]]
+    models = bound_models(settings)
+    lock_pins = pins(settings, models)
+    model_variants = variants(settings, models, lock_pins, engine_id="")
+    words = itertools.pairwise(webui_command(settings, model_variants, lock_pins))
+    environment = dict(word.split("=", 1) for option, word in words if option == "--env")
+    environment |= {"WEBUI_ADMIN_EMAIL": EMAIL, "WEBUI_ADMIN_PASSWORD": PASSWORD}
+    environment |= {"WEBUI_SECRET_KEY": "a key", "DATA_DIR": str(folder), "HOME": str(folder)}
+    environment |= {"PATH": os.environ["PATH"], "USE_SLIM_DOCKER": "true"}
+    argv = [program, "serve", "--host", environment["HOST"], "--port", environment["PORT"]]
     with (folder / "log").open("a") as log:
-        server = subprocess.Popen(argv, env=given, cwd=folder, stdout=log, stderr=log)
+        server = subprocess.Popen(argv, env=environment, cwd=folder, stdout=log, stderr=log)
     try:
-        yield f"http://{given['HOST']}:{given['PORT']}", server
+        yield f"http://{environment['HOST']}:{environment['PORT']}", server
     finally:
         server.terminate()
         server.wait()
@@ -87,9 +87,9 @@ def started(
 
 @contextlib.contextmanager
 def webui(program: Path, settings: Settings, folder: Path) -> Iterator[str]:
-    """The same, once it answers; its address."""
+    """Open WebUI that answers; gives its address."""
     journal = folder / "log"
-    with started(program, settings, folder) as (url, server):
+    with start_webui(program, settings, folder) as (url, server):
 
         def answers() -> bool:
             assert server.poll() is None, journal.read_text()[-4000:]
@@ -99,23 +99,23 @@ def webui(program: Path, settings: Settings, folder: Path) -> Iterator[str]:
         yield url
 
 
-def engine(seen: Seen) -> Reply:
-    """Answers with the name of the model that it was asked for."""
-    asked = json.loads(seen.body)
-    said = f"Hello from {asked['model']}."
-    if not asked.get("stream"):
-        message = {"role": "assistant", "content": said}
+def engine(request: SeenRequest) -> Reply:
+    """An engine that answers with the name of the requested model."""
+    question = json.loads(request.body)
+    text = f"Hello from {question['model']}."
+    if not question.get("stream"):
+        message = {"role": "assistant", "content": text}
         usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
         return as_json({"choices": [{"index": 0, "message": message}], "usage": usage})
-    parts = [{"choices": [{"index": 0, "delta": {"content": f"{word} "}}]} for word in said.split()]
+    parts = [{"choices": [{"index": 0, "delta": {"content": f"{word} "}}]} for word in text.split()]
     lines = [f"data: {json.dumps(part)}\n\n" for part in parts]
     body = "".join([*lines, "data: [DONE]\n\n"]).encode()
     return Reply(body, headers={"Content-Type": "text/event-stream"})
 
 
 @contextlib.contextmanager
-def gateway(spark: SwitchingSpark, data: Gateway) -> Iterator[None]:
-    """The gateway as a process, ready."""
+def gateway(spark: SwitchingSpark, data: GatewayConfiguration) -> Iterator[None]:
+    """The gateway as a process that is ready."""
     spark.paths.gateway.write_text(json.dumps(asdict(data)))
     place, root = spark.paths.root.parent / "notify", str(spark.paths.root)
     code = _GATEWAY.format(repository=str(REPOSITORY), socket=str(spark.socket), root=root)
@@ -132,13 +132,13 @@ def gateway(spark: SwitchingSpark, data: Gateway) -> Iterator[None]:
                 place.unlink()
 
 
-def drive(url: str, spark: SwitchingSpark, data: Gateway) -> None:
-    """Sign in, list, the hot model, a cold one that is refused, and one that is switched to."""
+def drive(url: str, spark: SwitchingSpark, data: GatewayConfiguration) -> None:
+    """Sign in and list; use the hot model, a cold one that is refused, and one switched to."""
     with browser() as chromium:
         with gateway(spark, data):
             somebody = WebUI(chromium.page(url), EMAIL, PASSWORD)
             print("models:", *somebody.models(), "· chosen:", somebody.chosen)
-            assert somebody.chosen == "auto"
+            assert somebody.chosen_model == "auto"
             somebody.new_chat("mistral")
             somebody.say("Say hello.")
             somebody.reads("Hello from mistral.")
@@ -152,27 +152,27 @@ def drive(url: str, spark: SwitchingSpark, data: Gateway) -> None:
             somebody.say("Say hello.")
             somebody.reads("Hello from qwen.", LIMIT_S)
             print(f"qwen is switched to and answers after {time.monotonic() - began:.1f} s")
-    assert [each.target for each in switches.load(spark.paths)] == ["qwen"]
+    assert [record.model for record in switches.load(spark.paths)] == ["qwen"]
     assert spark.hot == ["qwen"]
 
 
 def main() -> int:
-    """Everything is in a folder that is gone afterwards."""
+    """Prove all in a folder that is gone afterwards."""
     settings = replace(
         HOSTS["spark"],
         gateway=GatewayData(port=free_port()),
         webui=WebUiData(port=free_port()),
     )
-    listed = as_json({"object": "list", "data": []})
-    answers = {"/health": as_json({}), "/v1/models": listed, "/v1/chat/completions": engine}
+    model_list = as_json({"object": "list", "data": []})
+    answers = {"/health": as_json({}), "/v1/models": model_list, "/v1/chat/completions": engine}
     with (
         tempfile.TemporaryDirectory() as name,
         pytest.MonkeyPatch.context() as patch,
         contextlib.closing(SwitchingSpark(Path(name), patch)) as spark,
-        serving(answers) as served,
+        serving(answers) as server,
     ):
-        for target in UNITS:
-            spark.tell(target, model=target, url=served.url, engine_url=served.url)
+        for model in UNITS:
+            spark.tell(model, served_name=model, url=server.url, engine_url=server.url)
         folder = Path(name) / "webui"
         began = time.monotonic()
         program = install(folder / "venv")
@@ -182,8 +182,8 @@ def main() -> int:
         (folder / "data").mkdir()
         with webui(program, settings, folder / "data") as url:
             print(f"Open WebUI {VERSION} answers after {time.monotonic() - began:.0f} s")
-            door = Door("local", "127.0.0.1", settings.gateway.port)
-            drive(url, spark, Gateway("spark1", (door,)))
+            listener = ListenAddress("local", "127.0.0.1", settings.gateway.port)
+            drive(url, spark, GatewayConfiguration("spark1", (listener,)))
     return 0
 
 

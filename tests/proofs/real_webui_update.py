@@ -21,7 +21,7 @@ import pytest
 from a_webui import Spark, running
 from example import HOSTS
 from lab_servers import ask, free_port
-from real_webui import EMAIL, PASSWORD, VERSION, install, started, webui
+from real_webui import EMAIL, PASSWORD, VERSION, install, start_webui, webui
 
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings import WebUi as WebUiData
@@ -42,32 +42,32 @@ class Site:
         spark.url = f"http://127.0.0.1:{settings.webui.port}/health"
 
     def begin(self, version: str) -> None:
-        """What the unit does before the program."""
+        """Do the unit's work before the program."""
         self.spark.unit.write_text(f"[Service]\nExecStart=docker run {version}\n")
         self.spark.begin(version)
 
     def serves(self, version: str, say: str = "") -> set[str]:
-        """The chats that a version shows, which then ends well; it keeps one more before that."""
+        """The chats that a version shows; it keeps one more before that, and ends well."""
         with webui(self.programs[version], self.settings, self.spark.place) as url:
             self.spark.ready(version)
-            who = {"email": EMAIL, "password": PASSWORD}
-            token = asked(url, "/api/v1/auths/signin", who)["token"]
+            login = {"email": EMAIL, "password": PASSWORD}
+            token = ask_webui(url, "/api/v1/auths/signin", login)["token"]
             if say:
                 chat = {"title": say, "models": [], "messages": [], "history": {"messages": {}}}
-                asked(url, "/api/v1/chats/new", {"chat": chat}, token)
-            return {each["title"] for each in asked(url, "/api/v1/chats/", token=token)}
+                ask_webui(url, "/api/v1/chats/new", {"chat": chat}, token)
+            return {entry["title"] for entry in ask_webui(url, "/api/v1/chats/", token=token)}
 
-    def killed(self, version: str, after_s: float) -> None:
-        """A start that ends so long after it has begun."""
-        with started(self.programs[version], self.settings, self.spark.place) as (_, process):
+    def start_and_kill(self, version: str, after_s: float) -> None:
+        """Start, and kill the program so long after it has begun."""
+        with start_webui(self.programs[version], self.settings, self.spark.place) as (_, process):
             try:
                 process.wait(after_s)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
-def asked(url: str, path: str, body: object = None, token: str = "") -> Any:
-    """JSON that Open WebUI answers."""
+def ask_webui(url: str, path: str, body: object = None, token: str = "") -> Any:
+    """The JSON that Open WebUI answers."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     data = json.dumps(body).encode() if body is not None else None
     request = urllib.request.Request(url + path, data, headers)
@@ -75,9 +75,9 @@ def asked(url: str, path: str, body: object = None, token: str = "") -> Any:
         return json.load(answer)
 
 
-def refused(site: Site, version: str) -> bool:
-    """Whether a version cannot begin with the present data."""
-    with started(site.programs[version], site.settings, site.spark.place) as (url, process):
+def is_refused(site: Site, version: str) -> bool:
+    """Tell whether a version refuses to begin with the present data."""
+    with start_webui(site.programs[version], site.settings, site.spark.place) as (url, process):
         while process.poll() is None:
             with contextlib.suppress(OSError):
                 if ask(f"{url}/health").status == 200:
@@ -87,7 +87,7 @@ def refused(site: Site, version: str) -> bool:
 
 
 def main() -> int:
-    """Everything is in a folder that is gone afterwards."""
+    """Prove all in a folder that is gone afterwards."""
     port = free_port()
     settings = replace(HOSTS["spark"], webui=WebUiData(port=port))
     with (
@@ -95,7 +95,9 @@ def main() -> int:
         pytest.MonkeyPatch.context() as patch,
         running(Path(name), patch) as spark,
     ):
-        programs = {each: install(Path(name) / each, each) for each in (BEFORE, VERSION)}
+        programs = {
+            version: install(Path(name) / version, version) for version in (BEFORE, VERSION)
+        }
         site = Site(spark, settings, programs)
         site.begin(BEFORE)
         assert site.serves(BEFORE, say="before the update") == KEPT
@@ -105,21 +107,23 @@ def main() -> int:
         assert site.serves(VERSION, say="after it") == {*KEPT, "after it"}
         took = time.monotonic() - began
         print(f"updated from {BEFORE} to {VERSION} in {took:.0f} s: the chat is there")
-        print(f"{BEFORE} on the data of {VERSION}: {'ends' if refused(site, BEFORE) else 'starts'}")
+        print(
+            f"{BEFORE} on the data of {VERSION}: {'ends' if is_refused(site, BEFORE) else 'starts'}"
+        )
         update.use(spark.paths, BEFORE, record.snapshots(spark.paths)[0].number)
         site.begin(BEFORE)
         assert site.serves(BEFORE) == KEPT
         print(f"rolled back to {BEFORE} with its data: the chat is there")
 
         for number in range(KILLS):
-            after = took * (number + 0.5) / KILLS
+            delay_s = took * (number + 0.5) / KILLS
             site.begin(VERSION)
-            site.killed(VERSION, after)
-            spark.ended("signal")
+            site.start_and_kill(VERSION, delay_s)
+            spark.end("signal")
             site.begin(BEFORE)
-            assert site.serves(BEFORE) == KEPT, after
+            assert site.serves(BEFORE) == KEPT, delay_s
             print(
-                f"killed {after:.1f} s after the start of {VERSION}: {BEFORE} and the chat return"
+                f"killed {delay_s:.1f} s after the start of {VERSION}: {BEFORE} and the chat return"
             )
         site.begin(VERSION)
         assert site.serves(VERSION) == KEPT

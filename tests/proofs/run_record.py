@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def read(file: Path | None, kind: type[T]) -> list[T]:
-    """The runs that are there, in order; none without a file."""
-    written = file.read_text().splitlines() if file and file.exists() else []
-    return [kind(**json.loads(line)) for line in written]
+    """Read the recorded runs, in order; none without a file."""
+    lines = file.read_text().splitlines() if file and file.exists() else []
+    return [kind(**json.loads(line)) for line in lines]
 
 
 def add(file: Path | None, run: Any) -> None:
-    """One more run, at the end."""
+    """Add one more run at the end."""
     if file:
         with file.open("a") as lines:
             lines.write(json.dumps(asdict(run)) + "\n")

@@ -4,8 +4,8 @@
 
 Each run starts no lab: a stand-in engine is a process on this machine, and `sense` asks it as a
 unit's start does. A seed decides engine, quirks and timing of each run. Every corruption is planted
-in turn after the clean runs. A line per run goes to the file, and a run that stands in it is not
-made again. Exit code 0 when all is as it should be.
+in turn after the clean runs. A line per run goes to the file, and a recorded run is not made
+again. Exit code 0 when all is as it should be.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def standin(name: str, folder: str, *words: str) -> Iterator[str]:
         yield url
 
 
-def looked(url: str, dice: random.Random, engine: str, corruption: str) -> sense.Verdict:
-    """One start of a chosen engine: its canary, and its look."""
+def judge_start(url: str, dice: random.Random, engine: str, corruption: str) -> sense.SenseVerdict:
+    """Judge one start of a chosen engine: its test question, and its sense."""
     quirks = {
         "refuse_template": dice.random() < 0.3,
         "refuse_logprobs": dice.random() < 0.3 and corruption != "nan",
@@ -62,7 +62,7 @@ def looked(url: str, dice: random.Random, engine: str, corruption: str) -> sense
         "corruption": corruption,
     }
     assert ask(f"{url}/standin/knob", quirks).status == 200
-    target = config.Target(
+    model = config.Model(
         "planted",
         "planted.service",
         url,
@@ -74,8 +74,8 @@ def looked(url: str, dice: random.Random, engine: str, corruption: str) -> sense
         tools=True,
     )
     if corruption not in ("empty",):
-        openai_api.canary(target, None, 60.0)
-    return sense.look(target, None)
+        openai_api.ask_test_question(model, None, 60.0)
+    return sense.look(model, None)
 
 
 def main() -> int:
@@ -87,22 +87,24 @@ def main() -> int:
     parser.add_argument("--file", type=Path, default=Path("sensing.jsonl"))
     options = parser.parse_args()
     plan = ["", *CORRUPTIONS] if options.runs else list(CORRUPTIONS)
-    wanted = [
+    wanted_runs = [
         (kind, number)
         for kind in plan
         for number in range(options.planted if kind else options.runs)
     ]
-    known = options.file.read_text().splitlines() if options.file.exists() else []
-    done = {(one["corruption"], one["run"]) for one in map(json.loads, known)}
-    left = [each for each in wanted if each not in done]
+    earlier_lines = options.file.read_text().splitlines() if options.file.exists() else []
+    finished_runs = {
+        (record["corruption"], record["run"]) for record in map(json.loads, earlier_lines)
+    }
+    remaining_runs = [run for run in wanted_runs if run not in finished_runs]
     with options.file.open("a") as file:
-        for first in range(0, len(left), _RUNS_EACH):
-            some = left[first : first + _RUNS_EACH]
+        for first in range(0, len(remaining_runs), _RUNS_EACH):
+            some = remaining_runs[first : first + _RUNS_EACH]
             engine = random.Random(f"{options.seed} {some[0]}").choice(("vllm", "sglang"))
             with tempfile.TemporaryDirectory() as folder, standin(engine, folder) as url:
                 for kind, number in some:
                     dice = random.Random(f"{options.seed} {kind} {number}")
-                    verdict = looked(url, dice, engine, kind)
+                    verdict = judge_start(url, dice, engine, kind)
                     line = {
                         "corruption": kind,
                         "run": number,
@@ -117,14 +119,14 @@ def main() -> int:
 
 
 def summary(file: Path) -> int:
-    """Print what was found of what, and 1 where a run is not as it should be."""
+    """Print the corruptions that were found and missed; 1 if a run is not as it should be."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     wrong = 0
     for kind in ("", *CORRUPTIONS):
         runs = [line for line in lines if line["corruption"] == kind]
-        found = sum(line["state"] == "nonsense" for line in runs)
-        wrong += len(runs) - found if kind else found
-        print(f"{kind or 'clean':14} {len(runs):5} runs, nonsense {found}")
+        nonsense_count = sum(line["state"] == "nonsense" for line in runs)
+        wrong += len(runs) - nonsense_count if kind else nonsense_count
+        print(f"{kind or 'clean':14} {len(runs):5} runs, nonsense {nonsense_count}")
     return int(wrong > 0)
 
 

@@ -1,4 +1,4 @@
-"""What the tests on hosts work with: a lab of their own, its hosts, and deploys to it."""
+"""A lab of its own for the tests on hosts, its hosts, and deploys to it."""
 
 from __future__ import annotations
 
@@ -45,24 +45,25 @@ _ROOTS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, limit_s: float = 400.0, pause_s: float = 2.0) -> T:
-    """The first true answer of `condition`; fails naming `what` when none comes in time.
+def until(
+    condition: Callable[[], T], description: str, limit_s: float = 400.0, pause_s: float = 2.0
+) -> T:
+    """Wait for the first true value of `condition`; fail naming `what` if none comes in time.
 
-    Most conditions start a program on a host, `status` for 0.4 s of processor time
-    (2026-11-27): who
-    waits for long asks less often, at most `pause_s` apart.
+    Most conditions start a program on a host, `status` for 0.4 s of processor time (2026-11-27).
+    A long wait asks less often, at most `pause_s` apart.
     """
     began = time.monotonic()
     while not (answer := condition()):
-        waited = time.monotonic() - began
-        assert waited < limit_s, f"not within {limit_s:.0f} s: {what}"
-        time.sleep(min(0.1 + waited / 20, pause_s))
+        elapsed_s = time.monotonic() - began
+        assert elapsed_s < limit_s, f"not within {limit_s:.0f} s: {description}"
+        time.sleep(min(0.1 + elapsed_s / 20, pause_s))
     return answer
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command on a host said."""
+    """The outcome of a command on a host."""
 
     code: int
     out: str
@@ -83,11 +84,11 @@ class Host:
 
     def run(self, command: str, limit_s: float = SSH_LIMIT_S) -> Answer:
         """Run shell text as the operator."""
-        done = connection.run_on(connection.load(self.lab), self.name, [command], limit_s)
-        return Answer(done.returncode, done.stdout, done.stderr)
+        result = connection.run_on(connection.load(self.lab), self.name, [command], limit_s)
+        return Answer(result.returncode, result.stdout, result.stderr)
 
     def begin(self, command: str) -> subprocess.Popen[str]:
-        """An operator's own connection that runs shell text: to watch, to kill, or two at once."""
+        """Begin shell text on the operator's own connection: to watch, to kill, or two at once."""
         description = connection.load(self.lab)
         argv = connection.ssh_command(description, self.name, [command])
         return subprocess.Popen(
@@ -106,7 +107,7 @@ class Host:
         return answer.out
 
     def look(self, command: str, limit_s: float = SSH_LIMIT_S) -> Answer:
-        """Run shell text as root at the console, whatever its end."""
+        """Run shell text as root at the console, with any exit code."""
         return self._at_console(["sh", "-c", command], limit_s)
 
     def _at_console(self, argv: Sequence[str], limit_s: float = SSH_LIMIT_S) -> Answer:
@@ -115,12 +116,12 @@ class Host:
         A login costs 0.13 s of processor time, this 0.01 (2026-11-27, two hosts at rest).
         """
         lab = open_lab(self.lab)
-        group = cgroup.mounted()["v2"] / lab.namespace / "hosts" / self.name
+        group = cgroup.mounted_hierarchies()["v2"] / lab.namespace / "hosts" / self.name
         if (init := cgroup.guest_init(group)) is None:
             return Answer(255, "", f"{self.name} is off")
         spaces = [f"--{kind}" for kind in _NAMESPACES]
         environment = ["env", "-i", f"PATH={_ROOTS_PATH}", "HOME=/root", "LANG=C.UTF-8"]
-        done = subprocess.run(
+        result = subprocess.run(
             ["nsenter", f"--target={init}", *spaces, *environment, *argv],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -128,66 +129,66 @@ class Host:
             timeout=limit_s,
             check=False,
         )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return Answer(result.returncode, result.stdout, result.stderr)
 
     def switch(self, *words: str) -> Answer:
-        """`switch.sh WORDS` as the operator types it."""
+        """Run `switch.sh WORDS` as the operator types it."""
         return self.run(shlex.join([SWITCH, *words]))
 
     def on_a_phone(self, *words: str) -> list[str]:
-        """What `switch.sh WORDS` prints on a terminal of forty columns, without bold.
+        """The output of `switch.sh WORDS` on a terminal of forty columns, without bold.
 
         `script` gives the terminal; it shows its own end of input as ^@.
         """
         command = f"stty cols 40; /data/scripts/llm/switch.sh {shlex.join(words)}"
-        shown = self.run(f"script -qec {shlex.quote(command)} /dev/null")
-        assert shown.code == 0, shown.text
-        plain = re.sub(r"\x1b\[\d*m|\0|\^@", "", shown.out)
+        answer = self.run(f"script -qec {shlex.quote(command)} /dev/null")
+        assert answer.code == 0, answer.text
+        plain = re.sub(r"\x1b\[\d*m|\0|\^@", "", answer.out)
         return [line.rstrip() for line in plain.splitlines()]
 
     def status(self) -> dict[str, Any]:
-        """`switch.sh status --json`."""
+        """The document of `switch.sh status --json`."""
         operator = ["setpriv", f"--reuid={SSH_USER}", f"--regid={SSH_USER}", "--init-groups"]
         answer = self._at_console([*operator, SWITCH, "status", "--json"])
         assert answer.code == 0, answer.text
-        found: dict[str, Any] = json.loads(answer.out)
-        return found
+        report: dict[str, Any] = json.loads(answer.out)
+        return report
 
     def show(self, unit: str, name: str) -> str:
         """One property of a unit, from systemd itself."""
         return self.root(f"systemctl show -p {name} --value {shlex.quote(unit)}").strip()
 
     def active(self) -> set[str]:
-        """Model units that systemd calls active or starting."""
+        """Model units that are active or starting in systemd."""
         names = "vllm.service vllm-qwen36.service 'sglang-mistral4*.service'"
-        listed = self.root(
+        output = self.root(
             f"systemctl list-units --plain --no-legend --state=active,activating {names}"
         )
-        return {line.split()[0] for line in listed.splitlines()}
+        return {line.split()[0] for line in output.splitlines()}
 
     def logs(self, words: str, *matches: str) -> str:
-        """The journal's lines of some matches (`-u UNIT`), once `words` are among them.
+        """Wait for `words` in the journal; returns the journal's lines of some matches (`-u UNIT`).
 
-        What a process said reaches the journal after others have seen its end.
+        A process's output reaches the journal after others have seen its end.
         """
-        asked = f"journalctl -q -b --no-pager -o cat {' '.join(matches)}"
-        said = [""]
+        command = f"journalctl -q -b --no-pager -o cat {' '.join(matches)}"
+        output = [""]
 
-        def shown() -> str:
-            said[0] = self.root(asked)
-            return said[0] if words in said[0] else ""
+        def matching_output() -> str:
+            output[0] = self.root(command)
+            return output[0] if words in output[0] else ""
 
         try:
-            return until(shown, f"{self.name}: {words!r} in `{asked}`", limit_s=60.0)
+            return until(matching_output, f"{self.name}: {words!r} in `{command}`", limit_s=60.0)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{said[0]}") from None
+            raise AssertionError(f"{error}\n{output[0]}") from None
 
     def get(self, url: str) -> Any:
-        """JSON that a port of the host's loopback answers."""
+        """The JSON that a port of the host's loopback answers."""
         return json.loads(self.root(f"curl -fsS --max-time 20 {shlex.quote(url)}"))
 
     def complete(self, port: int, model: str) -> dict[str, Any]:
-        """One chat completion, asked for with curl on the host."""
+        """Ask for one chat completion with curl on the host."""
         body = {
             "model": model,
             "messages": [{"role": "user", "content": "Say something."}],
@@ -199,8 +200,8 @@ class Host:
             f"curl -fsS --max-time 120 -H 'Content-Type: application/json' -d {data} {url}"
         )
         assert answer.code == 0, answer.text
-        found: dict[str, Any] = json.loads(answer.out)
-        return found
+        completion: dict[str, Any] = json.loads(answer.out)
+        return completion
 
     def hold_streams(self, port: int, model: str, count: int) -> None:
         """Clients of an engine that go on asking, one stream each, until it refuses them."""
@@ -218,33 +219,35 @@ class Host:
         on = f"until {ask}; [ $? = 7 -o $? = 22 ]; do :; done"
         clients = f"for each in $(seq {count}); do {on} & done; wait"
         self.root(f"systemd-run --quiet --collect sh -c {shlex.quote(clients)}")
-        held = f"ss -tnH state established 'sport = :{port}' | wc -l"
-        until(lambda: int(self.root(held)) >= count, f"{self.name}: {count} streams are open")
+        count_command = f"ss -tnH state established 'sport = :{port}' | wc -l"
+        until(
+            lambda: int(self.root(count_command)) >= count, f"{self.name}: {count} streams are open"
+        )
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployResult:
     """A deploy that has ended."""
 
     code: int
     output: str
 
     @property
-    def changed(self) -> set[str]:
+    def changed_operations(self) -> set[str]:
         """Operations that changed something or failed, or in a dry run would change something."""
         table = re.split(r"^--> (?:Results|Detected changes):$", self.output, flags=re.MULTILINE)
-        found = set()
+        operations = set()
         for line in table[-1].partition("\n\n")[0].splitlines():
             name, *counts = re.split(r" {2,}", line.strip())
             # Results: hosts, success, error, no change. Dry: change, conditional change.
-            told = counts[1:3] if len(counts) == 4 else counts
-            if "|" in name and any(count.strip() != "-" for count in told):
-                found.add(name)
-        return found
+            change_counts = counts[1:3] if len(counts) == 4 else counts
+            if "|" in name and any(count.strip() != "-" for count in change_counts):
+                operations.add(name)
+        return operations
 
     @property
     def closing(self) -> str:
-        """What stands after pyinfra's own results."""
+        """The output after pyinfra's own results."""
         return self.output.rpartition("--> Disconnecting")[2].partition("\n")[2]
 
 
@@ -252,13 +255,13 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Deploy:
-    """A deploy that runs: its output can be awaited, and it can be killed."""
+    """A deploy that runs: a caller can wait for its output, and kill it."""
 
     def __init__(self, argv: list[str], environment: Mapping[str, str]) -> None:
         self._text: list[str] = []
         self._last = ""
         reading, writing = os.pipe()
-        self._said = os.fdopen(reading, errors="replace")
+        self._output_stream = os.fdopen(reading, errors="replace")
         try:
             environment = {**os.environ, **environment}
             self._process = forked_pyinfra.start(argv, REPOSITORY, environment, writing)
@@ -268,14 +271,14 @@ class Deploy:
         self._reader.start()
 
     def _read(self) -> None:
-        for line in self._said:
+        for line in self._output_stream:
             self._text.append(_COLOURS.sub("", line))
             if self._last and re.search(self._last, self._text[-1]):
                 self._process.kill()
 
     @property
     def output(self) -> str:
-        """Everything said so far, without colours."""
+        """The whole output so far, without colours."""
         return "".join(self._text)
 
     @property
@@ -285,48 +288,48 @@ class Deploy:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Tell whether the deploy still runs."""
         return self._process.poll() is None
 
     def says(self, pattern: str, limit_s: float = DEPLOY_LIMIT_S) -> None:
         """Wait until a line of the output matches."""
 
-        def seen() -> bool:
+        def is_matched() -> bool:
             over = self._process.poll() is not None and not self._reader.is_alive()
             if re.search(pattern, self.output, re.MULTILINE):
                 return True
             assert not over, f"the deploy ended without {pattern!r}:\n{self.output[-6000:]}"
             return False
 
-        until(seen, f"the deploy says {pattern!r}", limit_s, pause_s=0.1)
+        until(is_matched, f"the deploy says {pattern!r}", limit_s, pause_s=0.1)
 
     def kill(self) -> str:
-        """End the control process without warning; what it had said."""
+        """Kill the control process without warning; returns its output."""
         self._process.kill()
         self._process.wait()
         self._reader.join(10)
         return self.output
 
     def kill_at(self, pattern: str) -> None:
-        """End the control process without warning as soon as a line matches."""
+        """Kill the control process without warning as soon as a line matches."""
         self._last = pattern
-        done = self.end()
-        assert done.code == -signal.SIGKILL, f"it never said {pattern!r}: {done.output[-6000:]}"
+        result = self.end()
+        assert result.code == -signal.SIGKILL, f"it never said {pattern!r}: {result.output[-6000:]}"
 
-    def end(self, limit_s: float = DEPLOY_LIMIT_S) -> Deployed:
-        """Wait for its own end."""
+    def end(self, limit_s: float = DEPLOY_LIMIT_S) -> DeployResult:
+        """Wait until the deploy ends by itself."""
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the deploy hangs:\n{self.kill()[-6000:]}") from None
         self._reader.join(10)
-        return Deployed(code, self.output)
+        return DeployResult(code, self.output)
 
 
 @contextmanager
 def command_lines() -> Iterator[set[str]]:
-    """Collect the command lines of all processes of this machine, the hosts' among them."""
-    seen: set[str] = set()
+    """Collect the command lines of all processes of this machine, the hosts' included."""
+    lines: set[str] = set()
     over = threading.Event()
 
     def watch() -> None:
@@ -336,19 +339,19 @@ def command_lines() -> Iterator[set[str]]:
                     line = (process / "cmdline").read_bytes()
                 except OSError:
                     continue
-                seen.add(line.replace(b"\0", b" ").decode("utf-8", "replace"))
+                lines.add(line.replace(b"\0", b" ").decode("utf-8", "replace"))
 
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield seen
+        yield lines
     finally:
         over.set()
         thread.join()
 
 
 def forget_leases(host: Host) -> None:
-    """End at once what a killed deploy leaves for half an hour: the server of the copies."""
+    """End at once the server of copies, which a killed deploy leaves for half an hour."""
     peers = "/run/lockstep/peers"
     host.root(f"systemctl stop lockstep-peer.service; rm -f {peers}/*.json {peers}/offers/*.json")
 
@@ -356,7 +359,7 @@ def forget_leases(host: Host) -> None:
 class Stack:
     """A lab and the deploys to it.
 
-    `outliving`: the environment of what may outlive whoever works with it; None: the same.
+    `outliving`: the environment of processes that may outlive the caller; None: this one's.
     """
 
     def __init__(self, name: str, folder: Path, outliving: Mapping[str, str] | None = None) -> None:
@@ -365,15 +368,15 @@ class Stack:
         self.folder = folder
         self.lock = open_lab(name).state / "lab.lock.yaml"
         self.environment = {"LOCKSTEP_LAB": name, "COLUMNS": "80"}
-        self.one, self.two = Host(name, "spark1"), Host(name, "spark2")
-        self.hosts: tuple[Host, ...] = (self.one, self.two)
+        self.spark1, self.two = Host(name, "spark1"), Host(name, "spark2")
+        self.hosts: tuple[Host, ...] = (self.spark1, self.two)
         self._deploys: list[Deploy] = []
         self._faulty: set[str] = set()
 
     def lab(self, *words: str) -> str:
-        """`lockstep lab WORDS`, which must succeed."""
+        """Run `lockstep lab WORDS`, which must succeed."""
         argv = [str(BIN / "lockstep"), "lab", words[0], "--name", self.name, *words[1:]]
-        done = subprocess.run(
+        result = subprocess.run(
             argv,
             capture_output=True,
             text=True,
@@ -381,13 +384,13 @@ class Stack:
             env=self._outliving,
             check=False,
         )
-        assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        assert result.returncode == 0, f"{shlex.join(argv)}\n{result.stdout}{result.stderr}"
+        return result.stdout
 
     def lockstep(self, command: str, *words: str, inventory: Path = INVENTORY) -> Answer:
-        """`lockstep COMMAND WORDS -i INVENTORY`, whatever its end."""
-        done = self._run([str(BIN / "lockstep"), *command.split(), *words, "-i", str(inventory)])
-        return Answer(done.returncode, done.stdout, done.stderr)
+        """Run `lockstep COMMAND WORDS -i INVENTORY`, with any exit code."""
+        result = self._run([str(BIN / "lockstep"), *command.split(), *words, "-i", str(inventory)])
+        return Answer(result.returncode, result.stdout, result.stderr)
 
     def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
@@ -396,18 +399,18 @@ class Stack:
         )
 
     def requests(self, service: str) -> Iterator[Request]:
-        """What a server of the lab has answered so far."""
+        """The requests that a server of the lab has answered so far."""
         return requests(open_lab(self.name).state, service)
 
     def plant(self, service: str, *faults: dict[str, Any]) -> None:
         """Replace the faults of a server of the lab; none without `faults`.
 
-        Asked for from within the lab's network, by a host.
+        A host sends them from within the lab's network.
         """
         self._faulty = {*self._faulty, service} if faults else self._faulty - {service}
         base = {"web": 3141, "hub": 8090}[service]
         data = shlex.quote(json.dumps(faults))
-        self.one.root(f"curl -fsS -d {data} http://10.77.0.1:{base}/-/faults")
+        self.spark1.root(f"curl -fsS -d {data} http://10.77.0.1:{base}/-/faults")
 
     def start(self, *options: str, inventory: Path = INVENTORY, **environment: str) -> Deploy:
         """Begin `pyinfra OPTIONS INVENTORY deploy.py`; more variables by name."""
@@ -416,9 +419,9 @@ class Stack:
         self._deploys.append(deploy)
         return deploy
 
-    def typed_deploy(self, *options: str, inventory: Path = INVENTORY) -> Deployed:
-        """A whole deploy, begun as a user types it: in a process of its own."""
-        done = subprocess.run(
+    def typed_deploy(self, *options: str, inventory: Path = INVENTORY) -> DeployResult:
+        """Begin a whole deploy as a user types it: in a process of its own."""
+        result = subprocess.run(
             [str(BIN / "pyinfra"), *(options or ("-y",)), str(inventory), "deploy.py"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -430,57 +433,59 @@ class Stack:
             timeout=DEPLOY_LIMIT_S,
             check=False,
         )
-        return Deployed(done.returncode, _COLOURS.sub("", done.stdout))
+        return DeployResult(result.returncode, _COLOURS.sub("", result.stdout))
 
     def reap(self) -> None:
-        """End what a test that failed, or was interrupted, left running."""
+        """End the processes that a failed or interrupted test left running."""
         while self._deploys:
             self._deploys.pop().kill()
 
     def mend(self) -> None:
-        """`reap`, and the servers of the lab answer as they should."""
+        """Call `reap`, and make the servers of the lab answer as they should."""
         self.reap()
         for service in sorted(self._faulty):
             self.plant(service)
 
-    def deploy(self, *options: str, inventory: Path = INVENTORY, **environment: str) -> Deployed:
-        """A whole deploy, whatever its end."""
+    def deploy(
+        self, *options: str, inventory: Path = INVENTORY, **environment: str
+    ) -> DeployResult:
+        """Run a whole deploy, with any exit code."""
         return self.start(*options, inventory=inventory, **environment).end()
 
-    def good_deploy(self, *options: str, inventory: Path = INVENTORY) -> Deployed:
-        """A whole deploy that must end well."""
-        done = self.deploy(*options, inventory=inventory)
-        assert done.code == 0, done.output[-8000:]
-        return done
+    def good_deploy(self, *options: str, inventory: Path = INVENTORY) -> DeployResult:
+        """Run a whole deploy that must end well."""
+        result = self.deploy(*options, inventory=inventory)
+        assert result.code == 0, result.output[-8000:]
+        return result
 
     def diff(self, *options: str, inventory: Path = INVENTORY) -> subprocess.CompletedProcess[str]:
-        """`lockstep diff OPTIONS`, whatever it says."""
+        """Run `lockstep diff OPTIONS`, with any result."""
         return self._run([str(BIN / "lockstep"), "diff", "-i", str(inventory), *options])
 
     def plan(self, inventory: Path = INVENTORY) -> str:
-        """`lockstep plan`: what it prints."""
+        """The output of `lockstep plan`."""
         return self.lockstep("plan", inventory=inventory).out
 
     def bench(
         self, file: Path, *words: str, host: str = "spark1", inventory: Path = INVENTORY
     ) -> tuple[int, dict[str, Any], str]:
-        """`lockstep bench HOST`, kept in a file: exit code, suites by name, what was printed.
+        """Run `lockstep bench HOST`, kept in a file: returns exit code, suites by name, output.
 
-        The hosts share this machine's processors, so how busy these are says nothing of a host.
+        The hosts share this machine's processors, so their load says nothing of a host.
         """
         argv = [str(BIN / "lockstep"), "bench", host, "-i", str(inventory), "--quick"]
         argv += ["--repeat", "3"]
-        done = self._run([*argv, "--waive", "quiet", "-o", str(file), *words])
-        said = done.stdout + done.stderr
+        result = self._run([*argv, "--waive", "quiet", "-o", str(file), *words])
+        output = result.stdout + result.stderr
         suites = json.loads(file.read_text())["suites"] if file.exists() else []
-        return done.returncode, {suite["name"]: suite for suite in suites}, said
+        return result.returncode, {suite["name"]: suite for suite in suites}, output
 
     def inventory(self, name: str, original: Path = INVENTORY, **changes: Any) -> Path:
         """A copy of an inventory of the lab with other data; mappings are merged, None removes.
 
         Args:
             name: Folder for it: each copy needs one, for the file's name is the group's.
-            original: What is copied.
+            original: The inventory to copy.
             changes: Top-level key → value; a key of the form ``spark1__KEY`` is for one host, and
                 ``spark1=None`` leaves a host out.
         """
@@ -491,10 +496,10 @@ class Stack:
         return path
 
     def variants(self, inventory: Path = INVENTORY) -> dict[str, dict[str, Any]]:
-        """Host → target → what recipes, pins and the engines' answers ask for."""
+        """Host → model → the start that recipes, pins and the engines' answers ask for."""
         answers = {host.name: engine_answers(host) for host in self.hosts}
-        program = Path(__file__).with_name("expected.py")
-        done = subprocess.run(
+        program = Path(__file__).with_name("expected_starts.py")
+        result = subprocess.run(
             [sys.executable, str(program), str(inventory), str(self.lock), json.dumps(answers)],
             capture_output=True,
             text=True,
@@ -502,27 +507,27 @@ class Stack:
             env={**os.environ, **self.environment},
             check=True,
         )
-        found: dict[str, dict[str, Any]] = json.loads(done.stdout)
-        return found
+        variants_by_host: dict[str, dict[str, Any]] = json.loads(result.stdout)
+        return variants_by_host
 
 
 @contextmanager
-def lent(kept: str | None, name: str) -> Iterator[Stack]:
+def lend_lab(existing_lab: str | None, name: str) -> Iterator[Stack]:
     """A lab for a program: `kept`, which is up and stays, or one of its own, gone afterwards.
 
-    The hosts are those that the lab has.
+    The lab's own hosts are used.
     """
     with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(kept or name, Path(folder))
+        stack = Stack(existing_lab or name, Path(folder))
         try:
-            if not kept:
+            if not existing_lab:
                 stack.lab("up")
             names = [host.name for host in connection.load(stack.name).hosts]
             stack.hosts = tuple(Host(stack.name, name) for name in names)
             yield stack
         finally:
             stack.reap()
-            if not kept:
+            if not existing_lab:
                 stack.lab("down", "--delete")
 
 
@@ -554,11 +559,11 @@ _original, _ = runpy.run_path({original!r})[{group!r}]
 
 
 def state(host: Host) -> set[str]:
-    """Every file that a deploy may write, with the time of its last change, every service's last
-    start, and every container.
+    """The state of a host: every file that a deploy may write, services and containers.
 
-    What engines and uv cache is left out, and of installed packages only the folders are looked
-    at: 80,000 files cost three seconds of processor time (2026-11-28).
+    Files have the time of their last change, services the time of their last start. The caches of
+    engines and uv are left out, and of installed packages only the folders are included: 80,000
+    files cost three seconds of processor time (2026-11-28).
     """
     return set(host.root(_STATE).splitlines())
 
@@ -575,16 +580,16 @@ _STATE = (
 
 
 def engine_answers(host: Host) -> dict[str, dict[str, Any]]:
-    """Digest of an image, or "venv" → what its engine said on the host."""
-    listed = host.root(
+    """Digest of an image, or "venv" → its engine's answer on the host."""
+    output = host.root(
         "cat /opt/lockstep/engines/current/check.json; echo; echo ---;"
         "cd /var/cache/lockstep/images && for f in *.json; do echo $f; cat $f; "
         "echo; echo ---; done"
     )
-    venv, *images = listed.split("\n---\n")
-    found: dict[str, dict[str, Any]] = {"venv": json.loads(venv)}
+    venv, *images = output.split("\n---\n")
+    answers: dict[str, dict[str, Any]] = {"venv": json.loads(venv)}
     for entry in filter(str.strip, images):
         name, _, text = entry.strip().partition("\n")
         digest = name.removesuffix(".json").replace("-", ":", 1)
-        found[digest] = json.loads(text)
-    return found
+        answers[digest] = json.loads(text)
+    return answers

@@ -1,10 +1,10 @@
-"""Runs on a host as root: samples its engine processes, and tells when two targets' are alive.
+"""Runs on a host as root: samples its engine processes, and reports two models' alive at once.
 
 Prints one JSON object per line: {"violation": [command lines]} as it happens, and every two
 seconds {"samples": N, "gap": longest time between two of them in seconds}.
 
-An engine is told by its command line, which differs between targets; a dead process that nobody
-has reaped yet has none.
+An engine is recognised by its command line, which differs between models; a dead process that
+nobody has reaped yet has none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVERY_S = 0.1
 
 def engines() -> set[str]:
     """Command lines of all engine processes that are alive."""
-    found = set()
+    command_lines = set()
     for name in os.listdir("/proc"):  # noqa: PTH208 -- ten times a second
         if not name.isdigit():
             continue
@@ -29,12 +29,12 @@ def engines() -> set[str]:
         except OSError:
             continue
         if engine(words):
-            found.add(b" ".join(words).decode())
-    return found
+            command_lines.add(b" ".join(words).decode())
+    return command_lines
 
 
 def engine(words: list[bytes]) -> bool:
-    """An interpreter that runs `vllm serve` or `sglang serve`; not docker, not its init."""
+    """Match an interpreter that runs `vllm serve` or `sglang serve`; not docker, not its init."""
     return (
         len(words) > 3
         and b"python" in words[0]
@@ -45,17 +45,17 @@ def engine(words: list[bytes]) -> bool:
 
 def main() -> None:
     """Sample until the connection is gone."""
-    samples, gap, last, told = 0, 0.0, time.monotonic(), 0.0
-    violated: list[str] = []
+    samples, gap, last, last_report = 0, 0.0, time.monotonic(), 0.0
+    last_violation: list[str] = []
     while True:
         alive = sorted(engines())
         now = time.monotonic()
         samples, gap, last = samples + 1, max(gap, now - last), now
-        if len(alive) > 1 and alive != violated:
+        if len(alive) > 1 and alive != last_violation:
             print(json.dumps({"violation": alive}), flush=True)
-        violated = alive if len(alive) > 1 else []
-        if now - told >= 2:
-            told = now
+        last_violation = alive if len(alive) > 1 else []
+        if now - last_report >= 2:
+            last_report = now
             print(json.dumps({"samples": samples, "gap": round(gap, 3)}), flush=True)
         time.sleep(max(0.0, EVERY_S - (time.monotonic() - now)))
 

@@ -9,11 +9,11 @@ from a_spark import spark
 from example import pins
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
-from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
 from lockstep.units.all_files import artefacts
 
-TARGETS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, dict[str, Any]] = {
     "qwen": {
         "recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
         "unit": "vllm-qwen36",
@@ -27,7 +27,7 @@ TARGETS: dict[str, dict[str, Any]] = {
         "bind": "0.0.0.0",
         "port": 30002,
     },
-    # SGLang, behind a door that merges roles.
+    # SGLang, behind a listener that merges roles.
     "mistral": {
         "recipe": "mistral-small-4-119b-nvfp4-sglang",
         "unit": "sglang-mistral4",
@@ -60,7 +60,7 @@ SITE: dict[str, Any] = {
 
 
 def fabric(rank: int) -> dict[str, Any]:
-    """Both twins of the first port of a Spark."""
+    """Both interfaces of the first port of a Spark."""
     return {
         "interfaces": {
             "enp1s0f0np0": f"10.77.0.{11 + rank}/24",
@@ -76,7 +76,7 @@ def plans() -> tuple[HostPlan, ...]:
     alone = [
         spark(
             f"spark-{rank + 1}",
-            targets=TARGETS,
+            models=MODELS,
             clusters=CLUSTERS,
             fabric=fabric(rank),
             fabric_address=f"10.77.0.{11 + rank}",
@@ -85,12 +85,12 @@ def plans() -> tuple[HostPlan, ...]:
         )
         for rank in (0, 1)
     ]
-    return joined(alone, "site.py")
+    return join_clusters(alone, "site.py")
 
 
 @cache
-def rendered(rank: int) -> dict[str, ManagedFile]:
+def rank_files(rank: int) -> dict[str, ManagedFile]:
     """Path → artefact of one rank, without the programs."""
     plan = plans()[rank]
-    found = artefacts(plan, pins(plan.settings, plan.targets), engine_id="0123456789ab")
-    return {file.path: file for file in found if not file.path.startswith(f"{PROGRAMS}/")}
+    files = artefacts(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
+    return {file.path: file for file in files if not file.path.startswith(f"{PROGRAMS}/")}

@@ -1,4 +1,4 @@
-"""What the deploy writes for Alertmanager, by the real amtool and the real Alertmanager."""
+"""The deploy's files for Alertmanager, by the real amtool and the real Alertmanager."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from local_server import LocalServer, Reply, serving
 
 from lockstep.monitoring.alertmanager import UNIT, alertmanager_text, credentials
 from lockstep.onhost.monitoring import alert_test
-from lockstep.onhost.monitoring.alertmanager import Alertmanager, Unreachable
+from lockstep.onhost.monitoring.alertmanager import Alertmanager, AlertmanagerUnreachable
 from lockstep.onhost.monitoring.silences import DEPLOY, SWITCH, Silences
 
 TOKEN, PASSWORD = "tk_" + 20 * "t", "p4ss word"
@@ -29,7 +29,7 @@ _CREDENTIALS = f"/run/credentials/{UNIT}"
 
 
 class Mail(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A mail server that keeps what it is given; it asks for a login."""
+    """A mail server that keeps its messages; it asks for a login."""
 
     daemon_threads = allow_reuse_address = True
 
@@ -122,19 +122,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             with (folder / "log").open("w") as log:
                 process = subprocess.Popen(words, stdout=log, stderr=log)
             try:
-                asked = Alertmanager(port)
-                until(lambda: _answers(asked), (folder / "log").read_text())
-                yield Site(asked, ntfy, hook, mail, folder / "log")
+                alertmanager = Alertmanager(port)
+                until(lambda: _answers(alertmanager), (folder / "log").read_text())
+                yield Site(alertmanager, ntfy, hook, mail, folder / "log")
             finally:
                 process.kill()
                 process.wait(180)
                 mail.shutdown()
 
 
-def _answers(asked: Alertmanager) -> bool:
+def _answers(alertmanager: Alertmanager) -> bool:
     try:
-        asked.silences()
-    except Unreachable:
+        alertmanager.silences()
+    except AlertmanagerUnreachable:
         return False
     return True
 
@@ -148,9 +148,11 @@ def test_amtool_accepts_it_without_and_with_receivers(tmp_path: Path) -> None:
     )
     for tell in ((), every[:1], every):
         settings = spark(monitoring={"enabled": True, "tell": tell}).settings
-        (path,) = tools.written(tmp_path, {"alertmanager.yml": alertmanager_text(settings)})
-        done = tools.run(["amtool", "check-config", path])
-        assert done.returncode == 0 and f"{len(tell) + 1} receivers" in done.stdout, done.stderr
+        (path,) = tools.write_files(tmp_path, {"alertmanager.yml": alertmanager_text(settings)})
+        result = tools.run(["amtool", "check-config", path])
+        assert result.returncode == 0 and f"{len(tell) + 1} receivers" in result.stdout, (
+            result.stderr
+        )
 
 
 def test_each_receiver_is_told_of_an_alert_and_of_its_end(site: Site) -> None:
@@ -160,44 +162,46 @@ def test_each_receiver_is_told_of_an_alert_and_of_its_end(site: Site) -> None:
         "description": "Remedy. `lockstep help x gpuhot`.",
     }
     site.alertmanager.raise_alert(labels, words, "2099-01-01T00:00:00Z")
-    until(lambda: site.ntfy.seen and site.hook.seen and site.mail.mails, site.log.read_text())
-    (first,) = site.ntfy.seen
+    until(
+        lambda: site.ntfy.requests and site.hook.requests and site.mail.mails, site.log.read_text()
+    )
+    (first,) = site.ntfy.requests
     assert first.path == "/topic?template=alertmanager"
     assert first.headers["Authorization"] == f"Bearer {TOKEN}"
-    (told,) = json.loads(first.body)["alerts"]
-    assert told["annotations"] == words and told["labels"]["instance"] == "spark1"
-    assert "Authorization" not in site.hook.seen[0].headers
+    (alert,) = json.loads(first.body)["alerts"]
+    assert alert["annotations"] == words and alert["labels"]["instance"] == "spark1"
+    assert "Authorization" not in site.hook.requests[0].headers
     assert site.mail.logins[0].split("\0")[1:] == ["spark", PASSWORD]
     mail = site.mail.mails[0]
     assert "Subject: spark1: The GPU is hot." in mail
     assert "Remedy. `lockstep help x gpuhot`." in mail and "text/html" not in mail
     site.alertmanager.raise_alert(labels, words, "2020-01-01T00:00:00Z")
-    until(lambda: len(site.mail.mails) == 2 and len(site.hook.seen) == 2, site.log.read_text())
+    until(lambda: len(site.mail.mails) == 2 and len(site.hook.requests) == 2, site.log.read_text())
     assert "Subject: Over: spark1: The GPU is hot." in site.mail.mails[1]
-    assert json.loads(site.hook.seen[1].body)["status"] == "resolved"
+    assert json.loads(site.hook.requests[1].body)["status"] == "resolved"
 
 
 def test_a_test_says_of_each_receiver_whether_it_took_it(site: Site) -> None:
-    def told(receiver: str, way: str) -> str:
-        return alert_test.told(site.alertmanager, "spark1", receiver, way)
+    def receiver_answer(receiver: str, way: str) -> str:
+        return alert_test.send_test(site.alertmanager, "spark1", receiver, way)
 
-    before = len(site.ntfy.seen), len(site.hook.seen), len(site.mail.mails)
-    assert told("1-ntfy", "webhook") == ""
-    assert told("3-email", "email") == ""
+    earlier_counts = len(site.ntfy.requests), len(site.hook.requests), len(site.mail.mails)
+    assert receiver_answer("1-ntfy", "webhook") == ""
+    assert receiver_answer("3-email", "email") == ""
     # The others are not told of a test that is not theirs.
-    after = len(site.ntfy.seen), len(site.hook.seen), len(site.mail.mails)
-    assert after == (before[0] + 1, before[1], before[2] + 1)
+    later_counts = len(site.ntfy.requests), len(site.hook.requests), len(site.mail.mails)
+    assert later_counts == (earlier_counts[0] + 1, earlier_counts[1], earlier_counts[2] + 1)
     assert "Nothing is wrong" in site.mail.mails[-1]
     site.hook.answers["/hook"] = Reply(status=403)
-    assert told("2-webhook", "webhook") == "it did not take the message"
+    assert receiver_answer("2-webhook", "webhook") == "it did not take the message"
     site.hook.answers["/hook"] = Reply()
-    assert told("2-webhook", "webhook") == ""
+    assert receiver_answer("2-webhook", "webhook") == ""
 
 
 def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> None:
     watch = Silences(site.alertmanager)
     assert watch.keep({SWITCH: True, DEPLOY: False}) == ""
-    before = len(site.hook.seen)
+    earlier_count = len(site.hook.requests)
     words = {"summary": "spark1: qwen is gone.", "description": "Look."}
     ends = "2099-01-01T00:00:00Z"
     model = {"alertname": "HotModelGone", "subject": "model"}
@@ -205,19 +209,30 @@ def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> Non
     for labels in (model, gpu):
         site.alertmanager.raise_alert(labels, words, ends)
 
-    def told() -> list[str]:
-        seen = (json.loads(each.body)["groupLabels"] for each in site.hook.seen[before:])
+    def alert_names() -> list[str]:
+        groups = (
+            json.loads(host_view.body)["groupLabels"]
+            for host_view in site.hook.requests[earlier_count:]
+        )
         # On a busy machine the messages of the test before this one still come.
-        return [each["alertname"] for each in seen if each["alertname"] != "LockstepTest"]
+        return [
+            host_view["alertname"]
+            for host_view in groups
+            if host_view["alertname"] != "LockstepTest"
+        ]
 
-    until(told, "an alert that no switch silences")
-    assert told() == ["GpuSlow"]
+    until(alert_names, "an alert that no switch silences")
+    assert alert_names() == ["GpuSlow"]
     # It is made to last longer, and not made twice.
-    watch._made.clear()
+    watch._end_times.clear()
     assert watch.keep({SWITCH: True, DEPLOY: False}) == ""
-    active = [each for each in site.alertmanager.silences() if each["status"]["state"] == "active"]
+    active = [
+        silence
+        for silence in site.alertmanager.silences()
+        if silence["status"]["state"] == "active"
+    ]
     assert len(active) == 1
     # What a killed watch left is taken back by the next one.
     assert Silences(site.alertmanager).keep({SWITCH: False, DEPLOY: False}) == ""
-    until(lambda: len(told()) > 1, "what is still wrong is told")
-    assert told()[-1] == "HotModelGone"
+    until(lambda: len(alert_names()) > 1, "what is still wrong is told")
+    assert alert_names()[-1] == "HotModelGone"

@@ -12,31 +12,31 @@ import tools
 import yaml
 from a_spark import spark
 
-from lockstep.monitoring.rules import alerts, rules_text, twin_alerts
+from lockstep.monitoring.rules import alerts, peer_alerts, rules_text
 
 pytestmark = pytest.mark.slow
 
 PLAN = spark("spark1", gpu={"max_clock_mhz": 2100})
 TEXT = rules_text(PLAN.settings, ["spark2"])
-EVERY = {alert.name: alert for alert in (*alerts(PLAN.settings), *twin_alerts(["spark2"]))}
+EVERY = {alert.name: alert for alert in (*alerts(PLAN.settings), *peer_alerts(["spark2"]))}
 DASHBOARDS = Path(__file__).parents[2] / "docs/dashboards"
 GIB = 1024**3
 #: What the causes below are about.
-LABELS = {"target": "qwen", "unit": "fstrim.service", "path": "/etc/ssl/spark.pem"}
+LABELS = {"model": "qwen", "unit": "fstrim.service", "path": "/etc/ssl/spark.pem"}
 CERTIFICATE = 'lockstep_certificate_expiry_timestamp_seconds{path="/etc/ssl/spark.pem"}'
 DAY = 86400
 #: An hour of a host that is well, in promtool's notation: value, plus a step, times.
 WELL = {
-    'lockstep_wanted_hot{target="qwen"}': "1x120",
-    'lockstep_hot_target{target="qwen"}': "1x120",
+    'lockstep_wanted_hot{model="qwen"}': "1x120",
+    'lockstep_hot_model{model="qwen"}': "1x120",
     "lockstep_switch_running": "0x120",
     "lockstep_deploy_running": "0x120",
-    'lockstep_engine_wedged{target="qwen"}': "0x120",
-    'lockstep_sense_ok{target="qwen"}': "1x120",
+    'lockstep_engine_wedged{model="qwen"}': "0x120",
+    'lockstep_sense_ok{model="qwen"}': "1x120",
     "lockstep_memory_available_bytes": f"{20 * GIB}x120",
-    'lockstep_memory_floor_bytes{target="qwen", phase="loading"}': f"{8 * GIB}x120",
-    'lockstep_memory_floor_bytes{target="qwen", phase="serving"}': f"{4 * GIB}x120",
-    'lockstep_wedge_deed_timestamp_seconds{target="mistral"}': "-7200x120",
+    'lockstep_memory_minimum_bytes{model="qwen", phase="loading"}': f"{8 * GIB}x120",
+    'lockstep_memory_minimum_bytes{model="qwen", phase="serving"}': f"{4 * GIB}x120",
+    'lockstep_wedge_deed_timestamp_seconds{model="mistral"}': "-7200x120",
     "lockstep_gpu_hot": "0x120",
     "lockstep_gpu_slow": "0x120",
     "lockstep_gpu_foreign": "0x120",
@@ -53,50 +53,50 @@ WELL = {
     "lockstep_metrics_written_timestamp_seconds": "0+30x120",
     'lockstep_gateway_refusals_total{reason="no answer"}': "7x120",
     'vllm:request_success_total{finished_reason="error"}': "2x120",
-    'up{job="twin", host="spark2"}': "1x120",
+    'up{job="peer", host="spark2"}': "1x120",
     # What is recorded of another host is not this one's.
-    'lockstep_memory_available_bytes{job="twin"}': f"{1 * GIB}x120",
-    'lockstep_gpu_slow{job="twin"}': "1x120",
+    'lockstep_memory_available_bytes{job="peer"}': f"{1 * GIB}x120",
+    'lockstep_gpu_slow{job="peer"}': "1x120",
 }
 
 
-def judged(
+def expect_alerts(
     folder: Path, series: Mapping[str, str], minutes: Sequence[float], firing: Mapping[str, str]
 ) -> None:
-    """Exactly these alerts fire at each of the minutes; alert → what it says."""
-    fired = {name: _alert(name, said) for name, said in firing.items()}
+    """Expect exactly these alerts at each of the minutes; alert → its text."""
+    expected_alerts = {name: _alert(name, summary) for name, summary in firing.items()}
     labels = [
         f'{{alertname="{name}", instance="{alert["exp_labels"]["instance"]}"}}'
-        for name, alert in fired.items()
+        for name, alert in expected_alerts.items()
     ]
     every = 'count by (alertname, instance) (ALERTS{alertstate="firing"})'
     test = {
         "interval": "30s",
-        "input_series": [{"series": name, "values": given} for name, given in series.items()],
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [
             {
                 "expr": every,
                 "eval_time": f"{minute * 60:.0f}s",
-                "exp_samples": [{"labels": each, "value": 1} for each in labels],
+                "exp_samples": [{"labels": label, "value": 1} for label in labels],
             }
             for minute in minutes
         ],
         "alert_rule_test": [
             {"eval_time": f"{minute * 60:.0f}s", "alertname": name, "exp_alerts": [alert]}
             for minute in minutes
-            for name, alert in fired.items()
+            for name, alert in expected_alerts.items()
         ],
     }
     whole = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]}
     files = {"rules.yml": TEXT, "test.yml": yaml.safe_dump(whole)}
-    done = tools.run(["promtool", "test", "rules", tools.written(folder, files)[1]])
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = tools.run(["promtool", "test", "rules", tools.write_files(folder, files)[1]])
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def _alert(name: str, summary: str) -> dict[str, Any]:
-    rule, host = EVERY[name], "spark2" if name == "TwinSilent" else "spark1"
+    rule, host = EVERY[name], "spark2" if name == "PeerSilent" else "spark1"
     labels = {"severity": rule.severity, "subject": rule.subject, "instance": host}
-    labels |= {"job": "twin", "host": "spark2"} if name == "TwinSilent" else {}
+    labels |= {"job": "peer", "host": "spark2"} if name == "PeerSilent" else {}
     remedy = rule.remedy
     for label, value in LABELS.items():
         word = f"{{{{ $labels.{label} }}}}"
@@ -114,34 +114,34 @@ def _alert(name: str, summary: str) -> dict[str, Any]:
 # Alert → what is not well from the twentieth minute on, when it must fire, and what it says.
 CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
     "HotModelGone": (
-        {'lockstep_hot_target{target="qwen"}': "1x40 stale _x78"},
+        {'lockstep_hot_model{model="qwen"}': "1x40 stale _x78"},
         23,
         "qwen was hot and is not any more. Nobody has stopped it.",
     ),
     "EngineWedged": (
         # Restarted three times, and then left down.
         {
-            'lockstep_wedge_deed_timestamp_seconds{target="qwen"}': "_x40 1200x79",
-            'lockstep_engine_wedged{target="qwen"}': "0x42 1x77",
-            'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
+            'lockstep_wedge_deed_timestamp_seconds{model="qwen"}': "_x40 1200x79",
+            'lockstep_engine_wedged{model="qwen"}': "0x42 1x77",
+            'lockstep_hot_model{model="qwen"}': "1x40 stale _x78",
         },
         50,
         "The engine of qwen had requests and made no token.",
     ),
     "ModelTalksNonsense": (
-        {'lockstep_sense_ok{target="qwen"}': "1x40 0x79"},
+        {'lockstep_sense_ok{model="qwen"}': "1x40 0x79"},
         21,
         "qwen answers nonsense.",
     ),
-    "MemoryNearFloor": (
+    "MemoryNearMinimum": (
         {"lockstep_memory_available_bytes": f"{20 * GIB}x40 {4.5 * GIB:.0f}x79"},
         22,
-        "4.5GiB of memory are available. Below the floor the engine is ended.",
+        "4.5GiB of memory are available. Below the minimum the engine is ended.",
     ),
-    "EndedByMemoryFloor": (
+    "EndedBelowMemoryMinimum": (
         {
-            'lockstep_memory_floor_ended{target="qwen"}': "_x40 1x79",
-            'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
+            'lockstep_memory_minimum_ended{model="qwen"}': "_x40 1x79",
+            'lockstep_hot_model{model="qwen"}': "1x40 stale _x78",
         },
         30,
         "qwen was ended before the host ran out of memory.",
@@ -211,8 +211,8 @@ CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
         90,
         "The last backup that succeeded is 3d 0h 0m 0s old.",
     ),
-    "TwinSilent": (
-        {'up{job="twin", host="spark2"}': "1x40 0x79"},
+    "PeerSilent": (
+        {'up{job="peer", host="spark2"}': "1x40 0x79"},
         23,
         "The Spark has not answered for two minutes.",
     ),
@@ -225,41 +225,41 @@ def test_every_alert_has_a_cause_here() -> None:
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_an_alert_fires_for_its_cause_and_no_other_with_it(name: str, tmp_path: Path) -> None:
-    changed, minute, summary = CAUSES[name]
-    longer = {each: values.replace("x120", "x240") for each, values in WELL.items()}
-    series = (longer if minute > 60 else WELL) | changed
-    judged(tmp_path, series, [minute], {name: summary})
+    changed_series, minute, summary = CAUSES[name]
+    longer = {series_name: values.replace("x120", "x240") for series_name, values in WELL.items()}
+    series = (longer if minute > 60 else WELL) | changed_series
+    expect_alerts(tmp_path, series, [minute], {name: summary})
 
 
 def test_an_hour_of_a_host_that_is_well_raises_none(tmp_path: Path) -> None:
-    judged(tmp_path, WELL, range(60), {})
+    expect_alerts(tmp_path, WELL, range(60), {})
 
 
 # What looks like a cause for a while, or is none.
 ORDINARY: dict[str, dict[str, str]] = {
     # The old model is gone at once; the new one loads for 20 minutes and is wanted when it is hot.
     "a switch with 20 minutes of loading": {
-        'lockstep_wanted_hot{target="qwen"}': "1x80 stale _x38",
-        'lockstep_wanted_hot{target="mistral"}': "_x80 1x39",
-        'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
-        'lockstep_hot_target{target="mistral"}': "_x80 1x39",
-        'lockstep_loading_target{target="mistral"}': "_x41 1x39 stale _x38",
+        'lockstep_wanted_hot{model="qwen"}': "1x80 stale _x38",
+        'lockstep_wanted_hot{model="mistral"}': "_x80 1x39",
+        'lockstep_hot_model{model="qwen"}': "1x40 stale _x78",
+        'lockstep_hot_model{model="mistral"}': "_x80 1x39",
+        'lockstep_loading_model{model="mistral"}': "_x41 1x39 stale _x38",
         "lockstep_switch_running": "0x40 1x40 0x39",
         "lockstep_memory_available_bytes": f"{20 * GIB}x40 {4.5 * GIB:.0f}x40 {20 * GIB}x39",
         'lockstep_gateway_refusals_total{reason="no answer"}': "7x40 47x79",
     },
     "an engine that crashed and loads again": {
-        'lockstep_hot_target{target="qwen"}': "1x40 stale _x38 1x39",
-        'lockstep_loading_target{target="qwen"}': "_x43 1x36 stale _x38",
+        'lockstep_hot_model{model="qwen"}': "1x40 stale _x38 1x39",
+        'lockstep_loading_model{model="qwen"}': "_x43 1x36 stale _x38",
     },
     "an engine that hung and was restarted, six minutes later": {
-        'lockstep_wedge_deed_timestamp_seconds{target="qwen"}': "-330x120",
+        'lockstep_wedge_deed_timestamp_seconds{model="qwen"}': "-330x120",
     },
     "switch.sh none": {
-        'lockstep_wanted_hot{target="qwen"}': "1x40 stale _x78",
-        'lockstep_hot_target{target="qwen"}': "1x40 stale _x78",
+        'lockstep_wanted_hot{model="qwen"}': "1x40 stale _x78",
+        'lockstep_hot_model{model="qwen"}': "1x40 stale _x78",
     },
-    "memory near the floor for half a minute": {
+    "memory near the minimum for half a minute": {
         "lockstep_memory_available_bytes": f"{20 * GIB}x40 {4.5 * GIB:.0f} {20 * GIB}x78",
     },
     "memory of a model that fits tightly": {
@@ -276,29 +276,31 @@ ORDINARY: dict[str, dict[str, str]] = {
     "a unit that fails and is started again": {
         'lockstep_failed_unit{unit="fstrim.service"}': "_x40 1 stale _x77"
     },
-    "a boot of the twin": {'up{job="twin", host="spark2"}': "1x40 0x3 1x76"},
+    "a boot of the peer": {'up{job="peer", host="spark2"}': "1x40 0x3 1x76"},
     "a backup of yesterday": {"lockstep_backup_last_success_timestamp_seconds": f"{-DAY}x120"},
     "a certificate for 22 days": {CERTIFICATE: f"{22 * DAY}x120"},
     "a comparison while a deploy is under way": {
         'lockstep_drift_differences{severity="error"}': "0x40 4x10 0x69"
     },
     "a host whose last switch was to none": {
-        'lockstep_wanted_hot{target="qwen"}': "_x120",
-        'lockstep_hot_target{target="qwen"}': "_x120",
-        'lockstep_engine_wedged{target="qwen"}': "_x120",
-        'lockstep_sense_ok{target="qwen"}': "_x120",
+        'lockstep_wanted_hot{model="qwen"}': "_x120",
+        'lockstep_hot_model{model="qwen"}': "_x120",
+        'lockstep_engine_wedged{model="qwen"}': "_x120",
+        'lockstep_sense_ok{model="qwen"}': "_x120",
     },
 }
 
 
-@pytest.mark.parametrize("what", ORDINARY)
-def test_what_is_ordinary_raises_none(what: str, tmp_path: Path) -> None:
-    judged(tmp_path, WELL | ORDINARY[what], [each / 2 for each in range(119)], {})
+@pytest.mark.parametrize("situation", ORDINARY)
+def test_what_is_ordinary_raises_none(situation: str, tmp_path: Path) -> None:
+    expect_alerts(
+        tmp_path, WELL | ORDINARY[situation], [half_minute / 2 for half_minute in range(119)], {}
+    )
 
 
 def test_without_any_metric_the_host_says_that_it_is_blind(tmp_path: Path) -> None:
-    said = CAUSES["MetricsStopped"][2]
-    judged(tmp_path, {"up": "1x120"}, [30], {"MetricsStopped": said})
+    summary = CAUSES["MetricsStopped"][2]
+    expect_alerts(tmp_path, {"up": "1x120"}, [30], {"MetricsStopped": summary})
 
 
 def test_without_a_cap_nothing_is_judged_of_one() -> None:
@@ -306,7 +308,7 @@ def test_without_a_cap_nothing_is_judged_of_one() -> None:
 
 
 def test_a_host_that_records_nobody_judges_itself_alone() -> None:
-    assert "TwinSilent" not in rules_text(PLAN.settings)
+    assert "PeerSilent" not in rules_text(PLAN.settings)
 
 
 @pytest.mark.parametrize("file", sorted(DASHBOARDS.glob("*.json")), ids=lambda file: file.stem)
@@ -320,5 +322,5 @@ def test_promtool_reads_every_expression_of_a_dashboard(file: Path, tmp_path: Pa
     # A rule of the same name twice is a fault of its own.
     groups = [{"name": f"{place}", "rules": [rule]} for place, rule in enumerate(rules)]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
-    done = tools.run(["promtool", "check", "rules", "--lint=none", tmp_path / "rules.yml"])
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = tools.run(["promtool", "check", "rules", "--lint=none", tmp_path / "rules.yml"])
+    assert result.returncode == 0, result.stdout + result.stderr

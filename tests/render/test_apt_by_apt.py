@@ -1,5 +1,8 @@
-"""What a real apt makes of our files and programs: it logs in at archive and proxy, and a command
-that is refused a lock says it in the words that we know."""
+"""A real apt with our files and programs.
+
+It logs in at archive and proxy, and a command that is refused a lock says so in the words that we
+know.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import tools
-from a_lock import held
+from a_lock import hold_lock
 
 from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.onhost.core import errors, layout, output
@@ -19,55 +22,55 @@ from lockstep.onhost.records import packages
 from lockstep.onhost.system import apt_turn
 from lockstep.system.base_files import host_files
 
-Asked = list[tuple[str, str | None, str | None]]
+Requests = list[tuple[str, str | None, str | None]]
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[int, Asked]]:
+def server() -> Iterator[tuple[int, Requests]]:
     """An archive that is a proxy too: its port, and paths with the logins that came with them."""
-    asked: Asked = []
+    requests: Requests = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             heads = (self.headers["Authorization"], self.headers["Proxy-Authorization"])
-            asked.append((self.path, *heads))
+            requests.append((self.path, *heads))
             self.send_response(404)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing to say."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         thread = threading.Thread(target=http.serve_forever, daemon=True)
         thread.start()
-        yield http.server_port, asked
+        yield http.server_port, requests
         http.shutdown()
         thread.join()
 
 
 def test_apt_logs_in_at_the_archives_and_at_the_proxy(
-    tmp_path: Path, server: tuple[int, Asked]
+    tmp_path: Path, server: tuple[int, Requests]
 ) -> None:
-    port, asked = server
-    here = f"127.0.0.1:{port}"
+    port, requests = server
+    address = f"127.0.0.1:{port}"
     lines = (
-        f"deb [trusted=yes] http://me:%23p%25%24s%22w'ord@{here}/direct ./",
-        f"deb [trusted=yes] http://me:other@{here}/direct-too ./",
+        f"deb [trusted=yes] http://me:%23p%25%24s%22w'ord@{address}/direct ./",
+        f"deb [trusted=yes] http://me:other@{address}/direct-too ./",
         "deb [trusted=yes] http://far:away@archive.example/proxied ./",
     )
     settings = Settings(
         name="spark",
-        targets={},
+        models={},
         sources=Sources(apt=lines),
-        proxy=Proxy(http=f"http://via:pr$oxy@{here}", no="127.0.0.1"),
+        proxy=Proxy(http=f"http://via:pr$oxy@{address}", no="127.0.0.1"),
     )
-    files = {each.path: each for each in host_files(settings) if each.path.startswith("/etc/apt/")}
-    tools.written(tmp_path, {path: file.text for path, file in files.items()})
+    files = {file.path: file for file in host_files(settings) if file.path.startswith("/etc/apt/")}
+    tools.write_files(tmp_path, {path: file.text for path, file in files.items()})
     own_folders(tmp_path)
-    done = tools.run(["apt-get", "update"], env={"APT_CONFIG": str(tmp_path / "apt.conf")})
-    assert "404" in done.stdout, done.stdout + done.stderr
-    logged_in = {(path.rpartition("/./")[0], *heads) for path, *heads in asked}
+    result = tools.run(["apt-get", "update"], env={"APT_CONFIG": str(tmp_path / "apt.conf")})
+    assert "404" in result.stdout, result.stdout + result.stderr
+    logged_in = {(path.rpartition("/./")[0], *heads) for path, *heads in requests}
     assert logged_in == {
         ("/direct", basic("me:#p%$s\"w'ord"), None),
         ("/direct-too", basic("me:other"), None),
@@ -94,26 +97,26 @@ WORKS = {
 
 
 @pytest.mark.parametrize("lock", WORKS)
-@pytest.mark.parametrize("seen", [True, False], ids=["waits", "was too late to see it"])
+@pytest.mark.parametrize("has_holder", [True, False], ids=["waits", "was too late to see it"])
 def test_a_command_waits_for_a_lock_that_somebody_else_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, seen: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, has_holder: bool
 ) -> None:
     own_folders(tmp_path)
     use(tmp_path, monkeypatch)
     monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 0.05)
-    if not seen:
+    if not has_holder:
         monkeypatch.setattr(apt_turn, "holder", lambda paths: None)
-    said: list[str] = []
-    with held(tmp_path / lock) as process:
+    lines: list[str] = []
+    with hold_lock(tmp_path / lock) as process:
 
         def say(line: str) -> None:
-            said.append(line)
+            lines.append(line)
             if "waited" in line or "faster" in line:
                 process.release()
 
         monkeypatch.setattr(output, "say", say)
-        assert apt_turn.main(["--", *WORKS[lock]], layout.Paths(tmp_path)) == 0, said
-    assert [line for line in said if ("waited" if seen else "faster") in line] != [], said
+        assert apt_turn.main(["--", *WORKS[lock]], layout.Paths(tmp_path)) == 0, lines
+    assert [line for line in lines if ("waited" if has_holder else "faster") in line] != [], lines
 
 
 PACKAGE = "Package: {0}\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n"
@@ -138,27 +141,27 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
         "var/lib/dpkg/status": "",
         "var/lib/dpkg/updates/0000": UNPACKED.format("earlyoom"),
     }
-    tools.written(tmp_path, archive)
+    tools.write_files(tmp_path, archive)
     packages.note(layout.Paths(tmp_path), ["earlyoom"])
     return layout.Paths(tmp_path)
 
 
 def dead_source(paths: layout.Paths, port: int) -> str:
-    """Add a source that answers 404; its address."""
+    """Add a source that answers 404; returns its address."""
     address = f"http://127.0.0.1:{port}/baseos/8"
     line = {"etc/apt/sources.list.d/dgx.list": f"deb [trusted=yes] {address} ./\n"}
-    tools.written(paths.root, line)
+    tools.write_files(paths.root, line)
     return address
 
 
 def test_packages_come_although_one_source_is_dead_and_it_is_named(
-    host: layout.Paths, server: tuple[int, Asked], capfd: pytest.CaptureFixture[str]
+    host: layout.Paths, server: tuple[int, Requests], capfd: pytest.CaptureFixture[str]
 ) -> None:
     address = dead_source(host, server[0])
     packages.prepare_install(host, ["jq"])
-    said = capfd.readouterr().out
-    assert f"warning: a source of apt fails: Failed to fetch {address}/./Packages  404" in said
-    assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list: correct the source" in said
+    text = capfd.readouterr().out
+    assert f"warning: a source of apt fails: Failed to fetch {address}/./Packages  404" in text
+    assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list: correct the source" in text
     assert packages.load(host).coming == ["jq"]
     packages.settle(host)
     assert packages.load(host).coming == []
@@ -168,7 +171,7 @@ def test_packages_come_although_one_source_is_dead_and_it_is_named(
 
 
 def test_a_dead_source_without_which_a_package_cannot_come_is_named(
-    host: layout.Paths, server: tuple[int, Asked]
+    host: layout.Paths, server: tuple[int, Requests]
 ) -> None:
     address = dead_source(host, server[0])
     with pytest.raises(errors.Problem) as problem:
@@ -179,14 +182,15 @@ def test_a_dead_source_without_which_a_package_cannot_come_is_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("jqq", "no source of apt has jqq (did you mean jq?)."), ("vim", "has vim.")]
+    ("name", "message"),
+    [("jqq", "no source of apt has jqq (did you mean jq?)."), ("vim", "has vim.")],
 )
 def test_a_package_that_no_source_has_is_named_with_the_nearest(
-    host: layout.Paths, name: str, said: str
+    host: layout.Paths, name: str, message: str
 ) -> None:
     with pytest.raises(errors.Problem) as problem:
         packages.prepare_install(host, ["jq", name])
-    assert said in str(problem.value) and "`packages` of the inventory" in str(problem.value)
+    assert message in str(problem.value) and "`packages` of the inventory" in str(problem.value)
     assert packages.load(host).coming == []
 
 

@@ -18,7 +18,7 @@ from tools import run
 
 from lockstep.monitoring.stack import SERIES
 from lockstep.onhost.facts import blackbox
-from lockstep.onhost.facts.reading import Unreadable
+from lockstep.onhost.facts.reading import FactUnreadable
 
 #: Seconds before now: the first boot was cut off, the second one fell silent.
 FIRST, CUT_OFF, AGAIN, SILENT = 5000, 4000, 3960, 1200
@@ -41,16 +41,16 @@ def samples(now: int) -> Iterator[tuple[str, str, int, float]]:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """A Prometheus with these samples, and the time that they are before."""
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """A Prometheus with these samples; gives the time of their end."""
     folder, now = tmp_path_factory.mktemp("kept"), int(time.time())
     by_metric: dict[str, list[str]] = {}
     for name, host, at, value in samples(now):
-        line = f'{name}{{job="twin",host="{host}"}} {value} {at}'
+        line = f'{name}{{job="peer",host="{host}"}} {value} {at}'
         by_metric.setdefault(name, [f"# TYPE {name} gauge"]).append(line)
     text = "".join(f"{line}\n" for lines in by_metric.values() for line in lines)
     (folder / "samples").write_text(f"{text}# EOF\n")
-    made = run(
+    result = run(
         [
             "promtool",
             "tsdb",
@@ -60,7 +60,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
             folder / "data",
         ]
     )
-    assert made.returncode == 0, made.stdout + made.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     (folder / "prometheus.yml").write_text("scrape_configs: []\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -92,65 +92,65 @@ def ready(url: str) -> bool:
 
 
 @pytest.fixture
-def ask(kept: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Ask about a host; what the journal was asked for is in "asked" of the answer."""
+def ask(prometheus: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Ask about a host; "asked" of the answer has the questions to the journal."""
     entry = {"__REALTIME_TIMESTAMP": "1000000", "SYSLOG_IDENTIFIER": "x", "MESSAGE": "3,1,2,-;oops"}
     body = f'echo "$*" > {tmp_path}/asked\necho {json.dumps(json.dumps(entry))}'
     program(tmp_path / "bin", "journalctl", body)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
 
-    def asked(host: str, **more: Any) -> dict[str, Any]:
+    def ask_about(host: str, **more: Any) -> dict[str, Any]:
         question = {
             "host": host,
             "minutes": 2,
             "before_boot": False,
-            "job": "twin",
-            "url": kept[0],
+            "job": "peer",
+            "url": prometheus[0],
             "series": list(SERIES),
             "identifier": f"netconsole-{host}",
         }
-        found = blackbox.read({**question, **more})
-        return {**found, "asked": (tmp_path / "asked").read_text().split()}
+        answer = blackbox.read({**question, **more})
+        return {**answer, "asked": (tmp_path / "asked").read_text().split()}
 
-    return asked
+    return ask_about
 
 
-def memory(found: dict[str, Any]) -> list[list[float]]:
-    (series,) = [each for each in found["series"] if each["name"].startswith("lockstep_memory")]
+def memory(answer: dict[str, Any]) -> list[list[float]]:
+    (series,) = [entry for entry in answer["series"] if entry["name"].startswith("lockstep_memory")]
     values: list[list[float]] = series["values"]
     return values
 
 
-def test_a_silent_host_ends_at_its_last_sample(kept: tuple[str, int], ask: Any) -> None:
-    found, now = ask("spark-1"), kept[1]
-    assert found["end"] == now - SILENT - 1
-    assert found["alive"] is False
-    assert abs(found["booted"] - (now - AGAIN)) < 10
-    values = memory(found)
+def test_a_silent_host_ends_at_its_last_sample(prometheus: tuple[str, int], ask: Any) -> None:
+    answer, now = ask("spark-1"), prometheus[1]
+    assert answer["end"] == now - SILENT - 1
+    assert answer["alive"] is False
+    assert abs(answer["booted"] - (now - AGAIN)) < 10
+    values = memory(answer)
     # Of two minutes, each second, to the very end.
-    assert [len(values), values[-1]] == [120, [found["end"], GIB / 10]]
+    assert [len(values), values[-1]] == [120, [answer["end"], GIB / 10]]
     # Nothing else is brought.
-    assert {each["name"] for each in found["series"]} <= {*SERIES}
-    assert found["said"] == [(1.0, "x", "3,1,2,-;oops")]
-    asked = found["asked"]
-    assert asked[asked.index("-t") + 1] == "netconsole-spark-1"
+    assert {series["name"] for series in answer["series"]} <= {*SERIES}
+    assert answer["said"] == [(1.0, "x", "3,1,2,-;oops")]
+    arguments = answer["asked"]
+    assert arguments[arguments.index("-t") + 1] == "netconsole-spark-1"
     # A kernel may go on speaking when nothing else does.
-    assert int(asked[-2].removeprefix("--until=@")) >= now
+    assert int(arguments[-2].removeprefix("--until=@")) >= now
 
 
-def test_the_end_of_the_boot_before(kept: tuple[str, int], ask: Any) -> None:
-    found, now = ask("spark-1", before_boot=True), kept[1]
-    assert found["end"] == now - CUT_OFF - 1
-    assert memory(found)[-1] == [found["end"], GIB / 10]
+def test_the_end_of_the_boot_before(prometheus: tuple[str, int], ask: Any) -> None:
+    answer, now = ask("spark-1", before_boot=True), prometheus[1]
+    assert answer["end"] == now - CUT_OFF - 1
+    assert memory(answer)[-1] == [answer["end"], GIB / 10]
     # Not what the kernel of the next boot says.
-    assert int(found["asked"][-2].removeprefix("--until=@")) == now - AGAIN + 1
+    assert int(answer["asked"][-2].removeprefix("--until=@")) == now - AGAIN + 1
 
 
-def test_a_host_that_is_up_is_shown_until_now(kept: tuple[str, int], ask: Any) -> None:
-    found = ask("spark-2")
-    assert found["end"] == kept[1] - 1
+def test_a_host_that_is_up_is_shown_until_now(prometheus: tuple[str, int], ask: Any) -> None:
+    answer = ask("spark-2")
+    assert answer["end"] == prometheus[1] - 1
     # The samples end where the test began.
-    assert found["alive"] is (found["now"] - found["end"] < 5)
+    assert answer["alive"] is (answer["now"] - answer["end"] < 5)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,12 @@ def test_a_host_that_is_up_is_shown_until_now(kept: tuple[str, int], ask: Any) -
     ids=["never", "no boot"],
 )
 def test_a_host_of_which_nothing_is_known(ask: Any, host: str, more: dict[str, Any]) -> None:
-    with pytest.raises(Unreadable, match=f"no sample of {host} is here"):
+    with pytest.raises(FactUnreadable, match=f"no sample of {host} is here"):
         ask(host, **more)
 
 
 def test_a_prometheus_that_does_not_run_is_named(ask: Any) -> None:
-    with pytest.raises(Unreadable, match=r"127\.0\.0\.1:9 does not answer.*Remedy: journalctl -u"):
+    with pytest.raises(
+        FactUnreadable, match=r"127\.0\.0\.1:9 does not answer.*Remedy: journalctl -u"
+    ):
         ask("spark-1", url="http://127.0.0.1:9")

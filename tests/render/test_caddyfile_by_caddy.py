@@ -20,7 +20,7 @@ import left_behind
 import pytest
 from a_spark import spark
 
-from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.access import authority
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
@@ -31,13 +31,13 @@ KEY = "lk-" + 43 * "k"
 
 
 class Gateway(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Tells what it was asked; of /stream a second part only once the first has arrived."""
+    """Records the requests; /stream gets its second part only once the first has arrived."""
 
     daemon_threads = True
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), _Handler)
-        self.seen = threading.Event()
+        self.arrival = threading.Event()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -50,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._chunk(json.dumps({name.lower(): value for name, value in self.headers.items()}))
         if self.path == "/stream":
-            assert self.server.seen.wait(180)
+            assert self.server.arrival.wait(180)
             self._chunk("the rest\n")
         self.wfile.write(b"0\r\n\r\n")
 
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass
 class Front:
-    """Caddy as it runs; `root` is what a client believes."""
+    """A running Caddy; `root` is the authority that a client believes."""
 
     folder: Path
     port: int
@@ -79,7 +79,7 @@ class Front:
         self.log = self.folder / "log"
 
     def curl(self, name: str, path: str = "/", *options: str) -> subprocess.CompletedProcess[str]:
-        """What curl gets by HTTP/2, with the version and status behind it."""
+        """The answer that curl gets by HTTP/2, with its version and status."""
         words = ["curl", "--silent", "--show-error", "--http2", "--max-time", "20"]
         words += ["--resolve", f"{name}:{self.port}:127.0.0.1", "--noproxy", "*"]
         words += ["--write-out", "%{http_version} %{http_code}", "--cacert", str(self.root)]
@@ -94,24 +94,26 @@ class Front:
         return context.wrap_socket(plain, server_hostname=name)
 
 
-def planned(port: int, tls: object, *names: str) -> HostPlan:
+def gateway_plan(port: int, tls: object, *names: str) -> HostPlan:
     gateway = {"bind": "10.0.0.1", "tls": tls, "tls_port": port, "names": names}
-    (plan,) = joined([spark("spark1", gateway=gateway)], "site.py")
+    (plan,) = join_clusters([spark("spark1", gateway=gateway)], "site.py")
     return plan
 
 
 @contextmanager
 def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) -> Iterator[Front]:
-    """Caddy with what the deploy writes, but for the places and the address that are ours here."""
+    """Run Caddy with the deploy's file, with our own folders and address in it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    plan = planned(port, tls, *names)
+    plan = gateway_plan(port, tls, *names)
     text = next(file.text for file in tls_files(plan) if file.path == CADDYFILE)
     text = text.replace(ROOT, str(folder / "root.crt")).replace(TLS_SOCKET, str(folder / "socket"))
     (folder / "Caddyfile").write_text(text.replace("bind 10.0.0.1", "bind 127.0.0.1"))
-    made = authority.made(plan.authority.names if plan.authority else ["spark1"], "spark1")
-    (folder / "authority").write_text(made)
-    (folder / "root.crt").write_text(authority.certificate(made))
+    authority_text = authority.make_authority(
+        plan.authority.names if plan.authority else ["spark1"], "spark1"
+    )
+    (folder / "authority").write_text(authority_text)
+    (folder / "root.crt").write_text(authority.certificate(authority_text))
     gateway = Gateway(folder / "socket")
     threading.Thread(target=gateway.serve_forever, daemon=True).start()
     front = Front(folder, port, folder / "root.crt", gateway)
@@ -137,7 +139,7 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
 
 
 def _await(front: Front, name: str, caddy: subprocess.Popen[bytes]) -> None:
-    """Until it answers by TLS; its certificates come a moment after the port."""
+    """Wait until Caddy answers by TLS; its certificates come a moment after the port."""
     deadline = time.monotonic() + 180
     while True:
         assert caddy.poll() is None and time.monotonic() < deadline, front.log.read_text()
@@ -150,43 +152,43 @@ def _await(front: Front, name: str, caddy: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    """With an authority of ours."""
+    """Run Caddy with an authority of ours."""
     with running(tmp_path_factory.mktemp("own"), "own", "www.example.org") as front:
         yield front
 
 
 def test_a_client_that_believes_the_authority_is_answered_by_http_2(own: Front) -> None:
-    done = own.curl("spark1")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 200"), done.stderr
+    result = own.curl("spark1")
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "2 200"), result.stderr
 
 
 def test_nobody_else_believes_it(own: Front, tmp_path: Path) -> None:
-    other = tmp_path / "root.crt"
-    other.write_text(authority.certificate(authority.made(["spark1"], "spark1")))
-    done = own.curl("spark1", "/", "--cacert", str(other))
-    assert done.returncode == 60, done.stdout
+    target_path = tmp_path / "root.crt"
+    target_path.write_text(authority.certificate(authority.make_authority(["spark1"], "spark1")))
+    result = own.curl("spark1", "/", "--cacert", str(target_path))
+    assert result.returncode == 60, result.stdout
 
 
 def test_the_gateway_hears_who_asks_and_not_what_that_one_says_of_it(own: Front) -> None:
-    done = own.curl("spark1", "/", "--header", "X-Forwarded-For: 6.6.6.6", "--header", "Via: me")
-    heard = json.loads(done.stdout.splitlines()[0])
-    assert heard["x-forwarded-for"] == "127.0.0.1"
-    assert (heard["x-forwarded-proto"], heard["host"]) == ("https", f"spark1:{own.port}")
+    result = own.curl("spark1", "/", "--header", "X-Forwarded-For: 6.6.6.6", "--header", "Via: me")
+    headers = json.loads(result.stdout.splitlines()[0])
+    assert headers["x-forwarded-for"] == "127.0.0.1"
+    assert (headers["x-forwarded-proto"], headers["host"]) == ("https", f"spark1:{own.port}")
 
 
 def test_a_stream_comes_as_it_is_made(own: Front) -> None:
     with own.connection("spark1") as client:
         client.sendall(b"GET /stream HTTP/1.1\r\nHost: spark1\r\nConnection: close\r\n\r\n")
-        got = b""
+        content = b""
         # Without this the gateway's stand-in does not go on.
-        while b"x-forwarded-for" not in got:
+        while b"x-forwarded-for" not in content:
             part = client.recv(4096)
-            assert part, got
-            got += part
-        own.gateway.seen.set()
+            assert part, content
+            content += part
+        own.gateway.arrival.set()
         while part := client.recv(4096):
-            got += part
-    assert b"the rest" in got
+            content += part
+    assert b"the rest" in content
 
 
 def test_http_without_tls_is_refused_and_another_name_too(own: Front) -> None:
@@ -205,8 +207,13 @@ def test_http_without_tls_is_refused_and_another_name_too(own: Front) -> None:
 def test_no_key_is_in_its_log_when_the_gateway_is_away(own: Front) -> None:
     (own.folder / "socket").rename(own.folder / "away")
     try:
-        sent = ("--header", f"x-api-key: {KEY}", "--header", f"Authorization: Bearer {KEY}")
-        assert own.curl("spark1", "/v1/models", *sent).stdout.endswith("2 502")
+        header_options = (
+            "--header",
+            f"x-api-key: {KEY}",
+            "--header",
+            f"Authorization: Bearer {KEY}",
+        )
+        assert own.curl("spark1", "/v1/models", *header_options).stdout.endswith("2 502")
     finally:
         (own.folder / "away").rename(own.folder / "socket")
     log = own.log.read_text()
@@ -215,17 +222,17 @@ def test_no_key_is_in_its_log_when_the_gateway_is_away(own: Front) -> None:
 
 
 def test_with_a_certificate_of_yours_every_name_that_it_has_is_served(tmp_path: Path) -> None:
-    made = authority.made(["spark1"], "spark1")
-    key, certificate = made.split("-----BEGIN CERTIFICATE-----")
+    authority_text = authority.make_authority(["spark1"], "spark1")
+    key, certificate = authority_text.split("-----BEGIN CERTIFICATE-----")
     (tmp_path / "key").write_text(key)
     (tmp_path / "certificate").write_text("-----BEGIN CERTIFICATE-----" + certificate)
-    yours = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
-    with running(tmp_path, yours) as front:
+    tls_paths = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
+    with running(tmp_path, tls_paths) as front:
         for name in ("spark1", "gpu.example.com"):
             assert front.curl(name, "/", "--insecure").stdout.splitlines()[-1] == "2 200"
 
 
-class Tailscaled(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class TailscaleDaemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """The part of tailscaled's local interface that gives a program the host's certificate."""
 
     daemon_threads = True
@@ -233,14 +240,14 @@ class Tailscaled(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path: Path, pair: str) -> None:
         super().__init__(str(path), _LocalApi)
         self.pair = pair
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
 
 class _LocalApi(_Handler):
-    server: Tailscaled  # type: ignore[assignment]
+    server: TailscaleDaemon  # type: ignore[assignment]
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.requests.append(self.path)
         status = json.dumps({"BackendState": "Running", "CertDomains": [TAILSCALE]})
         body = (status if "status" in self.path else self.server.pair).encode()
         self.send_response(200)
@@ -250,10 +257,10 @@ class _LocalApi(_Handler):
 
 
 @pytest.fixture
-def tailscaled(tmp_path: Path) -> Iterator[Tailscaled]:
+def tailscale_daemon(tmp_path: Path) -> Iterator[TailscaleDaemon]:
     (tmp_path / "tailscale").mkdir()
-    pair = authority.made([TAILSCALE], TAILSCALE)
-    server = Tailscaled(tmp_path / "tailscale/tailscaled.sock", pair)
+    pair = authority.make_authority([TAILSCALE], TAILSCALE)
+    server = TailscaleDaemon(tmp_path / "tailscale/tailscaled.sock", pair)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -261,16 +268,16 @@ def tailscaled(tmp_path: Path) -> Iterator[Tailscaled]:
 
 
 def test_tailscale_s_certificate_comes_from_its_daemon(
-    tailscaled: Tailscaled, tmp_path: Path
+    tailscale_daemon: TailscaleDaemon, tmp_path: Path
 ) -> None:
     # Caddy knows one place for the daemon's socket.
     place = ("--tmpfs", "/run", "--bind", str(tmp_path / "tailscale"), "/run/tailscale")
     wrap = ("bwrap", "--die-with-parent", "--dev-bind", "/", "/", *place)
     with running(tmp_path, "tailscale", TAILSCALE, wrap=wrap) as front:
         with front.connection(TAILSCALE, believing=False) as client:
-            given = ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
-        assert given in tailscaled.pair
+            certificate = ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
+        assert certificate in tailscale_daemon.pair
         assert front.curl(TAILSCALE, "/", "--insecure").stdout.splitlines()[-1] == "2 200"
         # Not its name: no certificate is made for it, and nobody on the internet is asked.
         assert front.curl("spark1", "/", "--insecure").returncode == 35
-    assert f"/localapi/v0/cert/{TAILSCALE}?type=pair" in tailscaled.asked
+    assert f"/localapi/v0/cert/{TAILSCALE}?type=pair" in tailscale_daemon.requests

@@ -1,4 +1,4 @@
-"""What each rank of a cluster is given; the whole files of rank 0 are in `golden/member`."""
+"""The arguments of each rank of a cluster; the whole files of rank 0 are in `golden/member`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from example import pins
-from pair import plans, rendered
+from pair import plans, rank_files
 from test_units_by_systemd import directives
 
 from lockstep.files.managed_file import PROGRAMS
@@ -23,7 +23,7 @@ RANKS = (0, 1)
 @pytest.mark.parametrize("unit", ["vllm-deepseek", "sglang-mistral4", "vllm"])
 def test_no_rank_is_restarted_alone_and_each_is_admitted_first(unit: str) -> None:
     for rank in RANKS:
-        text = rendered(rank)[f"{UNITS}/{unit}.service"].text
+        text = rank_files(rank)[f"{UNITS}/{unit}.service"].text
         assert directives(text, "Restart") == ["no"]
         admit, gate = re.findall(rf"ExecStartPre=\+.*{PROGRAMS} (\S+)", text)
         assert (admit, gate) == ("cluster", "gate")
@@ -34,11 +34,13 @@ def test_no_rank_is_restarted_alone_and_each_is_admitted_first(unit: str) -> Non
 
 def test_the_ranks_differ_in_nothing_but_rank_address_and_what_answers() -> None:
     lines = [
-        set(rendered(rank)["/data/scripts/llm/vllm-deepseek-launch.sh"].text.splitlines())
+        set(rank_files(rank)["/data/scripts/llm/vllm-deepseek-launch.sh"].text.splitlines())
         for rank in RANKS
     ]
-    first, second = (sorted(mine - theirs) for mine, theirs in (lines, lines[::-1]))
-    # Rank 0's engine is behind the door that asks for the key.
+    first, second = (
+        sorted(own_lines - peer_lines) for own_lines, peer_lines in (lines, lines[::-1])
+    )
+    # Rank 0's engine is behind the listener that asks for the key.
     assert first == [
         "  --env VLLM_HOST_IP=10.77.0.11 \\",
         "  --node-rank 0 \\",
@@ -54,16 +56,16 @@ def test_the_ranks_differ_in_nothing_but_rank_address_and_what_answers() -> None
 
 def test_only_the_members_reach_the_ports_of_the_group() -> None:
     for rank in RANKS:
-        rules = rendered(rank)["/etc/lockstep/firewall.nft"].text
-        other = 12 - rank
-        assert f"ip saddr {{ 10.77.0.{other}/32, 10.77.1.{other}/32 }} accept" in rules
+        rules = rank_files(rank)["/etc/lockstep/firewall.nft"].text
+        peer_number = 12 - rank
+        assert f"ip saddr {{ 10.77.0.{peer_number}/32, 10.77.1.{peer_number}/32 }} accept" in rules
         assert "7079" not in rules and "29501" not in rules
         # Rank 1 has no API to open.
         assert ("30002" in rules) == (rank == 0)
 
 
 def test_what_a_rank_is_told_of_its_cluster() -> None:
-    zero, one = (json.loads(rendered(rank)["/etc/lockstep/targets.json"].text) for rank in RANKS)
+    zero, rank1 = (json.loads(rank_files(rank)["/etc/lockstep/models.json"].text) for rank in RANKS)
     members = [
         {"name": "spark-1", "address": "10.77.0.11"},
         {"name": "spark-2", "address": "10.77.0.12"},
@@ -71,66 +73,66 @@ def test_what_a_rank_is_told_of_its_cluster() -> None:
     links = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
     pair = {"port": 7079, "members": members, "links": links}
     assert zero["clusters"] == {"pair": {"name": "pair", "rank": 0, **pair}}
-    assert one["clusters"] == {"pair": {"name": "pair", "rank": 1, **pair}}
-    assert {name: each["cluster"] for name, each in one["targets"].items()} == {
+    assert rank1["clusters"] == {"pair": {"name": "pair", "rank": 1, **pair}}
+    assert {name: model["cluster"] for name, model in rank1["models"].items()} == {
         **{"qwen": None},
         **dict.fromkeys(("deepseek", "mistral", "fork"), "pair"),
     }
-    assert {name: each["url"] for name, each in one["targets"].items()} == {
+    assert {name: model["url"] for name, model in rank1["models"].items()} == {
         "qwen": "http://127.0.0.1:30001",
         "deepseek": "http://10.77.0.11:30002",
         # At rank 0's loopback: nobody else reaches it.
         "mistral": "",
         "fork": "",
     }
-    assert one["targets"]["deepseek"]["api_key_file"] is None
+    assert rank1["models"]["deepseek"]["api_key_file"] is None
 
 
 def hashes(
     rank: int,
-    change: Callable[[Any], Any] = lambda target: target,
+    change: Callable[[Any], Any] = lambda model: model,
     engine_id: str = "0123456789ab",
-    **pinned: Any,
+    **changed_pins: Any,
 ) -> dict[str, str]:
-    """Target → the hash by which members tell whether they were deployed alike."""
+    """Model → the hash by which members compare their deploys."""
     plan = plans()[rank]
-    known = replace(pins(plan.settings, plan.targets), **pinned)
-    targets = tuple(map(change, plan.targets))
-    found = variants(plan.settings, targets, known, engine_id=engine_id)
-    return {variant.name: variant.alike for variant in found if variant.alike}
+    known_pins = replace(pins(plan.settings, plan.models), **changed_pins)
+    models = tuple(map(change, plan.models))
+    model_variants = variants(plan.settings, models, known_pins, engine_id=engine_id)
+    return {variant.name: variant.alike for variant in model_variants if variant.alike}
 
 
-def test_members_that_were_deployed_alike_have_one_hash_of_each_target() -> None:
+def test_members_that_were_deployed_alike_have_one_hash_of_each_model() -> None:
     assert hashes(0) == hashes(1)
     # A host's own model is compared with nobody's.
     assert list(hashes(0)) == ["deepseek", "mistral", "fork"]
 
 
-def flagged(target: Any) -> Any:
-    overrides = {**target.data.overrides, "max_num_seqs": 3}
-    return replace(target, data=replace(target.data, overrides=overrides))
+def with_flag(model: Any) -> Any:
+    overrides = {**model.data.overrides, "max_num_seqs": 3}
+    return replace(model, data=replace(model.data, overrides=overrides))
 
 
-def without_rdma(target: Any) -> Any:
-    return replace(target, group=target.group and replace(target.group, devices=()))
+def without_rdma(model: Any) -> Any:
+    return replace(model, group=model.group and replace(model.group, devices=()))
 
 
 def other_commits() -> dict[str, Any]:
-    models = pins(plans()[1].settings, plans()[1].targets).models
+    models = pins(plans()[1].settings, plans()[1].models).checkpoints
     return {name: replace(pin, commit="f" * 40) for name, pin in models.items()}
 
 
 def other_images() -> dict[str, Any]:
-    images = pins(plans()[1].settings, plans()[1].targets).images
+    images = pins(plans()[1].settings, plans()[1].models).images
     return {name: replace(pin, digest="sha256:" + "f" * 64) for name, pin in images.items()}
 
 
 @pytest.mark.parametrize(
     ("changes", "differ"),
     [
-        ({"change": flagged}, {"deepseek", "mistral", "fork"}),
+        ({"change": with_flag}, {"deepseek", "mistral", "fork"}),
         ({"change": without_rdma}, {"deepseek", "mistral", "fork"}),
-        ({"models": other_commits()}, {"deepseek", "mistral", "fork"}),
+        ({"checkpoints": other_commits()}, {"deepseek", "mistral", "fork"}),
         ({"images": other_images()}, {"deepseek", "mistral"}),
         ({"engine_id": "ba9876543210"}, {"fork"}),
     ],

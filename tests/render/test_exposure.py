@@ -11,13 +11,13 @@ from pathlib import Path
 import pair
 import pytest
 from a_spark import spark
-from example import HOSTS, REPOSITORY, rendered, steady
+from example import HOSTS, REPOSITORY, rendered_files, steady
 from tools import run
 
 from lockstep.files.managed_file import ManagedFile
-from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.monitoring.stack import monitoring_files
-from lockstep.units.backup_twin import twin_files
+from lockstep.units.backup_peer import peer_files
 from lockstep.units.backup_unit import backup_units
 from lockstep.units.tls_unit import tls_files
 
@@ -25,7 +25,7 @@ YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
 ROW = re.compile(r"^\| `([\w@-]+)\.service`[^|]*\| (\d+\.\d) \|", re.MULTILINE)
 
 
-def documented() -> dict[str, float]:
+def documented_figures() -> dict[str, float]:
     """Unit → the figure of the table."""
     text = (REPOSITORY / "docs/security.md").read_text(encoding="utf-8")
     return {name: float(figure) for name, figure in ROW.findall(text)}
@@ -33,39 +33,39 @@ def documented() -> dict[str, float]:
 
 def figure(unit: Path) -> float:
     """Overall exposure, 0 (best) to 10, judged from the file alone."""
-    done = run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit])
-    found = re.search(r"Overall exposure level for \S+: (\d+\.\d)", done.stdout)
-    assert found, done.stdout + done.stderr
-    return float(found[1])
+    result = run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit])
+    match = re.search(r"Overall exposure level for \S+: (\d+\.\d)", result.stdout)
+    assert match, result.stdout + result.stderr
+    return float(match[1])
 
 
 def before_gateway(tls: object) -> dict[str, ManagedFile]:
     """Caddy's files, with a certificate."""
-    (plan,) = joined([spark("spark1", gateway={"bind": "0.0.0.0", "tls": tls})], "site.py")
+    (plan,) = join_clusters([spark("spark1", gateway={"bind": "0.0.0.0", "tls": tls})], "site.py")
     return {file.path: file for file in tls_files(plan)}
 
 
-def monitored() -> dict[str, ManagedFile]:
-    """What tells of a host, with a Prometheus that other hosts reach."""
+def monitored_files() -> dict[str, ManagedFile]:
+    """The monitoring files of a host, with a Prometheus that other hosts reach."""
     keys = {"enabled": True, "bind": "fabric"}
     plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", monitoring=keys) for n in (1, 2)]
-    return {file.path: file for file in monitoring_files(joined(plans, "site.py")[0])}
+    return {file.path: file for file in monitoring_files(join_clusters(plans, "site.py")[0])}
 
 
 def backed_up() -> dict[str, ManagedFile]:
-    """Files of the nightly backup, to and from a twin, which is off in the examples."""
-    keys = {"enabled": True, "to": ("twin",)}
+    """Files of the nightly backup, to and from a peer, which is off in the examples."""
+    keys = {"enabled": True, "to": ("peer",)}
     plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", backup=keys) for n in (1, 2)]
-    plan = joined(plans, "site.py")[0]
-    return {file.path: file for file in (*backup_units(plan), *twin_files(plan))}
+    plan = join_clusters(plans, "site.py")[0]
+    return {file.path: file for file in (*backup_units(plan), *peer_files(plan))}
 
 
 def services() -> dict[str, str]:
     """Name of every service that a deploy writes, with a host that has it → its text."""
-    hosts = {host: rendered(host) for host in HOSTS}
-    hosts |= {f"pair-{rank}": pair.rendered(rank) for rank in (0, 1)}
+    hosts = {host: rendered_files(host) for host in HOSTS}
+    hosts |= {f"pair-{rank}": pair.rank_files(rank) for rank in (0, 1)}
     hosts |= {kind: before_gateway(tls) for kind, tls in (("own", "own"), ("yours", YOURS))}
-    hosts["monitored"] = monitored()
+    hosts["monitored"] = monitored_files()
     hosts["backed up"] = backed_up()
     every = [
         (Path(path).name, file.text, host)
@@ -90,16 +90,18 @@ def row(unit: str) -> str:
 def test_no_unit_is_more_exposed_than_documented(name: str, tmp_path: Path) -> None:
     unit = tmp_path / name.partition(":")[2]
     unit.write_text(services()[name], encoding="utf-8")
-    assert figure(unit) <= documented()[row(unit.stem)]
+    assert figure(unit) <= documented_figures()[row(unit.stem)]
 
 
 def test_the_table_has_no_unit_that_is_not_there() -> None:
-    assert set(documented()) == {row(Path(name.partition(":")[2]).stem) for name in services()}
+    assert set(documented_figures()) == {
+        row(Path(name.partition(":")[2]).stem) for name in services()
+    }
 
 
 def test_a_directive_that_is_lost_is_seen(tmp_path: Path) -> None:
-    text = rendered("spark")["/etc/systemd/system/vllm.service"].text
+    text = rendered_files("spark")["/etc/systemd/system/vllm.service"].text
     assert "SystemCallFilter=" in text
     unit = tmp_path / "vllm.service"
     unit.write_text(re.sub(r"^SystemCallFilter=.*\n", "", text, flags=re.MULTILINE))
-    assert figure(unit) > documented()["vllm"]
+    assert figure(unit) > documented_figures()["vllm"]

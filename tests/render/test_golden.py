@@ -18,7 +18,7 @@ from example import GOLDEN, steady
 from lockstep.files.managed_file import ManagedFile
 from lockstep.units.gateway_unit import PAGE
 
-HOSTS = {"spark": example.rendered("spark"), "member": pair.rendered(0)}
+HOSTS = {"spark": example.rendered_files("spark"), "member": pair.rank_files(0)}
 #: Mode, owner, stage and check of each file.
 TABLES = GOLDEN.parent / "who_may_read"
 
@@ -26,8 +26,8 @@ TABLES = GOLDEN.parent / "who_may_read"
 def table(files: dict[str, ManagedFile]) -> str:
     """A line for each file: who may read it, which step writes it, what checks it."""
     rows = (
-        f"{each.mode} {each.owner}:{each.group} {each.stage} {each.check or '-'} {path}\n"
-        for path, each in sorted(files.items())
+        f"{file.mode} {file.owner}:{file.group} {file.stage} {file.check or '-'} {path}\n"
+        for path, file in sorted(files.items())
     )
     return "".join(rows)
 
@@ -36,10 +36,10 @@ def table(files: dict[str, ManagedFile]) -> str:
 def test_artefacts_are_exactly_the_golden_ones(host: str) -> None:
     folder = GOLDEN / host
     # The page is the same on all hosts; tests of its own look at it.
-    found = {path: steady(file.text) for path, file in HOSTS[host].items() if path != PAGE}
+    texts = {path: steady(file.text) for path, file in HOSTS[host].items() if path != PAGE}
     if os.environ.get("UPDATE_GOLDEN"):
         shutil.rmtree(folder, ignore_errors=True)
-        for path, text in found.items():
+        for path, text in texts.items():
             (folder / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
             (folder / path.lstrip("/")).write_text(text, encoding="utf-8")
     golden = {
@@ -47,26 +47,26 @@ def test_artefacts_are_exactly_the_golden_ones(host: str) -> None:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    assert sorted(found) == sorted(golden)
-    for path, text in found.items():
+    assert sorted(texts) == sorted(golden)
+    for path, text in texts.items():
         assert text == golden[path], path
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_who_may_read_what_and_which_step_writes_it(host: str) -> None:
-    kept = TABLES / f"{host}.txt"
+    target_path = TABLES / f"{host}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
-        kept.write_text(table(HOSTS[host]))
-    assert table(HOSTS[host]) == kept.read_text()
+        target_path.write_text(table(HOSTS[host]))
+    assert table(HOSTS[host]) == target_path.read_text()
 
 
 def test_a_file_that_may_hold_a_proxy_password_is_private() -> None:
     files = HOSTS["member"]
-    written = ("pa%24$word", "pa$$word")
+    spellings = ("pa%24$word", "pa$$word")
     holding = {
         path
         for path, file in files.items()
-        if any(word in file.text.replace("\\", "") for word in written)
+        if any(word in file.text.replace("\\", "") for word in spellings)
     }
     assert holding == {"/etc/apt/auth.conf.d/60lockstep.conf", "/etc/lockstep/proxy.env"}
     assert {files[path].mode for path in holding} == {"0600"}

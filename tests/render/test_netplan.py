@@ -14,30 +14,31 @@ from lockstep.system.netplan import NETPLAN, netplan_files
 
 
 def file_of(rank: int) -> ManagedFile:
-    (found,) = netplan_files(plans()[rank].settings)
-    return found
+    (file,) = netplan_files(plans()[rank].settings)
+    return file
 
 
-def generated(folder: Path, text: str) -> tuple[int, str, dict[str, str]]:
-    """netplan's exit status, what it says, and the networkd files that it makes."""
+def run_netplan(folder: Path, text: str) -> tuple[int, str, dict[str, str]]:
+    """Run netplan; returns its exit status, its output, and the networkd files that it makes."""
     path = folder / NETPLAN.lstrip("/")
     path.parent.mkdir(parents=True)
     path.write_text(text)
     path.chmod(0o600)
-    done = run(["netplan", "generate", "--root-dir", str(folder)])
-    made = {
-        each.name: each.read_text() for each in (folder / "run/systemd/network").glob("*netplan*")
+    result = run(["netplan", "generate", "--root-dir", str(folder)])
+    files = {
+        target_path.name: target_path.read_text()
+        for target_path in (folder / "run/systemd/network").glob("*netplan*")
     }
-    return done.returncode, done.stdout + done.stderr, made
+    return result.returncode, result.stdout + result.stderr, files
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_netplan_makes_both_twins_large_frames_and_networks_of_their_own(
+def test_netplan_makes_both_interfaces_large_frames_and_networks_of_their_own(
     rank: int, tmp_path: Path
 ) -> None:
-    code, said, made = generated(tmp_path, file_of(rank).text)
-    assert (code, said) == (0, "")
-    networks = {name: text for name, text in made.items() if name.endswith(".network")}
+    code, output, files = run_netplan(tmp_path, file_of(rank).text)
+    assert (code, output) == (0, "")
+    networks = {name: text for name, text in files.items() if name.endswith(".network")}
     addresses = {
         name: re.findall(r"^(?:Address|MTUBytes)=(.*)$", text, re.MULTILINE)
         for name, text in networks.items()
@@ -51,8 +52,8 @@ def test_netplan_makes_both_twins_large_frames_and_networks_of_their_own(
 
 def test_a_slip_in_the_file_would_be_seen(tmp_path: Path) -> None:
     text = file_of(0).text.replace("addresses:", "adresses:")
-    code, said, made = generated(tmp_path, text)
-    assert code != 0 and "adresses" in said and not made
+    code, output, files = run_netplan(tmp_path, text)
+    assert code != 0 and "adresses" in output and not files
 
 
 def test_the_file_is_readable_by_root_only() -> None:

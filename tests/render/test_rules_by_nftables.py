@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from example import HOSTS, bound
+from example import HOSTS, bound_models
 from pair import plans
 from tools import run
 
@@ -19,7 +19,7 @@ ALL = Firewall(
     open=("tcp/3389", "udp/51820"),
     peers=("10.9.0.0/24", "10.9.0.7", "192.168.7.3", "fd00::/64"),
 )
-PLANS = [*(HostPlan(name, host, bound(host)) for name, host in HOSTS.items()), *plans()]
+PLANS = [*(HostPlan(name, host, bound_models(host)) for name, host in HOSTS.items()), *plans()]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
@@ -31,8 +31,8 @@ def test_nftables_takes_the_rules_and_lists_the_same_after_a_second_load(
     rules = tmp_path / "firewall.nft"
     rules.write_text(next(file.text for file in firewall_files(plan) if file.path == RULES))
     load = f"nft -f {rules} && nft list table inet lockstep"
-    done = run(["unshare", "--net", "sh", "-ec", f"{load}; echo ---; {load}"])
-    assert (done.returncode, done.stderr) == (0, "")
-    first, second = done.stdout.split("---\n")
+    result = run(["unshare", "--net", "sh", "-ec", f"{load}; echo ---; {load}"])
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second = result.stdout.split("---\n")
     assert first == second
     assert "policy drop" in first and first.count("chain") == 3

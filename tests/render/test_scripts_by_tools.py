@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from example import HOSTS, bound, pins, rendered
-from tools import run, written
+from example import HOSTS, bound_models, pins, rendered_files
+from tools import run, write_files
 
 from lockstep.files.managed_file import ManagedFile
 from lockstep.onhost.engines import ENGINES
@@ -18,16 +18,16 @@ from lockstep.recipes.command import serve_command
 from lockstep.units.model_units import webui_command
 from lockstep.units.variants import variants
 
-EVERY = [(host, path) for host in HOSTS for path in rendered(host)]
+EVERY = [(host, path) for host in HOSTS for path in rendered_files(host)]
 
 
 def checked_by(check: str) -> list[tuple[str, str]]:
-    return [(host, path) for host, path in EVERY if rendered(host)[path].check == check]
+    return [(host, path) for host, path in EVERY if rendered_files(host)[path].check == check]
 
 
 @pytest.mark.parametrize(("host", "path"), checked_by("shell"))
 def test_shellcheck_has_nothing_to_say(host: str, path: str, tmp_path: Path) -> None:
-    (script,) = written(tmp_path, {path: rendered(host)[path].text})
+    (script,) = write_files(tmp_path, {path: rendered_files(host)[path].text})
     assert run(["shellcheck", "--severity=style", script]).stdout == ""
     assert run(["sh", "-n", script]).stderr == ""
     assert run(["bash", "-n", script]).stderr == ""
@@ -35,11 +35,11 @@ def test_shellcheck_has_nothing_to_say(host: str, path: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("host", "path"), checked_by("sudoers"))
 def test_sudo_accepts_the_operators_rules(host: str, path: str, tmp_path: Path) -> None:
-    (file,) = written(tmp_path, {path: rendered(host)[path].text})
+    (file,) = write_files(tmp_path, {path: rendered_files(host)[path].text})
     result = run(["visudo", "-c", "-f", file])
     assert result.returncode == 0, result.stdout + result.stderr
-    broken = rendered(host)[path].text.replace("NOPASSWD:", "NOPASWD:")
-    (file,) = written(tmp_path, {"broken": broken})
+    broken_rules = rendered_files(host)[path].text.replace("NOPASSWD:", "NOPASWD:")
+    (file,) = write_files(tmp_path, {"broken": broken_rules})
     assert run(["visudo", "-c", "-f", file]).returncode != 0
 
 
@@ -56,41 +56,52 @@ for my $rc (@ARGV) {
 @pytest.mark.parametrize("host", HOSTS)
 def test_needrestart_leaves_what_serves_alone(host: str, tmp_path: Path) -> None:
     path = "/etc/needrestart/conf.d/lockstep.conf"
-    (file,) = written(tmp_path, {path: rendered(host)[path].text})
-    checked = run(["perl", "-c", file])
-    assert checked.returncode == 0, checked.stderr
-    ours = [Path(name).name for name in rendered(host) if rendered(host)[name].check == "unit"]
-    kept = [name for name in ours if name.endswith(".service")]
-    assert len(kept) > 5
-    kept += ["docker.service", "containerd.service", "lockstep-tls.service", "dbus.service"]
-    others = ["ssh.service", "my-lockstep-tool.service", "nginx.service", "docker.services"]
-    asked = run(["perl", "-e", NEEDRESTART, file, *kept, *others])
-    assert asked.stdout.split() == kept, asked.stderr
+    (file,) = write_files(tmp_path, {path: rendered_files(host)[path].text})
+    result = run(["perl", "-c", file])
+    assert result.returncode == 0, result.stderr
+    unit_names = [
+        Path(name).name
+        for name in rendered_files(host)
+        if rendered_files(host)[name].check == "unit"
+    ]
+    kept_services = [name for name in unit_names if name.endswith(".service")]
+    assert len(kept_services) > 5
+    kept_services += [
+        "docker.service",
+        "containerd.service",
+        "lockstep-tls.service",
+        "dbus.service",
+    ]
+    other_services = ["ssh.service", "my-lockstep-tool.service", "nginx.service", "docker.services"]
+    answer = run(["perl", "-e", NEEDRESTART, file, *kept_services, *other_services])
+    assert answer.stdout.split() == kept_services, answer.stderr
 
 
 def test_the_rules_are_whole_commands_of_one_group() -> None:
-    lines = rendered("spark")["/etc/sudoers.d/lockstep"].text.splitlines()
+    lines = rendered_files("spark")["/etc/sudoers.d/lockstep"].text.splitlines()
     rules = [line.split() for line in lines if not line.startswith("#")]
     start = ["%lockstep-operators", "ALL=(root)", "NOPASSWD:", "/usr/bin/python3"]
     assert all(rule[:4] == start for rule in rules)
     assert all(rule[4:6] == ["/usr/local/lib/lockstep", "switch"] for rule in rules)
     names = ("qwen", "mistral", "mistral-fallback", "mistral-vllm", "none")
     flags = ((), ("--wait",), ("--instead",), ("--dry",))
-    allowed = {(name, *flag) for name in names for flag in flags}
-    allowed |= {("log", name, *flag) for name in names[:-1] for flag in ((), ("-f",))}
+    allowed_words = {(name, *flag) for name in names for flag in flags}
+    allowed_words |= {("log", name, *flag) for name in names[:-1] for flag in ((), ("-f",))}
     # No rule without an argument: sudo would then allow any.
-    assert {tuple(rule[6:]) for rule in rules} == allowed | {("cancel",)} | {
+    assert {tuple(rule[6:]) for rule in rules} == allowed_words | {("cancel",)} | {
         ("status", *flag) for flag in ((), ("--json",), ("--follow",))
     }
 
 
 def test_logrotate_accepts_its_file(tmp_path: Path) -> None:
-    (file,) = written(tmp_path, {"x": rendered("spark")["/etc/logrotate.d/lockstep"].text})
+    (file,) = write_files(
+        tmp_path, {"x": rendered_files("spark")["/etc/logrotate.d/lockstep"].text}
+    )
     result = run(["logrotate", "--debug", "--state", tmp_path / "state", file])
     assert result.returncode == 0 and "error:" not in result.stderr, result.stderr
 
 
-def launched(file: ManagedFile, folder: Path, environment: dict[str, str]) -> list[str]:
+def launch_words(file: ManagedFile, folder: Path, environment: dict[str, str]) -> list[str]:
     """The words that a launcher's last `exec` gets, with stand-ins for docker and switch.sh."""
     stand_in = folder / "stand-in"
     stand_in.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
@@ -111,36 +122,36 @@ def test_a_launcher_under_its_unit_runs_exactly_what_the_recipe_says(
     host: str, name: str, tmp_path: Path
 ) -> None:
     settings = HOSTS[host]
-    target = next(item for item in bound(settings) if item.name == name)
-    record = pins(settings, bound(settings))
-    path = target.data.launcher or f"/data/scripts/llm/{target.data.unit}-launch.sh"
-    environment = {"LOCKSTEP_TARGET": name, "INVOCATION_ID": "1"}
-    words = launched(rendered(host)[path], tmp_path, environment)
+    model = next(item for item in bound_models(settings) if item.name == name)
+    record = pins(settings, bound_models(settings))
+    path = model.data.launcher or f"/data/scripts/llm/{model.data.unit}-launch.sh"
+    environment = {"LOCKSTEP_MODEL": name, "INVOCATION_ID": "1"}
+    words = launch_words(rendered_files(host)[path], tmp_path, environment)
     image = next(index for index, word in enumerate(words) if "@sha256:" in word)
     assert words[:4] == ["run", "--rm", "--init", "--name"]
-    overrides: dict[str, object] = dict(target.overrides(target.recipe))
-    model = record.models[target.recipe.model]
-    if target.recipe.engine is ENGINES["sglang"]:
-        folder = f"models--{target.recipe.model.replace('/', '--')}/snapshots/{model.commit}"
+    overrides: dict[str, object] = dict(model.overrides(model.recipe))
+    checkpoint = record.checkpoints[model.recipe.model]
+    if model.recipe.engine is ENGINES["sglang"]:
+        folder = f"models--{model.recipe.model.replace('/', '--')}/snapshots/{checkpoint.commit}"
         overrides["model"] = f"/data/models/huggingface/hub/{folder}"
     else:
-        overrides["revision"] = model.commit
-    assert target.recipe.lockstep.draft is not None
-    overrides["draft_revision"] = record.models[target.recipe.lockstep.draft.model].commit
-    expected = serve_command(target.recipe, overrides=overrides)
-    assert tuple(words[image + 1 :]) == expected
+        overrides["revision"] = checkpoint.commit
+    assert model.recipe.lockstep.draft is not None
+    overrides["draft_revision"] = record.checkpoints[model.recipe.lockstep.draft.model].commit
+    expected_words = serve_command(model.recipe, overrides=overrides)
+    assert tuple(words[image + 1 :]) == expected_words
 
 
-@pytest.mark.parametrize("environment", [{}, {"LOCKSTEP_TARGET": "qwen"}, {"INVOCATION_ID": "1"}])
+@pytest.mark.parametrize("environment", [{}, {"LOCKSTEP_MODEL": "qwen"}, {"INVOCATION_ID": "1"}])
 def test_a_launcher_run_by_hand_switches_and_starts_nothing(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    file = rendered("spark")["/data/scripts/vllm/qwen36-launch.sh"]
-    assert launched(file, tmp_path, environment) == ["qwen"]
+    file = rendered_files("spark")["/data/scripts/vllm/qwen36-launch.sh"]
+    assert launch_words(file, tmp_path, environment) == ["qwen"]
 
 
 def docker_says(words: list[str]) -> str:
-    """What the real docker client says to a command line when there is no daemon."""
+    """The output of the real docker client for a command line when there is no daemon."""
     docker = shutil.which("docker")
     if docker is None:
         pytest.skip("no docker client here; the lab's hosts have one")
@@ -156,9 +167,11 @@ def docker_says(words: list[str]) -> str:
 
 def test_docker_understands_open_webuis_options_before_it_looks_for_the_secrets() -> None:
     settings = HOSTS["spark"]
-    known = pins(settings, bound(settings))
+    lock_pins = pins(settings, bound_models(settings))
     _, *words = webui_command(
-        settings, variants(settings, bound(settings), known, engine_id=12 * "0"), known
+        settings,
+        variants(settings, bound_models(settings), lock_pins, engine_id=12 * "0"),
+        lock_pins,
     )
     assert "/etc/lockstep/secrets/open-webui.env" in docker_says(words)
 
@@ -169,15 +182,17 @@ def test_docker_understands_open_webuis_options_before_it_looks_for_the_secrets(
 )
 def test_docker_understands_every_option(host: str, path: str, tmp_path: Path) -> None:
     unit_of = {
-        target["container"]: name
-        for name, target in json.loads(rendered(host)["/etc/lockstep/targets.json"].text)[
-            "targets"
+        model["container"]: name
+        for name, model in json.loads(rendered_files(host)["/etc/lockstep/models.json"].text)[
+            "models"
         ].items()
     }
     name = next(
-        name for unit, name in unit_of.items() if f"--name {unit} " in rendered(host)[path].text
+        name
+        for unit, name in unit_of.items()
+        if f"--name {unit} " in rendered_files(host)[path].text
     )
-    environment = {"LOCKSTEP_TARGET": name, "INVOCATION_ID": "1"}
-    words = launched(rendered(host)[path], tmp_path, environment)
+    environment = {"LOCKSTEP_MODEL": name, "INVOCATION_ID": "1"}
+    words = launch_words(rendered_files(host)[path], tmp_path, environment)
     assert "connect to the docker daemon" in docker_says(words).lower()
     assert "unknown flag" in docker_says([words[0], "--rmm", *words[1:]])

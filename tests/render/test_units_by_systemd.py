@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pair
 import pytest
-from example import HOSTS, every, rendered
+from example import HOSTS, every, rendered_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tools import run, written
+from tools import run, write_files
 
 from lockstep.files import systemd_quoting
 
@@ -34,29 +34,29 @@ STAND_INS = {
 
 
 def root(folder: Path, files: dict[str, str]) -> Path:
-    """A host's root with its units and stand-ins for what they start."""
-    for path in written(folder, dict.fromkeys(EXECUTABLES, "#!/bin/sh\n") | STAND_INS | files):
+    """A host's root with its units and stand-ins for the programs that they start."""
+    for path in write_files(folder, dict.fromkeys(EXECUTABLES, "#!/bin/sh\n") | STAND_INS | files):
         path.chmod(0o755 if path.read_text(encoding="utf-8").startswith("#!") else 0o644)
     return folder
 
 
 def complaints(folder: Path, files: dict[str, str]) -> str:
-    """What systemd-analyze says about these files' units; "" when it accepts them."""
+    """The complaints of systemd-analyze about these files' units; "" when it accepts them."""
     units = [
         name.rpartition("/")[2]
         for name in files
         if name.endswith((".service", ".socket", ".timer"))
     ]
     result = run(["systemd-analyze", "verify", "--man=no", f"--root={root(folder, files)}", *units])
-    said = (result.stdout + result.stderr).strip()
-    return said or ("" if result.returncode == 0 else f"exit status {result.returncode}")
+    message = (result.stdout + result.stderr).strip()
+    return message or ("" if result.returncode == 0 else f"exit status {result.returncode}")
 
 
 @pytest.mark.parametrize("host", [*HOSTS, 0, 1], ids=str)
 def test_systemd_accepts_every_unit_and_drop_in(host: str | int, tmp_path: Path) -> None:
-    wanted = {"unit", "shell", None}
-    every = rendered(host) if isinstance(host, str) else pair.rendered(host)
-    files = {path: file.text for path, file in every.items() if file.check in wanted}
+    checked_kinds = {"unit", "shell", None}
+    every = rendered_files(host) if isinstance(host, str) else pair.rank_files(host)
+    files = {path: file.text for path, file in every.items() if file.check in checked_kinds}
     assert complaints(tmp_path, files) == ""
 
 
@@ -71,23 +71,25 @@ def test_systemd_accepts_every_unit_and_drop_in(host: str | int, tmp_path: Path)
 )
 def test_a_slip_in_a_unit_would_be_seen(line: str, word: str, tmp_path: Path) -> None:
     path = "/etc/systemd/system/vllm.service"
-    text = rendered("spark")[path].text
+    text = rendered_files("spark")[path].text
     assert line in text
-    files = {name: file.text for name, file in rendered("spark").items() if file.check == "unit"}
+    files = {
+        name: file.text for name, file in rendered_files("spark").items() if file.check == "unit"
+    }
     assert complaints(tmp_path, files | {path: text.replace(line, word)}) != ""
 
 
 def directives(text: str, name: str) -> list[str]:
     """All words of all lines NAME=… of a unit."""
-    found = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
-    return [word for line in found for word in line.split()]
+    lines = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
+    return [word for line in lines for word in line.split()]
 
 
 def models(host: str) -> dict[str, str]:
     """Unit → text of the units that start an engine."""
     return {
         path.rpartition("/")[2]: file.text
-        for path, file in rendered(host).items()
+        for path, file in rendered_files(host).items()
         if file.check == "unit" and file.stage == "services"
     }
 
@@ -97,29 +99,29 @@ def test_every_model_unit_stops_every_other_one_and_waits_for_it() -> None:
     assert len(units) == 4
     for name, text in units.items():
         assert set(directives(text, "Conflicts")) == set(units) - {name}
-        for other in set(units) - {name}:
+        for other_unit in set(units) - {name}:
             # On exactly one side: on both it would be a circle when all stop at once.
-            mine = other in directives(text, "After")
-            theirs = name in directives(units[other], "After")
-            assert mine != theirs, (name, other)
+            is_after = other_unit in directives(text, "After")
+            is_before = name in directives(units[other_unit], "After")
+            assert is_after != is_before, (name, other_unit)
 
 
 def test_the_gateway_outlives_every_engine_and_has_no_rights() -> None:
-    text = rendered("spark")["/etc/systemd/system/lockstep-gateway.service"].text
+    text = rendered_files("spark")["/etc/systemd/system/lockstep-gateway.service"].text
     assert not directives(text, "BindsTo") and not directives(text, "Requires")
     assert directives(text, "User") == ["lockstep-gateway"]
     assert directives(text, "CapabilityBoundingSet") == []
     assert directives(text, "IPAddressDeny") == ["any"]
     assert directives(text, "WantedBy") == ["multi-user.target"]
     assert not any(directives(text, "Wants") for text in models("spark").values())
-    asks = rendered("spark")["/etc/systemd/system/lockstep-gateway-switch.socket"].text
+    asks = rendered_files("spark")["/etc/systemd/system/lockstep-gateway-switch.socket"].text
     assert directives(asks, "SocketUser") == ["lockstep-gateway"]
     assert directives(asks, "SocketMode") == ["0600"]
 
 
 def test_no_model_can_be_enabled_and_open_webui_can() -> None:
     assert not any("[Install]" in text.splitlines() for text in models("spark").values())
-    webui = rendered("spark")["/etc/systemd/system/open-webui.service"].text
+    webui = rendered_files("spark")["/etc/systemd/system/open-webui.service"].text
     assert directives(webui, "WantedBy") == ["multi-user.target"]
 
 
@@ -155,20 +157,25 @@ def test_an_engine_is_the_first_that_short_memory_ends_in_a_container_or_not() -
 
 
 def test_only_what_starts_or_kills_containers_reaches_docker() -> None:
-    reasons = ("docker run", "SupplementaryGroups=docker", " memory-floor")
-    for path, file in rendered("spark").items():
+    reasons = ("docker run", "SupplementaryGroups=docker", " memory-minimum")
+    for path, file in rendered_files("spark").items():
         if path.endswith(".service"):
             starts = any(reason in file.text for reason in reasons)
-            shut = "-/run/docker.sock" in directives(file.text, "InaccessiblePaths")
-            assert shut != starts, path
+            is_shut = "-/run/docker.sock" in directives(file.text, "InaccessiblePaths")
+            assert is_shut != starts, path
 
 
 def test_an_engine_in_the_venv_and_the_gateway_see_no_secret_of_the_service_account() -> None:
     """The account reads them for fetching and building; what serves does neither."""
     units = [
         (path, file.text)
-        for found in (rendered("spark"), rendered("site"), pair.rendered(0), pair.rendered(1))
-        for path, file in found.items()
+        for files in (
+            rendered_files("spark"),
+            rendered_files("site"),
+            pair.rank_files(0),
+            pair.rank_files(1),
+        )
+        for path, file in files.items()
         if path.endswith(".service")
     ]
     venv = [text for _, text in units if "/venv/bin/" in text]
@@ -177,7 +184,7 @@ def test_an_engine_in_the_venv_and_the_gateway_see_no_secret_of_the_service_acco
     for text in venv:
         assert directives(text, "TemporaryFileSystem") == ["/etc/lockstep:ro"]
         assert "/run/lockstep" in directives(text, "InaccessiblePaths")
-        assert directives(text, "BindReadOnlyPaths") == ["/etc/lockstep/targets.json"]
+        assert directives(text, "BindReadOnlyPaths") == ["/etc/lockstep/models.json"]
     for text in gateways:
         assert directives(text, "User") == ["lockstep-gateway"]
         assert not directives(text, "SupplementaryGroups")
@@ -237,11 +244,11 @@ def test_systemd_reads_back_exactly_what_was_quoted(
     assert command and variable, dump
     assert variable[1] == f"NAME={value}"
     # "$$" is systemd's spelling of "$" until the very start of the process.
-    shown = unquoted(command[1].removeprefix("/usr/bin/docker ").removesuffix(" last"))
-    assert shown.replace("$$", "$") == argument
+    printed_word = bare_word(command[1].removeprefix("/usr/bin/docker ").removesuffix(" last"))
+    assert printed_word.replace("$$", "$") == argument
 
 
-def unquoted(word: str) -> str:
+def bare_word(word: str) -> str:
     """One word as systemd prints it in a dump."""
     if word.startswith('"'):
         return re.sub(r"\\(.)", r"\1", word[1:-1])

@@ -1,4 +1,4 @@
-"""What the programs of a unit need of the host is there for them, whatever the unit hides."""
+"""A unit's programs see everything that they need of the host, whatever the unit hides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pair
 import pytest
-from example import REPOSITORY, rendered
+from example import REPOSITORY, rendered_files
 from test_units_by_systemd import directives as words
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
@@ -20,34 +20,38 @@ _KEPT = re.compile(r"[pP]aths(?:\(\))?\)?\.([a-z_]+)")
 UNITS: dict[str, ManagedFile] = {
     f"{host}: {path.rpartition('/')[2]}": file
     for host, files in (
-        *((host, rendered(host)) for host in ("spark", "site")),
-        *((f"rank {rank}", pair.rendered(rank)) for rank in (0, 1)),
+        *((host, rendered_files(host)) for host in ("spark", "site")),
+        *((f"rank {rank}", pair.rank_files(rank)) for rank in (0, 1)),
     )
     for path, file in files.items()
     if path.endswith(".service")
 }
 
 
-def hidden(unit: str, path: str, prefix: str) -> bool:
-    """Whether systemd hides a path of the host from a program of the unit.
+def is_hidden(unit: str, path: str, prefix: str) -> bool:
+    """Tell whether systemd hides a path of the host from a program of the unit.
 
-    TemporaryFileSystem= and Bind…Paths= hold for lines with "+" as well, against what
-    systemd.service(5) says of them: apply_mount_namespace() of systemd passes them on in any case,
-    before 244 and after 257, and so it was seen with 257. InaccessiblePaths= does not.
+    TemporaryFileSystem= and Bind…Paths= hold for lines with "+" as well, contrary to
+    systemd.service(5): apply_mount_namespace() of systemd applies them in any case, before 244 and
+    after 257, and a run with 257 confirmed it. InaccessiblePaths= does not.
     """
     covers = [word.partition(":")[0] for word in words(unit, "TemporaryFileSystem")]
-    shown = [word.lstrip("-").split(":")[-1] for word in words(unit, "Bind(?:ReadOnly)?Paths")]
-    shut = [] if "+" in prefix else [word.lstrip("-") for word in words(unit, "InaccessiblePaths")]
-    covered = _within(path, covers) and not _within(path, shown)
-    return covered or _within(path, shut)
+    shown_paths = [
+        word.lstrip("-").split(":")[-1] for word in words(unit, "Bind(?:ReadOnly)?Paths")
+    ]
+    shut_paths = (
+        [] if "+" in prefix else [word.lstrip("-") for word in words(unit, "InaccessiblePaths")]
+    )
+    is_covered = _within(path, covers) and not _within(path, shown_paths)
+    return is_covered or _within(path, shut_paths)
 
 
 def _within(path: str, folders: list[str]) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-def needed(program: str) -> set[str]:
-    """Where a program on the host looks, by the names of `layout.Paths` in its own module."""
+def needed_paths(program: str) -> set[str]:
+    """The paths that a host's program uses, by the names of `layout.Paths` in its own module."""
     path = REPOSITORY / "lockstep/onhost" / MODULES[program].replace(".", "/")
     text = path.with_suffix(".py").read_text(encoding="utf-8")
     names = {name for name in _KEPT.findall(text) if hasattr(layout.Paths(), name)}
@@ -69,8 +73,8 @@ def test_every_program_sees_what_it_reads(name: str) -> None:
     blind = [
         f"{directive}={prefix}… {program}: {path}"
         for directive, prefix, program in programs(unit)
-        for path in sorted(needed(program))
-        if hidden(unit, path, prefix)
+        for path in sorted(needed_paths(program))
+        if is_hidden(unit, path, prefix)
     ]
     assert blind == []
 
@@ -81,15 +85,15 @@ def test_the_programs_that_must_see_something_are_among_them() -> None:
         *("gate", "ready", "cluster", "stop-container"),
         *("cluster-agent", "wedge", "firewall"),
     }
-    assert needed("gate") == {
-        "/etc/lockstep/targets.json",
+    assert needed_paths("gate") == {
+        "/etc/lockstep/models.json",
         "/proc",
         "/run/docker.sock",
         "/run/lockstep",
         "/var/lib/lockstep-deploy/boots.json",
     }
-    assert needed("cluster") == {
-        "/etc/lockstep/targets.json",
+    assert needed_paths("cluster") == {
+        "/etc/lockstep/models.json",
         "/run/lockstep/cluster-admitted.json",
     }
     ranks = [
@@ -103,7 +107,7 @@ def test_an_engine_in_the_venv_sees_nothing_of_the_deploy(name: str) -> None:
     unit = UNITS[name].text
     paths = layout.Paths()
     for path in (paths.secrets, paths.run / "peers", paths.run, paths.docker_socket):
-        assert hidden(unit, str(path).replace("/var/run/", "/run/"), ""), path
+        assert is_hidden(unit, str(path).replace("/var/run/", "/run/"), ""), path
     # With "-" an engine that starts before the folder is there would see it come.
     assert "/run/lockstep" in words(unit, "InaccessiblePaths")
 

@@ -24,7 +24,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def run(
     argv: Sequence[str | Path], env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool to its end, whatever it says."""
+    """Run a tool to its end, with any exit code."""
     program = shutil.which(argv[0], path=_PATH)
     if program is None:
         pytest.fail(f"{argv[0]} is missing: apt-get install {_PACKAGES.get(str(argv[0]), '?')}")
@@ -37,12 +37,12 @@ def run(
     )
 
 
-def written(folder: Path, files: dict[str, str]) -> list[Path]:
+def write_files(folder: Path, files: dict[str, str]) -> list[Path]:
     """Path → text as files below ``folder``."""
-    made = []
+    paths = []
     for path, text in files.items():
         file = folder / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-        made.append(file)
-    return made
+        paths.append(file)
+    return paths

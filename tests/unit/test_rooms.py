@@ -37,28 +37,30 @@ def _imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
     return [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
-def imports(path: Path, known: dict[str, Path]) -> set[str]:
+def imports(path: Path, known_modules: dict[str, Path]) -> set[str]:
     """The modules of ours that one file imports, also where it does so late or for types only."""
-    found = set()
+    imported_modules = set()
     for node in _imports(path):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported_modules |= {alias.name for alias in node.names}
         elif node.module and not node.level:
-            found |= {
-                full if (full := f"{node.module}.{alias.name}") in known else node.module
+            imported_modules |= {
+                full if (full := f"{node.module}.{alias.name}") in known_modules else node.module
                 for alias in node.names
             }
-    return found & set(known)
+    return imported_modules & set(known_modules)
 
 
 def edges(root: Path = ROOT) -> dict[str, set[str]]:
     """Room, a folder below `root` → the rooms whose modules it imports."""
-    known = modules(root)
-    rooms = {module: str(path.parent.relative_to(root)) for module, path in known.items()}
-    found = defaultdict(set)
-    for module, path in known.items():
-        found[rooms[module]] |= {rooms[other] for other in imports(path, known)} - {rooms[module]}
-    return found
+    known_modules = modules(root)
+    rooms = {module: str(path.parent.relative_to(root)) for module, path in known_modules.items()}
+    imports_by_room = defaultdict(set)
+    for module, path in known_modules.items():
+        imports_by_room[rooms[module]] |= {
+            rooms[imported_module] for imported_module in imports(path, known_modules)
+        } - {rooms[module]}
+    return imports_by_room
 
 
 @pytest.mark.parametrize("root", [ROOT, LAB], ids=lambda root: root.name)
@@ -74,17 +76,17 @@ def test_tasks_are_imported_by_the_name_that_an_installation_has() -> None:
     for path in (*(repository / "tasks").rglob("*.py"), *TESTS.rglob("*.py")):
         for node in _imports(path):
             names = [alias.name for alias in node.names]
-            found = names if isinstance(node, ast.Import) else [node.module or ""]
-            wrong += [path for name in found if name.partition(".")[0] == "tasks"]
+            module_names = names if isinstance(node, ast.Import) else [node.module or ""]
+            wrong += [path for name in module_names if name.partition(".")[0] == "tasks"]
     assert wrong == []
 
 
 def test_what_runs_on_a_host_needs_nothing_else_of_lockstep() -> None:
     wrong = {
-        f"{one} -> {another}"
-        for one, others in edges().items()
-        for another in others
-        if one.startswith("onhost") and not another.startswith("onhost")
+        f"{room} -> {another}"
+        for room, imported_rooms in edges().items()
+        for another in imported_rooms
+        if room.startswith("onhost") and not another.startswith("onhost")
     }
     assert wrong == set()
 
@@ -101,13 +103,13 @@ def test_no_folder_has_more_files_than_a_person_reads_in_a_listing(root: Path) -
 def test_modules_without_a_test_of_their_name_are_listed() -> None:
     """Others reach them. A new module has a test of its name, or a line in the list."""
     tests = Path(__file__).parent
-    untested = sorted(
+    untested_modules = sorted(
         str(path.relative_to(ROOT))
         for path in modules().values()
         if path.stem not in ("__init__", "__main__")
         and not (tests / path.relative_to(ROOT)).with_name(f"test_{path.name}").exists()
     )
-    listed = tests / "untested_by_name.txt"
+    target_path = tests / "untested_by_name.txt"
     if os.environ.get("UPDATE_GOLDEN"):
-        listed.write_text("\n".join(untested) + "\n", encoding="utf-8")
-    assert untested == listed.read_text(encoding="utf-8").split()
+        target_path.write_text("\n".join(untested_modules) + "\n", encoding="utf-8")
+    assert untested_modules == target_path.read_text(encoding="utf-8").split()

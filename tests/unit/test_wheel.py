@@ -30,17 +30,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, for a build leaves files behind."""
     source = tmp_path_factory.mktemp("source")
     for name in FOLDERS:
-        ignored = ignore_patterns("__pycache__")
-        copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
+        ignored_names = ignore_patterns("__pycache__")
+        copytree(ROOT / name, source / name, symlinks=True, ignore=ignored_names)
     for name in FILES:
         copy(ROOT / name, source / name)
     # As README has it: first what a source package holds, and the wheel of that alone.
     subprocess.run([UV, "build", "--quiet", source], check=True)
-    (found,) = (source / "dist").glob("*.whl")
-    return found
+    (target_path,) = (source / "dist").glob("*.whl")
+    return target_path
 
 
-class Installed:
+class InstalledWheel:
     """The wheel in an environment of its own, and a folder that is far from the checkout."""
 
     def __init__(self, wheel: Path, folder: Path) -> None:
@@ -75,25 +75,25 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(wheel, tmp_path_factory.mktemp("elsewhere"))
+def installed_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
+    return InstalledWheel(wheel, tmp_path_factory.mktemp("elsewhere"))
 
 
 @pytest.fixture(scope="module")
-def begun(installed: Installed) -> subprocess.CompletedProcess[str]:
+def init_result(installed_wheel: InstalledWheel) -> subprocess.CompletedProcess[str]:
     """`lockstep init` with a host that nobody knows."""
-    return installed.run("lockstep", "init", "spark-1.invalid", "--user", "me")
+    return installed_wheel.run("lockstep", "init", "spark-1.invalid", "--user", "me")
 
 
-def expected() -> dict[str, bytes]:
+def expected_files() -> dict[str, bytes]:
     """Path in the wheel → content, of everything that a checkout reads."""
-    found = {
+    folders = {
         "lockstep" if name == "lockstep" else f"lockstep/{name}": ROOT / name
         for name in ("lockstep", "tasks", "templates", "catalogue", "docs")
     }
     files = {
         f"{top}/{path.relative_to(folder)}": path
-        for top, folder in found.items()
+        for top, folder in folders.items()
         for path in folder.rglob("*")
         if path.is_file()
         and "__pycache__" not in path.parts
@@ -106,51 +106,53 @@ def expected() -> dict[str, bytes]:
 def test_every_file_that_a_checkout_reads_is_in_the_wheel_and_nothing_besides(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         has = {name: archive.read(name) for name in archive.namelist() if "dist-info/" not in name}
-    wanted = expected()
-    assert sorted(wanted) == sorted(has)
-    assert [name for name, content in wanted.items() if has[name] != content] == []
+    wanted_files = expected_files()
+    assert sorted(wanted_files) == sorted(has)
+    assert [name for name, content in wanted_files.items() if has[name] != content] == []
     assert has["lockstep/defaults.py"] == (ROOT / "group_data/all.py").read_bytes()
 
 
-def test_it_runs_without_a_checkout(installed: Installed) -> None:
-    done = installed.run("lockstep", "--version")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_it_runs_without_a_checkout(installed_wheel: InstalledWheel) -> None:
+    result = installed_wheel.run("lockstep", "--version")
+    assert (result.returncode, result.stderr) == (0, "")
     # Of a checkout it names the commit.
-    assert re.fullmatch(r"lockstep \d+\.\d+\.\d+\n", done.stdout)
-    where = installed.run("python", "-c", "import lockstep.tasks; print(lockstep, lockstep.tasks)")
+    assert re.fullmatch(r"lockstep \d+\.\d+\.\d+\n", result.stdout)
+    where = installed_wheel.run(
+        "python", "-c", "import lockstep.tasks; print(lockstep, lockstep.tasks)"
+    )
     assert str(ROOT) not in where.stdout + where.stderr
-    helps = installed.run("lockstep", "--help")
+    helps = installed_wheel.run("lockstep", "--help")
     assert (helps.returncode, helps.stderr) == (0, "")
     assert "init" in helps.stdout
     assert "developers" not in helps.stdout
 
 
 def test_it_begins_a_folder_where_no_host_is_reached(
-    installed: Installed, begun: subprocess.CompletedProcess[str]
+    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
 ) -> None:
-    assert begun.returncode == 1, begun.stderr
-    assert "spark-1.invalid: something is missing" in begun.stdout
-    assert (installed.home / "inventory.py").is_file()
+    assert init_result.returncode == 1, init_result.stderr
+    assert "spark-1.invalid: something is missing" in init_result.stdout
+    assert (installed_wheel.home / "inventory.py").is_file()
 
 
 def test_a_page_that_an_error_names_is_there(
-    installed: Installed, begun: subprocess.CompletedProcess[str]
+    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
 ) -> None:
-    failed = installed.run("lockstep", "backup", "list")
-    assert failed.returncode == 2, failed.stdout
-    (page,) = re.findall(r"`lockstep help ([a-z-]+)`", failed.stderr)
-    shown = installed.run("lockstep", "help", page)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.rstrip("\n") == (ROOT / f"docs/{page}.md").read_text().rstrip("\n")
+    result = installed_wheel.run("lockstep", "backup", "list")
+    assert result.returncode == 2, result.stdout
+    (page,) = re.findall(r"`lockstep help ([a-z-]+)`", result.stderr)
+    help_result = installed_wheel.run("lockstep", "help", page)
+    assert (help_result.returncode, help_result.stderr) == (0, "")
+    assert help_result.stdout.rstrip("\n") == (ROOT / f"docs/{page}.md").read_text().rstrip("\n")
 
 
 def test_the_folder_is_planned_with_the_catalogue_of_the_wheel(
-    installed: Installed, begun: subprocess.CompletedProcess[str]
+    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
 ) -> None:
-    done = installed.run("lockstep", "plan")
-    assert done.returncode == 0, done.stderr
-    assert "mistral-small-4-119b-nvfp4-sglang-eagle" in done.stdout
-    assert "To fetch: 116.1 GB" in done.stdout
+    result = installed_wheel.run("lockstep", "plan")
+    assert result.returncode == 0, result.stderr
+    assert "mistral-small-4-119b-nvfp4-sglang-eagle" in result.stdout
+    assert "To fetch: 116.1 GB" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -158,24 +160,26 @@ def test_the_folder_is_planned_with_the_catalogue_of_the_wheel(
     [("lockstep", "deploy", "-i", "inventory.py"), ("pyinfra", "inventory.py", "deploy.py")],
 )
 def test_a_deploy_begins_and_says_that_no_host_is_reached(
-    words: tuple[str, ...], installed: Installed, begun: subprocess.CompletedProcess[str]
+    words: tuple[str, ...],
+    installed_wheel: InstalledWheel,
+    init_result: subprocess.CompletedProcess[str],
 ) -> None:
-    done = installed.run(*words, *(("-y",) if words[0] == "pyinfra" else ()))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "spark-1.invalid" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    result = installed_wheel.run(*words, *(("-y",) if words[0] == "pyinfra" else ()))
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "spark-1.invalid" in result.stdout + result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
 
 
 def test_an_owners_own_recipes_and_group_data_are_read(
-    installed: Installed, begun: subprocess.CompletedProcess[str]
+    installed_wheel: InstalledWheel, init_result: subprocess.CompletedProcess[str]
 ) -> None:
     name = "qwen3.6-35b-a3b-fp8"
     text = (ROOT / f"catalogue/recipes/{name}.yaml").read_text()
-    (installed.home / "recipes/my-own.yaml").write_text(text)
-    (installed.home / "group_data").mkdir()
-    (installed.home / "group_data/all.py").write_text(
-        "from lockstep.defaults import targets as _targets\n"
-        'targets = {**_targets, "own": {"recipe": "my-own", "unit": "own", "port": 30007}}\n'
+    (installed_wheel.home / "recipes/my-own.yaml").write_text(text)
+    (installed_wheel.home / "group_data").mkdir()
+    (installed_wheel.home / "group_data/all.py").write_text(
+        "from lockstep.defaults import models as _models\n"
+        'models = {**_models, "own": {"recipe": "my-own", "unit": "own", "port": 30007}}\n'
     )
-    done = installed.run("lockstep", "plan")
-    assert "own: my-own" in done.stdout, done.stderr
+    result = installed_wheel.run("lockstep", "plan")
+    assert "own: my-own" in result.stdout, result.stderr

@@ -1,4 +1,4 @@
-"""What Open WebUI asks the servers behind OPENAI_API_BASE_URLS, as version 0.12.4 does it."""
+"""Requests of Open WebUI 0.12.4 to the servers behind OPENAI_API_BASE_URLS."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: Of the list of models only (AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST). An answer may take any time.
+#: Limit for the list of models (AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST). An answer may take any time.
 LIST_S = 10
-#: A part of the tools that it offers to every model, unless its capabilities say otherwise.
+#: Some of Open WebUI's tools, offered to every model unless its capabilities say otherwise.
 TOOLS = [
     {
         "type": "function",
@@ -29,7 +29,7 @@ Event = dict[str, str]
 
 
 class Connections:
-    """The servers, and the models that they had when somebody last looked."""
+    """The servers, and the models that they had at the last request for the list."""
 
     def __init__(self, bases: list[str], keys: list[str], environment: Mapping[str, str]) -> None:
         self._bases = bases
@@ -40,23 +40,23 @@ class Connections:
         self._models: dict[str, dict[str, Any]] = {}
 
     def models(self) -> list[dict[str, Any]]:
-        """The models of all servers that answer in time; of one name the first one's."""
-        found: dict[str, dict[str, Any]] = {}
+        """The models of all servers that answer in time; of one name the first server's model."""
+        cards: dict[str, dict[str, Any]] = {}
         for number, base in enumerate(self._bases):
             try:
                 with self._open(number, "/models", None, LIST_S) as answer:
                     for card in json.load(answer)["data"]:
-                        found.setdefault(card["id"], card | {"urlIdx": number})
+                        cards.setdefault(card["id"], card | {"urlIdx": number})
             except (OSError, ValueError, KeyError) as error:
                 print(f"{base}: {error}", flush=True)
-        self._models = found
-        return list(found.values())
+        self._models = cards
+        return list(cards.values())
 
     def chat(self, model: str, messages: list[Message]) -> Iterator[Event]:
-        """One message of a person: its answer in parts, or what went wrong.
+        """Answer one message of a person: yield the answer in parts, or the error.
 
-        A title is asked for beside the first answer. What may be asked next, and tags, follow
-        every answer, also one that a server broke off with an error.
+        A title is requested beside the first answer. Follow-up questions and tags are requested
+        after every answer, also after one that a server broke off with an error.
         """
         if model not in self._models:
             self.models()
@@ -80,12 +80,12 @@ class Connections:
         self._task(model, "Predict 3-5 useful messages this user might naturally send next.")
         self._task(model, "Generate 1-3 broad tags categorizing the main themes.")
 
-    def _task(self, model: str, what: str) -> None:
-        """A request for itself, without a stream, that nobody waits for."""
+    def _task(self, model: str, task: str) -> None:
+        """Send a request of Open WebUI's own, without a stream; nobody waits for the answer."""
         name = self._task_model if self._task_model in self._models else model
         body = {
             "model": name,
-            "messages": [{"role": "user", "content": f"### Task:\n{what}"}],
+            "messages": [{"role": "user", "content": f"### Task:\n{task}"}],
             "stream": False,
         }
         number = self._models[name]["urlIdx"]
@@ -93,9 +93,9 @@ class Connections:
         def ask() -> None:
             with (
                 contextlib.suppress(OSError),
-                self._open(number, "/chat/completions", body) as said,
+                self._open(number, "/chat/completions", body) as response,
             ):
-                said.read()
+                response.read()
 
         threading.Thread(target=ask, daemon=True).start()
 
@@ -109,7 +109,7 @@ class Connections:
 
 
 def _events(lines: Any) -> Iterator[Event]:
-    """The parts of a stream. Lines without `data:`, and data that are no JSON, are passed over."""
+    """The parts of a stream. Lines without `data:` and data that are not JSON are skipped."""
     for line in lines:
         if not line.startswith(b"data:"):
             continue
@@ -123,10 +123,10 @@ def _events(lines: Any) -> Iterator[Event]:
 
 
 def _sentence(body: bytes) -> str:
-    """What a person is shown of an error: its message, or all of it."""
+    """The text of an error as a person sees it: its message, or all of it."""
     try:
-        found = json.loads(body)
-        error = found.get("error", found)
+        document = json.loads(body)
+        error = document.get("error", document)
         return str(error.get("message") or error.get("detail") or error)
     except (ValueError, AttributeError):
         return body.decode(errors="replace")

@@ -68,7 +68,7 @@ class Page(BaseHTTPRequestHandler):
             self._json(404, {"detail": "Not Found"})
 
     def _session(self) -> str | None:
-        """The address of who asks; without a session it is answered with 401."""
+        """The address of the user who sent the request; without a session the answer is 401."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         email = token.rpartition(":")[0]
         if email and hmac.compare_digest(token, self.server.token(email)):
@@ -175,7 +175,7 @@ class Page(BaseHTTPRequestHandler):
 
 
 def open_to_strangers(store: Store) -> bool:
-    """Whether signing up is possible."""
+    """Tell whether signing up is possible."""
     return store.setting("ENABLE_SIGNUP", "true").lower() == "true"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 PERSISTENT = ("ENABLE_SIGNUP", "OPENAI_API_BASE_URLS", "OPENAI_API_KEYS", "WEBUI_URL")
 
 #: Revisions of the database, each with the first version that knows it, and its migration. As with
-#: the real program, there is none back.
+#: the real program, no migration leads back.
 REVISIONS = {
     "1a2b": ((0,), "CREATE TABLE chat (id TEXT PRIMARY KEY, user_id TEXT, title TEXT, chat TEXT)"),
     "3c4d": ((0, 12, 3), "ALTER TABLE chat ADD COLUMN updated_at BIGINT DEFAULT 0"),
@@ -61,10 +61,10 @@ class Store:
         with self._db:
             self._db.execute("CREATE TABLE IF NOT EXISTS alembic_version (version_num TEXT)")
         row = self._db.execute("SELECT version_num FROM alembic_version").fetchone()
-        known = [name for name, (since, _) in REVISIONS.items() if since <= version]
-        if row and row[0] not in known:
+        known_revisions = [name for name, (since, _) in REVISIONS.items() if since <= version]
+        if row and row[0] not in known_revisions:
             sys.exit(f"Can't locate revision identified by '{row[0]}'")
-        for name in known[known.index(row[0]) + 1 if row else 0 :]:
+        for name in known_revisions[known_revisions.index(row[0]) + 1 if row else 0 :]:
             with self._db:
                 self._db.execute(REVISIONS[name][1])
                 self._db.execute("DELETE FROM alembic_version")
@@ -91,12 +91,12 @@ class Store:
     def add(self, email: str, name: str, password: str, role: str) -> None:
         """Add a user. ``sqlite3.IntegrityError`` when the address is taken."""
         salt = secrets.token_hex(8)
-        row = (email.lower(), name, role, salt, _hashed(salt, password), time.time())
+        row = (email.lower(), name, role, salt, _password_hash(salt, password), time.time())
         with self._lock, self._db:
             self._db.execute("INSERT INTO user VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def add_chat(self, email: str, chat: Mapping[str, object]) -> str:
-        """Keep a chat; its id."""
+        """Keep a chat and return its id."""
         name, title = secrets.token_hex(16), str(chat.get("title", "New Chat"))
         columns = "(id, user_id, title, chat, updated_at)"
         row = (name, email, title, json.dumps(chat), int(time.time()))
@@ -116,10 +116,10 @@ class Store:
         query = "SELECT role, salt, password FROM user WHERE email = ?"
         with self._lock:
             row = self._db.execute(query, (email.lower(),)).fetchone()
-        return str(row[0]) if row and row[2] == _hashed(row[1], password) else None
+        return str(row[0]) if row and row[2] == _password_hash(row[1], password) else None
 
 
-def _hashed(salt: str, password: str) -> str:
+def _password_hash(salt: str, password: str) -> str:
     return hashlib.scrypt(password.encode(), salt=salt.encode(), n=1024, r=8, p=1).hex()
 
 
@@ -129,9 +129,9 @@ def _from_environment(name: str, environment: Mapping[str, str]) -> str | None:
 
 
 def secret_key(folder: Path, environment: Mapping[str, str]) -> str:
-    """The key that signs sessions: given, or made once beside the data as start.sh does."""
-    if given := environment.get("WEBUI_SECRET_KEY"):
-        return given
+    """The key that signs sessions: a given one, or one made once as start.sh does."""
+    if configured_key := environment.get("WEBUI_SECRET_KEY"):
+        return configured_key
     file = folder.parent / ".webui_secret_key"
     if not file.exists():
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)

@@ -21,12 +21,12 @@ def error(status: int, message: str, kind: str, engine: str) -> Json:
 
 def models(names: Iterable[str], root: str, context: int, engine: str) -> Json:
     """The answer of /v1/models."""
-    created = int(time.time())
+    creation_time = int(time.time())
     cards = [
         {
             "id": name,
             "object": "model",
-            "created": created,
+            "created": creation_time,
             "owned_by": engine,
             "root": root,
             "parent": None,
@@ -37,12 +37,12 @@ def models(names: Iterable[str], root: str, context: int, engine: str) -> Json:
     return {"object": "list", "data": cards}
 
 
-def usage(job: Job, generated: int) -> Json:
+def usage(job: Job, generated_tokens: int) -> Json:
     """Tokens counted, as every answer carries them."""
     return {
         "prompt_tokens": job.prompt_tokens,
-        "completion_tokens": generated,
-        "total_tokens": job.prompt_tokens + generated,
+        "completion_tokens": generated_tokens,
+        "total_tokens": job.prompt_tokens + generated_tokens,
     }
 
 
@@ -53,7 +53,7 @@ def _head(model: str, kind: str, chat: bool, engine: str) -> Json:
         "object": kind,
         "created": int(time.time()),
         "model": model,
-        # Which engine answers, whatever the request calls it: in every event of a stream.
+        # The engine's own name, whatever the request calls it, in every event of a stream.
         "system_fingerprint": engine,
     }
 
@@ -69,8 +69,8 @@ def whole(
 ) -> Json:
     """One answer with all of its text."""
     tokens = list(parts)
-    text = "".join(part.text for part in tokens if not part.thought)
-    thoughts = "".join(part.text for part in tokens if part.thought)
+    text = "".join(part.text for part in tokens if not part.is_thought)
+    thoughts = "".join(part.text for part in tokens if part.is_thought)
     choice: Json = {"index": 0, "logprobs": None, "finish_reason": job.reason}
     if job.logprobs:
         choice["logprobs"] = {"content": [_logprob(part, corruption) for part in tokens]}
@@ -90,7 +90,7 @@ def whole(
 
 
 def _logprob(part: Piece, corruption: str) -> Json:
-    # As SGLang's encoder writes what is no number.
+    # SGLang's encoder writes a value that is no number so.
     value = None if corruption == "nan" else -len(part.text) / 100
     token = {"token": part.text, "logprob": value, "bytes": list(part.text.encode())}
     return {**token, "top_logprobs": [token]}
@@ -112,18 +112,18 @@ def events(
     plain = _head(model, "chat.completion.chunk" if chat else "text_completion", chat, engine)
     count, arguments = 0, ""
 
-    def counted() -> Json:
+    def counted_head() -> Json:
         along = job.usage_in_each and with_usage
         return {**plain, "usage": usage(job, count)} if along else plain
 
-    head = counted()
+    head = counted_head()
     if chat:
         yield _event(head, {"delta": {"role": "assistant", "content": ""}})
     for part in parts:
         count += 1
-        head = counted()
-        field, text = "reasoning" if part.thought else "content", part.text
-        if job.tool and not part.thought:
+        head = counted_head()
+        field, text = "reasoning" if part.is_thought else "content", part.text
+        if job.tool and not part.is_thought:
             arguments, text = arguments + text, ""
         yield _event(head, {"delta": {field: text}} if chat else {"text": text})
     reason = job.reason

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Flags that the versions in the images no longer have (run against their own parsers, 2026-11).
+#: Flags that the versions in the images no longer have (tried with their own parsers, 2026-11).
 REMOVED = {
     "vllm": ("--disable-log-requests", "--swap-space", "--task", "--cuda-graph-sizes"),
     "sglang": ("--cuda-graph-max-bs", "--cuda-graph-bs", "--mamba-scheduler-strategy"),
 }
-#: What vLLM 0.32.0 takes for the flag (run against its own parser, 2026-11).
+#: Values that vLLM 0.32.0 accepts for the flag (tried with its own parser, 2026-11).
 MOE_BACKENDS = (
     *("aiter", "aiter_mega_moe", "aiter_triton_mxfp4_bf16", "auto", "b12x"),
     *("batched_triton", "cutlass", "deep_gemm", "deep_gemm_mega_moe", "emulation"),
@@ -21,14 +21,14 @@ MOE_BACKENDS = (
 )
 #: The first release that has the flag is not established; 0.15 is older (vllm#33807, 2026-02-25).
 WITHOUT_MOE_BACKEND = ("0.15.",)
-#: Where each engine listens when the command line does not say, and its share of the memory.
+#: Default port of each engine, and its default share of the memory.
 DEFAULT_PORT = {"vllm": 8000, "sglang": 30000}
 DEFAULT_FRACTION = {"vllm": 0.9, "sglang": 0.85}
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What the command line asks for.
+    """The settings that a command line gives.
 
     ``memory_fraction`` is of the unified memory (vLLM) or of what is available at the start
     (SGLang); ``hosts`` split the weights among them.
@@ -58,13 +58,13 @@ class UsageError(Exception):
 
 def values_of(argv: Sequence[str], *flags: str) -> list[str]:
     """Every value of the flags, in the order given; a flag without a value gives ``""``."""
-    found: list[str] = []
+    values: list[str] = []
     for position, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name not in flags:
             continue
-        found.append(value) if equals else found.extend(_following(argv, position) or [""])
-    return found
+        values.append(value) if equals else values.extend(_following(argv, position) or [""])
+    return values
 
 
 def _following(argv: Sequence[str], position: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The chat template of the model: what it refuses, the engine refuses in its words."""
+"""The chat template of the model: the engine refuses what the template refuses, in its words."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from typing import Any
 
 from .arguments import Serving
-from .refused import Refused
+from .refusals import StandinRefusal
 from .weights import MissingWeights, snapshot
 
 Json = dict[str, Any]
 
-#: vLLM before its PR 43590 hands `developer` on as it is; the lab's older ones are of March 2026.
+#: vLLM before its PR 43590 passes `developer` on unchanged; the lab's older vLLM is of March 2026.
 _KEEPS_DEVELOPER = ("0.15.", "0.17.", "0.18.")
-#: A template that goes through the parts of a content; to others the engines give one text.
+#: A template that loops over the parts of a content; other templates get one text.
 _GOES_THROUGH_PARTS = re.compile(r"\bfor\s+\w+\s+in\s+[^%]*content")
 
 
@@ -22,7 +22,7 @@ class ChatTemplate:
     """A template as transformers renders it, after what an engine does to the messages."""
 
     def __init__(self, text: str, *, keeps_developer: bool = False) -> None:
-        # Only where there is a template: a program of a test that has none has no such package.
+        # Imported only with a template: a test's program without one lacks this package.
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         environment = ImmutableSandboxedEnvironment(
@@ -36,31 +36,31 @@ class ChatTemplate:
         self._keeps_developer = keeps_developer
 
     def check(self, messages: list[Json], tools: object) -> None:
-        """``Refused`` where the template raises, or cannot be rendered with these."""
-        prepared = [self._prepare(message) for message in messages]
+        """Raise ``Refused`` when the template raises, or cannot render these messages."""
+        prepared_messages = [self._prepare(message) for message in messages]
         from jinja2 import TemplateError
 
         words = {"bos_token": "", "eos_token": "", "add_generation_prompt": True}
         try:
-            self._template.render(messages=prepared, tools=tools or None, **words)
+            self._template.render(messages=prepared_messages, tools=tools or None, **words)
         except (TemplateError, TypeError, ValueError, LookupError) as error:
-            raise Refused(400, str(error)) from error
+            raise StandinRefusal(400, str(error)) from error
 
     def _prepare(self, message: Json) -> Json:
-        """As vLLM 0.33 and SGLang 0.5.23 do: arguments parsed, pictures named, texts joined."""
-        found = dict(message)
-        if found.get("role") == "developer" and not self._keeps_developer:
-            found["role"] = "system"
-        content = found.get("content")
+        """Parse arguments, name pictures and join texts as vLLM 0.33 and SGLang 0.5.23 do."""
+        prepared_message = dict(message)
+        if prepared_message.get("role") == "developer" and not self._keeps_developer:
+            prepared_message["role"] = "system"
+        content = prepared_message.get("content")
         if isinstance(content, list):
             parts = [
                 {"type": "image"} if part.get("type") == "image_url" else part for part in content
             ]
             texts = [str(part.get("text", "")) for part in parts if part.get("type") == "text"]
-            found["content"] = parts if self._parts else "\n".join(texts)
-        if calls := found.get("tool_calls"):
-            found["tool_calls"] = [_parse_arguments(call) for call in calls]
-        return found
+            prepared_message["content"] = parts if self._parts else "\n".join(texts)
+        if calls := prepared_message.get("tool_calls"):
+            prepared_message["tool_calls"] = [_parse_arguments(call) for call in calls]
+        return prepared_message
 
 
 def _parse_arguments(call: Json) -> Json:
@@ -70,10 +70,10 @@ def _parse_arguments(call: Json) -> Json:
     return {**call, "function": function}
 
 
-def _raise(said: str) -> None:
+def _raise(message: str) -> None:
     from jinja2 import TemplateError
 
-    raise TemplateError(said)
+    raise TemplateError(message)
 
 
 def of_model(serving: Serving, version: str) -> ChatTemplate | None:

@@ -1,13 +1,13 @@
-"""Nonsense as corrupt engines talk it: fast, healthy and wrong.
+"""Nonsense as corrupt engines write it: fast, healthy and wrong.
 
-Each was reported of a real engine, or is the nearest that a stand-in can do.
+Each corruption was reported of a real engine, or is the nearest that a stand-in can do.
 """
 
 from __future__ import annotations
 
 import zlib
 
-#: Name → what it does to an answer.
+#: Name → effect on an answer.
 CORRUPTIONS = {
     "salad": "words without any order",
     "one-token": "one token until the limit",
@@ -24,7 +24,7 @@ CORRUPTIONS = {
     "one-letter": "one letter of the answer is another one",
     "empty": "no text, although tokens are counted",
 }
-#: Of these every token is another one.
+#: Corruptions that replace every token.
 ENDLESS = {"one-token": ("!",), "repeated": ("as ", "an ", "assistant ", "I ")}
 SPLICED_AT = 750
 _SALAD = ("Lore", "zijn", " the", "(((", "ucha", " }\n", "quet", " of", "ização", "##", "Ort", "7")
@@ -32,14 +32,14 @@ _CHANGED = 36
 
 
 def token(name: str, number: int, text: str, total: int, alone: bool) -> str:
-    """What comes instead of one token.
+    """The token that takes the place of the right one.
 
     Args:
-        name: Of the corruption.
+        name: Name of the corruption.
         number: Place of the token in its answer, from 0.
         text: The right token.
         total: Tokens of answers, without thoughts, that the engine has generated with this one.
-        alone: Whether no other request runs.
+        alone: True when no other request runs.
     """
     if name in ENDLESS:
         words = ENDLESS[name]

@@ -43,16 +43,16 @@ def serve(engine: str, version: str, argv: list[str], words: list[str]) -> int:
     log = Log(engine, version)
     try:
         available = knobs.available_gib or memory.available_gib() or memory.TOTAL_GIB
-        found = available - memory.START_GIB
-        count = _check(serving, knobs, found)
+        usable_gib = available - memory.START_GIB
+        count = _check(serving, knobs, usable_gib)
         server = EngineServer(serving, knobs, version, started_with)
     except (CannotStart, weights.MissingWeights, OSError) as error:
         log.line("ERROR", str(error))
         return 1
-    return _Life(serving, knobs, server, log, count, found).run()
+    return _Life(serving, knobs, server, log, count, usable_gib).run()
 
 
-def _check(serving: Serving, knobs: Knobs, found: float) -> int:
+def _check(serving: Serving, knobs: Knobs, usable_gib: float) -> int:
     count = 2
     if knobs.need_model:
         count = weights.require(
@@ -62,7 +62,7 @@ def _check(serving: Serving, knobs: Knobs, found: float) -> int:
             serving.draft,
             old_mistral_format=knobs.old_mistral_format,
         )
-    refusal = memory.refused_at_start(serving, found)
+    refusal = memory.refused_at_start(serving, usable_gib)
     if knobs.need_memory and refusal:
         raise CannotStart(refusal)
     return count
@@ -75,10 +75,10 @@ class _Life:
     server: EngineServer
     log: Log
     shards: int
-    found: float
-    held: str = ""
+    usable_gib: float
+    last_holding: str = ""
     share: float = 0.0
-    stuck: bool = False
+    is_stuck: bool = False
 
     def run(self) -> int:
         self.began = time.monotonic()
@@ -115,15 +115,15 @@ class _Life:
         self.stopping.set()
 
     def _end_with_requests_open(self) -> None:
-        """SGLang answers first what it was asked; vLLM never does, and waits for its clients.
+        """Stop serving while requests are open, as SGLang 0.5.23 and vLLM 0.32 do.
 
-        As 0.5.23 and 0.32 do.
+        SGLang first answers the open requests. vLLM never answers them, and waits for its clients.
         """
         self.server.shutdown()
         self.server.server_close()
         if self.serving.engine == "vllm":
             self.server.alive = lambda: True
-            self.knobs.wedged = True
+            self.knobs.is_wedged = True
             self._end_child()
         if self.server.counters.running:
             self.log.line("INFO", "Waiting for connections to close. (CTRL+C to force quit)")
@@ -131,51 +131,56 @@ class _Life:
             time.sleep(0.05)
 
     def _load(self) -> int | None:
-        """Load the weights; an exit code means that it went no further."""
+        """Load the weights; an exit code means that loading failed."""
         self.log.loading(self.serving)
         if self.knobs.freezes_host:
             memory.freeze_host()
-        done = 0
+        loaded_shards = 0
         while True:
-            elapsed = time.monotonic() - self.began
-            share = min(1.0, elapsed / max(self.knobs.load_seconds, 0.001))
+            elapsed_s = time.monotonic() - self.began
+            share = min(1.0, elapsed_s / max(self.knobs.load_seconds, 0.001))
             if self.knobs.never_ready:
                 share = min(share, 0.5)
             self.share = max(self.share, share)
             if share >= 1.0 and not self._finds_blocks():
                 share = 0.9
-            while done < int(share * self.shards):
-                done += 1
-                self.log.shard(done, self.shards, elapsed)
+            while loaded_shards < int(share * self.shards):
+                loaded_shards += 1
+                self.log.shard(loaded_shards, self.shards, elapsed_s)
             if self.knobs.crash_while_loading and share >= 0.5:
                 self.log.line("ERROR", "the engine crashed while loading: the knob says so")
                 return self.knobs.exit_code
-            code = self._ended()
+            code = self._exit_code()
             if code is None and share >= 1.0:
-                return self._captured() if self.knobs.unsupported_ptx else self._loaded()
+                return (
+                    self._fail_capture() if self.knobs.unsupported_ptx else self._finish_loading()
+                )
             if code is not None:
                 return code
             self.stopping.wait(0.05)
 
     def _finds_blocks(self) -> bool:
-        """Whether the driver has blocks left; without, a real engine hangs and no error ends it."""
+        """Tell whether the driver has blocks left.
+
+        Without them a real engine hangs, and no error ends it.
+        """
         free = memory.free_gib()
         if free >= self.knobs.blocks_gib:
             return True
-        if not self.stuck:
-            self.stuck = True
+        if not self.is_stuck:
+            self.is_stuck = True
             self.log.line("INFO", f"NVRM: NV_ERR_NO_MEMORY with {free:.1f} GiB free")
         return False
 
-    def _loaded(self) -> int | None:
-        refusal = memory.refused_when_loaded(self.serving, self.found)
+    def _finish_loading(self) -> int | None:
+        refusal = memory.refused_when_loaded(self.serving, self.usable_gib)
         if refusal is None or not self.knobs.need_memory:
             return None
         self.log.line("ERROR", f"Scheduler hit an exception: {refusal}")
         return 1
 
-    def _captured(self) -> int:
-        """As vLLM with an image of CUDA 13.3 on driver 580.159.03 (vllm-project/vllm#47397)."""
+    def _fail_capture(self) -> int:
+        """Fail as vLLM does with CUDA 13.3 on driver 580.159.03 (vllm-project/vllm#47397)."""
         self.log.line("INFO", "Capturing CUDA graphs (decode, FULL): 0%|")
         self.log.line(
             "ERROR",
@@ -185,16 +190,16 @@ class _Life:
         return 1
 
     def _until_the_end(self) -> int:
-        while (code := self._ended()) is None:
+        while (code := self._exit_code()) is None:
             self.stopping.wait(0.05)
         return code
 
-    def _ended(self) -> int | None:
-        """The exit code when there is a reason to end."""
+    def _exit_code(self) -> int | None:
+        """The exit code when there is a reason to end, else None."""
         self._hold_memory()
-        elapsed = time.monotonic() - self.began
-        if self.knobs.crash_after and elapsed >= self.knobs.crash_after:
-            self.log.line("ERROR", f"the engine crashed after {elapsed:.1f} s: the knob says so")
+        elapsed_s = time.monotonic() - self.began
+        if self.knobs.crash_after and elapsed_s >= self.knobs.crash_after:
+            self.log.line("ERROR", f"the engine crashed after {elapsed_s:.1f} s: the knob says so")
             return self.knobs.exit_code
         if self.dead.is_set():
             self.log.line("ERROR", "EngineCore died unexpectedly, shutting down")
@@ -226,12 +231,12 @@ class _Life:
 
     def _hold_memory(self) -> None:
         """Tell the engine process how much to hold, when that has changed."""
-        taken = self.knobs.memory_gib or memory.taken(self.serving, self.found)
-        # A Spark's disk gives it in steps, too; each is a look of the lab at what is held.
+        held_gib = self.knobs.memory_gib or memory.held_gib(self.serving, self.usable_gib)
+        # A Spark's disk delivers in steps, too; at each step the lab reads how much is held.
         read = round(self.knobs.streamed_gib * self.share, 1)
-        holding = f"{taken} {self.knobs.memory_lingers} {read}\n"
-        if holding != self.held:
-            self.held = holding
+        holding = f"{held_gib} {self.knobs.memory_lingers} {read}\n"
+        if holding != self.last_holding:
+            self.last_holding = holding
             with contextlib.suppress(BrokenPipeError):
                 os.write(self.writing, holding.encode())
 

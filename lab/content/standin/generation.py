@@ -16,7 +16,7 @@ from .chat_template import ChatTemplate
 from .knobs import Knobs
 from .memory import generating
 from .metrics import Counters
-from .refused import Refused
+from .refusals import StandinRefusal
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ SAME_WORDS = 8
 THOUGHTS = "Let me see what was asked. ".replace(" ", " \0").split("\0")[:-1]
 #: Tokens that a draft proposes per step.
 DRAFTED = 3
-#: What the prompt says already is drafted, and comes so many times as fast.
+#: Factor by which tokens come faster when the prompt has them already and they are drafted.
 SPOKEN_BEFORE = 20
 
 
@@ -44,15 +44,15 @@ class Piece:
     """One generated token: its text, and whether it belongs to the thoughts."""
 
     text: str
-    thought: bool = False
+    is_thought: bool = False
 
 
 @dataclass(frozen=True)
 class Job:
-    """A checked request. ``limit`` is the number of tokens at which it ends.
+    """A checked request. ``limit`` is the number of tokens at which its answer ends.
 
-    ``turn`` is where in the words an answer goes on that depends on its prompt; ``script`` are the
-    tokens of an answer that the prompt leaves no choice about, a tool call's arguments too.
+    ``turn`` is the place in the words where a prompt-dependent answer goes on. ``script`` are the
+    tokens of an answer that the prompt determines, the arguments of a tool call included.
     """
 
     prompt_tokens: int
@@ -74,15 +74,15 @@ def check(
     """Read a request body. ``Refused`` with what the real engine answers to a wrong one."""
     model = request.get("model")
     if serving.engine == "vllm" and model is not None and model not in serving.names:
-        raise Refused(404, f"The model `{model}` does not exist.", "NotFoundError")
+        raise StandinRefusal(404, f"The model `{model}` does not exist.", "NotFoundError")
     if chat:
         messages = request.get("messages")
         if not isinstance(messages, list) or not messages:
-            raise Refused(400, "messages: Field required")
+            raise StandinRefusal(400, "messages: Field required")
         tools = request.get("tools")
         if tools == [] and serving.engine == "vllm":
             # vLLM 0.33, chat_completion/protocol.py.
-            raise Refused(400, "`tools` must not be an empty array")
+            raise StandinRefusal(400, "`tools` must not be an empty array")
         if template and knobs.check_template:
             template.check(messages, tools)
         text = " ".join(_text(message, serving) for message in messages)
@@ -90,11 +90,11 @@ def check(
         text = str(request.get("prompt", ""))
     options_of_template = request.get("chat_template_kwargs") or {}
     if options_of_template and knobs.refuse_template:
-        raise Refused(400, "chat_template is not supported for Mistral tokenizers.")
+        raise StandinRefusal(400, "chat_template is not supported for Mistral tokenizers.")
     if request.get("logprobs") and knobs.refuse_logprobs:
-        raise Refused(400, "logprobs are not supported")
+        raise StandinRefusal(400, "logprobs are not supported")
     tool, script = (None, ()) if request.get("ignore_eos") else _script(request, text, chat)
-    asked = request.get("max_completion_tokens") or request.get("max_tokens")
+    max_tokens = request.get("max_completion_tokens") or request.get("max_tokens")
     thinking = chat and bool(options_of_template.get("enable_thinking", serving.thinking))
     thoughts = len(THOUGHTS) if thinking or knobs.always_thinks else 0
     natural = thoughts + len(script) if script else NATURAL_LENGTH
@@ -102,15 +102,17 @@ def check(
         natural = 10**6
     if knobs.corruption == "truncated":
         natural = thoughts + len(script) // 2 if script else natural
-    limit = min(int(asked), natural) if asked else min(natural, 1024)
+    limit = min(int(max_tokens), natural) if max_tokens else min(natural, 1024)
     prompt_tokens = 4 + len(text.split())
     if prompt_tokens + limit > serving.context:
-        raise Refused(400, f"This model's maximum context length is {serving.context} tokens.")
+        raise StandinRefusal(
+            400, f"This model's maximum context length is {serving.context} tokens."
+        )
     options = request.get("stream_options") or {}
     return Job(
         prompt_tokens=prompt_tokens,
         limit=limit,
-        reason="length" if asked and int(asked) <= limit else "stop",
+        reason="length" if max_tokens and int(max_tokens) <= limit else "stop",
         thinking=bool(thoughts),
         turn=zlib.crc32(text.encode()) % len(WORDS),
         stream=bool(request.get("stream")),
@@ -123,7 +125,7 @@ def check(
 
 
 def _script(request: Json, text: str, chat: bool) -> tuple[str | None, tuple[str, ...]]:
-    """The tool that is called, and the tokens of its arguments or of an answer without choice."""
+    """The tool to call with the tokens of its arguments, or the tokens of a determined answer."""
     tool, arguments = _tool_call(request, text) if chat else (None, "")
     if tool:
         return tool, tuple(_TOKEN.findall(arguments))
@@ -135,7 +137,7 @@ def _script(request: Json, text: str, chat: bool) -> tuple[str | None, tuple[str
     return None, tuple(_TOKEN.findall(repeat[1])) if repeat else ()
 
 
-#: As tokenizers cut what is in no dictionary: each digit is one, letters go together in pairs.
+#: Tokenizers cut unknown words like this: each digit is a token, and letters go in pairs.
 _TOKEN = re.compile(r"\d|[^\W\d]{1,2}|\W")
 
 
@@ -145,22 +147,24 @@ def _text(message: Json, serving: Serving) -> str:
         return content
     for part in content:
         if part.get("type") != "text" and serving.text_only:
-            raise Refused(400, f"At most 0 image(s) may be provided: {part.get('type')}")
+            raise StandinRefusal(400, f"At most 0 image(s) may be provided: {part.get('type')}")
     return " ".join(str(part.get("text", "")) for part in content)
 
 
 def _tool_call(request: Json, text: str) -> tuple[str | None, str]:
-    """A function with a value for each required parameter: the one that is wished, or the first.
+    """Choose a function and its arguments: the function that the text names, or the first one.
 
-    The value stands in the text beside the parameter's name, or is an example. An agent has none
-    called unasked, and one only.
+    Each required parameter has a value: the one in the text beside the parameter's name, or an
+    example. For an agent only the named function is called, and only once.
     """
     functions = [tool["function"] for tool in request.get("tools") or [] if "function" in tool]
     roles = [message.get("role") for message in request["messages"]]
     wish = re.search(r"\b[Uu]se the tool (\w+)", text)
     if request.get("agent") or wish:
-        named = [each for each in functions if wish and each["name"] == wish[1]]
-        functions = [] if "tool" in roles else named
+        wished_functions = [
+            candidate for candidate in functions if wish and candidate["name"] == wish[1]
+        ]
+        functions = [] if "tool" in roles else wished_functions
     if not functions or request.get("tool_choice") == "none" or roles[-1] == "tool":
         return None, ""
     function = functions[0]
@@ -172,8 +176,8 @@ def _tool_call(request: Json, text: str) -> tuple[str | None, str]:
 
 
 def _value(name: str, kind: str, text: str) -> object:
-    if kind == "string" and (given := re.search(rf"\bwith {name} ([^\s\"]+)", text)):
-        return given[1]
+    if kind == "string" and (match := re.search(rf"\bwith {name} ([^\s\"]+)", text)):
+        return match[1]
     if kind == "integer" and (number := re.search(rf"(\d+) {name}\b", text)):
         return int(number[1])
     if kind == "string" and (word := re.search(rf"\b{name} ([A-Z0-9-]*\d[A-Z0-9-]*)", text)):
@@ -183,11 +187,11 @@ def _value(name: str, kind: str, text: str) -> object:
 
 
 def pieces(
-    job: Job, knobs: Knobs, counters: Counters, speculative: bool, gone: Callable[[], bool]
+    job: Job, knobs: Knobs, counters: Counters, speculative: bool, is_gone: Callable[[], bool]
 ) -> Iterator[Piece]:
     """The tokens of one job, each after its time; none while the engine is wedged.
 
-    Ends early when ``gone`` says that nobody waits for the answer any more.
+    Ends early when ``is_gone`` says that the client has left.
     """
     began = time.monotonic()
     counters.add(running=1, prompt_tokens=job.prompt_tokens)
@@ -196,20 +200,20 @@ def pieces(
     try:
         for number in range(job.limit):
             time.sleep(1 / max(knobs.decode_rate * (SPOKEN_BEFORE if job.script else 1), 0.01))
-            while knobs.wedged and not gone():
+            while knobs.is_wedged and not is_gone():
                 time.sleep(0.05)
-            if gone():
+            if is_gone():
                 return
             if number == 0:
                 counters.add(first_token_seconds=time.monotonic() - began)
             counters.add(generated_tokens=1)
             generating()
             if speculative and number % DRAFTED == 0:
-                accepted = round(DRAFTED * knobs.acceptance)
-                counters.add(drafts=1, draft_tokens=DRAFTED, accepted_tokens=accepted)
+                accepted_tokens = round(DRAFTED * knobs.acceptance)
+                counters.add(drafts=1, draft_tokens=DRAFTED, accepted_tokens=accepted_tokens)
             piece = _piece(number, job, knobs)
-            if knobs.corruption and not piece.thought:
-                piece = _corrupted(piece, number, job, knobs.corruption, counters)
+            if knobs.corruption and not piece.is_thought:
+                piece = _corrupt_piece(piece, number, job, knobs.corruption, counters)
             yield piece
         reason = job.reason
     finally:
@@ -223,7 +227,7 @@ def _piece(number: int, job: Job, knobs: Knobs) -> Piece:
         return Piece("")
     thoughts = min(len(THOUGHTS), job.limit - 1) if job.thinking else 0
     if number < thoughts:
-        return Piece(THOUGHTS[number], thought=True)
+        return Piece(THOUGHTS[number], is_thought=True)
     if job.script:
         at = number - thoughts
         return Piece(job.script[at] if at < len(job.script) else "")
@@ -231,11 +235,13 @@ def _piece(number: int, job: Job, knobs: Knobs) -> Piece:
     return Piece(WORDS[(number + turn) % len(WORDS)])
 
 
-def _corrupted(piece: Piece, number: int, job: Job, name: str, counters: Counters) -> Piece:
+def _corrupt_piece(piece: Piece, number: int, job: Job, name: str, counters: Counters) -> Piece:
     alone = counters.running < 2
     text = piece.text
     if name == "swapped" and not alone and not job.tool:
-        other = next((each for each in list(counters.scripts) if each is not job.script), ())
-        text = other[number] if number < len(other) else ""
-    total = counters.answered()
+        other_script = next(
+            (script for script in list(counters.scripts) if script is not job.script), ()
+        )
+        text = other_script[number] if number < len(other_script) else ""
+    total = counters.count_answer_token()
     return Piece(corruption.token(name, number, text, total, alone))

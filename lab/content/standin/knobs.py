@@ -1,4 +1,4 @@
-"""What a test can turn: from the environment, from a file, and over HTTP while it runs."""
+"""Settings that a test can change: by the environment, by a file, and over HTTP while it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Knobs:
     crash_after: float = 0.0
     #: End when the weights are half loaded.
     crash_while_loading: bool = False
-    #: The exit code of these two.
+    #: The exit code of `crash_after` and `crash_while_loading`.
     exit_code: int = 1
     #: Freeze the host when loading begins: its power is gone until somebody gives it.
     freezes_host: bool = False
@@ -40,23 +40,23 @@ class Knobs:
     stop_seconds: float = 0.2
     #: Unified memory to take; 0 means the fraction that the command line asks for.
     memory_gib: float = 0.0
-    #: Unified memory available at the start; 0 means what /proc/meminfo says.
+    #: Unified memory available at the start; 0 means the figure of /proc/meminfo.
     available_gib: float = 0.0
-    #: What loading reads through the page cache.
+    #: Memory that loading reads through the page cache.
     streamed_gib: float = 0.0
     #: MemFree without which the driver finds no blocks, and loading stands still.
     blocks_gib: float = 0.0
     #: How long the memory stays taken after the end.
     memory_lingers: float = 0.0
     #: Accept requests and generate nothing, with /health as green as the real engine's.
-    wedged: bool = False
+    is_wedged: bool = False
     #: Decode rate of one request.
     decode_rate: float = 200.0
     #: Answer with no text although tokens are counted.
     empty_text: bool = False
     #: Leave `usage` out of the answers.
     no_usage: bool = False
-    #: Refuse what the model's chat template refuses.
+    #: Refuse requests that the model's chat template refuses.
     check_template: bool = True
     #: Refuse to start without the model's files in the cache, as a real engine does offline.
     need_model: bool = True
@@ -74,10 +74,10 @@ class Knobs:
     always_thinks: bool = False
     #: End while CUDA graphs are captured, as with a kernel whose PTX is newer than the driver.
     unsupported_ptx: bool = False
-    #: Which nonsense it talks, a name of `corruption.CORRUPTIONS`; "" means none.
+    #: Corruption of its answers, a name of `corruption.CORRUPTIONS`; "" means none.
     corruption: str = ""
 
-    #: What is wrong with each vector: "nan", "length", "constant" or "shifted".
+    #: Fault of each vector: "nan", "length", "constant" or "shifted".
     broken_vector: str = ""
     #: Rank the worst text first.
     wrong_order: bool = False
@@ -91,8 +91,8 @@ class Knobs:
         unknown = sorted(set(values) - set(kinds))
         if unknown:
             raise ValueError(f"unknown knob {unknown[0]}; there are {', '.join(sorted(kinds))}")
-        turned = {name: _convert(name, kinds[name], value) for name, value in values.items()}
-        for name, value in turned.items():
+        new_values = {name: _convert(name, kinds[name], value) for name, value in values.items()}
+        for name, value in new_values.items():
             setattr(self, name, value)
 
 

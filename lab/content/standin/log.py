@@ -28,13 +28,16 @@ class Log:
         self.line("INFO", f"{self.engine} API server version {self.version} (Lockstep stand-in)")
         self.line("INFO", f"Starting to load model {serving.model}...")
 
-    def shard(self, done: int, total: int, elapsed: float) -> None:
+    def shard(self, loaded_shards: int, total: int, elapsed_s: float) -> None:
         """Progress of loading."""
-        percent = 100 * done // total
-        what = "Loading safetensors checkpoint shards"
+        percent = 100 * loaded_shards // total
+        title = "Loading safetensors checkpoint shards"
         if self.engine == "sglang":
-            what = "Multi-thread loading shards"
-        print(f"{what}: {percent:3d}% Completed | {done}/{total} [{elapsed:.0f}s]", flush=True)
+            title = "Multi-thread loading shards"
+        print(
+            f"{title}: {percent:3d}% Completed | {loaded_shards}/{total} [{elapsed_s:.0f}s]",
+            flush=True,
+        )
 
     def ready(self, serving: Serving) -> None:
         """The line after which requests are answered."""

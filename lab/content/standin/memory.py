@@ -16,13 +16,13 @@ from .arguments import Serving
 FOLDER = Path("/run/unified-memory")
 #: MemTotal of a DGX Spark in GiB (127,600,000 kB).
 TOTAL_GIB = 121.7
-#: Taken by an engine's processes and the CUDA context before it looks (llamastash/llamastash#81).
+#: Taken by an engine's processes and CUDA context before it measures (llamastash/llamastash#81).
 START_GIB = 2.7
-#: vLLM's beyond its share once it serves: CUDA context and graphs (vLLM 0.26.0 on an H200).
+#: Taken by a serving vLLM beyond its share: CUDA context and graphs (vLLM 0.26.0 on an H200).
 BEYOND_GIB = 0.9
 #: SGLang's cache for images (SGLANG_VLM_CACHE_SIZE_MB of 0.5.23).
 IMAGES_GIB = 100 / 1024
-#: What the real weights take; the files of the lab have a few megabytes.
+#: Size of the real weights; the files of the lab have a few megabytes.
 WEIGHTS_GIB = {
     "Mistral-Small-4-119B-2603-NVFP4": 65.94,
     "Mistral-Small-4-119B-2603-eagle": 0.37,
@@ -38,7 +38,7 @@ def generating() -> None:
         except FileNotFoundError:
             if FOLDER.is_dir():
                 mark.touch()
-                # Engines of several accounts do it.
+                # Engines of several accounts touch the file.
                 mark.chmod(0o666)
 
 
@@ -55,44 +55,46 @@ def available_gib() -> float | None:
 
 def free_gib() -> float:
     """MemFree; the whole of a Spark on a machine that does not look like one."""
-    found = _figure("MemFree")
-    return TOTAL_GIB if found is None else found
+    free_memory_gib = _figure("MemFree")
+    return TOTAL_GIB if free_memory_gib is None else free_memory_gib
 
 
 def _figure(name: str) -> float | None:
     figures = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
-        key, _, rest = line.partition(":")
-        figures[key] = int(rest.split()[0]) / 1024**2
+        key, _, amount = line.partition(":")
+        figures[key] = int(amount.split()[0]) / 1024**2
     return figures[name] if figures["MemTotal"] > 100 else None
 
 
-def taken(serving: Serving, found: float) -> float:
+def held_gib(serving: Serving, usable_gib: float) -> float:
     """GiB that an engine holds which found so much available: all that its start was promised."""
     if serving.engine == "vllm":
         return START_GIB + serving.memory_fraction * TOTAL_GIB + BEYOND_GIB
-    return START_GIB + serving.memory_fraction * found
+    return START_GIB + serving.memory_fraction * usable_gib
 
 
-def refused_at_start(serving: Serving, found: float) -> str | None:
+def refused_at_start(serving: Serving, usable_gib: float) -> str | None:
     """vLLM's last line where its share of all memory is not there; SGLang loads first."""
-    wanted = serving.memory_fraction * TOTAL_GIB
-    if serving.engine == "sglang" or found >= wanted:
+    required_gib = serving.memory_fraction * TOTAL_GIB
+    if serving.engine == "sglang" or usable_gib >= required_gib:
         return None
     return (
-        f"ValueError: Free memory on device cuda:0 ({found:.2f}/{TOTAL_GIB} GiB) on startup is "
-        f"less than desired GPU memory utilization ({serving.memory_fraction}, {wanted:.2f} GiB). "
+        f"ValueError: Free memory on device cuda:0 ({usable_gib:.2f}/{TOTAL_GIB} GiB) on startup "
+        "is "
+        f"less than desired GPU memory utilization ({serving.memory_fraction}, "
+        f"{required_gib:.2f} GiB). "
         "Decrease GPU memory utilization or reduce GPU memory used by other processes."
     )
 
 
-def refused_when_loaded(serving: Serving, found: float) -> str | None:
+def refused_when_loaded(serving: Serving, usable_gib: float) -> str | None:
     """SGLang's last line where its share of what it found does not hold what it loaded."""
-    left = found - weights(serving) / serving.hosts
+    spare_gib = usable_gib - weights(serving) / serving.hosts
     share = serving.memory_fraction
-    if serving.engine == "vllm" or left - found * (1 - share) - IMAGES_GIB > 0:
+    if serving.engine == "vllm" or spare_gib - usable_gib * (1 - share) - IMAGES_GIB > 0:
         return None
-    least = 1 - left / found
+    least = 1 - spare_gib / usable_gib
     return (
         "ValueError: Loaded weights leave no GPU memory for the KV cache under "
         f"--mem-fraction-static={share}. Raise --mem-fraction-static above "

@@ -32,19 +32,19 @@ def _messages(role: str, content: Any) -> list[Json]:
         return [{"role": role, "content": content}]
     results = [part for part in content if part["type"] == "tool_result"]
     calls = [part for part in content if part["type"] == "tool_use"]
-    rest = [
+    plain_parts = [
         {"type": "image_url", "image_url": part["source"]} if part["type"] == "image" else part
         for part in content
         if part["type"] in ("text", "image")
     ]
-    found: list[Json] = [
+    rewritten_messages: list[Json] = [
         {"role": "tool", "tool_call_id": part["tool_use_id"], "content": part.get("content", "")}
         for part in results
     ]
-    if rest or calls:
-        found.append({"role": role, "content": rest or ""})
+    if plain_parts or calls:
+        rewritten_messages.append({"role": role, "content": plain_parts or ""})
     if calls:
-        found[-1]["tool_calls"] = [
+        rewritten_messages[-1]["tool_calls"] = [
             {
                 "id": part["id"],
                 "type": "function",
@@ -52,12 +52,12 @@ def _messages(role: str, content: Any) -> list[Json]:
             }
             for part in calls
         ]
-    return found
+    return rewritten_messages
 
 
 def whole(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Json:
     """One answer with all of its content."""
-    tokens = [part.text for part in parts if not part.thought]
+    tokens = [part.text for part in parts if not part.is_thought]
     message = _message(job, model, engine)
     text = "".join(tokens)
     block: Json = {"type": "text", "text": text}
@@ -76,7 +76,7 @@ def events(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Iterato
     yield _event("content_block_start", index=0, content_block=block)
     kind, key = ("input_json_delta", "partial_json") if job.tool else ("text_delta", "text")
     for part in parts:
-        if not part.thought:
+        if not part.is_thought:
             count += 1
             delta = {"type": kind, key: part.text}
             yield _event("content_block_delta", index=0, delta=delta)
@@ -101,7 +101,7 @@ def _reason(job: Job) -> str:
 
 def _message(job: Job, model: str, engine: str) -> Json:
     return {
-        # Which engine answers, whatever the request calls it.
+        # The engine's own name, whatever the request calls it.
         "id": f"msg_{uuid.uuid4().hex[:16]} {engine}",
         "type": "message",
         "role": "assistant",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Counters:
-    """What the engine has done so far; safe to share among threads.
+    """Counters of the engine's work so far; safe to share among threads.
 
-    ``answered_tokens`` are those without thoughts, ``scripts`` those of the requests that run now.
+    ``answered_tokens`` excludes thoughts; ``scripts`` are the scripts of the running requests.
     """
 
     running: int = 0
@@ -23,7 +23,7 @@ class Counters:
     draft_tokens: int = 0
     accepted_tokens: int = 0
     first_token_seconds: float = 0.0
-    finished: dict[str, int] = field(default_factory=dict)
+    finished_requests: dict[str, int] = field(default_factory=dict)
     scripts: list[tuple[str, ...]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -33,8 +33,8 @@ class Counters:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
 
-    def answered(self) -> int:
-        """Count one token of an answer; how many there were with it."""
+    def count_answer_token(self) -> int:
+        """Count one token of an answer; returns the number of tokens with this one."""
         with self._lock:
             self.answered_tokens += 1
             return self.answered_tokens
@@ -42,7 +42,7 @@ class Counters:
     def finish(self, reason: str) -> None:
         """Count one finished request."""
         with self._lock:
-            self.finished[reason] = self.finished.get(reason, 0) + 1
+            self.finished_requests[reason] = self.finished_requests.get(reason, 0) + 1
             self.requests += 1
 
 
@@ -59,15 +59,15 @@ def vllm_metrics(counters: Counters, model: str, speculative: bool) -> str:
         "# TYPE vllm:request_success_total counter",
     ]
     for reason in ("stop", "length", "abort"):
-        count = counters.finished.get(reason, 0)
+        count = counters.finished_requests.get(reason, 0)
         name = f'{{engine="0",finished_reason="{reason}",model_name="{model}"}}'
         lines.append(f"vllm:request_success_total{name} {count}")
     if speculative:
         prefix = "vllm:spec_decode_num"
         lines += _metric(f"{prefix}_drafts_total", "counter", label, counters.drafts)
         lines += _metric(f"{prefix}_draft_tokens_total", "counter", label, counters.draft_tokens)
-        accepted = counters.accepted_tokens
-        lines += _metric(f"{prefix}_accepted_tokens_total", "counter", label, accepted)
+        accepted_tokens = counters.accepted_tokens
+        lines += _metric(f"{prefix}_accepted_tokens_total", "counter", label, accepted_tokens)
     return "\n".join(lines) + "\n"
 
 

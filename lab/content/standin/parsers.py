@@ -1,6 +1,6 @@
-"""What the real engines can be asked without a start: their parsers, as far as these know flags.
+"""The parts of the real engines that answer without a start: parsers that know some flags.
 
-The image has modules of the real names that hand these out: `vllm.entrypoints.cli.serve`,
+The image has modules of the real names that provide them: `vllm.entrypoints.cli.serve`,
 `vllm.envs`, `vllm.utils.argparse_utils` and `sglang.srt.server_args`.
 """
 
@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 if os.environ.get("STANDIN_NEEDS_GPU"):
-    # As an engine whose import loads the driver's library, in a container without a GPU.
+    # Fail like an engine whose import loads the driver's library, in a container without a GPU.
     raise ImportError("libcuda.so.1: cannot open shared object file: No such file or directory")
 
 from .arguments import UsageError, parse
@@ -55,21 +55,21 @@ class Serve:
     """vLLM's `serve`."""
 
     def subparser_init(self, commands: Any) -> argparse.ArgumentParser:
-        """As vLLM's own; what it adds is not needed."""
+        """Return the parser unchanged; vLLM adds flags here that the stand-in does not need."""
         parser: argparse.ArgumentParser = commands.add_parser("serve")
         return parser
 
-    def validate(self, parsed: argparse.Namespace) -> None:
-        """Nothing more is known about the flags."""
+    def validate(self, options: argparse.Namespace) -> None:
+        """Accept all flags; the stand-in knows no further rule."""
 
 
 def cmd_init() -> list[Serve]:
-    """As vLLM's own."""
+    """Return the command as vLLM's `cmd_init` does."""
     return [Serve()]
 
 
 class Variables(Mapping[str, Callable[[], "str | None"]]):
-    """Every variable that was not removed."""
+    """The variables that the stand-in knows: all but removed ones."""
 
     def __contains__(self, name: object) -> bool:
         return name not in REMOVED_VARIABLES or version("vllm").startswith("0.15.")
@@ -91,5 +91,5 @@ class ServerArgs:
 
     @staticmethod
     def add_cli_args(parser: argparse.ArgumentParser) -> None:
-        """Make a plain parser into one that knows what was removed."""
+        """Make a plain parser refuse the flags that were removed."""
         parser.__class__ = type("SGLangParser", (Parser,), {"engine": "sglang"})

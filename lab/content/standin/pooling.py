@@ -12,7 +12,7 @@ from typing import Any
 from .arguments import Serving
 from .knobs import Knobs
 from .metrics import Counters
-from .refused import Refused
+from .refusals import StandinRefusal
 
 Json = dict[str, Any]
 
@@ -22,8 +22,8 @@ WIDTH = 64
 _STEM = 4
 
 
-def served(path: str, serving: Serving) -> bool:
-    """Whether the real engine has that path for this model.
+def is_served(path: str, serving: Serving) -> bool:
+    """Tell whether the real engine has that path for this model.
 
     vLLM 0.32.0 ranks by vectors too, and makes none with a class for classification (ran there).
     """
@@ -38,28 +38,32 @@ def answer(
     serving: Serving,
     knobs: Knobs,
     counters: Counters,
-    gone: Callable[[], bool],
+    is_gone: Callable[[], bool],
 ) -> Json | list[Json] | None:
-    """The answer to a request body; None where nobody waits for it any more.
+    """The answer to a request body; None when the client has gone.
 
     Raises:
-        Refused: the real engine refuses this.
+        Refused: the real engine refuses the request.
     """
     model = request.get("model")
     if serving.engine == "vllm" and model is not None and model not in serving.names:
-        raise Refused(404, f"The model `{model}` does not exist.", "NotFoundError")
+        raise StandinRefusal(404, f"The model `{model}` does not exist.", "NotFoundError")
     if path == EMBEDDINGS:
-        given = request["input"]
-        texts = [given] if isinstance(given, str) else [str(text) for text in given]
+        request_input = request["input"]
+        texts = (
+            [request_input]
+            if isinstance(request_input, str)
+            else [str(text) for text in request_input]
+        )
     else:
         texts = [f"{request['query']} {text}" for text in request["documents"]]
     tokens = sum(len(text.split()) for text in texts)
     counters.add(running=1, prompt_tokens=tokens)
     reason = "abort"
     try:
-        while knobs.wedged and not gone():
+        while knobs.is_wedged and not is_gone():
             time.sleep(0.05)
-        if gone():
+        if is_gone():
             return None
         reason = "stop"
     finally:
@@ -70,13 +74,13 @@ def answer(
             {
                 "object": "embedding",
                 "index": index,
-                "embedding": _broken(_vector(text), index, knobs),
+                "embedding": _spoil_vector(_vector(text), index, knobs),
             }
             for index, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "model": model, "data": data, "usage": usage}
-    return _ranked(request, serving, knobs)
+    return _ranking(request, serving, knobs)
 
 
 def _stems(text: str) -> list[str]:
@@ -84,7 +88,7 @@ def _stems(text: str) -> list[str]:
 
 
 def _vector(text: str) -> list[float]:
-    """Of length 1: how often each beginning of a word occurs."""
+    """A vector of length 1: how often each beginning of a word occurs."""
     counts = [0.0] * WIDTH
     for stem in _stems(text):
         counts[zlib.crc32(stem.encode()) % WIDTH] += 1
@@ -92,8 +96,8 @@ def _vector(text: str) -> list[float]:
     return [count / length for count in counts]
 
 
-def _broken(vector: list[float], index: int, knobs: Knobs) -> list[float | None]:
-    """A vector as the knob spoils it. Both engines write a number that is not finite as null."""
+def _spoil_vector(vector: list[float], index: int, knobs: Knobs) -> list[float | None]:
+    """Spoil a vector as the knob says. Both engines write a number that is not finite as null."""
     if knobs.broken_vector == "nan":
         return [None, *vector[1:]]
     if knobs.broken_vector == "length":
@@ -105,18 +109,21 @@ def _broken(vector: list[float], index: int, knobs: Knobs) -> list[float | None]
     return list(vector)
 
 
-def _ranked(request: Json, serving: Serving, knobs: Knobs) -> Json | list[Json]:
+def _ranking(request: Json, serving: Serving, knobs: Knobs) -> Json | list[Json]:
     query = set(_stems(str(request["query"])))
-    found = []
+    ranked_documents = []
     for index, text in enumerate(request["documents"]):
         stems = _stems(str(text))
         score = len(query & set(stems)) / max(1, len(stems))
-        found.append((-score if knobs.wrong_order else score, index, text))
-    found.sort(reverse=True)
+        ranked_documents.append((-score if knobs.wrong_order else score, index, text))
+    ranked_documents.sort(reverse=True)
     if serving.engine == "sglang":
-        return [{"score": score, "document": text, "index": index} for score, index, text in found]
+        return [
+            {"score": score, "document": text, "index": index}
+            for score, index, text in ranked_documents
+        ]
     results = [
         {"index": index, "document": {"text": text}, "relevance_score": score}
-        for score, index, text in found
+        for score, index, text in ranked_documents
     ]
     return {"id": "rerank-standin", "model": request.get("model"), "results": results}

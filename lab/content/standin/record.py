@@ -15,10 +15,12 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 
 
 def started_with(argv: list[str]) -> dict[str, object]:
-    """Command line and environment; what may be secret is replaced by its SHA-256."""
+    """Command line and environment of the start; possibly secret values become their SHA-256."""
     return {
         "argv": argv,
-        "environment": {name: _shown(name, value) for name, value in sorted(os.environ.items())},
+        "environment": {
+            name: _display_value(name, value) for name, value in sorted(os.environ.items())
+        },
         "working_directory": str(Path.cwd()),
         "user": os.getuid(),
         "python": sys.version.split()[0],
@@ -26,7 +28,7 @@ def started_with(argv: list[str]) -> dict[str, object]:
     }
 
 
-def _shown(name: str, value: str) -> str:
+def _display_value(name: str, value: str) -> str:
     if not _SECRET.search(name):
         return value
     return "sha256:" + hashlib.sha256(value.encode()).hexdigest()
@@ -37,8 +39,8 @@ def write(record: dict[str, object]) -> None:
     path = Path(os.environ.get("STANDIN_RECORD", DEFAULT_FILE))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(path.name + ".unfinished")
-        unfinished.write_text(json.dumps(record, indent=1))
-        unfinished.rename(path)
+        target_path = path.with_name(path.name + ".unfinished")
+        target_path.write_text(json.dumps(record, indent=1))
+        target_path.rename(path)
     except OSError as error:
         print(f"stand-in: cannot write {path}: {error}", file=sys.stderr)

@@ -15,12 +15,16 @@ _SYSTEM = ("system", "developer")
 
 
 def as_chat(request: Json, engine: str) -> Json:
-    """The same question as a chat completion; SGLang puts what is of the system first, as one.
+    """The same question as a chat completion; for SGLang the system's texts come first, as one.
 
-    As SGLang 0.5.23 (serving_responses.py) and vLLM 0.33 do.
+    SGLang 0.5.23 (serving_responses.py) and vLLM 0.33 do the same.
     """
-    given = request.get("input") or []
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    request_input = request.get("input") or []
+    items = (
+        [{"role": "user", "content": request_input}]
+        if isinstance(request_input, str)
+        else request_input
+    )
     messages: list[Json] = []
     if request.get("instructions"):
         messages.append({"role": "system", "content": request["instructions"]})
@@ -28,9 +32,9 @@ def as_chat(request: Json, engine: str) -> Json:
         _add(messages, item)
     if engine == "sglang":
         first = [message for message in messages if message["role"] in _SYSTEM]
-        rest = [message for message in messages if message["role"] not in _SYSTEM]
+        conversation = [message for message in messages if message["role"] not in _SYSTEM]
         words = "\n\n".join(_text(message["content"]) for message in first)
-        messages = [*([{"role": "system", "content": words}] if first else []), *rest]
+        messages = [*([{"role": "system", "content": words}] if first else []), *conversation]
     functions = [tool for tool in request.get("tools") or () if tool.get("type") == "function"]
     tools = [{"type": "function", "function": tool} for tool in functions]
     chat = {**request, "messages": messages, "tools": tools or None, "agent": True}
@@ -69,14 +73,14 @@ def _text(content: Any) -> str:
 
 def whole(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Json:
     """One answer with all of its output."""
-    tokens = [part.text for part in parts if not part.thought]
+    tokens = [part.text for part in parts if not part.is_thought]
     return _response(job, model, engine, [_item(job, "".join(tokens))], len(tokens))
 
 
 def events(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Iterator[bytes]:
     """Server-sent events, with the names that OpenAI gives them."""
-    begun = _response(job, model, engine, [], 0) | {"status": "in_progress"}
-    yield _event("response.created", response=begun)
+    first_response = _response(job, model, engine, [], 0) | {"status": "in_progress"}
+    yield _event("response.created", response=first_response)
     item = _item(job, "")
     place = {"item_id": item["id"], "output_index": 0}
     empty = item | {"content": []} if "content" in item else item
@@ -86,7 +90,7 @@ def events(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Iterato
         yield _event("response.content_part.added", **place, content_index=0, part=first)
     text, count = "", 0
     for part in parts:
-        if not part.thought:
+        if not part.is_thought:
             text, count = text + part.text, count + 1
             if job.tool:
                 yield _event("response.function_call_arguments.delta", **place, delta=part.text)
@@ -95,7 +99,7 @@ def events(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Iterato
                 yield _event("response.output_text.delta", **place, **words)
     item = _item(job, text) | {"id": item["id"]}
     yield _event("response.output_item.done", output_index=0, item=item)
-    end = _response(job, model, engine, [item], count) | {"id": begun["id"]}
+    end = _response(job, model, engine, [item], count) | {"id": first_response["id"]}
     yield _event(f"response.{end['status']}", response=end)
 
 
@@ -113,7 +117,7 @@ def _response(job: Job, model: str, engine: str, output: list[Json], count: int)
     cut = job.reason == "length"
     total = job.prompt_tokens + count
     return {
-        # Which engine answers, whatever the request calls it.
+        # The engine's own name, whatever the request calls it.
         "id": f"resp_{uuid.uuid4().hex[:16]} {engine}",
         "object": "response",
         "created_at": int(time.time()),

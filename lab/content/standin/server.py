@@ -18,7 +18,7 @@ from .arguments import Serving
 from .generation import Json, check, pieces
 from .knobs import Knobs
 from .metrics import Counters
-from .refused import Refused
+from .refusals import StandinRefusal
 
 #: SGLang's /health gives up on its own generated token after so many seconds.
 HEALTH_TIMEOUT = 20.0
@@ -28,7 +28,7 @@ COUNT = f"{MESSAGES}/count_tokens"
 
 
 class EngineServer(ThreadingHTTPServer):
-    """One engine's port. ``alive`` says whether the engine process still is."""
+    """One engine's port. ``alive`` tells whether the engine process still runs."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -48,13 +48,19 @@ class EngineServer(ThreadingHTTPServer):
         self.server_bind()
 
     def metrics(self) -> str:
-        """What /metrics says; a wedged engine process reports nothing new, so it stands still."""
-        if not self.knobs.wedged or not self._last_metrics:
-            told = (self.counters, self.serving.names[0], self.serving.draft is not None)
+        """The text of /metrics; it stands still when the engine process is wedged."""
+        if not self.knobs.is_wedged or not self._last_metrics:
+            metric_arguments = (
+                self.counters,
+                self.serving.names[0],
+                self.serving.draft is not None,
+            )
             self._last_metrics = (
-                metrics.vllm_metrics(*told)
+                metrics.vllm_metrics(*metric_arguments)
                 if self.serving.engine == "vllm"
-                else metrics.sglang_metrics(*told, self.knobs.decode_rate * self.counters.running)
+                else metrics.sglang_metrics(
+                    *metric_arguments, self.knobs.decode_rate * self.counters.running
+                )
             )
         return self._last_metrics
 
@@ -78,7 +84,7 @@ class EngineHandler(BaseHTTPRequestHandler):
             self._json(200, server.started_with)
         elif path == "/standin/knob":
             self._json(200, asdict(server.knobs))
-        elif not self._allowed(path):
+        elif not self._is_allowed(path):
             self._json(401, {"error": "Unauthorized"})
         elif path == "/v1/models":
             names = serving.names
@@ -96,20 +102,20 @@ class EngineHandler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/standin/knob":
             self._turn(body)
-        elif not self._allowed(path):
+        elif not self._is_allowed(path):
             self._json(401, {"error": "Unauthorized"})
-        elif pooling.served(path, self.server.serving):
+        elif pooling.is_served(path, self.server.serving):
             self._pool(body, path)
         elif path in (CHAT, PLAIN, MESSAGES, COUNT, RESPONSES) and not self.server.serving.pooling:
             self._complete(body, path)
         else:
             self._json(404, {"detail": "Not Found"})
 
-    def _allowed(self, path: str) -> bool:
+    def _is_allowed(self, path: str) -> bool:
         key = self.server.serving.api_key
-        guarded = self.server.serving.engine == "sglang" or path.startswith("/v1")
-        given = self.headers.get("Authorization", "")
-        return not key or not guarded or given == f"Bearer {key}"
+        is_guarded = self.server.serving.engine == "sglang" or path.startswith("/v1")
+        authorization = self.headers.get("Authorization", "")
+        return not key or not is_guarded or authorization == f"Bearer {key}"
 
     def _health(self) -> None:
         server = self.server
@@ -117,8 +123,8 @@ class EngineHandler(BaseHTTPRequestHandler):
             self._bytes(503, b"", "text/plain")
             return
         limit = time.monotonic() + HEALTH_TIMEOUT
-        while server.serving.engine == "sglang" and server.knobs.wedged:
-            if time.monotonic() > limit or self._gone():
+        while server.serving.engine == "sglang" and server.knobs.is_wedged:
+            if time.monotonic() > limit or self._is_gone():
                 self._bytes(503, b"", "text/plain")
                 return
             time.sleep(0.05)
@@ -129,7 +135,7 @@ class EngineHandler(BaseHTTPRequestHandler):
         self._bytes(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     def _turn(self, body: bytes) -> None:
-        # As it was when it wedged.
+        # Keep the counters of this moment, in case this turn wedges the engine.
         self.server.metrics()
         try:
             self.server.knobs.turn(json.loads(body))
@@ -139,7 +145,7 @@ class EngineHandler(BaseHTTPRequestHandler):
         self._json(200, asdict(self.server.knobs))
 
     def _up(self) -> bool:
-        """Whether the engine can answer; else it has been said."""
+        """Tell whether the engine can answer; if it cannot, the error has been sent."""
         server = self.server
         if server.ready.is_set() and server.alive():
             return True
@@ -156,15 +162,15 @@ class EngineHandler(BaseHTTPRequestHandler):
             return
         try:
             request = json.loads(body)
-            found = pooling.answer(
-                path, request, server.serving, server.knobs, server.counters, self._gone
+            answer = pooling.answer(
+                path, request, server.serving, server.knobs, server.counters, self._is_gone
             )
-        except Refused as error:
+        except StandinRefusal as error:
             self._json(error.status, answers.error(error.status, str(error), error.kind, engine))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             self._json(400, answers.error(400, f"bad request: {error}", "BadRequestError", engine))
         else:
-            self._json(200, found)
+            self._json(200, answer)
 
     def _complete(self, body: bytes, path: str) -> None:
         server = self.server
@@ -174,25 +180,25 @@ class EngineHandler(BaseHTTPRequestHandler):
         chat = path != PLAIN
         try:
             request = json.loads(body)
-            asked = request
+            chat_request = request
             if path == RESPONSES:
-                asked = responses.as_chat(request, engine)
+                chat_request = responses.as_chat(request, engine)
             elif path in (MESSAGES, COUNT):
-                asked = messages.as_chat(request)
-            job = check(asked, server.serving, server.knobs, server.template, chat=chat)
-        except Refused as error:
+                chat_request = messages.as_chat(request)
+            job = check(chat_request, server.serving, server.knobs, server.template, chat=chat)
+        except StandinRefusal as error:
             self._json(error.status, answers.error(error.status, str(error), error.kind, engine))
             return
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             self._json(400, answers.error(400, f"bad request: {error}", "BadRequestError", engine))
             return
         if job.logprobs and server.knobs.corruption == "nan" and engine == "vllm":
-            # What its encoder says of a number that is none.
+            # The error of the engine's encoder about a value that is no number.
             message = "Out of range float values are not JSON compliant: nan"
             self._json(500, answers.error(500, message, "InternalServerError", engine))
             return
         speculative = server.serving.draft is not None
-        parts = pieces(job, server.knobs, server.counters, speculative, self._gone)
+        parts = pieces(job, server.knobs, server.counters, speculative, self._is_gone)
         model = str(request.get("model") or server.serving.names[0])
         with_usage, name = not server.knobs.no_usage, f"{engine} {server.serving.names[0]}"
         form = {MESSAGES: messages, RESPONSES: responses}.get(path)
@@ -208,8 +214,8 @@ class EngineHandler(BaseHTTPRequestHandler):
             talk = server.knobs.corruption
             self._json(200, answers.whole(job, parts, model, chat, with_usage, talk, name))
 
-    def _gone(self) -> bool:
-        """Whether the client has closed the connection, or the engine has died."""
+    def _is_gone(self) -> bool:
+        """Tell whether the client has closed the connection, or the engine has died."""
         if not self.server.alive():
             return True
         readable, _, _ = select.select([self.connection], [], [], 0)

@@ -25,13 +25,14 @@ def snapshot(model: str, revision: str | None) -> Path:
             raise MissingWeights(f"{model} is not a folder")
         return Path(model)
     repository = hub_cache() / f"models--{model.replace('/', '--')}"
-    wanted = revision or "main"
-    reference = repository / "refs" / wanted
-    commit = reference.read_text().strip() if reference.is_file() else wanted
+    revision_name = revision or "main"
+    reference = repository / "refs" / revision_name
+    commit = reference.read_text().strip() if reference.is_file() else revision_name
     folder = repository / "snapshots" / commit
     if not folder.is_dir():
         raise MissingWeights(
-            f"cannot find revision {wanted} of {model} in {hub_cache()}, and the stand-in does not "
+            f"cannot find revision {revision_name} of {model} in {hub_cache()}, and the stand-in "
+            "does not "
             "download"
         )
     return folder
@@ -55,8 +56,8 @@ NATIVE = ("mistral-large-3", "mistral-small-4", "leanstral")
 def _require_old_format(model: str, folder: Path) -> None:
     """SGLang between 2026-03-18 and 2026-03-30 loads the weights as Hugging Face's in two cases.
 
-    For a repository's id it asks the hub for the list of files, and offline there is none; so do
-    the releases after it (0.5.10).
+    For a repository's id it asks the hub for the list of files, and offline there is none. The
+    releases after that (0.5.10) do the same.
     """
     if not Path(model).is_dir() or (folder / "config.json").is_file():
         raise MissingWeights(
@@ -74,7 +75,7 @@ def require(
 ) -> int:
     """The number of weight files of model and draft; ``MissingWeights`` when they cannot load.
 
-    vLLM can do with Mistral's own params.json, SGLang only for names that it knows.
+    vLLM accepts Mistral's own params.json, SGLang only under names that it knows.
     """
     folder = snapshot(model, revision)
     if engine == "sglang":

@@ -1,4 +1,4 @@
-"""A screenshot of which every word and shape is known, as PNG: no model has seen it before."""
+"""A screenshot with known words and shapes, as PNG. No model has seen it before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 640, 360
-# Large enough for any vision tower: a letter is 20 by 28 points.
+# Large enough for any vision tower: a letter is 20 by 28 pixels.
 SCALE = 4
 Colour = tuple[int, int, int]
 WHITE, DARK, GREY = (255, 255, 255), (30, 34, 42), (235, 237, 240)
@@ -36,12 +36,12 @@ class Picture:
 
     @property
     def url(self) -> str:
-        """As a data URL, which is how an image goes into a request."""
+        """The picture as a data URL, the form of an image in a request."""
         return "data:image/png;base64," + base64.b64encode(self.png).decode()
 
 
 def draw() -> Picture:
-    """A window with a title, two lines with numbers nobody can guess, a button and two shapes."""
+    """Draw a window with a title, two lines with random numbers, a button and two shapes."""
     numbers = [str(1000 + secrets.randbelow(9000)) for _ in range(2)]
     lines = (f"TARGET {numbers[0]}", f"PORT {numbers[1]}")
     canvas = _Canvas()
@@ -61,21 +61,21 @@ class _Canvas:
     def __init__(self) -> None:
         self._rows = [bytearray(bytes(GREY) * WIDTH) for _ in range(HEIGHT)]
 
-    def box(self, left: int, top: int, width: int, height: int, colour: Colour) -> None:
+    def box(self, x: int, top: int, width: int, height: int, colour: Colour) -> None:
         for row in self._rows[top : top + height]:
-            row[3 * left : 3 * (left + width)] = bytes(colour) * width
+            row[3 * x : 3 * (x + width)] = bytes(colour) * width
 
     def disc(self, x: int, y: int, radius: int, colour: Colour) -> None:
         for row in range(-radius, radius + 1):
             half = int((radius * radius - row * row) ** 0.5)
             self.box(x - half, y + row, 2 * half + 1, 1, colour)
 
-    def text(self, left: int, top: int, text: str, colour: Colour) -> None:
+    def text(self, left_edge: int, top: int, text: str, colour: Colour) -> None:
         for column, letter in enumerate(text):
             for row, bits in enumerate(bytes.fromhex(_FONT.get(letter, ""))):
                 for bit in range(5):
                     if bits >> (4 - bit) & 1:
-                        x = left + SCALE * (6 * column + bit)
+                        x = left_edge + SCALE * (6 * column + bit)
                         self.box(x, top + SCALE * row, SCALE, SCALE, colour)
 
     def png(self) -> bytes:

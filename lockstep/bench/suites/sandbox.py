@@ -1,9 +1,9 @@
-"""Runs what a model wrote where it can do no harm: no network, nothing to write, one process.
+"""A sandbox for a model's code: no network, nothing writable, one process.
 
 bubblewrap gives an empty root with the interpreter read-only in it, namespaces of its own and no
-device; `sandboxed.py` limits memory, time, files and processes before the first foreign line. A
-plain user needs user namespaces for it. Started by root it becomes `nobody` inside, because limits
-on processes do not hold for root.
+device. `sandbox_worker.py` limits memory, time, files and processes before the first foreign line.
+A plain user needs user namespaces for it. If root starts the sandbox, it becomes `nobody` inside,
+because limits on processes do not hold for root.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lockstep.core.errors import LockstepError
 
 NOBODY = 65534
 MEMORY = 512 * 2**20
-# Of processor time for one case, so that a busy machine fails no solution.
+# Seconds of processor time for one case, so that a busy machine fails no solution.
 CASE_S = 2.0
-# Of real time for one solution on all of its cases: what sleeps is ended too.
+# Seconds of real time for one solution on all of its cases. This ends sleeping code too.
 WALL_S = 60.0
-# Answers are numbers and short lists; whoever writes more is cut off.
+# Bytes. Answers are numbers and short lists, so longer output is cut off.
 MOST_ANSWER = 2**20
 
 _PROBE = """
@@ -49,42 +49,44 @@ _PROBES = ("net", "write", "usr", "folder", "fork", "thread")
 
 
 class SandboxError(LockstepError):
-    """Code of a model cannot be run safely on this machine."""
+    """An error: the machine cannot run a model's code safely."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one case gave: a value, or the error that it raised; neither: nothing in time."""
+class CaseAnswer:
+    """The outcome of one case: a value, or the error raised; neither if nothing came in time."""
 
     value: Any = None
     error: str | None = None
 
     def gives(self, value: Any) -> bool:
-        """Whether it is this value; 1 and 1.0 are the same, 1 and True are not."""
-        return self.error is None and _same(self.value, value)
+        """Tell whether the answer is this value; 1 and 1.0 are the same, 1 and True are not."""
+        return self.error is None and _is_same(self.value, value)
 
     def raises(self, name: str) -> bool:
-        """Whether it is an error of this type."""
+        """Tell whether the answer is an error of this type."""
         return self.error is not None and self.error.partition(":")[0] == name
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+def _is_same(first: Any, second: Any) -> bool:
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_is_same, first, second))
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(
+            _is_same(first[key], second[key]) for key in first
+        )
+    return bool(first == second)
 
 
-def run(solution: str, calls: Sequence[str], helper: str = "") -> list[Answer]:
-    """Each call's answer, with the definitions of ``solution`` and then of ``helper``.
+def run(solution: str, calls: Sequence[str], helper: str = "") -> list[CaseAnswer]:
+    """Run each call with the definitions of ``solution`` and then of ``helper``.
 
     Raises:
-        SandboxError: there is no sandbox on this machine.
+        SandboxError: this machine has no sandbox.
     """
-    asked = {
+    question = {
         "solution": solution,
         "helper": helper,
         "calls": list(calls),
@@ -92,20 +94,20 @@ def run(solution: str, calls: Sequence[str], helper: str = "") -> list[Answer]:
         "memory": MEMORY,
         "nobody": NOBODY,
     }
-    lines = _output(json.dumps(asked).encode()).splitlines()
-    found = [_answer(line) for line in lines[: len(calls)]]
-    return found + [Answer(error="Ended: no answer")] * (len(calls) - len(found))
+    lines = _output(json.dumps(question).encode()).splitlines()
+    answers = [_answer(line) for line in lines[: len(calls)]]
+    return answers + [CaseAnswer(error="Ended: no answer")] * (len(calls) - len(answers))
 
 
 def check() -> None:
     """Refuse a machine whose sandbox would let something out.
 
     Raises:
-        SandboxError: what is missing, and how to get it.
+        SandboxError: with the missing part, and the way to get it.
     """
-    found = run(_PROBE, [f"tried({name})" for name in _PROBES])
-    out = [name for name, answer in zip(_PROBES, found, strict=True) if answer.value == "done"]
-    silent = [answer.error for answer in found if answer.error]
+    answers = run(_PROBE, [f"tried({name})" for name in _PROBES])
+    out = [name for name, answer in zip(_PROBES, answers, strict=True) if answer.value == "done"]
+    silent = [answer.error for answer in answers if answer.error]
     if out or silent:
         raise SandboxError(
             "the sandbox for the model's code does not hold",
@@ -114,12 +116,12 @@ def check() -> None:
         )
 
 
-def _answer(line: bytes) -> Answer:
+def _answer(line: bytes) -> CaseAnswer:
     try:
-        found = json.loads(line)
-        return Answer(found.get("value"), found.get("error"))
+        document = json.loads(line)
+        return CaseAnswer(document.get("value"), document.get("error"))
     except (ValueError, AttributeError, RecursionError):
-        return Answer(error="Ended: not an answer")
+        return CaseAnswer(error="Ended: not an answer")
 
 
 def _command() -> list[str]:
@@ -146,13 +148,13 @@ def _command() -> list[str]:
             words += ["--symlink", str(path.readlink()), str(path)]
         elif path.exists():
             words += ["--ro-bind", str(path), str(path)]
-    source = Path(__file__).with_name("sandboxed.py").read_text(encoding="utf-8")
+    source = Path(__file__).with_name("sandbox_worker.py").read_text(encoding="utf-8")
     words += ["--remount-ro", "/", "--chdir", "/"]
     return [*words, "--", str(python), "-I", "-S", "-B", "-c", source]
 
 
 def _interpreter() -> tuple[Path, Path]:
-    """Python, and the folder that holds all of it: this one's, if `nobody` may read it."""
+    """Return a Python and the folder that holds all of it: this Python, if `nobody` may read it."""
     prefix = Path(sys.base_prefix).resolve()
     readable = all(folder.stat().st_mode & 0o5 == 0o5 for folder in (prefix, *prefix.parents))
     system = Path("/usr/bin/python3")
@@ -161,7 +163,7 @@ def _interpreter() -> tuple[Path, Path]:
     return Path(sys.executable).resolve(), prefix
 
 
-def _output(asked: bytes) -> bytes:
+def _output(document: bytes) -> bytes:
     with subprocess.Popen(
         _command(),
         stdin=subprocess.PIPE,
@@ -171,11 +173,11 @@ def _output(asked: bytes) -> bytes:
         env={},
     ) as process:
         assert process.stdin and process.stdout and process.stderr
-        # The end of bubblewrap is the end of everything in its namespace.
+        # When bubblewrap ends, everything in its namespace ends.
         alarm = threading.Timer(WALL_S, process.kill)
         alarm.start()
         try:
-            process.stdin.write(asked)
+            process.stdin.write(document)
             process.stdin.close()
             answer = process.stdout.read(MOST_ANSWER)
         except BrokenPipeError:
@@ -183,11 +185,11 @@ def _output(asked: bytes) -> bytes:
         finally:
             process.kill()
             alarm.cancel()
-        said = process.stderr.read(4096).decode(errors="replace").strip()
-    if not answer and said.startswith("bwrap:"):
+        error_text = process.stderr.read(4096).decode(errors="replace").strip()
+    if not answer and error_text.startswith("bwrap:"):
         raise SandboxError(
             "the sandbox for the model's code does not start",
-            found=said.splitlines()[0],
+            found=error_text.splitlines()[0],
             remedy="Allow user namespaces (on Ubuntu 24.04 an AppArmor profile for bwrap, or "
             "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`), or measure the other "
             "suites with --suite.",

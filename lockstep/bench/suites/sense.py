@@ -1,4 +1,4 @@
-"""Suite `sense`: what a start asks to tell nonsense, each question, and all of the answers."""
+"""Suite `sense`: the questions with which a start detects nonsense, each with its answer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from lockstep.bench.prompts import mark, user
 from lockstep.bench.run import Bench, Outcome
-from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.sample import Ask, BenchSample
 from lockstep.onhost.engine import probes
-from lockstep.onhost.engine.sense import MOST_TOKENS, THINKING_OFF, Look, State, Verdict
+from lockstep.onhost.engine.sense import MOST_TOKENS, THINKING_OFF, SenseCheck, SenseVerdict, State
 
-# What an engine may refuse: an option of the chat template, and log-probabilities.
+# Engines may refuse these: an option of the chat template, and log-probabilities.
 _WAYS: Sequence[dict[str, Any]] = (
     {**THINKING_OFF, "logprobs": True},
     {"logprobs": True},
@@ -24,37 +24,39 @@ _TOGETHER = (probes.ECHO, probes.COUNT)
 
 
 def sense(bench: Bench) -> Outcome:
-    """Which answers are right, and what came instead of the others."""
-    samples: list[Sample] = []
+    """Ask every question; report the right answers and the content of the others."""
+    samples: list[BenchSample] = []
     way: dict[str, Any] = {}
     for way in _WAYS:
         samples.append(bench.ask(_ask(bench, probes.ECHO, way)))
         if not samples[-1].refusal:
             break
     if samples[-1].refusal:
-        return Outcome(tuple(samples), {}, refused=samples[-1].refusal)
-    tried = len(samples) - 1
+        return Outcome(tuple(samples), {}, refusal=samples[-1].refusal)
+    tried_count = len(samples) - 1
     samples += [bench.ask(_ask(bench, probe, way)) for probe in _ALONE[1:]]
     with ThreadPoolExecutor(len(_TOGETHER)) as pool:
         samples += pool.map(lambda probe: bench.ask(_ask(bench, probe, way)), _TOGETHER)
     names = [*(probe.name for probe in _ALONE), *(f"{p.name} of two at once" for p in _TOGETHER)]
-    asked = zip(names, (*_ALONE, *_TOGETHER), samples[tried:], strict=True)
-    looks = [Look(name, *judged(probe, sample)) for name, probe, sample in asked]
+    asked_probes = zip(names, (*_ALONE, *_TOGETHER), samples[tried_count:], strict=True)
+    looks = [
+        SenseCheck(name, *probe_verdict(probe, sample)) for name, probe, sample in asked_probes
+    ]
     why = {look.probe: look.words for look in looks if look.words}
     summary = {
-        # As a start judges: nonsense where any answer is, sound where one is and none is wrong.
-        "sense": Verdict(tuple(looks)).state,
+        # The same rule as at a start: nonsense if any answer is, sound if one is and none is wrong.
+        "sense": SenseVerdict(tuple(looks)).state,
         "right": sum(look.state == "sound" for look in looks),
         "questions": len(looks),
         "why_not": why,
-        "log_probabilities": "finite" if samples[tried].logprobs else "not given",
+        "log_probabilities": "finite" if samples[tried_count].logprobs else "not given",
     }
     note = "a tool is asked for here even where the recipe has no parser of tool calls"
     return Outcome(tuple(samples), summary, notes=(note,) if probes.TOOL.name in why else ())
 
 
-def judged(probe: probes.Probe, sample: Sample) -> tuple[State, str]:
-    """Verdict of a sample on the model, and why it is no right answer, or ""."""
+def probe_verdict(probe: probes.Probe, sample: BenchSample) -> tuple[State, str]:
+    """Return a sample's verdict on the model, and why it is no right answer, or ""."""
     if not sample.good:
         return "untold", sample.refusal or sample.fault
     answer = probes.answer(
@@ -66,9 +68,10 @@ def judged(probe: probes.Probe, sample: Sample) -> tuple[State, str]:
         leading=sample.logprobs,
     )
     if wrong := probe.wrong(answer):
-        # Without a parser the call is text: nobody knows here whether the engine has one.
-        parsed = probe is not probes.TOOL or answer.calls
-        return ("nonsense" if parsed else "untold"), wrong
+        # Without a parser the call is text, and the suite cannot know whether the engine has a
+        # parser.
+        is_parsed = probe is not probes.TOOL or answer.calls
+        return ("nonsense" if is_parsed else "untold"), wrong
     why = probe.untold(answer)
     return ("untold" if why else "sound"), why
 

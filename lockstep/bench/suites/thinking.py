@@ -1,4 +1,4 @@
-"""Suite `thinking`: is it off by default, and what does it cost when on.
+"""Suite `thinking`: the default state of thinking, and its cost when on.
 
 Article 001: 100 to 200 s per coding answer.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.bench.prompts import user
 from lockstep.bench.run import Bench, Outcome
-from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.sample import Ask, BenchSample
 
 _MOST_TOKENS = 4096
 _PUZZLE = (
@@ -24,7 +24,7 @@ _WAYS: dict[str, dict[str, Any]] = {
 
 
 def thinking(bench: Bench) -> Outcome:
-    """The same small puzzle as served, with thinking on, and off."""
+    """Ask the same small puzzle with thinking as served, on, and off."""
     samples = {
         way: bench.ask(Ask(f"thinking {way}", user(_PUZZLE), _MOST_TOKENS, extra=extra))
         for way, extra in _WAYS.items()
@@ -37,13 +37,13 @@ def thinking(bench: Bench) -> Outcome:
     return Outcome(tuple(samples.values()), summary, notes=(note,) if note else ())
 
 
-def thoughts(sample: Sample) -> str:
-    """What it thought, also where no parser took that out of its text."""
-    before, mark, _ = sample.text.partition("</think>")
-    return sample.thoughts or (before if mark else "")
+def thoughts(sample: BenchSample) -> str:
+    """Return the thoughts of an answer, even if no parser took them out of its text."""
+    reasoning, mark, _ = sample.text.partition("</think>")
+    return sample.thoughts or (reasoning if mark else "")
 
 
-def _figures(sample: Sample) -> dict[str, Any]:
+def _figures(sample: BenchSample) -> dict[str, Any]:
     return {
         "seconds": round(sample.seconds, 2),
         "tokens": sample.tokens,

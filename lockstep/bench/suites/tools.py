@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.bench.prompts import mark, user
 from lockstep.bench.run import Bench, Outcome
-from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.sample import Ask, BenchSample
 from lockstep.bench.suites.coding import zero
 
 _MOST_TOKENS = 512
@@ -22,7 +22,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def _tool(name: str, about: str, **arguments: str | list[str]) -> dict[str, Any]:
-    """A function in the API's form; an argument is given by its type, or by all of its words."""
+    """Return a function in the API's form; an argument has a type or a list of allowed words."""
     properties = {
         key: {"type": "string", "enum": kind} if isinstance(kind, list) else {"type": kind}
         for key, kind in arguments.items()
@@ -54,7 +54,7 @@ def _lines(path: str, first: int, last: int) -> dict[str, Any]:
     return {"path": path, "first_line": first, "last_line": last}
 
 
-# What is asked, the tool, and the arguments that the sentence fixes.
+# The request, the tool, and the arguments that the sentence fixes.
 TASKS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("Read lines 10 to 25 of /etc/hosts.", "read_file", _lines("/etc/hosts", 10, 25)),
     ("Make mistral hot and wait for it.", "switch_model", {"model": "mistral", "wait": True}),
@@ -78,26 +78,29 @@ TASKS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 
 
 def tools(bench: Bench) -> Outcome:
-    """How many of ten consecutive calls are valid, and why the others are not."""
+    """Count how many of ten consecutive calls are valid, with the reasons for the others."""
     samples = [bench.ask(_ask(text)) for text, _, _ in TASKS]
     refusals = [sample.refusal for sample in samples if sample.refusal]
-    pair, doubled = _two_messages(bench)
+    pair, double_sample = _two_messages(bench)
     if len(refusals) == len(samples):
-        return Outcome((*samples, *pair), {}, refused=refusals[0])
-    asked = zip(samples, TASKS, strict=True)
-    why = {text: wrong(sample, name, fixed) for sample, (text, name, fixed) in asked}
+        return Outcome((*samples, *pair), {}, refusal=refusals[0])
+    samples_and_tasks = zip(samples, TASKS, strict=True)
+    why = {
+        text: wrong(sample, name, fixed_arguments)
+        for sample, (text, name, fixed_arguments) in samples_and_tasks
+    }
     valid = sum(not reason for reason in why.values())
     summary = {
         "valid": valid,
         "calls": len(samples),
         "why_not": {text: reason for text, reason in why.items() if reason},
-        "two_user_messages": doubled,
+        "two_user_messages": double_sample,
     }
     return Outcome((*samples, *pair), summary, checks=(zero(valid, len(samples), "tool calls"),))
 
 
-def wrong(sample: Sample, name: str, fixed: Mapping[str, Any]) -> str:
-    """Why an answer is no valid call of that tool with those arguments, or ""."""
+def wrong(sample: BenchSample, name: str, fixed_arguments: Mapping[str, Any]) -> str:
+    """Return why an answer is no valid call of that tool with those arguments, or ""."""
     if sample.refusal:
         return sample.refusal
     if not sample.tool_calls:
@@ -106,21 +109,21 @@ def wrong(sample: Sample, name: str, fixed: Mapping[str, Any]) -> str:
     if function.get("name") != name:
         return f"calls {function.get('name')!r} instead of {name!r}"
     try:
-        given = json.loads(function.get("arguments") or "")
+        arguments = json.loads(function.get("arguments") or "")
     except ValueError:
         return f"arguments are not JSON: {str(function.get('arguments'))[:80]!r}"
     schema = next(tool["function"] for tool in TOOLS if tool["function"]["name"] == name)
-    return _against(given, schema["parameters"], fixed)
+    return _against(arguments, schema["parameters"], fixed_arguments)
 
 
-def _against(given: Any, schema: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
-    if not isinstance(given, dict):
-        return f"arguments are no object: {given!r:.80}"
+def _against(arguments: Any, schema: Mapping[str, Any], fixed_arguments: Mapping[str, Any]) -> str:
+    if not isinstance(arguments, dict):
+        return f"arguments are no object: {arguments!r:.80}"
     properties = schema["properties"]
     for key in schema["required"]:
-        if key not in given:
+        if key not in arguments:
             return f"{key} is missing"
-    for key, value in given.items():
+    for key, value in arguments.items():
         if key not in properties:
             return f"{key} is no argument of this tool"
         kind = properties[key]["type"]
@@ -129,21 +132,21 @@ def _against(given: Any, schema: Mapping[str, Any], fixed: Mapping[str, Any]) ->
             return f"{key} is {value!r:.40}, not of type {kind}"
         if value not in properties[key].get("enum", [value]):
             return f"{key} is {value!r:.40}, which is not allowed"
-        if key in fixed and value != fixed[key]:
-            return f"{key} is {value!r:.40} instead of {fixed[key]!r}"
+        if key in fixed_arguments and value != fixed_arguments[key]:
+            return f"{key} is {value!r:.40} instead of {fixed_arguments[key]!r}"
     return ""
 
 
-def _two_messages(bench: Bench) -> tuple[list[Sample], dict[str, Any]]:
-    """HTTP status of two user messages in a row, at the engine and where clients ask."""
+def _two_messages(bench: Bench) -> tuple[list[BenchSample], dict[str, Any]]:
+    """Return the HTTP status of two user messages in a row, at the engine and at the API's port."""
     messages = tuple({"role": "user", "content": text} for text in (f"[{mark()}] Hello.", "Go on."))
     ask = Ask("two user messages", messages, 16, stream=False)
     engine = bench.ask(ask)
-    found = {"engine": engine.refusal or engine.status}
+    fields = {"engine": engine.refusal or engine.status}
     if bench.api is None:
-        return [engine], found
+        return [engine], fields
     behind = bench.api.complete(ask)
-    return [engine, behind], {**found, "port": behind.refusal or behind.status}
+    return [engine, behind], {**fields, "port": behind.refusal or behind.status}
 
 
 def _ask(text: str) -> Ask:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from lockstep.cli.shared import LazyGroup
+from lockstep.cli.common import LazyGroup
 
 _COMMANDS = ("compare", "gate", "report", "record", "run")
 
 
 class _Bench(LazyGroup):
-    """`bench HOST` is `bench run HOST`: a word that is no command of this group is the engine."""
+    """The group `bench`: a first word that is no command is the engine for `bench run`."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*_COMMANDS, *context.help_option_names):

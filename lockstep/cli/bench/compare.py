@@ -1,4 +1,4 @@
-"""`lockstep bench compare`: tells a slower second server from noise."""
+"""`lockstep bench compare`: two servers compared, with noise told apart from real differences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lockstep.bench.compare import Difference, differences
+from lockstep.bench.compare import ScoreDifference, differences
 from lockstep.bench.results import Result, ResultError, load
 from lockstep.bench.table import number, short
-from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
-from lockstep.core.terminal import console, indented
+from lockstep.cli.common import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.core.terminal import console, print_indented
 
 
 @click.command()
@@ -31,8 +31,8 @@ def compare(first: Path, second: Path, as_json: bool) -> int:
     no figure has enough samples.
     """
     runs = _runs(first), _runs(second)
-    found = list(differences(*runs))
-    if not found:
+    changes = list(differences(*runs))
+    if not changes:
         raise ResultError(
             "the results have no figure in common",
             where=f"{first}, {second}",
@@ -40,12 +40,12 @@ def compare(first: Path, second: Path, as_json: bool) -> int:
             remedy="A suspect or refused suite has no figure; measure it again.",
         )
     if as_json:
-        print_json(found)
+        print_json(changes)
     else:
-        _print(runs, found)
-    if any(item.verdict == "worse" for item in found):
+        _print(runs, changes)
+    if any(item.verdict == "worse" for item in changes):
         return FINDINGS
-    return UNUSABLE if all(item.low is None for item in found) else DONE
+    return UNUSABLE if all(item.low is None for item in changes) else DONE
 
 
 def _runs(path: Path) -> list[Result]:
@@ -56,35 +56,44 @@ def _runs(path: Path) -> list[Result]:
 
 
 def _verdicts(runs: Sequence[Result]) -> str:
-    said = {f"{suite.name} {suite.verdict}" for result in runs for suite in result.suites}
-    return ", ".join(sorted(said)) or "no suite"
+    verdicts = {f"{suite.name} {suite.verdict}" for result in runs for suite in result.suites}
+    return ", ".join(sorted(verdicts)) or "no suite"
 
 
-def _print(runs: tuple[list[Result], list[Result]], found: list[Difference]) -> None:
-    keys = ("host", "model", "recipe", "image", "revision", "generation", "lock", "max_clock_mhz")
+def _print(runs: tuple[list[Result], list[Result]], changes: list[ScoreDifference]) -> None:
+    keys = (
+        "host",
+        "served_name",
+        "recipe",
+        "image",
+        "revision",
+        "restart_key",
+        "lock",
+        "max_clock_mhz",
+    )
     for key in keys:
-        before, after = (
+        first_text, second_text = (
             ", ".join(sorted({str(getattr(result.subject, key)) for result in of_one}))
             for of_one in runs
         )
-        if before != after:
-            indented(f"{key}: {before} → {after}", by=0)
-    for suite, items in groupby(found, lambda item: item.suite):
+        if first_text != second_text:
+            print_indented(f"{key}: {first_text} → {second_text}", by=0)
+    for suite, items in groupby(changes, lambda item: item.suite):
         console().print(f"\n{suite}", style="bold")
         console().print(_table(items))
-    for reason in sorted({item.verdict for item in found if ":" in item.verdict}):
-        indented(f"{reason}. Measure longer, or several runs of each")
+    for reason in sorted({item.verdict for item in changes if ":" in item.verdict}):
+        print_indented(f"{reason}. Measure longer, or several runs of each")
 
 
-def _table(found: Iterable[Difference]) -> Table:
+def _table(changes: Iterable[ScoreDifference]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("figure", "first", "second", "ratio", "interval", ""):
         table.add_column(heading, justify="left" if heading in ("figure", "") else "right")
-    for item in found:
+    for item in changes:
         table.add_row(
             short(item.name.replace(".", " ")),
-            _shown(item.first),
-            _shown(item.second),
+            _spread_text(item.first),
+            _spread_text(item.second),
             f"{item.ratio:.2f}",
             "" if item.low is None else f"{item.low:.2f}-{item.high:.2f}",
             item.verdict.partition(":")[0],
@@ -93,8 +102,8 @@ def _table(found: Iterable[Difference]) -> Table:
     return table
 
 
-def _shown(spread: Mapping[str, Any]) -> str:
-    """Mean, and how far the samples are from it at most."""
+def _spread_text(spread: Mapping[str, Any]) -> str:
+    """Return the mean, and the largest distance of a sample from it."""
     mean = spread["mean"]
     away = max(spread["high"] - mean, mean - spread["low"])
     return f"{number(mean)} ±{away / mean:.0%}" if mean else number(mean)

@@ -1,4 +1,4 @@
-"""`lockstep bench record`: figures of a result into the catalogue, marked measured."""
+"""`lockstep bench record`: figures of a result in the catalogue, marked measured."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def record(result: Path, recipe: Path | None, dry: bool) -> None:
 
     A measured figure of the same name is replaced.
     """
-    measured = load(result)
-    found = figures(measured)
-    if not found:
+    result_record = load(result)
+    all_figures = figures(result_record)
+    if not all_figures:
         raise ResultError(
             "the result has no figure for a recipe",
             where=str(result),
             remedy="Measure decode, speculation, tools or coding; a suspect suite has no figure.",
         )
-    name = measured.subject.recipe
+    name = result_record.subject.recipe
     if recipe is None and name is None:
         raise ResultError(
             "the result does not say which recipe it is of",
@@ -42,9 +42,9 @@ def record(result: Path, recipe: Path | None, dry: bool) -> None:
         )
     path = recipe or FOLDER / "recipes" / f"{name}.yaml"
     with ResultError.instead("the recipe cannot be edited", path, "Name its file with --recipe."):
-        text = with_figures(path.read_text(encoding="utf-8"), found, path)
+        text = with_figures(path.read_text(encoding="utf-8"), all_figures, path)
         if not dry:
             atomic.write(path.resolve(), text)
-    for figure in found:
-        click.echo(f"{figure.what}: {figure.value} {figure.unit}")
+    for figure in all_figures:
+        click.echo(f"{figure.quantity}: {figure.value} {figure.unit}")
     click.echo(f"{'not written' if dry else 'written'}: {path.name}")

@@ -26,16 +26,16 @@ def report(files: tuple[Path, ...], output: Path) -> None:
     """Write plots and tables of results as one HTML page.
 
     FILES are all of measured/ by default. The self-contained page has no script: decode and
-    acceptance by prompt shape, prefill, concurrency, and the history of each target by lock.
+    acceptance by prompt shape, prefill, concurrency, and the history of each model by lock.
     """
-    chosen = files or tuple(sorted(_FOLDER.glob("*.json")))
-    if not chosen:
+    result_files = files or tuple(sorted(_FOLDER.glob("*.json")))
+    if not result_files:
         raise ResultError(
             "there is no result",
             where=str(_FOLDER),
             remedy="Measure first: `lockstep bench HOST`; or name files.",
         )
-    text = page([load(path) for path in chosen])
+    text = page([load(path) for path in result_files])
     with ResultError.instead("the report cannot be written", output):
         atomic.write(output.resolve(), text)
-    click.echo(f"{output}: {len(chosen)} result(s)")
+    click.echo(f"{output}: {len(result_files)} result(s)")

@@ -11,19 +11,19 @@ from pathlib import Path
 import click
 
 from lockstep.bench import reach
-from lockstep.bench.client import Client, Unreachable
-from lockstep.bench.look import Look, look
+from lockstep.bench.client import BenchUnreachable, Client
+from lockstep.bench.look import HostLoad, look
 from lockstep.bench.results import Result, ResultError, Subject, save
-from lockstep.bench.ruler import Expected
+from lockstep.bench.ruler import ExpectedFigures
 from lockstep.bench.run import Bench, measure
 from lockstep.bench.subject import of_host
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.table import print_result
+from lockstep.cli.common import DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, find_inventory
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.core.version import version
 from lockstep.fleet.tunnel import tunnel
-from lockstep.onhost.rollout.technical import TOKENS
+from lockstep.onhost.rollout.speed_probe import TOKENS
 
 
 @click.command()
@@ -89,12 +89,12 @@ def run(
     """
     began = _now()
     with _bench(subject, inventory, model, _key(key_file)) as (bench, about):
-        bench.waived, bench.quick = waive, quick
+        bench.waived_checks, bench.quick = waive, quick
         bench.repeats, bench.tokens, bench.client.timeout_s = repeat, tokens, timeout
         bench.tell = lambda line: click.echo(f"  {line}", err=True)
         suites = tuple(measure(bench, SUITES[name]) for name in names or SUITES)
     result = Result(about, began, _now(), version(), suites)
-    name = "-".join(filter(None, (about.host, about.target))) or "url"
+    name = "-".join(filter(None, (about.host, about.model))) or "url"
     path = output or Path("measured") / f"{name}-{began.replace(':', '')}.json"
     if as_json:
         print_json(result)
@@ -109,51 +109,55 @@ def run(
 
 @contextlib.contextmanager
 def _bench(
-    subject: str, given: Path | None, model: str | None, key: str | None
+    subject: str, inventory_path: Path | None, model: str | None, key: str | None
 ) -> Iterator[tuple[Bench, Subject]]:
     if subject.startswith(("http://", "https://")):
         yield _of_url(subject, model, key)
         return
-    inventory = find_inventory(given)
+    inventory = find_inventory(inventory_path)
     place = reach.place(inventory, subject)
     hot = reach.hot(place)
     if key is None and hot.api_key_file:
         key = place.secret(hot.api_key_file)
-    about, expected, vision = of_host(place, hot, inventory.stem)
+    about, expectation, vision = of_host(place, hot, inventory.stem)
     urls = hot.engine_url or hot.url, hot.url
-    with tunnel(place.where, urls) as there:
-        engine, api = there.urls[0], there.urls[-1]
-        client = Client(engine, hot.model, key)
-        shown = _look_at(client, place.where.name, "`switch.sh status` there says how it fares.")
-        bench = Bench(client, expected, lambda: place.look(hot.engine), context=shown.context)
+    with tunnel(place.where, urls) as open_tunnel:
+        engine, api = open_tunnel.urls[0], open_tunnel.urls[-1]
+        client = Client(engine, hot.served_name, key)
+        first_look = _look_at(
+            client, place.where.name, "`switch.sh status` there says how it fares."
+        )
+        bench = Bench(
+            client, expectation, lambda: place.look(hot.engine), context=first_look.context
+        )
         bench.vision_tensors = vision
         if hot.url not in urls[:1]:
-            bench.api = Client(api, hot.model, key)
-        yield bench, replace(about, version=shown.version)
+            bench.api = Client(api, hot.served_name, key)
+        yield bench, replace(about, version=first_look.version)
 
 
 def _of_url(url: str, model: str | None, key: str | None) -> tuple[Bench, Subject]:
     client = Client(url, model or "", key)
     remedy = "Give the address without a path, for example http://127.0.0.1:30001."
-    shown = _look_at(client, url, remedy)
-    if not model and not shown.models:
+    first_look = _look_at(client, url, remedy)
+    if not model and not first_look.models:
         raise ResultError("the engine serves no model", where=url, remedy="Wait until it is ready.")
-    client.model = model or shown.models[0]
-    engine = shown.engine.name if shown.engine else None
-    about = Subject(client.url, client.model, engine=engine, version=shown.version)
-    return Bench(client, Expected(client.model), context=shown.context), about
+    client.model = model or first_look.models[0]
+    engine = first_look.engine.name if first_look.engine else None
+    about = Subject(client.url, client.model, engine=engine, version=first_look.version)
+    return Bench(client, ExpectedFigures(client.model), context=first_look.context), about
 
 
-def _look_at(client: Client, where: str, remedy: str) -> Look:
-    """The first look; from then on the client knows which engine it asks."""
+def _look_at(client: Client, where: str, remedy: str) -> HostLoad:
+    """Return the first look, and note in the client which engine it asks."""
     try:
-        shown = look(client, None)
-    except Unreachable as fault:
+        first_look = look(client, None)
+    except BenchUnreachable as fault:
         raise ResultError(
             "no engine answers there", where=where, found=str(fault), remedy=remedy
         ) from fault
-    client.engine = shown.engine
-    return shown
+    client.engine = first_look.engine
+    return first_look
 
 
 def _key(path: Path | None) -> str | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from lockstep.cli.shared import LazyGroup
+from lockstep.cli.common import LazyGroup
 
 _COMMANDS = ("check", "status")
 
 
 @click.command(cls=LazyGroup, modules={name: f"lockstep.cli.cluster.{name}" for name in _COMMANDS})
 def cluster() -> None:
-    """Groups of Sparks that serve one model together."""
+    """Check clusters: Sparks that serve one model together."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from lockstep.cli.common import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.cli.inventory_option import INVENTORY
-from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.fleet.hosts import Host, at_once, members, read
-from lockstep.fleet.linkcheck import Told, judged, question
+from lockstep.fleet.linkcheck import LinkReport, judge_links, question
 
 _LIMIT_S = 120.0
 
@@ -30,35 +30,35 @@ def check(inventory: Path, as_json: bool) -> int:
     hosts = members(inventory)
     plans = {host.name: host.plan for host in hosts}
     groups = {group.name: group for plan in plans.values() for group in plan.groups}
-    asked = [(host, group) for host in hosts for group in host.plan.groups]
-    found = at_once(lambda each: _asked(each[0], question(each[0].plan, plans, each[1])), asked)
+    pairs = [(host, group) for host in hosts for group in host.plan.groups]
+    replies = at_once(lambda pair: _ask(pair[0], question(pair[0].plan, plans, pair[1])), pairs)
     answers: dict[str, dict[str, Any]] = {}
-    for (host, group), answer in zip(asked, found, strict=True):
+    for (host, group), answer in zip(pairs, replies, strict=True):
         answers.setdefault(group.name, {})[host.name] = answer
-    told = [judged(group, plans, answers[name]) for name, group in groups.items()]
+    reports = [judge_links(group, plans, answers[name]) for name, group in groups.items()]
     if as_json:
-        print_json(told)
+        print_json(reports)
     else:
-        for each in told:
-            _print(each)
-    silent, wrong = any(each.silent for each in told), any(each.wrong for each in told)
+        for pair in reports:
+            _print(pair)
+    silent, wrong = any(pair.silent for pair in reports), any(pair.wrong for pair in reports)
     return UNUSABLE if silent else FINDINGS if wrong else DONE
 
 
-def _print(told: Told) -> None:
-    click.echo(told.name)
-    for member, lines in told.lines.items():
+def _print(report: LinkReport) -> None:
+    click.echo(report.name)
+    for member, lines in report.lines.items():
         click.echo(f"  {member}")
         for line in lines:
             click.echo(f"    {line}")
-    for member, why in told.silent.items():
+    for member, why in report.silent.items():
         click.echo(f"  {member}: could not be asked: {why}")
-    for line in told.wrong:
+    for line in report.wrong:
         click.echo(f"  WRONG {line}")
-    click.echo(f"  {told.proof}")
+    click.echo(f"  {report.proof}")
 
 
-def _asked(host: Host, asked: Mapping[str, Any]) -> Any:
-    """A member's answer, or why there is none."""
-    found, fault = read(host.login, "link", asked, sudo=host.with_sudo, limit_s=_LIMIT_S)
-    return fault or found
+def _ask(host: Host, link_question: Mapping[str, Any]) -> Any:
+    """Return a member's answer, or the reason why it has none."""
+    reply, fault = read(host.login, "link", link_question, sudo=host.with_sudo, limit_s=_LIMIT_S)
+    return fault or reply

@@ -1,1 +1,1 @@
-"""Commands about the gateway: keys of persons, and configurations of clients."""
+"""Commands for the gateway: keys of persons, and configurations of clients."""

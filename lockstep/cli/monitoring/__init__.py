@@ -1,1 +1,1 @@
-"""Commands for what the Sparks tell of themselves."""
+"""Commands for the Sparks' reports about themselves: alerts and the black box."""

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
+from lockstep.cli.common import AS_JSON, print_json
 from lockstep.cli.inventory_option import INVENTORY
-from lockstep.cli.shared import AS_JSON, print_json
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import choose, read
 from lockstep.monitoring.blackbox import Story, story
 from lockstep.monitoring.blackbox_page import render
 from lockstep.monitoring.blackbox_text import lines
 from lockstep.monitoring.netconsole import identifier
-from lockstep.monitoring.rules import TWIN_JOB
+from lockstep.monitoring.rules import PEER_JOB
 from lockstep.monitoring.stack import SERIES
 
 _LIMIT_S = 90.0
@@ -44,48 +44,50 @@ def blackbox(
 ) -> None:
     """Show the last minutes of HOST: figures, changes, its kernel.
 
-    They come from the Spark that records HOST, so HOST may be frozen or without power. Where none
-    does, HOST itself is asked for what it wrote to its disk, and what that lacks is said. While
-    HOST is up, the last minutes are those until now. Times are in UTC.
+    They come from the Spark that records HOST, so HOST may be frozen or without power. If no Spark
+    records it, the command reads the record on HOST's own disk, and says what that record lacks.
+    While HOST is up, the last minutes are those until now. Times are in UTC.
 
     Exit codes: 0 shown; 2 nothing is known, or wrong use.
     """
-    found = _asked(inventory, host, before_boot, minutes)
+    story = _read_story(inventory, host, before_boot, minutes)
     if html is not None:
         with LockstepError.instead("the page cannot be written", html):
-            html.write_text(render(found), encoding="utf-8")
+            html.write_text(render(story), encoding="utf-8")
     if as_json:
-        series = {key: sorted(values.items()) for key, values in found.figures.items()}
-        print_json({**vars(found), "figures": series, "state": sorted(found.state.items())})
+        series = {key: sorted(values.items()) for key, values in story.figures.items()}
+        print_json({**vars(story), "figures": series, "state": sorted(story.state.items())})
         return
-    for line in lines(found):
+    for line in lines(story):
         click.echo(line)
 
 
-def _asked(inventory: Path, name: str, before_boot: bool, minutes: int) -> Story:
+def _read_story(inventory: Path, name: str, before_boot: bool, minutes: int) -> Story:
     every, (host,) = choose(inventory, [name])
     recorder = host.plan.ring.recorder
-    known = {each.name: each for each in every}
-    there = known[recorder.name] if recorder else host
+    hosts_by_name = {known_host.name: known_host for known_host in every}
+    source_host = hosts_by_name[recorder.name] if recorder else host
     question = {
         "host": host.name,
         "minutes": minutes,
         "before_boot": before_boot,
-        "job": TWIN_JOB if recorder else "node",
-        "url": there.plan.settings.prometheus_url,
+        "job": PEER_JOB if recorder else "node",
+        "url": source_host.plan.settings.prometheus_url,
         "series": list(SERIES),
         "identifier": identifier(host.name) if recorder else None,
     }
-    answer, fault = read(there.login, "blackbox", question, sudo=there.with_sudo, limit_s=_LIMIT_S)
+    answer, fault = read(
+        source_host.login, "blackbox", question, sudo=source_host.with_sudo, limit_s=_LIMIT_S
+    )
     if fault:
         by = f", which records {host.name}," if recorder else ""
         remedy = (
-            f"On {there.name}: systemctl status lockstep-prometheus."
+            f"On {source_host.name}: systemctl status lockstep-prometheus."
             if recorder
             else f"No other Spark records {host.name}: start it, and ask with --before-boot. "
             "`lockstep help monitoring black-box` says how two Sparks keep each other's last "
             "minutes."
         )
-        what = f"{there.name}{by} tells nothing: {fault}"
-        raise LockstepError(what, where=str(inventory), remedy=remedy)
+        message = f"{source_host.name}{by} tells nothing: {fault}"
+        raise LockstepError(message, where=str(inventory), remedy=remedy)
     return story(host.name, recorder.name if recorder else None, minutes, answer)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from lockstep.cli.inventory_option import find_inventory
-from lockstep.cli.recipe.new import new
-from lockstep.cli.recipe.view import as_row, print_recipe
-from lockstep.cli.shared import (
+from lockstep.checkpoints.licences import judge
+from lockstep.cli.common import (
     AS_JSON,
     DONE,
     FINDINGS,
     UNUSABLE,
-    counted,
+    count_text,
     has_errors,
     print_findings,
     print_json,
 )
+from lockstep.cli.inventory_option import find_inventory
+from lockstep.cli.recipe.new import new
+from lockstep.cli.recipe.view import as_row, print_recipe
 from lockstep.core.errors import InventoryError, LockstepError, RecipeError
 from lockstep.core.findings import Finding
 from lockstep.core.terminal import console
@@ -29,8 +31,7 @@ from lockstep.fit.fit import Fit, fit
 from lockstep.fit.recipe_checks import check
 from lockstep.inventory.inventory_file import lock_path
 from lockstep.lock import lockfile
-from lockstep.lock.pins import ModelPin
-from lockstep.models.licences import judge
+from lockstep.lock.pins import CheckpointPin
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, load
 from lockstep.recipes.secret_values import hide, of_command, of_variables
@@ -39,7 +40,7 @@ from lockstep.units.docker_run import run_options
 
 @click.group()
 def recipe() -> None:
-    """Recipes: one file per setup of one model."""
+    """List, check and write recipes: one per setup of a model."""
 
 
 recipe.add_command(new)
@@ -49,20 +50,20 @@ recipe.add_command(new)
 @AS_JSON
 def list_recipes(as_json: bool) -> None:
     """List the catalogue's recipes, and which of them fit."""
-    known = catalogues.load()
-    answers = {name: _fit(item, known) for name, item in known.recipes.items()}
+    catalogue = catalogues.load()
+    answers = {name: _fit(item, catalogue) for name, item in catalogue.recipes.items()}
     if as_json:
-        print_json([as_row(item, answers[name]) for name, item in known.recipes.items()])
+        print_json([as_row(item, answers[name]) for name, item in catalogue.recipes.items()])
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("recipe", no_wrap=True)
     for heading in ("engine", "sparks", "verdict"):
         table.add_column(heading)
-    for name, item in known.recipes.items():
+    for name, item in catalogue.recipes.items():
         answer = answers[name]
         engine = item.engine.name if item.engine else item.runtime
         hosts = str(answer.hosts) if answer else "?"
-        table.add_row(name, engine, hosts, _word(item, known, answer))
+        table.add_row(name, engine, hosts, _word(item, catalogue, answer))
     console().print(table)
 
 
@@ -72,13 +73,18 @@ def list_recipes(as_json: bool) -> None:
 @AS_JSON
 def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     """Show a recipe's command line, environment, memory and findings."""
-    known = catalogues.load()
-    item = _find(name_or_file, known)
-    answer = _fit(item, known)
-    findings = check(item, known, engine_version=engine_version)
-    argv = serve_command(item) if item.engine else ()
-    variables = environment(item, control=AsWritten()) if item.engine else {}
-    fetched = _pinned(item)
+    catalogue = catalogues.load()
+    item = _find(name_or_file, catalogue)
+    answer = _fit(item, catalogue)
+    findings = check(item, catalogue, engine_version=engine_version)
+    argv: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    # Where there is none, the finding `cannot-run` has the reason.
+    with suppress(RecipeError):
+        argv = serve_command(item)
+    with suppress(RecipeError):
+        variables = environment(item, control=AsWritten())
+    model_pins = _model_pins(item)
     secrets = [*of_command(argv), *of_variables(variables)]
     argv = tuple(hide(word, secrets) for word in argv)
     variables = {key: hide(value, secrets) for key, value in variables.items()}
@@ -92,11 +98,11 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
                 "docker_options": run_options(item) if item.in_container else [],
                 "figures": item.lockstep.figures,
                 "findings": findings,
-                "left_out": {name: pin.left_out for name, pin in fetched.items()},
+                "left_out": {name: pin.left_out for name, pin in model_pins.items()},
             }
         )
         return
-    print_recipe(item, answer, argv, variables, fetched)
+    print_recipe(item, answer, argv, variables, model_pins)
     if findings:
         console().print("\nfindings", style="bold")
         print_findings(findings, with_subject=False)
@@ -111,12 +117,12 @@ def check_files(files: tuple[str, ...], engine_version: str | None, as_json: boo
 
     Exit codes: 0 no errors, perhaps warnings; 1 errors; 2 unreadable.
     """
-    known = catalogues.load()
+    catalogue = catalogues.load()
     findings: list[Finding] = []
     code = DONE
     for file in files:
         try:
-            findings += check(_find(file, known), known, engine_version=engine_version)
+            findings += check(_find(file, catalogue), catalogue, engine_version=engine_version)
         except LockstepError as fault:
             findings.append(Finding("unreadable", "error", file, str(fault)))
             code = UNUSABLE
@@ -124,7 +130,7 @@ def check_files(files: tuple[str, ...], engine_version: str | None, as_json: boo
         print_json(findings)
     else:
         print_findings(findings)
-        click.echo(f"{len(files)} recipe(s): {counted(findings)}")
+        click.echo(f"{len(files)} recipe(s): {count_text(findings)}")
     return max(code, FINDINGS if has_errors(findings) else DONE)
 
 
@@ -142,33 +148,35 @@ def add(file: Path, into: Path) -> int:
 
     A finding of severity error refuses it. Warnings are shown, and the file is added unchanged.
     """
-    known = catalogues.load()
+    catalogue = catalogues.load()
     item = load(file)
-    findings = check(item, known)
+    findings = check(item, catalogue)
     print_findings(findings)
     if has_errors(findings):
         click.echo(f"{file} was not added.")
         return FINDINGS
     target = into / f"{item.name}.yaml"
     text = file.read_bytes()
-    ours = known.recipes.get(item.name)
-    # A name is one recipe's, in all folders.
-    taken = ours.path if ours else target
-    if taken.exists() and (taken.resolve() != target.resolve() or taken.read_bytes() != text):
+    own_recipe = catalogue.recipes.get(item.name)
+    # A recipe's name is unique over all folders.
+    recipe_path = own_recipe.path if own_recipe else target
+    if recipe_path.exists() and (
+        recipe_path.resolve() != target.resolve() or recipe_path.read_bytes() != text
+    ):
         raise RecipeError(
             "there is another recipe of that name",
-            where=str(taken),
+            where=str(recipe_path),
             remedy="Rename the file.",
         )
     into.mkdir(parents=True, exist_ok=True)
     target.write_bytes(text)
-    click.echo(f"Added {item.name}. Bind it to a target in the inventory to deploy it.")
+    click.echo(f"Added {item.name}. Bind it to a model in the inventory to deploy it.")
     return DONE
 
 
-def _find(name_or_file: str, known: Catalogue) -> Recipe:
-    if name_or_file in known.recipes:
-        return known.recipes[name_or_file]
+def _find(name_or_file: str, catalogue: Catalogue) -> Recipe:
+    if name_or_file in catalogue.recipes:
+        return catalogue.recipes[name_or_file]
     path = Path(name_or_file)
     if path.suffix in (".yaml", ".yml") or path.exists():
         return load(path)
@@ -178,30 +186,30 @@ def _find(name_or_file: str, known: Catalogue) -> Recipe:
     )
 
 
-def _pinned(item: Recipe) -> dict[str, ModelPin]:
-    """Model and draft as the lock of the inventory here has them; {} without one."""
+def _model_pins(item: Recipe) -> dict[str, CheckpointPin]:
+    """Return the pins of model and draft in the lock of the inventory here; {} without one."""
     try:
         pins = lockfile.load(lock_path(find_inventory(), ()))
     except InventoryError:
         return {}
     draft = item.lockstep.draft
-    named = (item.repository, *([draft.model] if draft else []))
-    return {name: pins.models[name] for name in named if name in pins.models}
+    repositories = (item.repository, *([draft.model] if draft else []))
+    return {name: pins.checkpoints[name] for name in repositories if name in pins.checkpoints}
 
 
-def _fit(item: Recipe, known: Catalogue) -> Fit | None:
+def _fit(item: Recipe, catalogue: Catalogue) -> Fit | None:
     try:
-        return fit(item, known.knowledge)
+        return fit(item, catalogue.knowledge)
     except RecipeError:
         return None
 
 
-def _word(item: Recipe, known: Catalogue, answer: Fit | None) -> str:
-    """The first reason not to deploy it, or that it fits."""
+def _word(item: Recipe, catalogue: Catalogue, answer: Fit | None) -> str:
+    """Return the first reason not to deploy a recipe, or its verdict of fit."""
     if item.engine is None:
         return "other engine"
     if item.lockstep.known_bad:
         return "known bad"
-    if judge(item.lockstep.licence, known.accepted) == "refused":
+    if judge(item.lockstep.licence, catalogue.accepted_licences) == "refused":
         return "licence refused"
     return answer.verdict if answer else "unknown"

@@ -1,4 +1,4 @@
-"""How one recipe looks on a terminal and as data."""
+"""The view of one recipe on a terminal and as data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 import click
 from rich.text import Text
 
-from lockstep.core.terminal import console, indented
+from lockstep.checkpoints import weight_files
+from lockstep.core.terminal import console, print_indented
 from lockstep.files.systemd_quoting import lines
 from lockstep.fit.fit import Fit
-from lockstep.lock.pins import ModelPin
-from lockstep.models import weight_files
-from lockstep.onhost.core.need import rounded_up
+from lockstep.lock.pins import CheckpointPin
+from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.recipes.placeholders import kind_of
 from lockstep.recipes.recipe_file import Recipe
 
 
 def as_row(item: Recipe, answer: Fit | None) -> dict[str, object]:
-    """The facts of a list, for programs."""
+    """Return a recipe's row of a list, for programs."""
     return {
         "name": item.name,
         "model": item.model,
@@ -37,9 +37,9 @@ def print_recipe(
     answer: Fit | None,
     argv: tuple[str, ...],
     variables: Mapping[str, str],
-    pins: Mapping[str, ModelPin],
+    pins: Mapping[str, CheckpointPin],
 ) -> None:
-    """The whole recipe on a terminal, 80 columns wide."""
+    """Print the whole recipe on a terminal, 80 columns wide."""
     output = console()
     output.print(Text.assemble((item.name, "bold"), f"\n{item.description}\n"))
     _pair("model", item.model)
@@ -51,14 +51,14 @@ def print_recipe(
     for name, pin in pins.items():
         _pair("fetched", f"{name}, {pin.size / 1e9:.1f} GB in {len(pin.files)} files")
         if pin.left_out:
-            indented(f"left out: {weight_files.as_text(pin.left_out)}", 11)
+            print_indented(f"left out: {weight_files.as_text(pin.left_out)}", 11)
     if argv and not pins and not item.model.startswith("/"):
         _pair("fetched", f"not locked here; see `lockstep model inspect {item.model}`")
     if answer:
         _print_fit(answer)
     if argv:
         output.print("\ncommand", style="bold")
-        # A flag with its values to a line.
+        # Each flag stands on a line with its values.
         click.echo("  " + " \\\n    ".join(map(shlex.join, lines(argv))))
     if variables:
         output.print("\nenvironment", style="bold")
@@ -67,8 +67,8 @@ def print_recipe(
     if item.lockstep.figures:
         output.print("\npublished", style="bold")
     for figure in item.lockstep.figures:
-        text = f"{figure.what}: {figure.value} {figure.unit}"
-        indented(f"{text} ({figure.kind}, {figure.source}, {figure.date})")
+        text = f"{figure.quantity}: {figure.value} {figure.unit}"
+        print_indented(f"{text} ({figure.kind}, {figure.source}, {figure.date})")
 
 
 def _pair(name: str, value: str) -> None:
@@ -86,8 +86,8 @@ def _print_fit(answer: Fit) -> None:
         upper = f" ({better:.1f} in the better case)" if better - worse > 0.05 else ""
         _number(worse, f"left for the KV cache{upper}")
     if answer.sequence_gib is not None:
-        what = f"per sequence of {answer.context} tokens; {answer.sequences} fit"
-        _number(answer.sequence_gib, what)
+        cache_text = f"per sequence of {answer.context} tokens; {answer.sequences} fit"
+        _number(answer.sequence_gib, cache_text)
     at_all = answer.loads_gib < answer.needs_gib - 0.05
     less = f" ({answer.loads_gib:.1f} to load at all)" if at_all else ""
     _number(
@@ -97,8 +97,8 @@ def _print_fit(answer: Fit) -> None:
     if answer.host_use_gib:
         _number(answer.host_use_gib, "in use on the host while it serves")
     for reason in answer.reasons:
-        indented(reason, 11)
+        print_indented(reason, 11)
 
 
-def _number(gib: float, what: str) -> None:
-    indented(f"{gib:8.1f}  {what}", 2)
+def _number(gib: float, description: str) -> None:
+    print_indented(f"{gib:8.1f}  {description}", 2)

@@ -1,4 +1,4 @@
-"""The subjects of drift: each says how a part of a host is read, expected, judged and mended."""
+"""The subjects of drift: how to read, expect, judge and mend each part of a host."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lockstep.drift.subjects import (
     units,
     weights,
 )
-from lockstep.drift.subjects.kind import Expectation, Kind, Seen
-from lockstep.files.sent import Reader, named
-from lockstep.host.intended import Intended
+from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView
+from lockstep.files.remote_exec import Reader, reader_name
+from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
-from lockstep.onhost.core.schema import Refusal, spelling_hint
+from lockstep.onhost.core.schema import SchemaFault, spelling_hint
 
 _SUBJECTS = (
     *(
@@ -50,10 +50,10 @@ KINDS: dict[str, Kind] = {
 
 
 def unknown_kinds(settings: Settings) -> Refusals:
-    """Refuse what `differs` of a host names and is no kind of fact."""
+    """Refuse patterns of a host's `differs` that name no kind of fact."""
     for pattern in settings.differs:
         if not any(pattern.startswith(f"{kind} ") for kind in KINDS):
-            yield Refusal(
+            yield SchemaFault(
                 "differs names no kind of fact",
                 found=repr(pattern)[:60],
                 allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
@@ -61,26 +61,28 @@ def unknown_kinds(settings: Settings) -> Refusals:
             )
 
 
-def questions(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
-    """Name of a reader → what to ask it on one host.
+def questions(desired_state: DesiredState, *, key: bytes, deep: bool) -> dict[str, Any]:
+    """Return the questions to one host, by the name of the reader.
 
     Args:
         key: Key of this run's hashes.
-        deep: Whether every file of weights and packages is read.
+        deep: True to read every file of weights and packages.
 
     Raises:
         LockstepError: the record lacks something that the inventory asks for.
     """
-    asked: dict[Reader, Any] = {about.reader: {} for about in KINDS.values()}
+    questions_by_reader: dict[Reader, Any] = {about.reader: {} for about in KINDS.values()}
     for subject in _SUBJECTS:
         if hasattr(subject, "questions"):
-            asked |= subject.questions(this)
+            questions_by_reader |= subject.questions(desired_state)
     run = {"key": key.hex(), "deep": deep}
-    return {named(reader): {**run, **question} for reader, question in asked.items()}
+    return {
+        reader_name(reader): {**run, **question} for reader, question in questions_by_reader.items()
+    }
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """Everything that inventory and lock ask of one host."""
+def all_expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """Yield every fact that inventory and lock want of one host."""
     for subject in _SUBJECTS:
-        if hasattr(subject, "expected"):
-            yield from subject.expected(this, seen)
+        if hasattr(subject, "expectations"):
+            yield from subject.expectations(desired_state, host_view)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Seen
-from lockstep.files.sent import Reader
-from lockstep.host.intended import Intended
+from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
 from lockstep.lock.image_reference import PLATFORMS
 from lockstep.onhost.facts import docker
 from lockstep.preflight.docker import way
 
 KINDS = {
-    # What is installed beside Docker it sees when it starts.
+    # Docker sees newly installed parts only when it starts.
     "docker": Kind(docker.daemon, mend="systemctl restart docker"),
     "image": Kind(docker.contents, "error", "deploy", scope="nothing"),
     "other image": Kind(docker.contents, "note"),
-    # systemd alone starts containers of ours.
+    # Only systemd starts Lockstep's containers.
     "restart policy": Kind(
         docker.contents, "error", mend="docker update --restart=no {item}", scope="nothing"
     ),
@@ -26,24 +26,24 @@ KINDS = {
 }
 
 
-def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    names = [name.removesuffix(".service") for name in this.unit_files]
-    return {docker.contents: {"images": this.images, "containers": names}}
+    names = [name.removesuffix(".service") for name in desired_state.unit_files]
+    return {docker.contents: {"images": desired_state.images, "containers": names}}
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    architecture = PLATFORMS[this.plan.settings.expected.architecture].partition("/")[2]
-    for reference in this.images:
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    architecture = PLATFORMS[desired_state.plan.settings.expected.architecture].partition("/")[2]
+    for reference in desired_state.images:
         yield Expectation("image", reference, architecture)
-    for name in seen.facts.get("restart policy", {}):
+    for name in host_view.facts.get("restart policy", {}):
         yield Expectation("restart policy", name, "no")
-    shown = seen.facts.get("docker", {})
-    hooks = [hook for hook in docker.HOOKS if f"hook {hook}" in shown]
-    devices = [item.removeprefix("device ") for item in shown]
-    mode = str(shown.get("toolkit mode", ""))
-    if way(shown.get("version"), hooks, devices, mode) is None:
+    docker_facts = host_view.facts.get("docker", {})
+    hooks = [hook for hook in docker.HOOKS if f"hook {hook}" in docker_facts]
+    devices = [item.removeprefix("device ") for item in docker_facts]
+    mode = str(docker_facts.get("toolkit mode", ""))
+    if way(docker_facts.get("version"), hooks, devices, mode) is None:
         refusing = docker.HOOK in hooks
         yield (
             Expectation("docker", "toolkit mode", "auto")

@@ -1,4 +1,4 @@
-"""Drift of the engines and of our own tools: what they are made of, and what they said."""
+"""Drift of the engines and of Lockstep's tools: their contents, and their answers."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen, there
+from lockstep.drift.subjects.kind import DriftRow, Expectation, Kind, SubjectView, any_value
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
-from lockstep.files.sent import Reader
-from lockstep.host.intended import Intended
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import TREES, check_wanted
-from lockstep.onhost.core import taken
+from lockstep.onhost.core import check_cache
 from lockstep.onhost.facts import environments
 from lockstep.system.tools import same_version
 
-#: What is known of the engines of a host where they could not be read.
+#: The facts about the engines of a host if they could not be read.
 UNASKED: dict[str, Any] = {"check": None, "images": {}}
 _TAKEN, _NOT_ASKED = "takes the recipes", "not asked about these recipes"
 
 
-def _stash(row: Row) -> tuple[str, ...]:
-    """Put aside what was changed in a checkout, new files too, as its owner."""
+def _stash(row: DriftRow) -> tuple[str, ...]:
+    """Return the command that stashes changes and new files of a checkout, as its owner."""
     git = 'exec sudo -u "$(stat -c %U "$0")" git -C "$0" "$@"'
     author = ("-c", "user.name=lockstep", "-c", "user.email=lockstep@localhost")
     return ("sh", "-c", git, row.item, *author, "stash", "--include-untracked")
 
 
-def _rebuild(row: Row) -> tuple[str, ...]:
-    """Take the environment away that holds the file; the next deploy builds it again.
+def _rebuild(row: DriftRow) -> tuple[str, ...]:
+    """Return the command that removes the file's environment; the next deploy rebuilds it.
 
-    uv's cache goes too: its files are the same files, under another name.
+    The command also removes uv's cache, whose files are the same files under another name.
     """
     venv = row.item.partition("/lib/python")[0]
     engine = venv.removesuffix("/venv")
@@ -39,7 +39,7 @@ def _rebuild(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    # The deploy's own reader; `facts` says what follows from its answer.
+    # The deploy's own reader; `facts` draws the facts from its answer.
     "engine": Kind(environments.read, "error", "deploy"),
     "image answer": Kind(environments.read, "error", "deploy", scope="nothing"),
     "checkout": Kind(environments.checkouts, "error", mend=_stash, scope="nothing"),
@@ -50,58 +50,58 @@ KINDS = {
 }
 
 
-def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     venvs = {"tools": TOOLS_VENV, "uv": UV_VENV}
-    home = this.engine_question["home"]
-    if this.engine_spec:
+    home = desired_state.engine_question["home"]
+    if desired_state.engine_spec:
         venvs["engine"] = f"{home}/venv"
     return {
-        environments.read: this.engine_question,
+        environments.read: desired_state.engine_question,
         environments.checkouts: {"sources": [f"{home}/{name}" for name in TREES]},
         environments.every: {"venvs": venvs},
     }
 
 
-def facts(this: Intended, engines: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """What the engines of a host are and said about the recipes, as facts; {} of `UNASKED` ones.
+def facts(desired_state: DesiredState, engines: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the state of a host's engines, and their answers to the recipes, as facts.
 
-    `engines` are as `environments.read` answers.
+    `engines` is the answer of `environments.read`. The facts of `UNASKED` are {}.
     """
     if engines == UNASKED:
         return {}
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     if engines["current"]:
-        found["current"] = PurePosixPath(engines["current"]).name
+        states["current"] = PurePosixPath(engines["current"]).name
     if engines["environment"]["python"]:
-        found["python"] = engines["environment"]["python"]
-        found["installation"] = "whole"
+        states["python"] = engines["environment"]["python"]
+        states["installation"] = "whole"
     if engines["unfinished"]:
-        found["installation"] = "cut off"
+        states["installation"] = "cut off"
     for name, commit in engines["commits"].items():
         if commit:
             origin = engines["environment"]["origins"].get(name) or {}
-            found[f"{name} commit"] = commit
-            found[f"{name} from"] = origin.get("url") or "an index"
-    silent = this.to_ask(engines["images"])
+            states[f"{name} commit"] = commit
+            states[f"{name} from"] = origin.get("url") or "an index"
+    silent = desired_state.to_ask(engines["images"])
     answers = {}
-    for digest, (reference, _) in this.engine_images.items():
-        asked = engines["images"].get(digest) and digest not in silent
-        answers[reference] = _TAKEN if asked else _NOT_ASKED
-    if this.engine_spec:
-        asked = taken.has(engines["check"], check_wanted(this.engine_spec))
-        found["answer"] = _TAKEN if asked else _NOT_ASKED
-    return {"engine": found, "image answer": answers}
+    for digest, (reference, _) in desired_state.engine_images.items():
+        is_asked = engines["images"].get(digest) and digest not in silent
+        answers[reference] = _TAKEN if is_asked else _NOT_ASKED
+    if desired_state.engine_spec:
+        is_asked = check_cache.has(engines["check"], check_wanted(desired_state.engine_spec))
+        states["answer"] = _TAKEN if is_asked else _NOT_ASKED
+    return {"engine": states, "image answer": answers}
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    for venv, environment in this.tools.items():
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    for venv, environment in desired_state.tools.items():
         for name, version in environment.versions.items():
             yield Expectation("tools package", f"{venv} {name}", version, _spelt(version))
-    for reference, _ in this.engine_images.values():
+    for reference, _ in desired_state.engine_images.values():
         yield Expectation("image answer", reference, _TAKEN)
-    spec = this.engine_spec
+    spec = desired_state.engine_spec
     if spec is None:
         return
     yield Expectation("engine", "current", spec["id"])
@@ -110,8 +110,8 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     for name in TREES:
         source = spec[name]
         if source:
-            # Its version is made of the commit when it is built.
-            yield there("engine package", name)
+            # The build derives its version from the commit.
+            yield any_value("engine package", name)
             yield Expectation("engine", f"{name} commit", source["commit"])
             yield Expectation("engine", f"{name} from", f"file://{spec['home']}/{name}")
             yield Expectation("checkout", f"{spec['home']}/{name}", "clean")
@@ -121,5 +121,5 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
 
 
 def _spelt(version: str) -> Callable[[str], bool]:
-    """The same version in another spelling."""
-    return lambda found: same_version(found, version)
+    """Return a test for the same version in another spelling."""
+    return lambda version_found: same_version(version_found, version)

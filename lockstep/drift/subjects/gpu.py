@@ -1,23 +1,23 @@
-"""Drift of the GPU: what the watch on the host found, and a cap of the clock that is lost."""
+"""Drift of the GPU: findings of the watch on the host, and a lost cap of the clock."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lockstep.drift.subjects.kind import Kind, Row
-from lockstep.files.sent import Reader
-from lockstep.host.intended import Intended
+from lockstep.drift.subjects.kind import DriftRow, Kind
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
 
 
-def _again(row: Row) -> tuple[str, ...]:
+def _again(row: DriftRow) -> tuple[str, ...]:
     return ("systemctl", "restart", CAP_UNIT) if row.item == "gpu-cap" else ()
 
 
 KINDS = {"gpu": Kind(gpu.findings, mend=_again, scope="odd")}
 
 
-def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {gpu.findings: {"max_clock_mhz": this.plan.settings.gpu.max_clock_mhz}}
+    return {gpu.findings: {"max_clock_mhz": desired_state.plan.settings.gpu.max_clock_mhz}}

@@ -1,7 +1,8 @@
 """The form of a subject of drift: the kinds of facts of one part of a host.
 
-Each module beside this one has `KINDS`. It may have `questions`, what its readers are asked beside
-the key of this run's hashes, and `expected`, what inventory and lock ask of one host.
+Each module beside this one has `KINDS`. It may have `questions`, the questions to its readers
+beside the key of this run's hashes, and `expectations`, the facts that inventory and lock want of
+one host.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lockstep.files.sent import Reader
+from lockstep.files.remote_exec import Reader
 
 Severity = Literal["error", "warning", "differs", "note"]
 How = Literal["deploy", "by hand", "reboot", "decide"]
@@ -18,17 +19,17 @@ Facts = Mapping[str, Mapping[str, str]]
 ANY = "present"
 
 
-class Row(NamedTuple):
-    """What differs; `expected` and `found` are None for something that is not there."""
+class DriftRow(NamedTuple):
+    """One difference; `expected` and `found` are None for something that is not there."""
 
     item: str
     expected: str | None = None
     found: str | None = None
 
 
-#: The words of a command, without sudo, that repairs a row on its host; () where no one line does
-#: it. As text: words with {item}, {expected}, {found} or {first}, the first word of the item.
-Remedy = str | Callable[[Row], tuple[str, ...]]
+#: The words of a command, without sudo, that repairs a row on its host; () if no one line does. As
+#: text: words with {item}, {expected}, {found} or {first}, the first word of the item.
+Remedy = str | Callable[[DriftRow], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -36,30 +37,29 @@ class Kind:
     """One kind of fact.
 
     Attributes:
-        reader: What finds it on a host.
-        severity: How much it matters: an "error" breaks or endangers serving, a "warning" makes
-            hosts unequal in what they do, a "note" in what they hold. Hosts that only differ have
-            "differs" instead.
-        how: Who puts right what inventory or record ask for.
-        mend: What to type on the host for that.
-        keep: For a difference, how the inventory has it stay, a sentence; "" where it cannot.
-        scope: What else than the expected is drift: "hosts" have different ones, "nothing", or
-            whatever is "odd", because nothing asks for it.
-        part: Whether it is a part of something else, of which another kind says that it is missing.
-        sealed: Whether values are keyed hashes, which say nothing to a reader.
+        reader: The reader of these facts on a host.
+        severity: An "error" breaks or endangers serving, a "warning" makes hosts unequal in their
+            work, a "note" in their content. Hosts that only differ have "differs" instead.
+        how: The way to put right a difference from inventory or record.
+        mend: The command for that on the host.
+        keep: For a difference, a sentence on how the inventory can keep it; "" if it cannot.
+        scope: Drift beyond the expected facts: "hosts": different values; "nothing": none;
+            "odd": every fact, because nothing asks for it.
+        part: True for a part of something else, whose own kind reports a missing whole.
+        is_sealed: True if values are keyed hashes, which say nothing to a reader.
     """
 
     reader: Reader
     severity: Severity = "warning"
-    how: How | Callable[[Row], How] = "by hand"
+    how: How | Callable[[DriftRow], How] = "by hand"
     mend: Remedy = ""
-    keep: Callable[[Row], str] = lambda row: ""
+    keep: Callable[[DriftRow], str] = lambda row: ""
     scope: Literal["hosts", "nothing", "odd"] = "hosts"
     part: bool = False
-    sealed: bool = False
+    is_sealed: bool = False
 
-    def remedy(self, row: Row) -> tuple[str, ...]:
-        """The words of the command for a row, without sudo."""
+    def remedy(self, row: DriftRow) -> tuple[str, ...]:
+        """Return the words of the command for a row, without sudo."""
         if callable(self.mend):
             return self.mend(row)
         values = {**row._asdict(), "first": row.item.partition(" ")[0]}
@@ -74,10 +74,10 @@ class Expectation:
 
     Attributes:
         kind: Kind of fact.
-        item: What it is about.
-        value: The value that is asked for, as it is shown.
-        accepts: Whether another value than `value` will do; None: no other.
-        if_there: Whether it is only asked for where the host shows this item at all.
+        item: The item that it is about.
+        value: The wanted value, as it is shown.
+        accepts: A test for other acceptable values; None: no other.
+        if_there: True if the fact is wanted only on hosts that show this item at all.
     """
 
     kind: str
@@ -86,24 +86,24 @@ class Expectation:
     accepts: Callable[[str], bool] | None = None
     if_there: bool = False
 
-    def holds(self, found: str | None) -> bool:
-        """Whether what a host shows is what is asked for."""
-        if found is None:
+    def holds(self, value: str | None) -> bool:
+        """Tell whether a host's value is as wanted."""
+        if value is None:
             return self.if_there
-        return found == self.value or (self.accepts is not None and self.accepts(found))
+        return value == self.value or (self.accepts is not None and self.accepts(value))
 
 
-def there(kind: str, item: str) -> Expectation:
-    """Whatever its value is."""
+def any_value(kind: str, item: str) -> Expectation:
+    """Return an expectation that accepts every value."""
     return Expectation(kind, item, accepts=lambda _: True)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a host showed, where that decides about what is asked of it.
+class SubjectView:
+    """The facts of a host that decide about the expectations.
 
     Attributes:
-        facts: Kind → item → value.
+        facts: Values by kind and item.
         key: Key of this run's hashes.
     """
 

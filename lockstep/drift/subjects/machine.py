@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from lockstep.drift.subjects.kind import Expectation, How, Kind, Row, Seen, there
-from lockstep.host.intended import Intended
+from lockstep.drift.subjects.kind import DriftRow, Expectation, How, Kind, SubjectView, any_value
+from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import machine
 from lockstep.preflight import dgx_os
 from lockstep.preflight.hardware import is_toolkit
@@ -14,16 +14,16 @@ from lockstep.preflight.hardware import is_toolkit
 _PENDING = "reboot pending"
 
 
-def _how(row: Row) -> How:
+def _how(row: DriftRow) -> How:
     return "reboot" if row.item == _PENDING else "by hand"
 
 
-def _boot(row: Row) -> tuple[str, ...]:
+def _boot(row: DriftRow) -> tuple[str, ...]:
     return ("systemctl", "reboot") if row.item == _PENDING else ()
 
 
-def _cdi(row: Row) -> tuple[str, ...]:
-    """Let NVIDIA's toolkit write the file for the driver that is there."""
+def _cdi(row: DriftRow) -> tuple[str, ...]:
+    """Return the command with which NVIDIA's toolkit writes the file for the present driver."""
     if not row.item.startswith("/etc/"):
         return ("systemctl", "restart", "nvidia-cdi-refresh")
     return ("nvidia-ctk", "cdi", "generate", f"--output={row.item}")
@@ -34,50 +34,67 @@ KINDS = {
     "firmware": Kind(machine.firmware),
     "driver": Kind(machine.driver, "error", "reboot"),
     "DGX OS": Kind(machine.system),
-    "CUDA": Kind(machine.system, "error", sealed=True),
-    "CDI": Kind(machine.driver, sealed=True),
+    "CUDA": Kind(machine.system, "error", is_sealed=True),
+    "CDI": Kind(machine.driver, is_sealed=True),
     "CDI driver": Kind(machine.driver, "error", mend=_cdi, scope="nothing"),
     "memory": Kind(machine.memory),
     "mount": Kind(machine.memory),
     "clock": Kind(machine.clock),
-    # Made of the time there, and of when it was asked.
+    # Derived from the time on the host, and from the time of the question.
     "clock offset": Kind(machine.clock, "error", mend="timedatectl set-ntp true", scope="nothing"),
 }
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    wanted, facts = this.plan.settings.expected, seen.facts
-    yield Expectation("kernel", "architecture", wanted.architecture)
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    expected_machine, facts = desired_state.plan.settings.expected, host_view.facts
+    yield Expectation("kernel", "architecture", expected_machine.architecture)
     yield Expectation("kernel", _PENDING, "no")
-    if wanted.dgx_os:
-        text = f"DGX OS {wanted.dgx_os}"
+    if expected_machine.dgx_os:
+        text = f"DGX OS {expected_machine.dgx_os}"
         key = dgx_os.deciding(facts.get("DGX OS", {}))
-        yield Expectation("DGX OS", key, text, lambda found: dgx_os.matches(found, wanted.dgx_os))
-    toolkit = wanted.cuda_toolkit
-    yield Expectation("CUDA", "nvcc", toolkit, lambda found: is_toolkit(found, toolkit))
-    yield there("CUDA", "ptxas")
+        yield Expectation(
+            "DGX OS",
+            key,
+            text,
+            lambda found_version: dgx_os.matches(found_version, expected_machine.dgx_os),
+        )
+    toolkit = expected_machine.cuda_toolkit
+    yield Expectation(
+        "CUDA", "nvcc", toolkit, lambda found_version: is_toolkit(found_version, toolkit)
+    )
+    yield any_value("CUDA", "ptxas")
     yield Expectation("driver", "nvidia-smi", "answers")
-    yield Expectation("driver", "compute capability", wanted.compute_capability, if_there=True)
-    # What must agree with the driver of the same host.
+    yield Expectation(
+        "driver", "compute capability", expected_machine.compute_capability, if_there=True
+    )
+    # These must agree with the driver of the same host.
     version = facts.get("driver", {}).get("version")
     if version:
         yield Expectation("driver", "loaded module", version, if_there=True)
         for path in facts.get("CDI driver", {}):
-            yield Expectation("CDI driver", path, version, lambda found: found == machine.UNTOLD)
-    least = wanted.memory_gib
+            yield Expectation(
+                "CDI driver", path, version, lambda found_version: found_version == machine.UNTOLD
+            )
+    least = expected_machine.memory_gib
     yield Expectation(
-        "memory", "MemTotal GiB", f"{least} or more", lambda found: _number(found) >= least
+        "memory",
+        "MemTotal GiB",
+        f"{least} or more",
+        lambda found_version: _number(found_version) >= least,
     )
-    most = wanted.clock_skew_s
+    most = expected_machine.clock_skew_s
     yield Expectation(
-        "clock offset", "seconds", f"at most {most:.0f}", lambda found: abs(_number(found)) <= most
+        "clock offset",
+        "seconds",
+        f"at most {most:.0f}",
+        lambda found_version: abs(_number(found_version)) <= most,
     )
 
 
-def _number(found: str) -> float:
-    """The number at the beginning of a fact; not a number where there is none."""
+def _number(text: str) -> float:
+    """Return the number at the beginning of a fact, or NaN if there is none."""
     try:
-        return float(found.partition(" ")[0])
+        return float(text.partition(" ")[0])
     except ValueError:
         return math.nan

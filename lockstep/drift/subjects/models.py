@@ -1,12 +1,12 @@
-"""Drift of what the models answer: nonsense that the daily look found, useless records."""
+"""Drift of the models' answers: nonsense in the daily check, and useless records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Seen
+from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView
 from lockstep.files.managed_file import command
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import records
 
 _ASK_AGAIN = " ".join(command("sense", "{item}"))
@@ -18,7 +18,7 @@ KINDS = {
 }
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    for name in seen.facts.get("sense", {}):
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    for name in host_view.facts.get("sense", {}):
         yield Expectation("sense", name, "no nonsense")

@@ -1,14 +1,14 @@
-"""Drift of the network: listening sockets, interfaces, firewall, where the kernel's words go."""
+"""Drift of the network: listening sockets, interfaces, firewall, the kernel's remote messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
-from lockstep.files.sent import Reader
-from lockstep.host.intended import Intended
-from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.drift.subjects.kind import DriftRow, Expectation, Kind, SubjectView
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
+from lockstep.inventory.bound_models import LOOPBACK
 from lockstep.inventory.values import is_loopback
 from lockstep.monitoring import stack
 from lockstep.monitoring.netconsole import SENDER
@@ -21,7 +21,7 @@ _OWN = "(own)"
 _EVERY = ("0.0.0.0", "::")
 
 
-def _opener(row: Row) -> tuple[str, ...]:
+def _opener(row: DriftRow) -> tuple[str, ...]:
     return ("ss", "-ltnp", f"sport = :{row.item.rpartition(':')[2]}")
 
 
@@ -29,51 +29,53 @@ KINDS = {
     "socket": Kind(network.sockets),
     "exposed port": Kind(network.sockets, "error", mend=_opener, scope="odd"),
     "network": Kind(network.interfaces),
-    "firewall": Kind(firewall.every, sealed=True),
-    # Its unit sets it up again and again: what is missing is the module, or the way there.
+    "firewall": Kind(firewall.every, is_sealed=True),
+    # The unit sets it up again and again, so the module or the route is missing.
     "netconsole": Kind(network.netconsole, mend=f"systemctl status {SENDER}", scope="odd"),
 }
 
 
-def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {network.sockets: {"ports": _ports(this), "units": this.unit_files}}
+    return {network.sockets: {"ports": _ports(desired_state), "units": desired_state.unit_files}}
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    to = this.plan.ring.recorder
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    to = desired_state.plan.ring.recorder
     if to is not None and to.console is not None:
         yield Expectation("netconsole", network.SENT, at(to.address, to.console))
 
 
-def _ports(this: Intended) -> dict[str, list[str]]:
-    """Port → addresses at which it may be open."""
-    webui = this.plan.settings.webui
-    found: dict[str, list[str]] = {}
-    for target in this.plan.targets:
-        found.setdefault(str(target.port), []).extend(_reader_addresses(target.data.bind))
-        if target.engine_port is not None:
-            found.setdefault(str(target.engine_port), []).append(LOOPBACK)
-    gateway = this.plan.settings.gateway
-    found[str(gateway.port)] = [LOOPBACK]
+def _ports(desired_state: DesiredState) -> dict[str, list[str]]:
+    """Return the addresses at which each port may be open."""
+    webui = desired_state.plan.settings.webui
+    ports: dict[str, list[str]] = {}
+    for model in desired_state.plan.models:
+        ports.setdefault(str(model.port), []).extend(_reader_addresses(model.data.bind))
+        if model.engine_port is not None:
+            ports.setdefault(str(model.engine_port), []).append(LOOPBACK)
+    gateway = desired_state.plan.settings.gateway
+    ports[str(gateway.port)] = [LOOPBACK]
     if gateway.open_port is not None:
-        found.setdefault(str(gateway.open_port), []).extend(_reader_addresses(gateway.bind))
-    if this.plan.peers:
-        found[str(gateway.port)].append(_OWN)
+        ports.setdefault(str(gateway.open_port), []).extend(_reader_addresses(gateway.bind))
+    if desired_state.plan.peers:
+        ports[str(gateway.port)].append(_OWN)
     if webui.enabled:
-        found.setdefault(str(webui.port), []).extend(_reader_addresses(webui.bind))
-    if this.plan.backups.of:
-        found[str(this.plan.settings.backup.port)] = [_OWN]
-    for port, addresses in stack.listening(this.plan).items():
-        found[str(port)] = [shown for address in addresses for shown in _reader_addresses(address)]
-    return found
+        ports.setdefault(str(webui.port), []).extend(_reader_addresses(webui.bind))
+    if desired_state.plan.backups.of:
+        ports[str(desired_state.plan.settings.backup.port)] = [_OWN]
+    for port, addresses in stack.listening(desired_state.plan).items():
+        ports[str(port)] = [
+            shown_address for address in addresses for shown_address in _reader_addresses(address)
+        ]
+    return ports
 
 
 def _reader_addresses(bind: str) -> tuple[str, ...]:
-    """An address to listen at as the reader may show it.
+    """Return an address to listen at, in the forms that the reader may show.
 
-    A program in Go, as Caddy, takes either word for every address for both, and listens at "::".
+    A Go program such as Caddy takes either word for every address as both, and listens at "::".
     """
     if bind in _EVERY:
         return _EVERY

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Seen, there
-from lockstep.host.intended import Intended
+from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView, any_value
+from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import packages
 
 KINDS = {
@@ -16,7 +16,7 @@ KINDS = {
 }
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    for name in this.packages:
-        yield there("apt package", name)
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    for name in desired_state.packages:
+        yield any_value("apt package", name)

@@ -1,7 +1,7 @@
 """Drift of the system's settings: files such as /etc/docker/daemon.json, and the kernel's.
 
-The inventory asks for kernel settings alone; the files are compared between hosts. A service that
-was started before its file was written still has the settings of before.
+The inventory sets only kernel settings; the files are compared between hosts. A service that
+started before its file was written still has the earlier settings.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, How, Kind, Row, Seen
+from lockstep.drift.subjects.kind import DriftRow, Expectation, How, Kind, SubjectView
 from lockstep.files.managed_file import PROGRAMS, SYSTEMD, TOOLS_VENV, UV_VENV
-from lockstep.files.sent import Reader
-from lockstep.host.intended import Intended
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import files, machine, units
 from lockstep.system.base_files import absent_files, system_units
 
-# What differs by nature is not here: names, addresses, keys and identities of hosts.
+# Without the files that differ by nature: names, addresses, keys and identities of hosts.
 _PLACES = (
     *("/etc/apt", "/etc/containerd", "/etc/cron.d", "/etc/cron.daily", "/etc/cron.hourly"),
     *("/etc/crontab", "/etc/default", "/etc/docker", "/etc/environment", "/etc/environment.d"),
@@ -37,13 +37,13 @@ READ_AT_START = {
 }
 
 
-def _restarted_by(row: Row) -> How:
-    """A deploy restarts what runs older programs of ours."""
+def _restarted_by(row: DriftRow) -> How:
+    """Return "deploy" for a process of Lockstep's programs, which a deploy restarts."""
     return "deploy" if f" {PROGRAMS}/" in row.item else "by hand"
 
 
 KINDS = {
-    "setting": Kind(files.settings, sealed=True),
+    "setting": Kind(files.settings, is_sealed=True),
     "setting mode": Kind(files.settings, part=True),
     "older process": Kind(
         units.every, how=_restarted_by, mend="systemctl restart {first}", scope="odd"
@@ -52,21 +52,25 @@ KINDS = {
 }
 
 
-def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    names = [*this.unit_files, *system_units(this.plan.settings)]
+    names = [*desired_state.unit_files, *system_units(desired_state.plan.settings)]
     return {
         files.settings: {
             "places": _PLACES,
-            "known": [*this.paths, *absent_files(this.plan.settings), *(UV, UV_VENV, TOOLS_VENV)],
+            "known": [
+                *desired_state.paths,
+                *absent_files(desired_state.plan.settings),
+                *(UV, UV_VENV, TOOLS_VENV),
+            ],
             # Drop-ins of these are another kind.
             "theirs": [f"{SYSTEMD}/{name}.d/" for name in names],
         },
-        machine.settings: {"names": list(this.plan.settings.sysctls)},
+        machine.settings: {"names": list(desired_state.plan.settings.sysctls)},
     }
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    for name, value in this.plan.settings.sysctls.items():
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    for name, value in desired_state.plan.settings.sysctls.items():
         yield Expectation("sysctl", name, value)

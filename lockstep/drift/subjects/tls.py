@@ -1,12 +1,12 @@
-"""Drift of the gateway's certificate, where it is one of yours."""
+"""Drift of the gateway's certificate, if it is the owner's."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lockstep.drift.subjects.kind import Kind
-from lockstep.files.sent import Reader
-from lockstep.host.intended import Intended
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.settings import Certificate
 from lockstep.onhost.facts import tls
 from lockstep.units.tls_unit import certificate_paths
@@ -14,8 +14,8 @@ from lockstep.units.tls_unit import certificate_paths
 KINDS = {"certificate": Kind(tls.findings, scope="odd")}
 
 
-def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    wanted = this.plan.settings.gateway.tls
-    asked = certificate_paths(wanted) if isinstance(wanted, Certificate) else {}
-    return {tls.findings: asked}
+    wanted_tls = desired_state.plan.settings.gateway.tls
+    paths = certificate_paths(wanted_tls) if isinstance(wanted_tls, Certificate) else {}
+    return {tls.findings: paths}

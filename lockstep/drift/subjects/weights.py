@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
-from lockstep.files.sent import Reader
-from lockstep.host.intended import Intended
+from lockstep.drift.subjects.kind import DriftRow, Expectation, Kind, SubjectView
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import weights_spec
 from lockstep.onhost.facts import weights
 
 
-def _forget(row: Row) -> tuple[str, ...]:
-    """Forget that the files were verified; the next deploy reads and repairs them.
+def _forget(row: DriftRow) -> tuple[str, ...]:
+    """Return the command that marks files as unverified, so the next deploy repairs them.
 
-    What was verified is noted beside the hub's cache, in which the file is.
+    The notes of verified files stand beside the hub's cache that holds the files.
     """
     cache, _, path = row.item.partition("/models--")
     stamps = f"{cache.rpartition('/')[0]}/lockstep-verified"
     return ("find", stamps, "-name", f"{path.partition('/')[0]}@*", "-delete")
 
 
-def _chown(row: Row) -> tuple[str, ...]:
-    """Give a repository of the cache to whom the cache belongs."""
+def _chown(row: DriftRow) -> tuple[str, ...]:
+    """Return the command that gives a repository of the cache to the cache's owner."""
     owner = f"--reference={row.item.rpartition('/')[0]}"
     return ("chown", "--recursive", "--no-dereference", owner, row.item)
 
@@ -36,13 +36,13 @@ KINDS = {
 }
 
 
-def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {weights.every: {"weights": weights_spec(this.plan, this.pins)}}
+    return {weights.every: {"weights": weights_spec(desired_state.plan, desired_state.pins)}}
 
 
-def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """See `subjects.expected`."""
-    for repository in weights_spec(this.plan, this.pins)["repositories"]:
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """See `subjects.all_expectations`."""
+    for repository in weights_spec(desired_state.plan, desired_state.pins)["repositories"]:
         item = f"{repository['model']}@{repository['revision'][:12]}"
         yield Expectation("weights", item, "complete")

@@ -1,4 +1,4 @@
-"""HTTP as the resolvers need it: small answers, a proxy, one retry, failures in plain words."""
+"""HTTP for the resolvers: small answers, a proxy, one retry, failures in plain words."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Network:
-    """Where an inventory has its sources, and how to get there."""
+    """The addresses of an inventory's sources, and the proxy to them."""
 
     sources: Sources
     proxy: Proxy = field(default_factory=Proxy)
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """An HTTP answer, read whole.
 
     Attributes:
-        url: What was asked, without credentials.
+        url: The address asked, without credentials.
         status: HTTP status code.
         headers: Case-insensitive.
         body: The content, decompressed.
@@ -55,7 +55,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The content as JSON. ResolveError for what a captive portal or a wrong address gives."""
+        """Return the content as JSON. ResolveError for that of a captive portal or wrong server."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as fault:
@@ -75,8 +75,8 @@ def ask(
     token: str | None = None,
     method: str = "GET",
     follow: bool = True,
-) -> Answer:
-    """One request; what the status means is the caller's business.
+) -> HttpAnswer:
+    """Make one request; the caller judges the status.
 
     Args:
         url: The address; a login in it is sent, and not sent on to another host.
@@ -90,30 +90,30 @@ def ask(
         ResolveError: no answer, too large an answer, or an error of the server that stayed.
     """
 
-    def whole() -> Answer:
-        with _opened(url, proxy, dict(headers or {}), token, method, follow) as response:
+    def whole() -> HttpAnswer:
+        with _open(url, proxy, dict(headers or {}), token, method, follow) as response:
             return _read(url, response)
 
     return _refuse_server_errors(_twice(url, whole, lambda answer: answer.status in _WORTH_A_RETRY))
 
 
 def _twice(url: str, take: Callable[[], T], worth_a_retry: Callable[[T], bool]) -> T:
-    """What ``take`` gives, the second time where it fails in a way that may pass."""
+    """Return the result of ``take``, tried again where it fails in a way that may pass."""
     for attempt in (1, 2):
         try:
-            found = take()
+            value = take()
         except requests.RequestException as fault:
             if attempt == 2 or isinstance(fault, requests.exceptions.SSLError | ValueError):
                 raise _failure(fault, without_credentials(url)) from fault
         else:
-            if attempt == 2 or not worth_a_retry(found):
-                return found
+            if attempt == 2 or not worth_a_retry(value):
+                return value
         time.sleep(PAUSE)
     raise AssertionError("unreachable: the second attempt returns or raises")
 
 
-def hashed(url: str, *, proxy: Proxy) -> tuple[str, int]:
-    """SHA-256 and bytes of a large file, which is read once and not kept.
+def hash_download(url: str, *, proxy: Proxy) -> tuple[str, int]:
+    """Return the SHA-256 and bytes of a large file, which is read once and not kept.
 
     Raises:
         ResolveError: it is not there, or breaks off twice.
@@ -122,30 +122,32 @@ def hashed(url: str, *, proxy: Proxy) -> tuple[str, int]:
     def read() -> tuple[int, str | None, str, int]:
         digest, size = hashlib.sha256(), 0
         headers = {"Accept-Encoding": "identity"}
-        with _opened(url, proxy, headers, None, "GET", follow=True) as response:
-            status, said = response.status_code, response.headers.get("Content-Length")
+        with _open(url, proxy, headers, None, "GET", follow=True) as response:
+            status, length_text = response.status_code, response.headers.get("Content-Length")
             for part in response.iter_content(2**20) if status == 200 else ():
                 digest.update(part)
                 size += len(part)
-        return status, said, digest.hexdigest(), size
+        return status, length_text, digest.hexdigest(), size
 
-    status, said, sha256, size = _twice(url, read, lambda found: found[0] in _WORTH_A_RETRY)
-    if status == 200 and said in (None, str(size)):
+    status, stated_length, sha256, size = _twice(
+        url, read, lambda outcome: outcome[0] in _WORTH_A_RETRY
+    )
+    if status == 200 and stated_length in (None, str(size)):
         return sha256, size
     raise ResolveError(
         "the file cannot be read for its hash",
         where=without_credentials(url),
-        found=f"HTTP {status}, {size} of {said} bytes",
+        found=f"HTTP {status}, {size} of {stated_length} bytes",
         remedy="Check the address under sources, and run again.",
     )
 
 
 def without_credentials(text: str) -> str:
-    """``text`` with user names and passwords taken out of the addresses in it."""
+    """Return ``text`` without user names and passwords in its addresses."""
     return _CREDENTIALS.sub("", text)
 
 
-def _read(url: str, response: requests.Response) -> Answer:
+def _read(url: str, response: requests.Response) -> HttpAnswer:
     body = b""
     for part in response.iter_content(2**16):
         body += part
@@ -156,22 +158,22 @@ def _read(url: str, response: requests.Response) -> Answer:
                 found=f"more than {LARGEST_ANSWER >> 20} MiB",
                 remedy="Check the address under sources.",
             )
-    return Answer(without_credentials(url), response.status_code, response.headers, body)
+    return HttpAnswer(without_credentials(url), response.status_code, response.headers, body)
 
 
 @contextlib.contextmanager
-def _opened(
+def _open(
     url: str, proxy: Proxy, headers: dict[str, str], token: str | None, method: str, follow: bool
 ) -> Iterator[requests.Response]:
-    """A response of which nothing but the headers has been read."""
+    """Open a response of which only the headers have been read."""
     try:
         address, login = url_login.apart(url)
     except ValueError as fault:
         raise requests.exceptions.InvalidURL(str(fault)) from fault
 
-    def authorized(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        # Who writes a login into an address means that server; the token is for the public hub.
+        # A login in an address is meant for that server; the token is for the public hub.
         request.headers.update(login or bearer)
         return request
 
@@ -181,8 +183,8 @@ def _opened(
             method,
             address,
             headers={"User-Agent": "lockstep", **headers},
-            # So requests leaves ~/.netrc alone, and forgets it elsewhere.
-            auth=authorized,
+            # With this, requests leaves ~/.netrc alone, and drops it elsewhere.
+            auth=authorize,
             proxies=_proxies(address, proxy),
             timeout=TIMEOUT,
             allow_redirects=follow,
@@ -195,30 +197,30 @@ def _opened(
 def _proxies(url: str, proxy: Proxy) -> dict[str, str] | None:
     if not proxy.http and not proxy.https:
         return None
-    # Given values keep requests from filling in those of this machine's environment.
+    # Explicit values keep requests from using those of this machine's environment.
     if should_bypass_proxies(url, proxy.no):
         return {"http": "", "https": ""}
     return {"http": proxy.http or "", "https": proxy.https or ""}
 
 
-def _refuse_server_errors(answer: Answer) -> Answer:
-    found = f"HTTP {answer.status}"
+def _refuse_server_errors(answer: HttpAnswer) -> HttpAnswer:
+    status_text = f"HTTP {answer.status}"
     if answer.status == 407:
-        what = "the proxy demands a login"
+        description = "the proxy demands a login"
         remedy = "Give the proxy's address with user and password, or use one without."
     elif answer.status == 429:
-        what = "the server refuses more requests for now"
-        found += f", Retry-After {answer.headers.get('Retry-After', 'not stated')}"
+        description = "the server refuses more requests for now"
+        status_text += f", Retry-After {answer.headers.get('Retry-After', 'not stated')}"
         remedy = "Wait and run again; what is resolved already stays resolved."
     elif answer.status >= 500:
-        what = "the server failed twice"
+        description = "the server failed twice"
         remedy = "Run again later, or name a mirror under sources."
     else:
         return answer
-    raise ResolveError(what, where=answer.url, found=found, remedy=remedy)
+    raise ResolveError(description, where=answer.url, found=status_text, remedy=remedy)
 
 
-# Kind of failure → what is said of it; the first one that fits.
+# Kind of failure → text for it; the first one that fits counts.
 _FAILURES = {
     requests.exceptions.ProxyError: ("the proxy cannot be used", "Check proxy."),
     requests.exceptions.SSLError: (
@@ -242,15 +244,17 @@ _FAILURES = {
 
 
 def _failure(fault: requests.RequestException, url: str) -> ResolveError:
-    what, remedy = next(said for kind, said in _FAILURES.items() if isinstance(fault, kind))
-    return ResolveError(what, where=url, found=_reason(fault), remedy=remedy)
+    description, remedy = next(
+        failure for kind, failure in _FAILURES.items() if isinstance(fault, kind)
+    )
+    return ResolveError(description, where=url, found=_reason(fault), remedy=remedy)
 
 
 def _reason(fault: BaseException) -> str:
-    """The innermost cause in a few words; requests wraps urllib3, which wraps the system's."""
+    """Return the innermost cause in a few words, below requests, urllib3 and the system."""
     text = without_credentials(str(fault))
     # urllib3 puts the cause last: "HTTPConnectionPool(…): … (Caused by X('<object>: cause'))".
     text = text.rpartition("Caused by ")[2].rpartition(": ")[2] or text
     text = text.strip("()'\" ")[:80]
-    # The last bracket may have been one of urllib3's, or of the cause's own.
+    # The last bracket may belong to urllib3, or to the cause itself.
     return text + ")" * (text.count("(") - text.count(")")) or type(fault).__name__

@@ -1,4 +1,4 @@
-"""Model repositories to a commit and the list of its files, by the Hugging Face hub's API."""
+"""Model repositories to a commit and its files, by the API of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,52 +10,56 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from requests.utils import parse_header_links
 
+from lockstep.checkpoints import gguf, weight_files
+from lockstep.checkpoints.configuration import experts
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
 from lockstep.inventory import secret
-from lockstep.inventory.secret import Source
+from lockstep.inventory.secret import SecretSource
 from lockstep.inventory.settings import Proxy
-from lockstep.lock.moving import ModelWanted
-from lockstep.lock.pins import FilePin, ModelPin, is_inside
-from lockstep.lock.resolve.http import Answer, Network, ask, without_credentials
-from lockstep.models import gguf, weight_files
-from lockstep.models.configuration import experts
+from lockstep.lock.moving import CheckpointItem
+from lockstep.lock.pins import CheckpointPin, FilePin, is_inside
+from lockstep.lock.resolve.http import HttpAnswer, Network, ask, without_credentials
 
 # A page holds 1000 files, the largest known repositories a few hundred.
 MOST_PAGES = 100
 
 
-def resolve_model(
-    item: ModelWanted, network: Network, *, at: str | None = None, given: Source | None = None
-) -> ModelPin:
-    """Commit and files of one repository.
+def resolve_checkpoint(
+    item: CheckpointItem,
+    network: Network,
+    *,
+    at: str | None = None,
+    token_source: SecretSource | None = None,
+) -> CheckpointPin:
+    """Return the commit and files of one repository.
 
     Args:
         item: Repository, revision and, for borrowed files, their names.
-        network: Names the hub.
+        network: Address of the hub.
         at: A commit to stay at, where the revision is pinned already and only files are missing.
-        given: The inventory's `hub_token`.
+        token_source: The inventory's `hub_token`.
 
     Raises:
-        LockstepError: the token cannot be had.
+        LockstepError: the token cannot be read.
         ResolveError: no such repository, revision or file, a licence that was not accepted, or the
             hub cannot be asked.
     """
-    token = hub_token(given)
+    token = hub_token(token_source)
     hub, proxy = network.sources.hub.rstrip("/"), network.proxy
-    shown = without_credentials(hub)
+    public_hub = without_credentials(hub)
     revision = quote(at or item.revision, safe="")
     url = f"{hub}/api/models/{quote(item.id)}/revision/{revision}?blobs=true"
     answer = ask(url, proxy=proxy, token=token)
     if answer.status != 200:
-        raise _refusal(item, answer, shown, token)
+        raise _refusal(item, answer, public_hub, token)
     content = answer.json()
     commit = str(content.get("sha", "")) if isinstance(content, dict) else ""
     if not is_commit(commit):
         raise _strange(item, answer, f"no commit ({commit[:50]!r})")
     entries = content.get("siblings") or []
     if not all(isinstance(entry, dict) and _is_whole(entry) for entry in entries):
-        # Some mirrors leave `blobs=true` aside; sizes and hashes then stand in the tree.
+        # Some mirrors ignore `blobs=true`; sizes and hashes then stand in the tree.
         tree = f"{hub}/api/models/{quote(item.id)}/tree/{commit}?recursive=true"
         entries = _tree(item, tree, proxy, token)
     files = tuple(_file(item, answer, entry) for entry in entries)
@@ -66,13 +70,13 @@ def resolve_model(
         url = f"{hub}/{quote(item.id)}/resolve/{commit}/{name}"
         answer = ask(url, proxy=proxy, token=token)
         if answer.status != 200:
-            raise _refusal(item, answer, shown, token)
+            raise _refusal(item, answer, public_hub, token)
         content = answer.json()
         if not isinstance(content, dict):
             raise _strange(item, answer, f"{name} that is no mapping")
         return content
 
-    pin = _pinned(
+    pin = _model_pin(
         item, commit, files, lambda name: set((read(name).get("weight_map") or {}).values())
     )
     if not item.experts or not pin.configuration:
@@ -80,16 +84,16 @@ def resolve_model(
     return replace(pin, experts=experts(read(pin.configuration)))
 
 
-def hub_token(given: Source | None = None) -> str | None:
-    """The inventory's token, or the user's: from HF_TOKEN or the file that `hf auth login` writes.
+def hub_token(token_source: SecretSource | None = None) -> str | None:
+    """Return the inventory's token, or the user's: HF_TOKEN, or the file of `hf auth login`.
 
-    None without one; its value is never shown.
+    None without a token; its value is never shown.
 
     Raises:
-        LockstepError: it cannot be had, or is unusable.
+        LockstepError: the token cannot be read, or is unusable.
     """
-    if given:
-        token = secret.read(given, key="hub_token", where="this machine").strip()
+    if token_source:
+        token = secret.read(token_source, key="hub_token", where="this machine").strip()
     else:
         token = os.environ.get("HF_TOKEN", "").strip()
     if not token:
@@ -112,46 +116,46 @@ def hub_token(given: Source | None = None) -> str | None:
     return token or None
 
 
-def _refusal(item: ModelWanted, answer: Answer, hub: str, token: str | None) -> ResolveError:
+def _refusal(item: CheckpointItem, answer: HttpAnswer, hub: str, token: str | None) -> ResolveError:
     code = answer.headers.get("X-Error-Code", "")
-    found = f"HTTP {answer.status}" + (f" ({code})" if code else "")
+    status_text = f"HTTP {answer.status}" + (f" ({code})" if code else "")
     if code == "RevisionNotFound":
         return ResolveError(
             f"the repository has no revision {item.revision!r}",
             where=item.id,
-            found=found,
+            found=status_text,
             remedy="Correct the recipe's revision; `main` always exists.",
         )
     if code == "GatedRepo":
-        return _gate(item, hub, token, found)
+        return _gate(item, hub, token, status_text)
     # The hub answers 401 for what does not exist, so that private names stay private.
     if answer.status in (401, 403, 404):
-        who = "with this token" if token else "without a token"
+        caller = "with this token" if token else "without a token"
         return ResolveError(
-            f"the hub shows no such repository {who}",
+            f"the hub shows no such repository {caller}",
             where=item.id,
-            found=f"{found} from {hub}",
+            found=f"{status_text} from {hub}",
             remedy="Correct the name; for a private or gated one set HF_TOKEN"
             f" and accept the licence at {hub}/{item.id}",
         )
-    return _strange(item, answer, found)
+    return _strange(item, answer, status_text)
 
 
-def _gate(item: ModelWanted, hub: str, token: str | None, found: str) -> ResolveError:
-    here = f"there, then set HF_TOKEN to a token of {hub}/settings/tokens"
-    step = "with the account of this token" if token else here
+def _gate(item: CheckpointItem, hub: str, token: str | None, status_text: str) -> ResolveError:
+    place = f"there, then set HF_TOKEN to a token of {hub}/settings/tokens"
+    step = "with the account of this token" if token else place
     return ResolveError(
         "the licence of this model was not accepted",
         where=item.id,
-        found=f"{found}, {'with a' if token else 'no'} token",
+        found=f"{status_text}, {'with a' if token else 'no'} token",
         remedy=f"Open {hub}/{item.id} and accept it {step}.",
     )
 
 
 def _check_access(
-    item: ModelWanted, hub: str, commit: str, path: str, proxy: Proxy, token: str | None
+    item: CheckpointItem, hub: str, commit: str, path: str, proxy: Proxy, token: str | None
 ) -> None:
-    """A gated repository lists its files to everybody; only asking for one tells who may read."""
+    """Check that the files may be read: a gated repository lists them to everybody."""
     url = f"{hub}/{quote(item.id)}/resolve/{commit}/{quote(path)}"
     answer = ask(url, proxy=proxy, token=token, method="HEAD", follow=False)
     if answer.status in (401, 403):
@@ -160,8 +164,8 @@ def _check_access(
         raise _refusal(item, answer, without_credentials(hub), token)
 
 
-def _tree(item: ModelWanted, url: str, proxy: Proxy, token: str | None) -> list[dict[str, Any]]:
-    """The files of the tree API in the words of the other one; large trees come in pages."""
+def _tree(item: CheckpointItem, url: str, proxy: Proxy, token: str | None) -> list[dict[str, Any]]:
+    """Return the files of the tree API in the form of the other API; large trees come in pages."""
     entries: list[dict[str, Any]] = []
     for _ in range(MOST_PAGES):
         answer = ask(url, proxy=proxy, token=token)
@@ -177,12 +181,15 @@ def _tree(item: ModelWanted, url: str, proxy: Proxy, token: str | None) -> list[
         following = [link["url"] for link in links if link.get("rel") == "next"]
         if not following:
             return entries
-        url, before = urljoin(url, following[0]), urlsplit(url)
-        # A whole address has no login in it, and none of ours is for another server.
+        url, earlier_url = urljoin(url, following[0]), urlsplit(url)
+        # An absolute address has no login, and our login is for no other server.
         parts = urlsplit(url)
-        if (parts.scheme, parts.netloc) == (before.scheme, before.netloc.rpartition("@")[2]):
-            url = parts._replace(netloc=before.netloc).geturl()
-        elif parts.netloc != before.netloc:
+        if (parts.scheme, parts.netloc) == (
+            earlier_url.scheme,
+            earlier_url.netloc.rpartition("@")[2],
+        ):
+            url = parts._replace(netloc=earlier_url.netloc).geturl()
+        elif parts.netloc != earlier_url.netloc:
             token = None
     raise _strange(item, answer, f"more than {MOST_PAGES} pages of files")
 
@@ -191,7 +198,7 @@ def _is_whole(entry: dict[str, Any]) -> bool:
     return "size" in entry and ("blobId" in entry or "lfs" in entry)
 
 
-def _file(item: ModelWanted, answer: Answer, entry: Any) -> FilePin:
+def _file(item: CheckpointItem, answer: HttpAnswer, entry: Any) -> FilePin:
     path, size = (entry.get("rfilename"), entry.get("size")) if isinstance(entry, dict) else (0, 0)
     if not isinstance(path, str) or not is_inside(path):
         raise _strange(item, answer, f"a file named {path!r}")
@@ -206,13 +213,17 @@ def _file(item: ModelWanted, answer: Answer, entry: Any) -> FilePin:
     return FilePin(path, size, sha256, None if sha256 else entry.get("blobId"))
 
 
-def _pinned(
-    item: ModelWanted, commit: str, files: tuple[FilePin, ...], index: weight_files.Index
-) -> ModelPin:
-    """What is needed of a repository's files; `index` reads an index of weights."""
+def _model_pin(
+    item: CheckpointItem, commit: str, files: tuple[FilePin, ...], index: weight_files.Index
+) -> CheckpointPin:
+    """Return the pin of the needed files; `index` reads an index of weights."""
     sizes = {file.path: file.size for file in sorted(files, key=lambda file: file.path)}
-    chosen = gguf.chosen(list(sizes), item.files)
-    absent = [each for each, found in chosen.items() if not found and each not in gguf.OPTIONAL]
+    chosen_files = gguf.chosen_files(list(sizes), item.files)
+    absent = [
+        pattern
+        for pattern, paths in chosen_files.items()
+        if not paths and pattern not in gguf.OPTIONAL
+    ]
     if absent or not files:
         raise ResolveError(
             f"the repository lacks {', '.join(absent)}" if absent else "the repository is empty",
@@ -222,7 +233,7 @@ def _pinned(
             if absent == [gguf.MMPROJ]
             else "Correct the file names or the revision in the recipe.",
         )
-    parts = [part for found in chosen.values() for part in gguf.missing_parts(found)]
+    parts = [part for paths in chosen_files.values() for part in gguf.missing_parts(paths)]
     if parts:
         raise ResolveError(
             f"a part of the model is not in the repository: {', '.join(parts)}",
@@ -230,31 +241,41 @@ def _pinned(
             found=f"{len(files)} files at {item.revision}",
             remedy="Name another quantisation, or a revision that has all parts.",
         )
-    needed = {path for found in chosen.values() for path in found}
+    needed_paths = {path for paths in chosen_files.values() for path in paths}
     if item.formats:
-        needed |= weight_files.needed_files(sizes, item.formats, index)
+        needed_paths |= weight_files.needed_files(sizes, item.formats, index)
     partial = bool(item.files or item.formats)
-    return ModelPin(
+    return CheckpointPin(
         item.revision,
         commit,
-        tuple(sorted((f for f in files if f.path in needed or not partial), key=lambda f: f.path)),
-        partial=partial and len(needed) < len(files),
-        formats=(*item.formats, *(each for each in item.files if each in gguf.OPTIONAL)),
-        left_out=_left_out(item, sizes, needed),
+        tuple(
+            sorted(
+                (f for f in files if f.path in needed_paths or not partial), key=lambda f: f.path
+            )
+        ),
+        partial=partial and len(needed_paths) < len(files),
+        formats=(*item.formats, *(pattern for pattern in item.files if pattern in gguf.OPTIONAL)),
+        left_out=_left_out(item, sizes, needed_paths),
     )
 
 
-def _left_out(item: ModelWanted, sizes: dict[str, int], needed: set[str]) -> dict[str, int]:
-    """What no engine loads; nothing where files are borrowed alone."""
+def _left_out(
+    item: CheckpointItem, sizes: dict[str, int], needed_paths: set[str]
+) -> dict[str, int]:
+    """Return the files that no engine loads; nothing where only some files are borrowed."""
     if item.formats:
-        return weight_files.sizes_left_out(sizes, needed)
-    return gguf.sizes_left_out(sizes, needed) if any(map(gguf.is_quantisation, item.files)) else {}
+        return weight_files.sizes_left_out(sizes, needed_paths)
+    return (
+        gguf.sizes_left_out(sizes, needed_paths)
+        if any(map(gguf.is_quantisation, item.files))
+        else {}
+    )
 
 
-def _strange(item: ModelWanted, answer: Answer, found: str) -> ResolveError:
+def _strange(item: CheckpointItem, answer: HttpAnswer, description: str) -> ResolveError:
     return ResolveError(
         "the hub's answer cannot be used",
         where=item.id,
-        found=f"{found} from {answer.url}",
+        found=f"{description} from {answer.url}",
         remedy="Check sources.hub.",
     )

@@ -23,26 +23,26 @@ Result: TypeAlias = "subprocess.CompletedProcess[str]"
 
 
 def uv(arguments: Sequence[str], network: Network, *, limit_s: float, folder: Path) -> Result:
-    """Run uv, as `run` runs a program; it asks the package index that the inventory names."""
+    """Run uv, as `run` runs a program; uv asks the package index that the inventory names."""
     environment = {"UV_PYTHON_DOWNLOADS": "never"}
     if network.sources.python_index:
-        # In a variable, because its URL may hold a password.
+        # The index is in a variable, because its URL may hold a password.
         environment["UV_DEFAULT_INDEX"] = network.sources.python_index
     argv = [find_uv(), *arguments]
     return run(argv, proxy=network.proxy, environment=environment, limit_s=limit_s, folder=folder)
 
 
 def find_uv() -> str:
-    """The uv beside this interpreter, else the one on PATH; ResolveError where there is none."""
+    """Return the uv beside this interpreter, else the one on PATH; ResolveError without one."""
     beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.is_file() else shutil.which("uv")
-    if found is None:
+    uv_path = str(beside) if beside.is_file() else shutil.which("uv")
+    if uv_path is None:
         raise ResolveError(
             "uv was not found",
             where=str(beside),
             remedy="Install it into this environment: `pip install uv`.",
         )
-    return found
+    return uv_path
 
 
 def run(
@@ -70,7 +70,7 @@ def run(
             errors="replace",
             cwd=folder,
             env={**os.environ, **proxy.environment(), **environment},
-            # Its own group: a helper such as git-remote-https must not outlive it.
+            # A group of its own: a helper such as git-remote-https must not outlive it.
             process_group=0,
         )
     except OSError as fault:
@@ -97,7 +97,7 @@ def run(
 
 
 def end_all() -> None:
-    """End every program that still runs; for the way out after Ctrl-C."""
+    """End every program that still runs, on the way out after Ctrl-C."""
     with _lock:
         for process in _running:
             _end(process)

@@ -1,4 +1,4 @@
-"""uv's answer, a lock in Python's own format (pylock.toml, PEP 751), to one wheel per package."""
+"""Answers of uv, locks in Python's own format (pylock.toml, PEP 751), to one wheel per package."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from lockstep.core.errors import ResolveError
-from lockstep.lock.moving import PythonWanted
+from lockstep.lock.moving import PythonItem
 from lockstep.lock.pins import PythonPin, WheelPin
 
 # DGX OS 7 is Ubuntu 24.04, with glibc 2.39.
 GLIBC = (2, 39)
-# Names that glibc's releases had before they were numbers; 2.17 is the oldest for aarch64.
+# Names of glibc's releases before they were numbers; 2.17 is the oldest for aarch64.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
-def wheels(text: str, item: PythonWanted) -> tuple[WheelPin, ...]:
-    """Every package of the answer, sorted by name.
+def wheels(text: str, item: PythonItem) -> tuple[WheelPin, ...]:
+    """Return every package of the answer, sorted by name.
 
     ResolveError where one has no wheel for a Spark, or its index gives no SHA-256.
     """
@@ -33,12 +33,12 @@ def wheels(text: str, item: PythonWanted) -> tuple[WheelPin, ...]:
             "uv's answer is no lock", where=item.key, found=str(fault)[:80]
         ) from fault
     order = {tag: rank for rank, tag in enumerate(_tags(item.architecture, item.python))}
-    found = [_wheel(package, order, item.key) for package in packages]
-    return tuple(sorted(found, key=lambda wheel: wheel.name))
+    wheels_found = [_wheel(package, order, item.key) for package in packages]
+    return tuple(sorted(wheels_found, key=lambda wheel: wheel.name))
 
 
 def preferences(pin: PythonPin) -> str:
-    """A lock of the same format, from which uv takes the versions that it keeps."""
+    """Return a lock of the same format, from which uv takes the versions that it keeps."""
     lines = ['lock-version = "1.0"', 'created-by = "lockstep"']
     for wheel in pin.packages:
         lines += ["[[packages]]", f"name = {json.dumps(wheel.name)}"]
@@ -49,19 +49,19 @@ def preferences(pin: PythonPin) -> str:
 def _wheel(package: dict[str, Any], order: Mapping[Tag, int], where: str) -> WheelPin:
     name, version = str(package["name"]), str(package.get("version", ""))
     of_package = f"{where}: {name} {version}"
-    # Of several that would do, the one that an installer takes: built for the most alike machine.
-    ranked = sorted(
+    # Of several suitable wheels, the one that an installer takes: built for the most alike machine.
+    in_order = sorted(
         ((_rank(wheel, order), _file(wheel), wheel) for wheel in package.get("wheels") or ()),
         key=lambda entry: entry[:2],
     )
-    if not ranked or ranked[0][0] == len(order):
+    if not in_order or in_order[0][0] == len(order):
         raise ResolveError(
             "there is no wheel for a Spark",
             where=of_package,
-            found=", ".join(file for _, file, _ in ranked)[:160] or "none",
+            found=", ".join(file for _, file, _ in in_order)[:160] or "none",
             remedy="Ask for another version of it, or of what needs it.",
         )
-    _, file, wheel = ranked[0]
+    _, file, wheel = in_order[0]
     sha256 = (wheel.get("hashes") or {}).get("sha256")
     if not sha256:
         raise ResolveError(
@@ -79,7 +79,7 @@ def _file(wheel: dict[str, Any]) -> str:
 
 
 def _rank(wheel: dict[str, Any], order: Mapping[Tag, int]) -> int:
-    """Place among the tags that a Spark takes, best first; their number for none of them."""
+    """Return a wheel's place among a Spark's tags, best first; their number for no such tag."""
     try:
         tags = parse_wheel_filename(_file(wheel))[3]
     except InvalidWheelFilename:
@@ -88,7 +88,7 @@ def _rank(wheel: dict[str, Any], order: Mapping[Tag, int]) -> int:
 
 
 def _tags(architecture: str, python: str) -> Iterator[Tag]:
-    """Tags that a Spark takes, best first."""
+    """Yield the tags that a Spark takes, best first."""
     major, minor = GLIBC
     platforms = []
     for release in range(minor, 4, -1):

@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import FORK_S_DAY, Sources
-from lockstep.lock.moving import PythonWanted
+from lockstep.lock.moving import PythonItem
 from lockstep.lock.packages import name_of
 from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve import pylock
@@ -26,130 +26,137 @@ from lockstep.lock.resolve.source_tree import Tree
 # uv's plain `aarch64-unknown-linux-gnu` means an older glibc, for which some CUDA wheels do not
 # exist.
 PLATFORM = "manylinux_{}_{}".format(*pylock.GLIBC)
-# A cold cache on a bad link: the metadata of some 200 packages, and for its hash a whole wheel of
-# gigabytes where an index gives none. A server that falls silent uv gives up by itself.
+# A cold cache on a bad link: the metadata of some 200 packages, and a whole wheel of gigabytes for
+# its hash where an index gives none. uv itself gives up on a server that falls silent.
 LIMIT_S = 3600.0
 # Each step goes below the newest version of the step before; FlashInfer has about 40 releases.
 MOST_STEPS = 40
 
-# Packages that come from PyTorch's or FlashInfer's own index and from nowhere else: the package
-# index has builds of the same version without CUDA. Nothing else comes from there, for these
-# indexes mirror old versions of common packages (numpy, requests). What torch's CUDA build needs
-# of NVIDIA's is on the package index, in the versions that torch names exactly.
+# Packages that come only from PyTorch's or FlashInfer's own index: the package index has builds of
+# the same version without CUDA. Nothing else comes from there, for these indexes mirror old
+# versions of common packages (numpy, requests). The NVIDIA packages that torch's CUDA build needs
+# are on the package index, in the versions that torch names exactly.
 _FROM_TORCH = ("torch", "torchvision", "torchaudio", "triton")
 _FROM_FLASHINFER = ("flashinfer-jit-cache",)
 
 
 class NoSolution(ResolveError):
-    """The requirements contradict each other, or what they name does not exist."""
+    """Requirements that contradict each other, or that name something that does not exist."""
 
 
 @dataclass(frozen=True)
-class Before:
-    """What was locked until now, and which of its packages are to move.
+class EarlierLock:
+    """The earlier lock of an environment, and its packages that are to move.
 
     Attributes:
         pin: Versions that are kept wherever the requirements allow it.
-        moved: Packages that take their newest version all the same.
+        moved_packages: Packages that take their newest version all the same.
     """
 
     pin: PythonPin | None = None
-    moved: frozenset[str] = frozenset()
+    moved_packages: frozenset[str] = frozenset()
 
 
 def resolve_python(
-    item: PythonWanted, network: Network, trees: Sequence[Tree] = (), before: Before = Before()
+    item: PythonItem,
+    network: Network,
+    trees: Sequence[Tree] = (),
+    earlier_lock: EarlierLock = EarlierLock(),
 ) -> PythonPin:
-    """Every package of an environment, so that all fit and those that must agree do.
+    """Return every package of an environment, in versions that fit and agree where they must.
 
     Args:
-        item: What is asked for.
-        network: Names the indexes.
+        item: The environment that is asked for.
+        network: The indexes.
         trees: The source trees of ``item``, in the same order.
-        before: What is kept of an older resolution.
+        earlier_lock: The older lock whose versions are kept.
 
     Raises:
         ResolveError: no such versions, or an index cannot be asked.
     """
     question = _question(item, trees)
     own = _own(network.sources)
-    bound: Version | None = None
+    newest_allowed: Version | None = None
     first: dict[str, Version] = {}
     for _ in range(MOST_STEPS):
         try:
-            wheels = _compile(item, question, bound, before, network)
+            wheels = _compile(item, question, newest_allowed, earlier_lock, network)
         except NoSolution as fault:
-            if bound is None:
+            if newest_allowed is None:
                 raise
             raise _disagreement(item, first, fault.found) from fault
-        found = {wheel.name: Version(wheel.version) for wheel in wheels}
-        absent = [name for name in question.names if name not in found]
+        version_by_name = {wheel.name: Version(wheel.version) for wheel in wheels}
+        absent = [name for name in question.names if name not in version_by_name]
         if absent:
             raise ResolveError(
                 "uv's answer lacks what was asked for", where=item.key, found=", ".join(absent)
             )
-        # uv takes only what is asked for by name from an index of its own.
-        unnamed = sorted((own.keys() & found.keys()) - {name_of(t) for t in question.requirements})
-        if unnamed:
-            question = replace(question, requirements=(*question.requirements, *unnamed))
+        # uv uses an index of its own only for packages that are asked for by name.
+        unnamed_packages = sorted(
+            (own.keys() & version_by_name.keys()) - {name_of(t) for t in question.requirements}
+        )
+        if unnamed_packages:
+            question = replace(question, requirements=(*question.requirements, *unnamed_packages))
             continue
-        first = first or found
-        versions = {Version(found[name].public) for name in item.agree}
+        first = first or version_by_name
+        versions = {Version(version_by_name[name].public) for name in item.agree}
         if len(versions) <= 1:
             commits = {tree.url: tree.commit for tree in trees}
-            asked = (item.asked, item.architecture, item.python)
-            return PythonPin(*asked, wheels, commits, exclude_newer=item.exclude_newer)
+            question_facts = (item.requirements, item.architecture, item.python)
+            return PythonPin(*question_facts, wheels, commits, exclude_newer=item.exclude_newer)
         # The newest release may lack a part that follows later, or never: look below the oldest.
-        bound = min(versions)
+        newest_allowed = min(versions)
     raise _disagreement(item, first, f"nothing after {MOST_STEPS} steps")
 
 
 @dataclass(frozen=True)
 class _Question:
-    """What uv is asked.
+    """A question to uv.
 
     Attributes:
-        requirements: What to resolve.
+        requirements: Requirements to resolve.
         names: Names that must be in the answer.
-        excluded: Names that must not be in it.
+        excluded_packages: Names that must not be in the answer.
         until: Last day whose uploads count, None for no limit.
         exact: Names that the inventory asks for in one version, whenever that was uploaded.
     """
 
     requirements: tuple[str, ...]
     names: tuple[str, ...]
-    excluded: tuple[str, ...]
+    excluded_packages: tuple[str, ...]
     until: str | None
     exact: tuple[str, ...]
 
 
-def _question(item: PythonWanted, trees: Sequence[Tree]) -> _Question:
-    """Requirements of the inventory and of the source trees in one.
+def _question(item: PythonItem, trees: Sequence[Tree]) -> _Question:
+    """Return the requirements of the inventory and of the source trees in one.
 
-    What the inventory says about a package wins over a tree; a tree's extras of it are kept.
+    Requirements of the inventory win over those of a tree; a tree's extras of the package are kept.
     """
-    asked = {name_of(text): Requirement(text) for text in item.asked}
-    others: list[str] = []
-    # A tree is no package of an index, and another package must not bring one that is.
+    requirements_by_name = {name_of(text): Requirement(text) for text in item.requirements}
+    other_packages: list[str] = []
+    # A tree is no package of an index, and another package must not bring it from one.
     own = {tree.name for tree in trees} if not item.build else set()
     for text in (text for tree in trees for text in (tree.builds if item.build else tree.needs)):
         need = Requirement(text)
         name = name_of(text)
         if need.marker and not need.marker.evaluate(_markers(item)):
             continue
-        if name in asked:
-            asked[name].extras |= need.extras
+        if name in requirements_by_name:
+            requirements_by_name[name].extras |= need.extras
         elif name not in own:
-            others.append(text)
-    requirements = (*map(str, asked.values()), *dict.fromkeys(others))
+            other_packages.append(text)
+    requirements = (*map(str, requirements_by_name.values()), *dict.fromkeys(other_packages))
     until = item.exclude_newer
     if until == FORK_S_DAY:
         until = max((tree.day for tree in trees), default=None)
-    exact = [name_of(text) for text in item.asked if "==" in text]
-    return _Question(requirements, tuple(asked), tuple(sorted(own)), until, tuple(exact))
+    exact = [name_of(text) for text in item.requirements if "==" in text]
+    return _Question(
+        requirements, tuple(requirements_by_name), tuple(sorted(own)), until, tuple(exact)
+    )
 
 
-def _markers(item: PythonWanted) -> dict[str, str]:
+def _markers(item: PythonItem) -> dict[str, str]:
     return {
         "python_version": item.python,
         "python_full_version": f"{item.python}.0",
@@ -164,10 +171,14 @@ def _markers(item: PythonWanted) -> dict[str, str]:
 
 
 def _compile(
-    item: PythonWanted, question: _Question, bound: Version | None, before: Before, network: Network
+    item: PythonItem,
+    question: _Question,
+    newest_allowed: Version | None,
+    earlier_lock: EarlierLock,
+    network: Network,
 ) -> tuple[WheelPin, ...]:
-    """Every package, at most ``bound`` where versions must agree."""
-    limits = [f"{name}<={bound}" for name in item.agree] if bound else []
+    """Return every package, at most ``newest_allowed`` where versions must agree."""
+    limits = [f"{name}<={newest_allowed}" for name in item.agree] if newest_allowed else []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         folder = Path(name)
         project = _project([*question.requirements, *limits], network.sources)
@@ -178,18 +189,26 @@ def _compile(
         argv += ["--color", "never", "--no-progress", "--output-file", "pylock.toml"]
         if question.until:
             argv += ["--exclude-newer", f"{question.until}T23:59:59Z"]
-            # PyTorch's index and FlashInfer's say of no file when it was uploaded; uv takes none.
+            # The indexes of PyTorch and FlashInfer have no upload dates, and uv then takes no file.
             for package in dict.fromkeys((*_own(network.sources), *question.exact)):
                 argv += ["--exclude-newer-package", f"{package}=false"]
-        # What has no wheel for a Spark would be compiled there, or fail there.
+        # A package without a wheel for a Spark would be compiled there, or fail there.
         argv += ["--only-binary", ":all:"]
-        if question.excluded:
-            (folder / "excluded.txt").write_text("\n".join(question.excluded), encoding="utf-8")
+        if question.excluded_packages:
+            (folder / "excluded.txt").write_text(
+                "\n".join(question.excluded_packages), encoding="utf-8"
+            )
             argv += ["--excludes", "excluded.txt"]
-        if before.pin:
+        if earlier_lock.pin:
             # uv keeps the versions of the file that it is to write.
-            (folder / "pylock.toml").write_text(pylock.preferences(before.pin), encoding="utf-8")
-            argv += [word for moved in sorted(before.moved) for word in ("-P", moved)]
+            (folder / "pylock.toml").write_text(
+                pylock.preferences(earlier_lock.pin), encoding="utf-8"
+            )
+            argv += [
+                word
+                for moved_package in sorted(earlier_lock.moved_packages)
+                for word in ("-P", moved_package)
+            ]
         result = uv([*argv, "pyproject.toml"], network, limit_s=LIMIT_S, folder=folder)
         if result.returncode != 0:
             raise _failure(item, result)
@@ -197,7 +216,7 @@ def _compile(
 
 
 def _own(sources: Sources) -> dict[str, str]:
-    """Package → address of the one index it may come from; the others never come from there."""
+    """Return package → address of the only index it may come from, and others may not."""
     own: dict[str, str] = {}
     if sources.torch_index:
         own |= dict.fromkeys(_FROM_TORCH, sources.torch_index)
@@ -207,9 +226,9 @@ def _own(sources: Sources) -> dict[str, str]:
 
 
 def _project(requirements: list[str], sources: Sources) -> str:
-    """A project for uv, for its private folder: an address may hold a password.
+    """Return the project file for uv's private folder: an address may hold a password.
 
-    JSON's texts and lists are TOML's too.
+    Texts and lists of JSON are valid in TOML too.
     """
     own = _own(sources)
     names = {url: f"own-{number}" for number, url in enumerate(dict.fromkeys(own.values()))}
@@ -234,7 +253,7 @@ _NETWORK = re.compile(
 )
 
 
-def _failure(item: PythonWanted, result: Result) -> ResolveError:
+def _failure(item: PythonItem, result: Result) -> ResolveError:
     reason = _reason(result.stderr) or f"exit code {result.returncode}"
     where = _where(item)
     if "No solution found" not in result.stderr and _NETWORK.search(result.stderr):
@@ -253,7 +272,7 @@ def _failure(item: PythonWanted, result: Result) -> ResolveError:
     return NoSolution("no versions exist that fit", where=where, found=reason, remedy=remedy)
 
 
-def _disagreement(item: PythonWanted, newest: Mapping[str, Version], reason: str) -> ResolveError:
+def _disagreement(item: PythonItem, newest: Mapping[str, Version], reason: str) -> ResolveError:
     versions = ", ".join(f"{name} {newest[name]}" for name in item.agree)
     return NoSolution(
         "no version exists in all parts that must agree",
@@ -264,13 +283,15 @@ def _disagreement(item: PythonWanted, newest: Mapping[str, Version], reason: str
     )
 
 
-def _where(item: PythonWanted) -> str:
+def _where(item: PythonItem) -> str:
     return f"environment {item.key} for {item.architecture}, Python {item.python}"
 
 
 def _reason(errors: str) -> str:
-    """uv's explanation without its warnings, in one line."""
+    """Return uv's explanation without its warnings, in one line."""
     lines = [line.strip() for line in without_credentials(errors).splitlines()]
-    said = [line for line in lines if line and not line.startswith(("warning:", "error: No sol"))]
-    text = " ".join(line.removeprefix("error: ").removeprefix("cause: ") for line in said)
+    messages = [
+        line for line in lines if line and not line.startswith(("warning:", "error: No sol"))
+    ]
+    text = " ".join(line.removeprefix("error: ").removeprefix("cause: ") for line in messages)
     return text if len(text) <= 400 else f"{text[:397]}..."

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 from lockstep.core.errors import ResolveError
 from lockstep.lock.image_reference import PLATFORMS, Reference, api_address, parse
-from lockstep.lock.moving import ImageWanted
+from lockstep.lock.moving import ImageItem
 from lockstep.lock.pins import ImagePin
-from lockstep.lock.resolve.http import Answer, Network, ask
+from lockstep.lock.resolve.http import HttpAnswer, Network, ask
 
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
@@ -29,50 +29,50 @@ _CUDA = (
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
-def resolve_image(item: ImageWanted, network: Network) -> ImagePin:
-    """Digest and size of the image for the wanted architecture; the digest is recomputed here.
+def resolve_image(item: ImageItem, network: Network) -> ImagePin:
+    """Return the digest, recomputed here, and size of the image for the wanted architecture.
 
     ResolveError for no such image, none for this architecture, or a registry that does not answer.
     """
     reference = parse(item.reference)
     repository = _Repository(item.reference, reference, network)
-    wanted = PLATFORMS.get(item.architecture, f"linux/{item.architecture}")
+    wanted_platform = PLATFORMS.get(item.architecture, f"linux/{item.architecture}")
     digest, manifest = repository.manifest(reference.digest or reference.tag or "latest")
-    indexed = "manifests" in manifest
-    if indexed:
-        digest, manifest = repository.manifest(_choose(manifest, wanted, item.reference))
-    named = manifest.get("config")
-    blob = str(named.get("digest", "")) if isinstance(named, dict) else ""
+    is_index = "manifests" in manifest
+    if is_index:
+        digest, manifest = repository.manifest(_choose(manifest, wanted_platform, item.reference))
+    config_entry = manifest.get("config")
+    blob = str(config_entry.get("digest", "")) if isinstance(config_entry, dict) else ""
     if not blob.startswith("sha256:") or not isinstance(manifest.get("layers"), list):
         raise _unknown(manifest, item.reference)
     config = repository.blob(blob)
-    found = _platform(config)
-    # Of several, the index says which is whose.
-    if not indexed and found != wanted:
-        raise _no_build(item.reference, wanted, found)
+    found_platform = _platform(config)
+    # The index of several manifests says which is for which platform.
+    if not is_index and found_platform != wanted_platform:
+        raise _no_build(item.reference, wanted_platform, found_platform)
     size = sum(int(layer.get("size", 0)) for layer in manifest["layers"])
     entrypoint, variables = _words(config, "Entrypoint"), _words(config, "Env")
     return ImagePin(digest, item.architecture, size, cuda=_cuda(variables), entrypoint=entrypoint)
 
 
 def _words(config: dict[str, Any], key: str) -> tuple[str, ...]:
-    """A list of the image's configuration; () where it has none."""
+    """Return a list of the image's configuration; () where it has none."""
     inner = config.get("config")
-    found = inner.get(key) if isinstance(inner, dict) else None
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+    values = inner.get(key) if isinstance(inner, dict) else None
+    return tuple(map(str, values)) if isinstance(values, list) else ()
 
 
 def _cuda(variables: tuple[str, ...]) -> str:
-    """The CUDA of an image, by the variables that NVIDIA's base images set."""
+    """Return the CUDA of an image, by the variables that NVIDIA's base images set."""
     text = "\n".join(variables)
     for pattern in _CUDA:
-        if found := pattern.search(text):
-            return found[1]
+        if match := pattern.search(text):
+            return match[1]
     return ""
 
 
 class _Repository:
-    """One repository of a registry, with the token it gives to anybody who asks."""
+    """A repository of a registry, with the token that the registry gives to anybody who asks."""
 
     def __init__(self, name: str, reference: Reference, network: Network) -> None:
         self.name = name
@@ -80,23 +80,23 @@ class _Repository:
         self.proxy = network.proxy
         self.token: str | None = None
 
-    def manifest(self, asked: str) -> tuple[str, dict[str, Any]]:
-        """Digest and content of a manifest or an index, by tag or digest."""
-        return self._content(self._get(f"{self.base}/manifests/{asked}", _ACCEPT), asked)
+    def manifest(self, reference: str) -> tuple[str, dict[str, Any]]:
+        """Return the digest and content of a manifest or an index, by tag or digest."""
+        return self._content(self._get(f"{self.base}/manifests/{reference}", _ACCEPT), reference)
 
     def blob(self, digest: str) -> dict[str, Any]:
-        """A small JSON blob, here the image's configuration."""
+        """Return a small JSON blob, here the image's configuration."""
         return self._content(self._get(f"{self.base}/blobs/{digest}", {}), digest)[1]
 
-    def _content(self, answer: Answer, asked: str) -> tuple[str, dict[str, Any]]:
+    def _content(self, answer: HttpAnswer, reference: str) -> tuple[str, dict[str, Any]]:
         digest = f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
-        for claimed in (asked, answer.headers.get("Docker-Content-Digest", "")):
-            if claimed.startswith("sha256:") and claimed != digest:
+        for claimed_digest in (reference, answer.headers.get("Docker-Content-Digest", "")):
+            if claimed_digest.startswith("sha256:") and claimed_digest != digest:
                 raise ResolveError(
                     "the registry's answer is not what its digest says",
                     where=answer.url,
                     found=digest,
-                    allowed=claimed,
+                    allowed=claimed_digest,
                     remedy="Do not use this registry or mirror until that is explained.",
                 )
         content = answer.json()
@@ -104,7 +104,7 @@ class _Repository:
             raise ResolveError("the registry's answer is not a manifest", where=answer.url)
         return digest, content
 
-    def _get(self, url: str, headers: dict[str, str]) -> Answer:
+    def _get(self, url: str, headers: dict[str, str]) -> HttpAnswer:
         answer = ask(url, proxy=self.proxy, headers=headers, token=self.token)
         if answer.status == 401 and self.token is None:
             self.token = self._login(answer)
@@ -125,22 +125,22 @@ class _Repository:
             )
         return answer
 
-    def _login(self, refusal: Answer) -> str:
-        """The anonymous token of a registry that wants one even for public images."""
+    def _login(self, refusal: HttpAnswer) -> str:
+        """Return the anonymous token of a registry that wants one even for public images."""
         challenge = refusal.headers.get("WWW-Authenticate", "")
-        scheme, _, rest = challenge.partition(" ")
-        given = dict(_PARAMETER.findall(rest))
-        if scheme.lower() != "bearer" or not given.get("realm", "").startswith("http"):
+        scheme, _, parameters_text = challenge.partition(" ")
+        parameters = dict(_PARAMETER.findall(parameters_text))
+        if scheme.lower() != "bearer" or not parameters.get("realm", "").startswith("http"):
             raise ResolveError(
                 "the registry demands a login",
                 where=self.name,
                 found=f"HTTP 401 from {refusal.url}, {scheme or 'no'} challenge",
                 remedy="Name a public image, or a mirror that needs no login.",
             )
-        path, realm = self.base.partition("/v2/")[2], given["realm"]
-        query = {"scope": given.get("scope", f"repository:{path}:pull")}
-        if "service" in given:
-            query["service"] = given["service"]
+        path, realm = self.base.partition("/v2/")[2], parameters["realm"]
+        query = {"scope": parameters.get("scope", f"repository:{path}:pull")}
+        if "service" in parameters:
+            query["service"] = parameters["service"]
         joint = "&" if "?" in realm else "?"
         answer = ask(f"{realm}{joint}{urlencode(query)}", proxy=self.proxy)
         content = answer.json() if answer.status == 200 else {}
@@ -155,30 +155,36 @@ class _Repository:
         return token
 
 
-def _choose(index: dict[str, Any], wanted: str, name: str) -> str:
-    """Digest of the manifest for this platform; a newer variant is never taken for "v8"."""
+def _choose(index: dict[str, Any], wanted_platform: str, name: str) -> str:
+    """Return the digest of this platform's manifest; a newer variant is never taken for "v8"."""
     entries = [entry for entry in index["manifests"] if isinstance(entry, dict)]
-    fitting = [entry for entry in entries if _platform(entry.get("platform") or {}) == wanted]
+    fitting = [
+        entry for entry in entries if _platform(entry.get("platform") or {}) == wanted_platform
+    ]
     plain = [entry for entry in fitting if entry["platform"].get("variant", "v8") in ("", "v8")]
     for entry in plain or fitting:
         digest = str(entry.get("digest", ""))
         if digest.startswith("sha256:"):
             return digest
     platforms = [entry.get("platform") or {} for entry in entries]
-    known = {_platform(p) for p in platforms if p.get("architecture") not in (None, "unknown")}
-    raise _no_build(name, wanted, ", ".join(sorted(known)) or "an index without platforms")
+    known_platforms = {
+        _platform(p) for p in platforms if p.get("architecture") not in (None, "unknown")
+    }
+    raise _no_build(
+        name, wanted_platform, ", ".join(sorted(known_platforms)) or "an index without platforms"
+    )
 
 
-def _platform(said: dict[str, Any]) -> str:
-    return f"{said.get('os')}/{said.get('architecture')}"
+def _platform(platform: dict[str, Any]) -> str:
+    return f"{platform.get('os')}/{platform.get('architecture')}"
 
 
-def _no_build(name: str, wanted: str, found: str) -> ResolveError:
+def _no_build(name: str, wanted_platform: str, platforms_found: str) -> ResolveError:
     return ResolveError(
-        f"the image has no {wanted} build",
+        f"the image has no {wanted_platform} build",
         where=name,
-        found=found,
-        remedy=f"Name an image or tag that is built for {wanted.partition('/')[2]}.",
+        found=platforms_found,
+        remedy=f"Name an image or tag that is built for {wanted_platform.partition('/')[2]}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The small files of a repository of weights, or of a local folder, and what they say."""
+"""The small files of a repository of weights, or of a local folder, and their facts."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from lockstep.checkpoints import gguf
+from lockstep.checkpoints.chat_template import of_repository
+from lockstep.checkpoints.checkpoint import Checkpoint, Read, describe
 from lockstep.core.errors import LockstepError, ResolveError
-from lockstep.inventory.secret import Source
+from lockstep.inventory.secret import SecretSource
 from lockstep.inventory.settings import Sources
-from lockstep.lock.moving import ModelWanted
-from lockstep.lock.pins import ModelPin
+from lockstep.lock.moving import CheckpointItem
+from lockstep.lock.pins import CheckpointPin
 from lockstep.lock.resolve.http import Network, ask
-from lockstep.lock.resolve.hub import hub_token, resolve_model
-from lockstep.models import gguf
-from lockstep.models.chat_template import of_repository
-from lockstep.models.checkpoint import Checkpoint, Read, describe
+from lockstep.lock.resolve.hub import hub_token, resolve_checkpoint
 
 
 def inspect(model: str, revision: str | None = None, *, endpoint: str | None = None) -> Checkpoint:
-    """What a repository of the hub, or a local folder, holds.
+    """Return the content of a repository of the hub, or of a local folder.
 
-    Revision "main" and the public hub, or that of `HF_ENDPOINT`, where none is named.
+    The defaults are revision "main" and the public hub, or that of `HF_ENDPOINT`.
 
     Raises:
         ResolveError: not reachable, not there, or gated.
@@ -38,37 +38,44 @@ def inspect(model: str, revision: str | None = None, *, endpoint: str | None = N
 
 
 def usual_network() -> Network:
-    """The public hub, or that of `HF_ENDPOINT`, by the proxy of this machine's environment."""
+    """Return the public hub, or that of `HF_ENDPOINT`, by this machine's proxy."""
     return Network(Sources(hub=os.environ.get("HF_ENDPOINT") or Sources().hub))
 
 
 def of_hub(
-    name: str, revision: str, network: Network, *, quant: str = "", given: Source | None = None
+    name: str,
+    revision: str,
+    network: Network,
+    *,
+    quant: str = "",
+    token_source: SecretSource | None = None,
 ) -> Checkpoint:
-    """What a repository of the hub holds; `given` is the inventory's `hub_token`.
+    """Return the content of a repository of the hub.
 
-    `quant`: the quantisation that is meant, of GGUF.
-    LockstepError as for `inspect`.
+    `token_source` is the inventory's `hub_token`; `quant` is the quantisation that is meant, of
+    GGUF. LockstepError as for `inspect`.
     """
-    pin = resolve_model(ModelWanted(name, revision), network, given=given)
-    listed = {file.path: file.size for file in pin.files}
-    return describe(name, pin.commit, listed, _reader(name, pin, network, given), quant)
+    pin = resolve_checkpoint(CheckpointItem(name, revision), network, token_source=token_source)
+    sizes = {file.path: file.size for file in pin.files}
+    return describe(name, pin.commit, sizes, _reader(name, pin, network, token_source), quant)
 
 
 def with_shapes(
-    name: str, pin: ModelPin, network: Network, *, given: Source | None = None
-) -> ModelPin:
-    """The pin with the shapes that the repository's chat template refuses, where it can be read."""
-    whole = _reader(name, pin, network, given)
-    listed = {file.path for file in pin.files}
+    name: str, pin: CheckpointPin, network: Network, *, own_token: SecretSource | None = None
+) -> CheckpointPin:
+    """Return the pin with the shapes that its chat template refuses, if that can be read."""
+    whole = _reader(name, pin, network, own_token)
+    listed_paths = {file.path for file in pin.files}
     with contextlib.suppress(LockstepError):
-        _, shapes = of_repository(lambda file: whole(file, None) if file in listed else None)
+        _, shapes = of_repository(lambda file: whole(file, None) if file in listed_paths else None)
         return replace(pin, refused_shapes=shapes)
     return pin
 
 
-def _reader(name: str, pin: ModelPin, network: Network, given: Source | None) -> Read:
-    hub, token = network.sources.hub.rstrip("/"), hub_token(given)
+def _reader(
+    name: str, pin: CheckpointPin, network: Network, own_token: SecretSource | None
+) -> Read:
+    hub, token = network.sources.hub.rstrip("/"), hub_token(own_token)
 
     def read(file: str, start: int | None) -> bytes:
         part = {} if start is None else {"Range": f"bytes=0-{start - 1}"}

@@ -1,4 +1,4 @@
-"""What a source tree at one commit needs, to run and to be built, read on this machine."""
+"""The requirements of a source tree at one commit, to run and to be built, read on this machine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from lockstep.core.errors import ResolveError
-from lockstep.lock.moving import GitWanted
-from lockstep.lock.resolve.git import Repository
+from lockstep.lock.moving import GitItem
+from lockstep.lock.resolve.git import GitRepository
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.program import uv
 
-# Building the metadata of a large repository.
+# Time for building the metadata of a large repository.
 LIMIT_S = 600.0
-#: Where vLLM's setup.py reads what the CUDA build needs; the CUDA compiler is not asked.
+#: File of the CUDA build's requirements in vLLM's setup.py; the CUDA compiler is not asked.
 CUDA_REQUIREMENTS = "requirements/cuda.txt"
 # The default of PEP 517.
 _LEGACY: dict[str, Any] = {
@@ -40,7 +40,7 @@ class Tree:
     Attributes:
         url: The repository.
         commit: The commit.
-        name: Normalised name of the distribution that it is.
+        name: Normalised name of its distribution.
         needs: Requirements to run, without those of extras.
         builds: Requirements of its build.
         day: ISO date of the commit, in UTC.
@@ -54,11 +54,12 @@ class Tree:
     day: str
 
 
-def read_tree(item: GitWanted, commit: str, network: Network) -> Tree:
-    """Name and requirements of a branch's tree at one commit; nothing of it is installed.
+def read_tree(item: GitItem, commit: str, network: Network) -> Tree:
+    """Return the name and requirements of a tree at one commit; nothing of it is installed.
 
-    Taken from pyproject.toml where they stand there, else from vLLM's requirements for CUDA, else
-    from the tree's own build backend, which runs on this machine in an environment of its own.
+    They are taken from pyproject.toml where they stand there, else from vLLM's requirements for
+    CUDA, else from the tree's own build backend, which runs on this machine in an environment of
+    its own.
 
     Raises:
         ResolveError: the commit cannot be fetched, or does not say what it needs.
@@ -67,15 +68,15 @@ def read_tree(item: GitWanted, commit: str, network: Network) -> Tree:
         clone = _Clone(item, commit, Path(name), network)
         project = _toml(clone.text("pyproject.toml") or "", clone.where)
         build = {**_LEGACY, **project.get("build-system", {})}
-        said = project.get("project", {})
-        dynamic = said.get("dynamic", ())
+        project_table = project.get("project", {})
+        dynamic = project_table.get("dynamic", ())
         cuda = clone.text(CUDA_REQUIREMENTS) if "dependencies" in dynamic else None
-        if "name" in said and cuda is not None:
-            title, needs = said["name"], _listed(clone, CUDA_REQUIREMENTS)
-        elif "name" in said and "dependencies" not in dynamic:
-            title, needs = said["name"], said.get("dependencies", [])
+        if "name" in project_table and cuda is not None:
+            title, needs = project_table["name"], _requirements_of_file(clone, CUDA_REQUIREMENTS)
+        elif "name" in project_table and "dependencies" not in dynamic:
+            title, needs = project_table["name"], project_table.get("dependencies", [])
         else:
-            title, needs = _built(clone, build)
+            title, needs = _metadata_of_build(clone, build)
         return Tree(
             item.url,
             commit,
@@ -86,40 +87,43 @@ def read_tree(item: GitWanted, commit: str, network: Network) -> Tree:
         )
 
 
-class _Clone(Repository):
+class _Clone(GitRepository):
     """One commit of a repository."""
 
-    def __init__(self, item: GitWanted, commit: str, folder: Path, network: Network) -> None:
+    def __init__(self, item: GitItem, commit: str, folder: Path, network: Network) -> None:
         super().__init__(folder, network)
         self.commit = commit
         self.fetch("origin", item, commit, history=False)
 
     def text(self, path: str) -> str | None:
-        """A file of the commit, None where it has none of that name."""
-        if not self.said("ls-tree", "--name-only", self.commit, "--", path).strip():
+        """Return a file of the commit, None where it has none of that name."""
+        if not self.git_output("ls-tree", "--name-only", self.commit, "--", path).strip():
             return None
-        return self.said("show", f"{self.commit}:{path}")
+        return self.git_output("show", f"{self.commit}:{path}")
 
     def day(self) -> str:
-        """The commit's date."""
-        seconds = self.said("show", "--no-patch", "--format=%ct", self.commit)
+        """Return the date of the commit."""
+        seconds = self.git_output("show", "--no-patch", "--format=%ct", self.commit)
         return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).date().isoformat()
 
 
-def _listed(clone: _Clone, path: str) -> list[str]:
-    """Requirements of a requirements file, with those of the files that it includes."""
-    found: list[str] = []
+def _requirements_of_file(clone: _Clone, path: str) -> list[str]:
+    """Return the requirements of a file, with those of the files that it includes."""
+    requirements: list[str] = []
     for line in (clone.text(path) or "").splitlines():
         text = line.partition(" #")[0].strip()
         option, _, value = text.partition(" ")
         if option in ("-r", "--requirement"):
-            found += _listed(clone, posixpath.join(posixpath.dirname(path), value.strip()))
+            requirements += _requirements_of_file(
+                clone, posixpath.join(posixpath.dirname(path), value.strip())
+            )
         elif text and not text.startswith(("#", "-")):
-            found.append(text)
-    return found
+            requirements.append(text)
+    return requirements
 
 
-# Run with the tree's build requirements; the folder of the tree and one for the answer are given.
+# Run with the tree's build requirements; its arguments are the tree's folder and one for the
+# answer.
 _METADATA = """\
 import importlib, os, shutil, sys
 tree, answer, backend, *more = sys.argv[1:]
@@ -137,9 +141,9 @@ shutil.copy(os.path.join(answer, name, "METADATA"), os.path.join(answer, "METADA
 """
 
 
-def _built(clone: _Clone, build: dict[str, Any]) -> tuple[str, list[str]]:
-    """Name and requirements as the tree's build backend says them."""
-    clone.said("checkout", "--quiet", "--detach", clone.commit)
+def _metadata_of_build(clone: _Clone, build: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the name and requirements that the tree's build backend gives."""
+    clone.git_output("checkout", "--quiet", "--detach", clone.commit)
     tree = clone.folder
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         answer = Path(name, "answer")
@@ -148,21 +152,21 @@ def _built(clone: _Clone, build: dict[str, Any]) -> tuple[str, list[str]]:
         paths = [str(tree / path) for path in build.get("backend-path", ())]
         backend = str(build.get("build-backend", _LEGACY["build-backend"]))
         argv += ["python", "-c", _METADATA, str(tree), str(answer), backend, *paths]
-        done = uv(argv, clone.network, limit_s=LIMIT_S, folder=Path(name))
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        result = uv(argv, clone.network, limit_s=LIMIT_S, folder=Path(name))
+        if result.returncode != 0:
+            last = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
             raise ResolveError(
                 "the source tree does not say what it needs",
                 where=clone.where,
                 found=last[:160],
                 remedy="Its build backend runs on this machine; see what it lacks there.",
             )
-        said = email.parser.Parser().parsestr((answer / "METADATA").read_text(encoding="utf-8"))
-    return str(said["Name"]), [str(text) for text in said.get_all("Requires-Dist", [])]
+        message = email.parser.Parser().parsestr((answer / "METADATA").read_text(encoding="utf-8"))
+    return str(message["Name"]), [str(text) for text in message.get_all("Requires-Dist", [])]
 
 
 def _normal(needs: Sequence[str], where: str) -> list[str]:
-    found = []
+    versions = []
     for text in needs:
         try:
             requirement = Requirement(text)
@@ -173,8 +177,8 @@ def _normal(needs: Sequence[str], where: str) -> list[str]:
                 found=repr(text)[:80],
             ) from fault
         if "extra ==" not in str(requirement.marker or ""):
-            found.append(str(requirement))
-    return found
+            versions.append(str(requirement))
+    return versions
 
 
 def _toml(text: str, where: str) -> dict[str, Any]:

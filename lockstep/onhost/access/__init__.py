@@ -1,1 +1,1 @@
-"""Keys, made once."""
+"""Keys that are made once."""

@@ -3,11 +3,11 @@
 usage: make-authority FILE [NAME ...]
        make-authority --take FILE
 
-FILE holds its key and its own certificate (PEM), for root alone. The certificate is beside the
-folder of FILE too, as authority.crt, for everybody. What it signs is believed for private names and
-addresses, and for each NAME and what ends in it: for nothing else, wherever it is installed.
-An existing FILE stays. --take writes what is on standard input instead, which was made on another
-host. Prints no key.
+FILE holds the authority's key and its own certificate (PEM), for root alone. The certificate is
+also beside the folder of FILE, as authority.crt, for everybody. Wherever it is installed, its
+signature counts only for private names and addresses, and for each NAME and its subdomains. An
+existing FILE stays. --take writes standard input instead, which was made on another host. Prints no
+key.
 
 exit codes: 0 the files are there, 1 they cannot be made, 2 wrong use
 """
@@ -32,15 +32,15 @@ NETWORKS = (
     *("100.64.0.0/255.192.0.0", "169.254.0.0/255.255.0.0", "127.0.0.0/255.0.0.0"),
     *("fc00::/fe00::", "fe80::/ffc0::", "::1/ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
 )
-#: Ten years: it is installed on phones by hand.
+#: Ten years, because people install it on phones by hand.
 _DAYS = 3650
 _PEM = r"-----BEGIN {0}-----\n[A-Za-z0-9+/=\n]+-----END {0}-----\n"
 _WHOLE = re.compile(_PEM.format("PRIVATE KEY") + f"({_PEM.format('CERTIFICATE')})")
 
 
-def made(names: Sequence[str], host: str) -> str:
-    """A new key and its certificate, PEM. Problem where openssl cannot make them."""
-    permitted = [
+def make_authority(names: Sequence[str], host: str) -> str:
+    """Make a new key and its certificate, PEM; raise Problem if openssl cannot make them."""
+    permitted_names = [
         *(f"permitted;DNS.{n} = {name}" for n, name in enumerate((*SUFFIXES, *names))),
         *(f"permitted;IP.{n} = {network}" for n, network in enumerate(NETWORKS)),
     ]
@@ -60,27 +60,27 @@ nameConstraints = critical, @permitted
 [permitted]
 """
     with tempfile.NamedTemporaryFile("w", prefix="lockstep-authority-", encoding="utf-8") as file:
-        file.write(settings + "\n".join(permitted) + "\n")
+        file.write(settings + "\n".join(permitted_names) + "\n")
         file.flush()
         argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
         argv += ["-nodes", "-days", str(_DAYS), "-config", file.name, "-keyout", "-", "-out", "-"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise errors.Problem(f"openssl: {done.stderr.strip()}")
-    return done.stdout
+        result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise errors.Problem(f"openssl: {result.stderr.strip()}")
+    return result.stdout
 
 
 def certificate(text: str) -> str:
-    """The certificate in what FILE holds. Problem where that is no key and its certificate."""
-    found = _WHOLE.fullmatch(text)
-    if found is None:
-        said = f"expected a key and its certificate, found {len(text)} other characters"
-        raise errors.Problem(said)
-    return found[1]
+    """Return the certificate in FILE's text; raise Problem if that is no key with certificate."""
+    match = _WHOLE.fullmatch(text)
+    if match is None:
+        reason = f"expected a key and its certificate, found {len(text)} other characters"
+        raise errors.Problem(reason)
+    return match[1]
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     taking = argv[:1] == ["--take"]
     words = argv[1:] if taking else argv
     if not words or words[0].startswith("-") or (taking and len(words) != 1):
@@ -88,18 +88,18 @@ def main(argv: list[str]) -> int:
         return errors.EXIT_USAGE
     path = Path(words[0])
     try:
-        there = path.exists() and not taking
+        is_present = path.exists() and not taking
         if taking:
             text = sys.stdin.read().rstrip("\n") + "\n"
-        elif there:
+        elif is_present:
             text = path.read_text(encoding="ascii")
         else:
-            text = made(words[1:], socket.gethostname())
+            text = make_authority(words[1:], socket.gethostname())
         public = certificate(text)
-        # Again, too: its mode may be another one, or only the half of it may be there.
+        # Existing files are written again: the mode may be wrong, or only one of them may be there.
         atomic.write(path, text, mode=0o600)
         atomic.write(path.parent.parent / "authority.crt", public, mode=0o644)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
-    output.say(f"{'kept' if there else 'took' if taking else 'made'} {path}")
+    output.say(f"{'kept' if is_present else 'took' if taking else 'made'} {path}")
     return errors.EXIT_DONE

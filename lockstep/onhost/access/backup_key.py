@@ -1,12 +1,12 @@
-"""The ssh keys of backups that go to another Spark, made on the host; public halves leave it.
+"""Make the ssh keys for backups to another Spark on the host; only public halves leave it.
 
 usage: backup-key make PRIVATE PUBLIC
-       backup-key door NAME PUBLIC
+       backup-key host-key NAME PUBLIC
        backup-key take PUBLIC
 
-`make` makes the pair in PRIVATE, for root alone, where there is none, and writes its public half to
-PUBLIC. `door` writes this host's own host key there as ssh knows it of a host called NAME. `take`
-writes what is on standard input, which another host has made. Prints no key.
+`make` makes the pair in PRIVATE, for root alone, if it is missing, and writes its public half to
+PUBLIC. `host-key` writes this host's own host key there, as a line of ssh's known hosts for NAME.
+`take` writes standard input, which another host has made. Prints no key.
 
 exit codes: 0 the files are there, 1 they cannot be made, 2 wrong use
 """
@@ -25,7 +25,7 @@ _LINE = re.compile(rf"(?:[\w.-]+ )?{_PUBLIC}\n?", re.ASCII)
 
 
 def make(private: Path, public: Path) -> None:
-    """Make a pair once, and write its public half. Problem where ssh-keygen cannot."""
+    """Make a pair once, and write its public half; raise Problem if ssh-keygen cannot."""
     if not private.exists():
         new = private.with_name(f"{private.name}.new")
         _remove(new)
@@ -37,36 +37,36 @@ def make(private: Path, public: Path) -> None:
     atomic.write(public, _keygen("-y", "-f", str(private)), mode=0o644)
 
 
-def door(name: str, public: Path, paths: layout.Paths) -> None:
-    """Write the host key by which others know this host."""
+def write_host_key(name: str, public: Path, paths: layout.Paths) -> None:
+    """Write the host key by which other hosts know this host."""
     words = paths.host_key.read_text(encoding="utf-8").split()[:2]
-    atomic.write(public, taken(f"{name} {' '.join(words)}"), mode=0o644)
+    atomic.write(public, single_key(f"{name} {' '.join(words)}"), mode=0o644)
 
 
-def taken(text: str) -> str:
-    """One public key alone on its line. Problem where something else came."""
+def single_key(text: str) -> str:
+    """Return one public key alone on its line; raise Problem for any other text."""
     if not _LINE.fullmatch(text):
         raise errors.Problem(f"this is no public key but {len(text)} other characters")
     return text.strip() + "\n"
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb, more in (("make", ["private"]), ("door", ["name"]), ("take", [])):
-        added = verbs.add_parser(verb)
+    for verb, more in (("make", ["private"]), ("host-key", ["name"]), ("take", [])):
+        subparser = verbs.add_parser(verb)
         for argument in (*more, "public"):
-            added.add_argument(argument)
-    given = parser.parse_args(argv)
-    public = Path(given.public)
+            subparser.add_argument(argument)
+    options = parser.parse_args(argv)
+    public = Path(options.public)
     try:
-        if given.verb == "make":
-            make(Path(given.private), public)
-        elif given.verb == "door":
-            door(given.name, public, paths or layout.Paths())
+        if options.verb == "make":
+            make(Path(options.private), public)
+        elif options.verb == "host-key":
+            write_host_key(options.name, public, paths or layout.Paths())
         else:
-            atomic.write(public, taken(sys.stdin.read()), mode=0o644)
+            atomic.write(public, single_key(sys.stdin.read()), mode=0o644)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     output.say(f"wrote {public}")
@@ -74,10 +74,10 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
 
 def _keygen(*words: str) -> str:
-    done = runner.run(["ssh-keygen", *words])
-    if done.returncode:
-        raise errors.Problem(f"ssh-keygen failed: {done.stderr.strip()[-300:]}")
-    return done.stdout
+    result = runner.run(["ssh-keygen", *words])
+    if result.returncode:
+        raise errors.Problem(f"ssh-keygen failed: {result.stderr.strip()[-300:]}")
+    return result.stdout
 
 
 def _remove(new: Path) -> None:

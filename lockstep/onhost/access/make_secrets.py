@@ -4,9 +4,8 @@ usage: make-secrets FILE [EMAIL]
        make-secrets --take FILE
 
 With EMAIL, the administrator's login, FILE is Open WebUI's; an empty one makes no administrator.
-Without EMAIL it holds one key.
-An existing file keeps its values and gets mode 0600 again. --take writes what is on standard input
-instead, whatever was there: a key that was made on another host. Prints no value.
+Without EMAIL it holds one key. An existing file keeps its values and gets mode 0600 again. --take
+replaces it by standard input, a key that was made on another host. Prints no value.
 
 exit codes: 0 the file is there, 1 it cannot be written, 2 wrong use
 """
@@ -25,7 +24,7 @@ from lockstep.onhost.core import atomic, errors, output
 
 
 def text(email: str) -> str:
-    """New values, in the form that `docker run --env-file` reads."""
+    """Return new values, in the form that `docker run --env-file` reads."""
     lines = {"WEBUI_SECRET_KEY": secrets.token_urlsafe(32)}
     if email:
         lines |= {
@@ -37,12 +36,12 @@ def text(email: str) -> str:
 
 
 def api_key() -> str:
-    """A new key, alone on its line."""
+    """Return a new key, alone on its line."""
     return f"sk-{secrets.token_urlsafe(32)}\n"
 
 
 def make(path: Path, contents: Callable[[], str]) -> bool:
-    """The file with its mode, and whether it is new; values that are there stay."""
+    """Make the file with its mode if it is missing; tell whether it is new."""
     if path.exists():
         path.chmod(0o600)
         os.chown(path, 0, 0)
@@ -51,15 +50,15 @@ def make(path: Path, contents: Callable[[], str]) -> bool:
     return True
 
 
-def taken(text: str) -> str:
-    """One key alone on its line. Problem where something else came."""
+def single_key(text: str) -> str:
+    """Return one key alone on its line; raise Problem for any other text."""
     if not re.fullmatch(r"sk-[\w-]{43}\n?", text, re.ASCII):
         raise errors.Problem(f"standard input holds no key but {len(text)} other characters")
     return text.strip() + "\n"
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     taking = argv[:1] == ["--take"] and len(argv) == 2
     if len(argv) not in (1, 2) or (argv[0].startswith("-") and not taking):
         print((__doc__ or "").strip(), file=sys.stderr)
@@ -69,13 +68,13 @@ def main(argv: list[str]) -> int:
     path, *emails = argv
     try:
         if taking:
-            atomic.write(Path(path), taken(sys.stdin.read()), mode=0o600)
+            atomic.write(Path(path), single_key(sys.stdin.read()), mode=0o600)
             output.say(f"took {path} over")
             return errors.EXIT_DONE
         new = make(Path(path), partial(text, *emails) if emails else api_key)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     if new:
-        who = "".join(f"; the administrator is {name}" for name in emails if name)
-        output.say(f"made {path}{who}")
+        administrator = "".join(f"; the administrator is {name}" for name in emails if name)
+        output.say(f"made {path}{administrator}")
     return errors.EXIT_DONE

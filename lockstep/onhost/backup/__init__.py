@@ -1,1 +1,1 @@
-"""Backups of what a Spark alone has."""
+"""Backups of the data that exists only on one Spark."""

@@ -1,16 +1,16 @@
-"""Back up what this Spark alone has: Open WebUI's data, keys, secrets, records, accepted results.
+"""Back up the data that only this Spark has: Open WebUI's, keys, secrets, records, results.
 
 usage: backup now [--nightly]
        backup list
        backup restore SNAPSHOT [--from PLACE]
        backup check
 
-`now` puts a snapshot into the host's own restic repository and into those that the inventory names
-besides, and forgets what the policy does not keep; the timer's are `--nightly`. It fails where the
-host's own repository is damaged. `list` prints JSON.
-`restore` unpacks a snapshot, puts keys and accepted results in their place, and has Open WebUI
-begin again with its data; where these do not serve, the present ones return. `check` reads
-every byte of every repository.
+`now` puts a snapshot into the host's own restic repository and into the other repositories of the
+inventory, and forgets snapshots that the policy does not keep. The timer's snapshots are
+`--nightly`. `now` fails if the host's own repository is damaged. `list` prints JSON. `restore`
+unpacks a snapshot, puts keys and accepted results in their place, and restarts Open WebUI with its
+data. If that data does not serve, the present data returns. `check` reads every byte of every
+repository.
 
 exit codes: 0 done; 1 it failed, with the reason; 2 wrong use
 """
@@ -24,14 +24,14 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.records import deploys, generations
-from lockstep.onhost.records.restic import Config, NoneYet, Repository, Saved, config
+from lockstep.onhost.records.restic import BackupSnapshot, Config, NoneYet, ResticRepository, config
 from lockstep.onhost.webui import data, record, update
 
-#: Of the snapshots that the policy keeps, and what the timer's are called.
+#: Tag of snapshots that the policy keeps, and the name of the timer's.
 TAG = "nightly"
-#: What the others of them are called, and their second tag.
+#: Name and second tag of the other snapshots.
 BY_HAND = "by hand"
-#: A copy on the disk of what it is a copy of is none once the disk is lost.
+#: A copy on the same disk is lost together with the original.
 ONE_DISK = (
     "warning: this backup lies on the disk of what it is a backup of, and is lost with it. "
     "Remedy: name a place elsewhere in `backup.to`, and deploy (`lockstep help backup`)"
@@ -39,7 +39,7 @@ ONE_DISK = (
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     parser = program.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -49,165 +49,178 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     restoring = verbs.add_parser("restore")
     restoring.add_argument("snapshot")
     restoring.add_argument("--from", dest="place", default="")
-    given = parser.parse_args(argv)
-    found = config(paths)
-    if found is None:
+    options = parser.parse_args(argv)
+    backup_config = config(paths)
+    if backup_config is None:
         raise errors.Problem("this host has no backup. Remedy: set backup.enabled, and deploy")
-    if given.verb == "now":
-        now(paths, found, by_hand=not given.nightly)
-    elif given.verb == "list":
-        json.dump(listed(paths, found), sys.stdout)
-    elif given.verb == "check":
-        check(paths, found)
+    if options.verb == "now":
+        now(paths, backup_config, by_hand=not options.nightly)
+    elif options.verb == "list":
+        json.dump(snapshots_by_place(paths, backup_config), sys.stdout)
+    elif options.verb == "check":
+        check(paths, backup_config)
     else:
         with deploys.none_beside("restore of a backup", paths):
-            restore(paths, found, given.snapshot, given.place)
+            restore(paths, backup_config, options.snapshot, options.place)
     return errors.EXIT_DONE
 
 
-def now(paths: layout.Paths, found: Config, *, by_hand: bool) -> None:
-    """Back up, here and everywhere else. Problem when one place has no backup of now."""
-    own = Repository(paths)
+def now(paths: layout.Paths, backup_config: Config, *, by_hand: bool) -> None:
+    """Back up, here and everywhere else; raise Problem if one place has no backup of now."""
+    own = ResticRepository(paths)
     own.make()
-    staged = paths.state / "backup-now"
-    data.remove(staged)
-    staged.mkdir(mode=0o700)
+    target_path = paths.state / "backup-now"
+    data.remove(target_path)
+    target_path.mkdir(mode=0o700)
     try:
-        place = data.folder(paths, found.volume) if found.volume else None
+        place = data.folder(paths, backup_config.volume) if backup_config.volume else None
         if place:
-            data.copy(place, staged / "data", live=True)
-        what = [staged, *(path for path in _records(paths) if path.exists())]
-        known = record.load(paths)
+            data.copy(place, target_path / "data", live=True)
+        backed_up_paths = [target_path, *(path for path in _records(paths) if path.exists())]
+        run_record = record.load(paths)
         tags = [
             TAG,
             *([BY_HAND] if by_hand else []),
             f"generation={generations.number(paths)}",
-            f"image={known.image}",
+            f"image={run_record.image}",
         ]
-        made, at = own.save(what, tags, exclude=[own.password]), time.time()
+        snapshot_id, at = own.save(backed_up_paths, tags, exclude=[own.password]), time.time()
     finally:
-        data.remove(staged)
+        data.remove(target_path)
     try:
-        # What is there already is not written again, also where it is damaged.
+        # Existing content is not written again, even if it is damaged, so it must be checked.
         own.check()
     except errors.Problem as error:
         raise errors.Problem(
             f"{error}. So no backup there can be trusted, the one of now neither. Remedy: move "
             f"{own.place} away, and back up again: that makes a new one"
         ) from error
-    output.say(f"backed up to {own.place}: {made[:8]}; its password is in {own.password}")
-    _kept(own, found)
+    output.say(f"backed up to {own.place}: {snapshot_id[:8]}; its password is in {own.password}")
+    _forget_old(own, backup_config)
     wrong = []
-    for each in found.to:
-        other = Repository(paths, each)
+    for copy_place in backup_config.to:
+        copy_repository = ResticRepository(paths, copy_place)
         try:
-            other.copy_from(own)
-            _kept(other, found)
-            output.say(f"backed up to {each}")
+            copy_repository.copy_from(own)
+            _forget_old(copy_repository, backup_config)
+            output.say(f"backed up to {copy_place}")
         except (errors.Problem, OSError) as error:
             wrong.append(str(error))
     if wrong:
         raise errors.Problem("; ".join(wrong))
     atomic.write_json(paths.backup_record, {"at": at}, mode=0o600)
-    if all(each.on_this_disk for each in _repositories(paths, found)):
+    if all(copy_place.on_this_disk for copy_place in _repositories(paths, backup_config)):
         output.say(ONE_DISK)
 
 
-def listed(paths: layout.Paths, found: Config) -> dict[str, object]:
-    """Every place with its snapshots, and the chats that have changed since; or what is wrong."""
-    place = data.folder(paths, found.volume) if found.volume else None
+def snapshots_by_place(paths: layout.Paths, backup_config: Config) -> dict[str, object]:
+    """Return each place with its snapshots and the number of chats changed since, or its fault."""
+    place = data.folder(paths, backup_config.volume) if backup_config.volume else None
     places: dict[str, dict[str, object]] = {}
-    for each in _repositories(paths, found):
+    for repository in _repositories(paths, backup_config):
         try:
-            places[each.place] = {"snapshots": [_shown(one, place) for one in each.saved()]}
+            places[repository.place] = {
+                "snapshots": [
+                    _snapshot_document(snapshot, place) for snapshot in repository.snapshots()
+                ]
+            }
         except NoneYet:
-            places[each.place] = {"none_yet": True, "snapshots": []}
+            places[repository.place] = {"none_yet": True, "snapshots": []}
         except errors.Problem as error:
-            places[each.place] = {"fault": str(error), "snapshots": []}
-        places[each.place]["on_this_disk"] = each.on_this_disk
-    return {"password": str(Repository(paths).password), "places": places}
+            places[repository.place] = {"fault": str(error), "snapshots": []}
+        places[repository.place]["on_this_disk"] = repository.on_this_disk
+    return {"password": str(ResticRepository(paths).password), "places": places}
 
 
-def check(paths: layout.Paths, found: Config) -> None:
-    """Have restic check every repository. Problem with what is wrong with any."""
+def check(paths: layout.Paths, backup_config: Config) -> None:
+    """Have restic check every repository; raise Problem with the faults of all."""
     wrong = []
-    for each in _repositories(paths, found):
+    for repository in _repositories(paths, backup_config):
         try:
-            each.check()
-            output.say(f"{each.place}: whole")
+            repository.check()
+            output.say(f"{repository.place}: whole")
         except errors.Problem as error:
             wrong.append(str(error))
     if wrong:
         raise errors.Problem("; ".join(wrong))
 
 
-def restore(paths: layout.Paths, found: Config, snapshot: str, place: str) -> None:
-    """Return to a snapshot. Problem when there is none of that name, or its data do not serve."""
-    source = Repository(paths, place)
-    fits = [each for each in source.saved() if each.id.startswith(snapshot)]
+def restore(paths: layout.Paths, backup_config: Config, snapshot: str, place: str) -> None:
+    """Return to a snapshot; raise Problem if none has that name, or its data does not serve."""
+    source = ResticRepository(paths, place)
+    fits = [
+        snapshot_saved
+        for snapshot_saved in source.snapshots()
+        if snapshot_saved.id.startswith(snapshot)
+    ]
     if len(fits) != 1:
         raise errors.Problem(f"{len(fits)} snapshots in {source.place} begin with {snapshot}")
-    unpacked = paths.state / "backup-restored"
-    data.remove(unpacked)
-    unpacked.mkdir(mode=0o700)
+    target_path = paths.state / "backup-restored"
+    data.remove(target_path)
+    target_path.mkdir(mode=0o700)
     try:
         try:
-            source.unpack(fits[0].id, unpacked)
+            source.unpack(fits[0].id, target_path)
         except errors.Problem as error:
             raise errors.Problem(
                 f"{error}. Nothing was put back. Remedy: another snapshot, or another place with "
                 "--from: `lockstep backup list`"
             ) from error
         for path in _returning(paths):
-            _put(unpacked / str(path).lstrip("/"), path)
-        if found.volume:
-            update.restored(paths, found.unit, found.volume, fits[0], unpacked)
+            _put(target_path / str(path).lstrip("/"), path)
+        if backup_config.volume:
+            update.restore_data(
+                paths, backup_config.unit, backup_config.volume, fits[0], target_path
+            )
     finally:
-        data.remove(unpacked)
+        data.remove(target_path)
     output.say(f"restored {fits[0].id[:8]}")
 
 
-def _repositories(paths: layout.Paths, found: Config) -> list[Repository]:
-    return [Repository(paths), *(Repository(paths, each) for each in found.to)]
+def _repositories(paths: layout.Paths, backup_config: Config) -> list[ResticRepository]:
+    return [
+        ResticRepository(paths),
+        *(ResticRepository(paths, place) for place in backup_config.to),
+    ]
 
 
 def _records(paths: layout.Paths) -> list[Path]:
-    """Files and folders that go along."""
+    """Return the files and folders that a backup includes."""
     return [*_returning(paths), paths.secrets, paths.generations, paths.webui]
 
 
 def _returning(paths: layout.Paths) -> list[Path]:
-    """Those that a restore puts back; the others tell of a deploy, and its next one makes them."""
+    """Return the files that a restore puts back; the next deploy makes the others anew."""
     return [
         *(paths.gateway_keys, paths.secrets / "open-webui.env"),
-        *(paths.accepted, paths.senses),
+        *(paths.accepted_speeds, paths.senses),
     ]
 
 
 def _put(source: Path, to: Path) -> None:
-    """Put one file back whole, with its owner and mode; what the backup lacks stays."""
+    """Put one file back whole, with its owner and mode; a file that the backup lacks stays."""
     if not source.exists():
         return
     to.parent.mkdir(parents=True, exist_ok=True)
     new = to.with_name(f"{to.name}.new")
-    done = runner.run(["cp", "--archive", "--", str(source), str(new)])
-    if done.returncode:
-        raise errors.Problem(f"{to} cannot be put back: {done.stderr.strip()}")
+    result = runner.run(["cp", "--archive", "--", str(source), str(new)])
+    if result.returncode:
+        raise errors.Problem(f"{to} cannot be put back: {result.stderr.strip()}")
     new.replace(to)
 
 
-def _kept(repository: Repository, found: Config) -> None:
-    repository.forget_old(TAG, found.keep)
+def _forget_old(repository: ResticRepository, backup_config: Config) -> None:
+    repository.forget_old(TAG, backup_config.keep)
     repository.forget_old(record.TAG, {"last": record.KEPT})
 
 
-def _shown(one: Saved, place: Path | None) -> dict[str, object]:
+def _snapshot_document(snapshot: BackupSnapshot, place: Path | None) -> dict[str, object]:
     return {
-        "id": one.id[:8],
-        "at": one.at,
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one.at)),
-        "why": next((tag for tag in (record.TAG, BY_HAND) if tag in one.tags), TAG),
-        "generation": int(one.tag("generation") or 0),
-        "image": one.tag("image"),
-        "chats_since": data.chats_since(place, one.at) if place else None,
+        "id": snapshot.id[:8],
+        "at": snapshot.at,
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(snapshot.at)),
+        "why": next((tag for tag in (record.TAG, BY_HAND) if tag in snapshot.tags), TAG),
+        "generation": int(snapshot.tag("generation") or 0),
+        "image": snapshot.tag("image"),
+        "chats_since": data.chats_since(place, snapshot.at) if place else None,
     }

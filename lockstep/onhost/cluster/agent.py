@@ -3,7 +3,7 @@
 usage: cluster-agent [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
 
 Runs as root in lockstep-cluster.service on every member. Listens at the addresses and ports of
-targets.json, for members only; every message is sealed with the cluster's key.
+models.json, for members only; every message is sealed with the cluster's key.
 
 exit codes: 0 told to end, 1 cannot listen or has no key, 2 wrong use or unreadable configuration
 """
@@ -34,21 +34,21 @@ _STEP_S = 1.0
 
 
 class Agent:
-    """The member, its watches, and the ports at which both are asked."""
+    """The member, its watches, and the ports at which both answer."""
 
     def __init__(self, paths: layout.Paths, times: participant.Times) -> None:
-        host = config.load_host(paths.targets)
+        host = config.load_host(paths.models)
         if not host.clusters:
             raise errors.Problem("this host is in no cluster", errors.EXIT_USAGE)
         runs.resume(paths, host)
-        self.member = participant.Member(paths, times)
-        self.watches: dict[str, cluster_watch.Watch] = {}
-        ports: dict[tuple[str, int], list[wire_client.Caller]] = {}
+        self.member = participant.MemberAgent(paths, times)
+        self.watches: dict[str, cluster_watch.RunWatch] = {}
+        ports: dict[tuple[str, int], list[wire_client.MemberClient]] = {}
         for name, cluster in host.clusters.items():
-            caller = wire_client.Caller.of(cluster, paths)
-            self.watches[name] = cluster_watch.Watch(self.member, caller)
+            caller = wire_client.MemberClient.of(cluster, paths)
+            self.watches[name] = cluster_watch.RunWatch(self.member, caller)
             ports.setdefault((cluster.me.address, cluster.port), []).append(caller)
-        self._servers = [wire_server.Server(callers, self.act) for callers in ports.values()]
+        self._servers = [wire_server.ClusterServer(callers, self.act) for callers in ports.values()]
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -70,11 +70,11 @@ class Agent:
                 progress.tell(str(problem))
 
     def end(self, *_: object) -> None:
-        """Have `run` return."""
+        """Make `run` return."""
         self._over.set()
 
     def act(self, cluster: topology.Cluster, verb: str, body: Answer) -> Answer:
-        """One verb of a member's; Problem for one that is unknown or cannot be done."""
+        """Execute one verb of a member; raise Problem if it is unknown or cannot be done."""
         watch = self.watches[cluster.name]
         verbs: dict[str, Callable[[Answer], Answer]] = {
             "state": self.member.state,
@@ -83,34 +83,34 @@ class Agent:
             "start": self.member.start,
             "commit": self.member.commit,
             "abort": self.member.abort,
-            "beat": watch.heard,
+            "beat": watch.receive_beat,
             "end": watch.end,
             "facts": partial(self._facts, cluster),
             "token": self._token,
         }
         if verb not in verbs:
-            known = ", ".join(verbs)
+            verb_names = ", ".join(verbs)
             raise errors.Problem(
-                f"unknown verb {verb!r}; known: {known}. Remedy: deploy to every member",
+                f"unknown verb {verb!r}; known: {verb_names}. Remedy: deploy to every member",
                 errors.EXIT_USAGE,
             )
         return verbs[verb](body)
 
     def _facts(self, cluster: topology.Cluster, body: Answer) -> Answer:
-        target = self.member.host.target(body["target"])
-        return {"facts": launch_check.gather(target, cluster, self.member.paths)}
+        model = self.member.host.model(body["model"])
+        return {"facts": launch_check.gather(model, cluster, self.member.paths)}
 
     def _token(self, body: Answer) -> Answer:
-        target = self.member.host.target(body["target"]).itself
+        model = self.member.host.model(body["model"]).behind_gateway
         try:
-            canary = openai_api.canary(target, openai_api.api_key(target), _TOKEN_S)
-        except (openai_api.NotReady, openai_api.Refused) as answer:
+            test_answer = openai_api.ask_test_question(model, openai_api.api_key(model), _TOKEN_S)
+        except (openai_api.NotReady, openai_api.RequestRefusal) as answer:
             raise errors.Problem(f"no token: {answer}") from answer
-        return {"said": canary}
+        return {"said": test_answer}
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     for name, usual in asdict(participant.Times()).items():
         option = f"--{name.replace('_', '-')}"

@@ -1,6 +1,6 @@
 """One member's part of a deploy that changes a cluster's hot model.
 
-The deploy has a session to every member, and says there who starts the group and who returns.
+The deploy has a session to every member, and tells each whether to start the group or to return.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from collections.abc import Sequence
 
 from lockstep.onhost.cluster import wire_client
 from lockstep.onhost.core import config, errors, layout, output
-from lockstep.onhost.records import before, generations
+from lockstep.onhost.records import generations, rollback_snapshot
 from lockstep.onhost.switching import rollout_mark, switch_job
 
 _TOKEN_S = 45.0
 
 
 def up(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
-    """Start the group of the target `name`; 1 where it does not serve, and the last line says why.
+    """Start the group of the model `name`; return 1 if it does not serve, with a last line why.
 
-    It is down on all members. `gate` is a program that has to end with 0 after the token.
+    The group is down on all members. `gate` is a program that must end with 0 after the token.
     """
-    cluster = config.load_host(paths.targets).cluster(name)
+    cluster = config.load_host(paths.models).cluster(name)
     if cluster is None:
         raise errors.Problem(f"{name} is no model of a cluster here", errors.EXIT_USAGE)
     why = ""
-    if switched(name) != errors.EXIT_DONE:
+    if run_switch(name) != errors.EXIT_DONE:
         why = "it does not start"
     else:
-        caller = wire_client.Caller.of(cluster, paths)
+        caller = wire_client.MemberClient.of(cluster, paths)
         try:
-            token = caller.ask(cluster.first, "token", {"target": name}, _TOKEN_S)
+            token = caller.ask(cluster.first, "token", {"model": name}, _TOKEN_S)
             output.say(f"{name}: a token came, {token['said']}")
         except errors.Problem as problem:
             why = f"no token comes ({problem})"
@@ -43,21 +43,24 @@ def up(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
     return errors.EXIT_DONE
 
 
-def ended(paths: layout.Paths, rollout: str, why: str = "") -> int:
-    """Forget what this member kept under that id, or return to it and put `why` on record."""
+def end_rollout(paths: layout.Paths, rollout: str, why: str = "") -> int:
+    """Forget the snapshot that this member kept under that id; with `why`, return to it first.
+
+    A return is recorded with `why`.
+    """
     with rollout_mark.alone(paths):
-        kept = before.there(paths)
-        if kept is None or kept.get("rollout") != rollout:
+        snapshot = rollback_snapshot.load(paths)
+        if snapshot is None or snapshot.get("rollout") != rollout:
             output.say("nothing was changed here")
             return errors.EXIT_DONE
         if why:
-            before.restore(paths, kept)
-            generations.returned(paths, int(kept["since"]), why)
+            rollback_snapshot.restore(paths, snapshot)
+            generations.record_return(paths, int(snapshot["since"]), why)
             output.say("as it was before this deploy")
-        paths.before.unlink(missing_ok=True)
+        paths.rollback_snapshot.unlink(missing_ok=True)
     return errors.EXIT_DONE
 
 
-def switched(name: str) -> int:
-    """Exit code of a switch; its lines go where ours go."""
+def run_switch(name: str) -> int:
+    """Return the exit code of a switch; its output goes where ours goes."""
     return subprocess.run([*switch_job.program(), name, "--wait"], check=False).returncode

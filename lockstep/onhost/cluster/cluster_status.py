@@ -9,16 +9,16 @@ from lockstep.onhost.cluster import runs
 from lockstep.onhost.core import config, output, terminal
 
 
-def of_target(host: config.Host, target: config.Target) -> str | None:
-    """Who answers for a rank that answers nobody; None for every other target."""
-    cluster = host.cluster(target.name)
+def of_model(host: config.HostConfig, model: config.Model) -> str | None:
+    """Name the member that answers for a rank that does not; None for every other model."""
+    cluster = host.cluster(model.name)
     if cluster is None or cluster.rank == 0:
         return None
     return f"rank {cluster.rank} of {len(cluster.members)}; {cluster.first.name} answers"
 
 
-def as_json(host: config.Host, groups: dict[str, runs.Group]) -> dict[str, Any]:
-    """Cluster → rank, members, and its last run since boot (null: none)."""
+def as_json(host: config.HostConfig, groups: dict[str, runs.ClusterRun]) -> dict[str, Any]:
+    """Return rank, members, and the last run since boot (null: none) of each cluster."""
     return {
         name: {
             "rank": cluster.rank,
@@ -30,24 +30,28 @@ def as_json(host: config.Host, groups: dict[str, runs.Group]) -> dict[str, Any]:
 
 
 def lines(clusters: dict[str, Any], now: float) -> list[str]:
-    """One line per cluster that has run since boot, and one for the reason of its last end."""
-    found = []
+    """Return a line per cluster that has run since boot, and one for the reason of its last end."""
+    status_lines = []
     for name, cluster in clusters.items():
         run = cluster["run"]
         if run is None:
             continue
         hot = run["state"] == runs.HOT
-        when = terminal.since(run["since"] if hot else run["ended"], now)
+        when = terminal.since(run["since"] if hot else run["end_time"], now)
         members = ", ".join(cluster["members"])
         words = runs.WORDS[run["state"]]
-        found.append(f"cluster {name} ({members}): {run['target']} {words} since {when}")
-        if hot and run["heard"] is not None:
-            age = output.duration(max(0.0, now - run["heard"]))
-            what = f"{cluster['members'][0]} was heard" if cluster["rank"] else "a token came"
-            found.append(f"  {what} {age} ago")
-        silent = {who: said for who, said in run["members"].items() if hot and said != "hot"}
-        found += [f"  {who}: {said}" for who, said in silent.items()]
+        status_lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")
+        if hot and run["sign_time"] is not None:
+            age = output.duration(max(0.0, now - run["sign_time"]))
+            contact = f"{cluster['members'][0]} was heard" if cluster["rank"] else "a token came"
+            status_lines.append(f"  {contact} {age} ago")
+        silent = {
+            member: member_state
+            for member, member_state in run["members"].items()
+            if hot and member_state != "hot"
+        }
+        status_lines += [f"  {member}: {member_state}" for member, member_state in silent.items()]
         if run["reason"]:
             again = f"started again {len(run['starts'])} times; before: " if hot else ""
-            found.append(f"  {again}{run['reason']}")
-    return found
+            status_lines.append(f"  {again}{run['reason']}")
+    return status_lines

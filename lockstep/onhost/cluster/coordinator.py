@@ -1,8 +1,9 @@
 """A switch in which several Sparks change at once: all of them, or none.
 
-Everybody joins (lock, checks, the launch check) before anything is stopped anywhere; then all drop
-what they have, the wanted ranks start, and when rank 0 has generated a token everybody keeps it.
-Otherwise everybody gets back what was hot there. Who is not heard from undoes its part by itself.
+All members join (lock, checks, the launch check) before anything is stopped anywhere. Then each
+stops its model, and the wanted ranks start. When rank 0 has generated a token, all members keep the
+result. Otherwise each gets back its previous model. A member that loses contact rolls back on its
+own.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from lockstep.onhost.cluster import members as cluster_crew
 from lockstep.onhost.cluster import planner, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output
-from lockstep.onhost.switching import cancellation, timing, unfinished
+from lockstep.onhost.switching import cancellation, timing, unfinished_switch
 from lockstep.onhost.system import cluster_link
 
-# How often it is tried to join all members while one of them is switching.
+# Attempts to join all members while one of them is switching.
 _JOINS = 3
 
 
 class GroupSwitch:
-    """One switch, asked for on this host; `say` gets the lines for the operator."""
+    """One switch that was requested on this host; `say` gets the lines for the operator."""
 
     def __init__(
         self,
-        host: config.Host,
+        host: config.HostConfig,
         paths: layout.Paths,
         say: Callable[[str], None] = output.say,
         user: str = "",
@@ -43,81 +44,81 @@ class GroupSwitch:
         self._began = clock.now()
         self._cancellable = True
         cluster = next(iter(host.clusters.values()))
-        self._here, self._rank = cluster.me.name, cluster.rank
+        self._host_name, self._rank = cluster.me.name, cluster.rank
         self._crew = cluster_crew.Crew(host, paths, self._switch)
-        self._planner = planner.Planner(host, self._crew, self._here, say)
+        self._planner = planner.Planner(host, self._crew, self._host_name, say)
         self._previous: planner.Plan = {}
 
     def to(self, name: str) -> int:
         """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
-        target = self._host.target(name)
-        with self._steps.timed("check"):
-            self._linked(target)
-            plan = self._planner.concerned(target)
-            up = self._planner.up_everywhere(target, plan)
-            if up and self._planner.serves(target):
+        model = self._host.model(name)
+        with self._steps.time_step("check"):
+            self._check_link(model)
+            plan = self._planner.switch_plan(model)
+            up = self._planner.up_everywhere(model, plan)
+            if up and self._planner.serves(model):
                 self.hot_already = True
                 return errors.EXIT_DONE
-            self._planner.check_launch(target)
+            self._planner.check_launch(model)
         with self._on_record(name):
-            with self._steps.timed("check"):
-                plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
-                made_meanwhile = not up and self._planner.up_everywhere(target, plan)
-                if made_meanwhile and self._planner.serves(target):
+            with self._steps.time_step("check"):
+                plan, _ = self._join(name, plan, lambda: self._planner.switch_plan(model))
+                made_meanwhile = not up and self._planner.up_everywhere(model, plan)
+                if made_meanwhile and self._planner.serves(model):
                     self.hot_already = True
                     self._abort("hot already")
                     return errors.EXIT_DONE
-            return self._replace(target, plan)
+            return self._replace(model, plan)
 
     def none(self) -> int:
-        """Stop every group of this host's clusters, and what is up here.
+        """Stop every group of this host's clusters, and the running models here.
 
-        Unreachable when this host's own agent does not answer.
+        Raises MemberUnreachable if this host's own agent does not answer.
         """
         plan = self._planner.ending()
         with self._on_record("none"):
             plan, states = self._join("none", plan, self._planner.ending)
             up = any(map(cluster_crew.up, states.values()))
-            failed = self._drop()
+            failures = self._drop()
             self._commit({})
-        if failed:
-            raise errors.Problem("; ".join(failed.values()))
-        where = f" on {', '.join(self._crew.names)}" if plan.keys() - {self._here} else ""
+        if failures:
+            raise errors.Problem("; ".join(failures.values()))
+        where = f" on {', '.join(self._crew.names)}" if plan.keys() - {self._host_name} else ""
         self._say(f"no model is hot{where}" if up else "no model was hot")
         return errors.EXIT_DONE
 
     def rehearse(self, name: str) -> int:
-        """Say what a switch would do. Problem when it would be refused; touches nothing."""
+        """Describe the effect of a switch; raise Problem if it would be refused; change nothing."""
         if name == "none":
-            found = cluster_crew.running(self._crew.states(), self._host)
-            members = ", ".join(self._planner.members(found)) or "this host"
+            running_clusters = cluster_crew.running(self._crew.states(), self._host)
+            members = ", ".join(self._planner.members(running_clusters)) or "this host"
             self._say(f"would stop what is up on {members}")
             return errors.EXIT_DONE
-        target = self._host.target(name)
-        self._linked(target)
-        plan = self._planner.concerned(target)
-        self._planner.check_launch(target)
-        plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
+        model = self._host.model(name)
+        self._check_link(model)
+        plan = self._planner.switch_plan(model)
+        self._planner.check_launch(model)
+        plan, _ = self._join(name, plan, lambda: self._planner.switch_plan(model))
         self._abort("only looked")
         self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
         for member, previous in self._previous.items():
             self._say(f"{member}: would stop {previous}" if previous else f"{member}: no model up")
         return errors.EXIT_DONE
 
-    def _linked(self, target: config.Target) -> None:
-        """Problem where this host has no link: it would only say that nobody answers."""
-        if cluster := self._host.cluster(target.name):
-            cluster_link.check(target.name, cluster, self._paths)
+    def _check_link(self, model: config.Model) -> None:
+        """Raise Problem if this host has no link: otherwise only silence would be reported."""
+        if cluster := self._host.cluster(model.name):
+            cluster_link.check(model.name, cluster, self._paths)
 
     def undo(self) -> None:
-        """Have everybody undo a switch that was cut off here."""
+        """Make all members undo a switch that was cut off here."""
         self._say("the switch was cut off: every member gets back what it had")
         self._abort("the switch itself was killed or stopped")
 
     @contextmanager
     def _on_record(self, name: str) -> Iterator[None]:
-        work = unfinished.Unfinished(name, None, self._user, self._switch)
-        with unfinished.recorded(self._paths, work):
+        work = unfinished_switch.UnfinishedSwitch(name, None, self._user, self._switch)
+        with unfinished_switch.keep_on_record(self._paths, work):
             try:
                 yield
             except errors.Problem as problem:
@@ -125,166 +126,176 @@ class GroupSwitch:
                 raise
 
     def _join(
-        self, wanted: str, plan: planner.Plan, again: Callable[[], planner.Plan]
+        self, wanted_name: str, plan: planner.Plan, again: Callable[[], planner.Plan]
     ) -> tuple[planner.Plan, dict[str, Answer]]:
-        """Everybody takes its lock and looks whether it can; else nobody holds anything.
+        """Make every member take its lock and check that it can; otherwise nobody holds a lock.
 
-        `again` makes the plan anew: whoever was waited for has changed what it was made of. What
-        comes back is the plan by which all have joined, and what they said then.
+        `again` makes the plan anew, because a switch that ended meanwhile may have changed its
+        basis. Returns the plan by which all have joined, and their states then.
         """
-        left = _JOINS
+        tries_left = _JOINS
         while True:
             try:
-                return plan, self._all_join(wanted, plan)
+                return plan, self._all_join(wanted_name, plan)
             except errors.Problem as problem:
                 self._abort("a member could not join")
-                left -= 1
-                if problem.code != errors.EXIT_LOCKED or not left:
+                tries_left -= 1
+                if problem.code != errors.EXIT_LOCKED or not tries_left:
                     raise
-            # Two that ask on two members at once hold what the other one needs; both let go,
-            # and the one of the lower rank comes first.
+            # Two requests on two members at once hold what the other one needs. Both let go, and
+            # the one of the lower rank comes first.
             clock.sleep(0.3 + self._rank)
             plan = again()
 
-    def _all_join(self, wanted: str, plan: planner.Plan) -> dict[str, Answer]:
+    def _all_join(self, wanted_name: str, plan: planner.Plan) -> dict[str, Answer]:
         self._previous = {}
-        body = {"user": self._user, "asked_on": self._here, "wanted": wanted}
+        body = {"user": self._user, "asked_on": self._host_name, "wanted_name": wanted_name}
         for name in self._crew.names:
-            answer = self._joined(name, {**body, "target": plan[name]})
+            answer = self._ask_to_join(name, {**body, "model": plan[name]})
             if answer is not None:
                 self._previous[name] = answer["previous"]
         states = self._crew.states()
         self._planner.still(plan, states)
         if self._user == runs.WATCH:
-            self._planner.owed(wanted, states)
+            self._planner.check_restart(wanted_name, states)
         return states
 
-    def _joined(self, name: str, body: Answer) -> Answer | None:
-        """A member's answer; None where one is silent that is to stop only, which it does alone."""
-        needed = body["target"] is not None or name == self._here
+    def _ask_to_join(self, name: str, body: Answer) -> Answer | None:
+        """Return a member's answer; None if it is silent and only has to stop, as it does alone."""
+        is_needed = body["model"] is not None or name == self._host_name
         try:
-            if not needed and name in self._crew.silent:
-                raise wire_client.Unreachable(self._crew.silent[name])
-            # Its image and every file of its weights are looked at.
+            if not is_needed and name in self._crew.silent:
+                raise wire_client.MemberUnreachable(self._crew.silent[name])
+            # The member checks its image and every file of its weights.
             return self._crew.ask(name, "prepare", body, timeout=60)
-        except wire_client.Unreachable as problem:
-            if needed:
+        except wire_client.MemberUnreachable as problem:
+            if is_needed:
                 raise
             self._say(f"{problem}; it stops its rank by itself")
             self._crew.leave_out(name)
             return None
 
-    def _replace(self, target: config.Target, plan: planner.Plan) -> int:
-        fallback = self._host.targets.get(target.fallback) if target.fallback else None
-        attempts = [target, *([fallback] if fallback else [])]
+    def _replace(self, model: config.Model, plan: planner.Plan) -> int:
+        fallback = self._host.models.get(model.fallback) if model.fallback else None
+        attempts = [model, *([fallback] if fallback else [])]
         try:
             if not self._drop():
-                for each in attempts:
-                    wanted = {name: each.name for name in plan if plan[name]}
-                    if self._planner.whole(each.name, wanted) and self._start(wanted, each):
-                        self._commit(wanted)
-                        return self._ended(target, each, wanted)
+                for attempt in attempts:
+                    wanted_ranks = {name: attempt.name for name in plan if plan[name]}
+                    if self._planner.whole(attempt.name, wanted_ranks) and self._start(
+                        wanted_ranks, attempt
+                    ):
+                        self._commit(wanted_ranks)
+                        return self._report_hot(model, attempt, wanted_ranks)
                     self._drop()
-        except cancellation.Cancelled as cancelled:
-            return self._take_back(target, cancelled.request)
-        return self._bring_back(target)
+        except cancellation.SwitchCancellation as error:
+            return self._take_back(model, error.request)
+        return self._bring_back(model)
 
-    def _take_back(self, target: config.Target, request: cancellation.Request) -> int:
+    def _take_back(self, model: config.Model, request: cancellation.Request) -> int:
         """Undo a switch that somebody cancelled while ranks were starting."""
-        self._say(f"{request.user} cancelled the switch to {target.name}")
+        self._say(f"{request.user} cancelled the switch to {model.name}")
         self._drop()
         if request.restore:
-            code = self._bring_back(target, "was cancelled")
+            code = self._bring_back(model, "was cancelled")
             return errors.EXIT_CANCELLED if code == errors.EXIT_FAILED else code
         self._commit({})
-        self._say(f"the switch to {target.name} was cancelled; no model is hot")
+        self._say(f"the switch to {model.name} was cancelled; no model is hot")
         return errors.EXIT_CANCELLED
 
-    def _ended(self, target: config.Target, hot: config.Target, wanted: Mapping[str, str]) -> int:
-        if target.cluster:
-            self._say(f"{hot.name} is hot on {', '.join(wanted)}")
-        if hot.name == target.name:
+    def _report_hot(
+        self, model: config.Model, hot: config.Model, wanted_ranks: Mapping[str, str]
+    ) -> int:
+        if model.cluster:
+            self._say(f"{hot.name} is hot on {', '.join(wanted_ranks)}")
+        if hot.name == model.name:
             return errors.EXIT_DONE
-        self._say(f"{target.name} FAILED; its fallback {hot.name} is hot")
+        self._say(f"{model.name} FAILED; its fallback {hot.name} is hot")
         return errors.EXIT_FALLBACK
 
     def _drop(self) -> dict[str, str]:
-        with self._steps.timed("stop"):
-            failed = self._crew.do("drop", {name: {} for name in self._crew.names}, self._hear_all)
-        for name, why in failed.items():
+        with self._steps.time_step("stop"):
+            failures = self._crew.do(
+                "drop", {name: {} for name in self._crew.names}, self._hear_all
+            )
+        for name, why in failures.items():
             self._say(f"{name}: {why}")
-        return failed
+        return failures
 
-    def _start(self, wanted: Mapping[str, str], target: config.Target) -> bool:
-        """Start a target's ranks together; whether rank 0 has generated a token and all are up.
+    def _start(self, wanted_ranks: Mapping[str, str], model: config.Model) -> bool:
+        """Start a model's ranks together; tell whether rank 0 gave a token and all are up.
 
-        Raises Cancelled, and then ranks may still be starting.
+        Raises SwitchCancellation; then ranks may still be starting.
         """
-        cluster = self._host.cluster(target.name)
-        answering = cluster.first.name if cluster else self._here
+        cluster = self._host.cluster(model.name)
+        answering = cluster.first.name if cluster else self._host_name
 
         def hear(name: str, lines: list[str]) -> None:
             if self._cancellable:
                 cancellation.check(self._paths, self._began)
             for line in lines:
                 if name == answering:
-                    ours = f"took: {self._steps}, " if line.startswith("took: ") else ""
-                    self._say(ours + line.removeprefix("took: " if ours else ""))
+                    steps_text = f"took: {self._steps}, " if line.startswith("took: ") else ""
+                    self._say(steps_text + line.removeprefix("took: " if steps_text else ""))
                 elif "FAILED" in line or line.startswith("  "):
                     self._say(f"{name}: {line}")
 
-        bodies = {name: {"target": each} for name, each in wanted.items()}
-        failed = self._crew.do("start", bodies, hear, together=True)
-        for name, why in failed.items():
-            self._say(f"{target.name} FAILED on {name}: {why}")
-        return not failed
+        bodies = {name: {"model": model_name} for name, model_name in wanted_ranks.items()}
+        failures = self._crew.do("start", bodies, hear, together=True)
+        for name, why in failures.items():
+            self._say(f"{model.name} FAILED on {name}: {why}")
+        return not failures
 
-    def _bring_back(self, target: config.Target, how: str = "FAILED") -> int:
-        """Everybody gets what was hot there before, as far as it can be had.
+    def _bring_back(self, model: config.Model, how: str = "FAILED") -> int:
+        """Give each member its previous hot model back, as far as possible.
 
-        That cannot be cancelled: ranks that start would be left alone.
+        This cannot be cancelled: ranks that start would be left alone.
         """
         self._cancellable = False
-        kept: dict[str, str] = {}
+        hot_again: dict[str, str] = {}
         alone: dict[str, Answer] = {}
-        owed = {name: was for name, was in self._previous.items() if was}
-        for was in dict.fromkeys(owed.values()):
-            members = {name: was for name in owed if owed[name] == was}
+        previous_models = {name: was for name, was in self._previous.items() if was}
+        for was in dict.fromkeys(previous_models.values()):
+            members = {name: was for name in previous_models if previous_models[name] == was}
             if not self._planner.is_group(was):
-                alone |= {name: {"target": was} for name in members if name in self._crew.names}
-            elif self._planner.whole(was, members) and self._start(members, self._host.target(was)):
-                kept |= members
-        failed = self._crew.do("start", alone, self._hear_all) if alone else {}
-        kept |= {name: owed[name] for name in alone if name not in failed}
-        self._commit(kept)
-        return self._told(target, owed, kept, how)
+                alone |= {name: {"model": was} for name in members if name in self._crew.names}
+            elif self._planner.whole(was, members) and self._start(members, self._host.model(was)):
+                hot_again |= members
+        failures = self._crew.do("start", alone, self._hear_all) if alone else {}
+        hot_again |= {name: previous_models[name] for name in alone if name not in failures}
+        self._commit(hot_again)
+        return self._report_outcome(model, previous_models, hot_again, how)
 
-    def _told(
-        self, target: config.Target, owed: Mapping[str, str], kept: Mapping[str, str], how: str
+    def _report_outcome(
+        self,
+        model: config.Model,
+        previous_models: Mapping[str, str],
+        hot_again: Mapping[str, str],
+        how: str,
     ) -> int:
-        """Say of every member that had a model whether it has it again, and end accordingly."""
-        missing = {name: was for name, was in owed.items() if name not in kept}
-        failed = {name: was for name, was in missing.items() if name in self._crew.names}
-        # What a member does that nobody hears from is its own: it may well have its model again.
-        lost = {name: was for name, was in missing.items() if name not in failed}
+        """Report which members have their previous model again; return the exit code."""
+        missing = {name: was for name, was in previous_models.items() if name not in hot_again}
+        failed_members = {name: was for name, was in missing.items() if name in self._crew.names}
+        # A silent member acts on its own, so it may well have its model again.
+        lost_members = {name: was for name, was in missing.items() if name not in failed_members}
         parts = [
-            f"{what}: {', '.join(f'{was} on {name}' for name, was in found.items())}"
-            for what, found in (
-                ("hot again", kept),
-                ("NOT hot again", failed),
-                ("not heard from, which undoes it alone", lost),
+            f"{label}: {', '.join(f'{was} on {name}' for name, was in members.items())}"
+            for label, members in (
+                ("hot again", hot_again),
+                ("NOT hot again", failed_members),
+                ("not heard from, which undoes it alone", lost_members),
             )
-            if found
+            if members
         ]
-        if kept or lost:
-            self._say(f"the switch to {target.name} {how}; {'; '.join(parts)}")
+        if hot_again or lost_members:
+            self._say(f"the switch to {model.name} {how}; {'; '.join(parts)}")
         else:
             parts = parts or ["none was before"]
-            self._say(f"NO MODEL IS HOT: {target.name} {how.lower()}; {'; '.join(parts)}")
-        return errors.EXIT_FAILED if owed and not missing else errors.EXIT_NOTHING_HOT
+            self._say(f"NO MODEL IS HOT: {model.name} {how.lower()}; {'; '.join(parts)}")
+        return errors.EXIT_FAILED if previous_models and not missing else errors.EXIT_NOTHING_HOT
 
     def _commit(self, hot: Mapping[str, str]) -> None:
-        """Everybody keeps what is hot there; rank 0 last, which then watches over the others."""
+        """Make every member keep its hot model; rank 0 last, which then watches over the others."""
         ranks = {cluster.first.name for cluster in map(self._host.cluster, hot.values()) if cluster}
         for name in sorted(self._crew.names, key=lambda name: name in ranks):
             try:
@@ -293,7 +304,7 @@ class GroupSwitch:
                 self._say(str(problem))
 
     def _abort(self, reason: str) -> None:
-        """Have everybody undo its part, and wait until they have."""
+        """Make all members undo their parts, and wait until they have."""
         pending = self._crew.names
         while pending:
             self._crew.ask_all("abort", {name: {"reason": reason} for name in pending})

@@ -1,7 +1,7 @@
 """One Spark's part in a cluster switch: join, drop its model, start its rank, or undo.
 
-While it takes part it holds its own switch lock. It takes part as long as who asked is heard: a
-member that hears nothing for the lease brings back what was hot here by itself.
+While it takes part, it holds its own switch lock. It takes part as long as it hears the switch's
+coordinator. A member that hears nothing for the lease brings back its previous model on its own.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ _FOR_EVER = float("inf")
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds: how long a member believes that others are there whom it does not hear, how often
-    rank 0 asks them, how often it looks at the engine's counters, how long a token may take."""
+    """Periods in seconds.
+
+    `lease`: how long a member believes in others that it does not hear. `beat`: between questions
+    of rank 0. `look`: between its readings of the engine's counters. `token_wait`: for a token.
+    """
 
     lease: float = 20.0
     beat: float = 3.0
@@ -37,53 +40,53 @@ class Times:
     token_wait: float = 60.0
 
 
-class Member:
-    """This host as a member of its clusters; every public method may be called by any thread."""
+class MemberAgent:
+    """The cluster membership of this host; any thread may call every public method."""
 
     def __init__(self, paths: layout.Paths, times: Times) -> None:
         self.paths = paths
         self.times = times
         self._changing = threading.RLock()
-        self._held = ExitStack()
-        #: The switch that this host takes part in.
-        self.part: runs.Part | None = None
+        self._locks = ExitStack()
+        #: The switch in which this host takes part.
+        self.part: runs.RunPart | None = None
         self._work = progress.Work()
-        self._started: str | None = None
-        self._joined_as: config.Host | None = None
+        self._started_model: str | None = None
+        self._joined_as: config.HostConfig | None = None
         self._until = 0.0
 
     @property
-    def host(self) -> config.Host:
-        """What the last deploy made of this host."""
-        return config.load_host(self.paths.targets)
+    def host(self) -> config.HostConfig:
+        """The configuration of this host by the last deploy."""
+        return config.load_host(self.paths.models)
 
     @property
-    def _host_now(self) -> config.Host:
-        """The same, and in a switch the targets too that a deploy has taken away since it began."""
-        host, before = self.host, self._joined_as
-        if self.part is None or before is None:
+    def _host_now(self) -> config.HostConfig:
+        """The configuration; in a switch with models that a deploy has removed since it began."""
+        host, earlier_host = self.host, self._joined_as
+        if self.part is None or earlier_host is None:
             return host
-        return replace(host, targets={**before.targets, **host.targets})
+        return replace(host, models={**earlier_host.models, **host.models})
 
     def state(self, body: Answer) -> Answer:
-        """What is up here and under way, with its lines from number `from` on.
+        """Return the state of this host and its work, with its lines from number `from` on.
 
-        The switch's coordinator is heard by asking.
+        This question is the sign of life of the switch's coordinator.
         """
         with self._changing:
-            mine = self.part and self.part.switch == body.get("switch")
-            if mine and self._until != _FOR_EVER:
+            is_same_switch = self.part and self.part.switch == body.get("switch")
+            if is_same_switch and self._until != _FOR_EVER:
                 self._until = clock.now() + self.times.lease
             switch = self.part.switch if self.part else None
-            work, started, host = self._work, self._started, self._host_now
-        # First: a start that is over has made of its unit what is shown.
+            work, started_model, host = self._work, self._started_model, self._host_now
+        # Read first: only after the end of a start is its unit's state final.
         busy = work.busy
-        shown = units.show(target.unit for target in host.targets.values())
-        unit = shown[host.target(started).unit] if started and not busy else None
+        unit_states = units.show(model.unit for model in host.models.values())
+        unit = unit_states[host.model(started_model).unit] if started_model and not busy else None
         holder = switch_lock.holder(self.paths.switch_lock)
         return {
             "switch": switch,
-            "states": {target.name: shown[target.unit].state for target in host.targets.values()},
+            "states": {model.name: unit_states[model.unit].state for model in host.models.values()},
             "busy": busy,
             "ok": work.ok,
             "problem": work.problem,
@@ -94,105 +97,111 @@ class Member:
         }
 
     def prepare(self, body: Answer) -> Answer:
-        """Join a switch: take the lock, and see that the wanted target can start here.
+        """Join a switch: take the lock, and check that the wanted model can start here.
 
-        Locked (75) or Problem, and then nothing is held.
+        Raises SwitchUnderWay (75) or Problem, and then nothing is held.
         """
         with self._changing:
             if self.part is not None:
                 if self.part.switch == body["switch"]:
                     return {"previous": self.part.previous}
-                raise switch_lock.Locked(switch_lock.holder(self.paths.switch_lock))
-            user, asked_on, wanted = body["user"], body["asked_on"], body["wanted"]
+                raise switch_lock.SwitchUnderWay(switch_lock.holder(self.paths.switch_lock))
+            user, asked_on, wanted_name = body["user"], body["asked_on"], body["wanted_name"]
             with ExitStack() as stack:
-                who = f"{user} on {asked_on}"
-                stack.enter_context(switch_lock.held(self.paths.switch_lock, who, wanted))
+                person = f"{user} on {asked_on}"
+                stack.enter_context(
+                    switch_lock.hold_lock(self.paths.switch_lock, person, wanted_name)
+                )
                 self._joined_as = self.host
-                previous = self._check(body.get("target"))
-                self._keep(runs.Part(body["switch"], user, asked_on, wanted, previous))
-                self._held = stack.pop_all()
-            self._work, self._started = progress.Work(), None
-            # Nothing is asked until all have joined, and each looks at all of its weights.
+                previous = self._check(body.get("model"))
+                self._keep(runs.RunPart(body["switch"], user, asked_on, wanted_name, previous))
+                self._locks = stack.pop_all()
+            self._work, self._started_model = progress.Work(), None
+            # No question comes until all have joined, and each member checks all of its weights.
             self._until = clock.now() + _JOINING * self.times.lease
             return {"previous": previous}
 
     def drop(self, body: Answer) -> Answer:
-        """Begin to stop whatever is up here."""
-        with self._joined(body) as part:
-            self._keep(replace(part, dropped=True))
+        """Begin to stop everything that is up here."""
+        with self._current_part(body) as part:
+            self._keep(replace(part, is_dropped=True))
             self._work = progress.Work(self._stopping())
         return {}
 
     def start(self, body: Answer) -> Answer:
-        """Begin to start a target; the lines of the start come with `state`."""
-        name = body["target"]
-        with self._joined(body):
+        """Begin to start a model; the lines of the start come with `state`."""
+        name = body["model"]
+        with self._current_part(body):
             runs.admit(self.paths, name)
-            self._started = name
+            self._started_model = name
             self._work = progress.Work(
                 lambda say: switching.Switch(self.host, self.paths, say).start(name)
             )
         return {}
 
     def commit(self, body: Answer) -> Answer:
-        """The end of a switch that is done: what is hot here stays."""
-        with self._joined(body) as part:
+        """End a switch that succeeded: the hot model here stays."""
+        with self._current_part(body) as part:
             hot = body.get("hot")
-            runs.committed(self.paths, self.host, part, hot)
+            runs.record_commit(self.paths, self.host, part, hot)
             self._note(part, hot)
             self._record(part, self._code(part, hot), f"{hot or 'no model'} is hot")
             self._release()
         return {}
 
-    def _code(self, part: runs.Part, hot: str | None) -> int:
-        """How a switch has ended here, as an exit code of switch.sh."""
-        wanted = self.host.targets.get(part.wanted)
-        # Another member's target leaves none here.
-        if hot in (part.wanted, None):
+    def _code(self, part: runs.RunPart, hot: str | None) -> int:
+        """Return the end of a switch here, as an exit code of switch.sh."""
+        wanted_model = self.host.models.get(part.wanted_name)
+        # Another member's model leaves none here.
+        if hot in (part.wanted_name, None):
             return errors.EXIT_DONE
-        return errors.EXIT_FALLBACK if wanted and wanted.fallback == hot else errors.EXIT_FAILED
+        return (
+            errors.EXIT_FALLBACK
+            if wanted_model and wanted_model.fallback == hot
+            else errors.EXIT_FAILED
+        )
 
-    def _record(self, part: runs.Part, code: int, said: str) -> None:
-        """Keep how another host's switch ended here; its own host keeps it as its operator's."""
+    def _record(self, part: runs.RunPart, code: int, outcome: str) -> None:
+        """Record the end of another host's switch; its own host records it as its operator's."""
         if part.asked_on == self.host.name:
             return
         holder, now = switch_lock.holder(self.paths.switch_lock), time.time()
         took = now - holder.since if holder else 0.0
         person = f"{part.user} on {part.asked_on}"
-        how = switches.Ended(now, round(took, 1), person, part.wanted, code, said)
+        how = switches.SwitchRecord(now, round(took, 1), person, part.wanted_name, code, outcome)
         with suppress(OSError):
             switches.keep(self.paths, how)
 
-    def _note(self, part: runs.Part, hot: str | None) -> None:
-        """Keep on disk what a power cut from now on would end, and what an operator chose."""
+    def _note(self, part: runs.RunPart, hot: str | None) -> None:
+        """Record on disk what a power cut from now on would end, and what an operator chose."""
         try:
             cluster = self.host.cluster(hot) if hot else None
             if hot and cluster and cluster.rank:
-                # No canary is asked of this rank's unit.
-                boots.noted(self.paths, hot, boots.HOT)
+                # This rank's unit gets no test question.
+                boots.note_phase(self.paths, hot, boots.HOT)
             if part.user not in (runs.WATCH, boots.BOOT):
-                boots.switched(self.paths, hot)
+                boots.note_switch(self.paths, hot)
         except OSError as error:
             progress.tell(f"{self.paths.boots}: {errors.why(error)}")
 
     def abort(self, body: Answer) -> Answer:
-        """The end of a switch that is off: what was hot here comes back, in a thread."""
+        """End a switch that failed: bring the previous model back, in a thread."""
         with self._changing:
             part, reason = self.part, body["reason"]
             undoing = self._until == _FOR_EVER
             if part is None or part.switch != body["switch"] or undoing:
                 return {}
-            if not part.dropped:
+            if not part.is_dropped:
                 self._release()
                 return {}
-            # Who asked is no more waited for.
+            # From now on the coordinator's silence does not matter.
             self._until = _FOR_EVER
             stop = self._stopping()
             self._work = progress.Work(lambda say: self._restore(part, reason, stop, say))
         return {}
 
     def expire(self) -> None:
-        """Undo a switch whose coordinator is not heard any more."""
+        """Undo a switch whose coordinator is silent."""
         with self._changing:
             part = self.part
             if part is None or clock.now() < self._until:
@@ -202,46 +211,51 @@ class Member:
             self.abort({"switch": part.switch, "reason": reason})
 
     def resume(self) -> None:
-        """Undo the switch that an earlier agent took part in when it ended."""
+        """Undo the switch in which an earlier agent took part when it ended."""
         part = runs.part_kept(self.paths)
         if part is None:
             return
         with self._changing:
-            held = switch_lock.held(self.paths.switch_lock, runs.WATCH, part.previous or "none")
-            self._held.enter_context(held)
+            lock = switch_lock.hold_lock(
+                self.paths.switch_lock, runs.WATCH, part.previous or "none"
+            )
+            self._locks.enter_context(lock)
             self.part = part
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 
     @contextmanager
-    def _joined(self, body: Answer) -> Iterator[runs.Part]:
-        """The part in the switch that a message is about; Problem when that is over."""
+    def _current_part(self, body: Answer) -> Iterator[runs.RunPart]:
+        """Hold the part in the switch of a message; raise Problem if that switch is over."""
         with self._changing:
-            # What waited for a frozen agent comes late, and must not end what it brings back.
+            # A message that waited for a frozen agent comes late, and must not end what is brought
+            # back.
             undoing = self._until == _FOR_EVER
             if self.part is None or self.part.switch != body["switch"] or undoing:
                 raise errors.Problem("this switch is over here: it was undone, or never begun")
             yield self.part
 
     def _check(self, name: str | None) -> str | None:
-        """What is hot here; Problem when the target called `name` could not be started."""
+        """Return the hot model here; raise Problem if the model `name` could not be started."""
         host = self.host
-        shown = units.show(target.unit for target in host.targets.values())
+        unit_states = units.show(model.unit for model in host.models.values())
         if name is not None:
             docker = docker_api.Docker(self.paths.docker_socket, precheck.DOCKER_S)
-            precheck.Precheck(host, self.paths, docker, shown).check(host.target(name))
-        up = [t.name for t in host.targets.values() if shown[t.unit].state in ("hot", "loading")]
+            precheck.Precheck(host, self.paths, docker, unit_states).check(host.model(name))
+        up = [
+            t.name for t in host.models.values() if unit_states[t.unit].state in ("hot", "loading")
+        ]
         return up[0] if up else None
 
     def _stopping(self) -> progress.Do:
-        """Let nothing start here any more; what stops all that is up or about to be started."""
-        self._started = None
-        self.paths.admitted.unlink(missing_ok=True)
+        """Forbid starts here; return the work that stops everything that is up or starting."""
+        self._started_model = None
+        self.paths.admitted_model.unlink(missing_ok=True)
         start, host = self._work, self._host_now
 
         def stop(say: Callable[[str], None]) -> bool:
             switch = switching.Switch(host, self.paths, say)
             switch.none()
-            # A stop ends a start, but only one that systemd knows of already.
+            # A stop ends only a start that systemd already knows of.
             while start.busy:
                 clock.sleep(0.2)
                 switch.drop()
@@ -250,38 +264,38 @@ class Member:
         return stop
 
     def _restore(
-        self, part: runs.Part, reason: str, stop: progress.Do, say: Callable[[str], None]
+        self, part: runs.RunPart, reason: str, stop: progress.Do, say: Callable[[str], None]
     ) -> bool:
         self._record(part, errors.EXIT_FAILED, f"it was undone: {reason}")
         try:
             stop(say)
             host = self.host
-            if part.previous is None or part.previous not in host.targets:
+            if part.previous is None or part.previous not in host.models:
                 return True
             cluster = host.cluster(part.previous)
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
                 return switch.revive(part.previous) == errors.EXIT_DONE
-            runs.owed(self.paths, cluster, part, reason)
+            runs.mark_for_restart(self.paths, cluster, part, reason)
             return True
         finally:
             with self._changing:
                 self._release()
 
-    def _keep(self, part: runs.Part) -> None:
+    def _keep(self, part: runs.RunPart) -> None:
         self.part = part
-        atomic.write_json(self.paths.joined, asdict(part))
+        atomic.write_json(self.paths.joined_switch, asdict(part))
 
     def _release(self) -> None:
-        self.paths.admitted.unlink(missing_ok=True)
-        self.paths.joined.unlink(missing_ok=True)
+        self.paths.admitted_model.unlink(missing_ok=True)
+        self.paths.joined_switch.unlink(missing_ok=True)
         self.part = None
-        self._held.close()
+        self._locks.close()
 
 
 def _why(unit: units.Unit) -> list[str]:
-    """Why the unit that was started here is no good; [] while all is well."""
+    """Return why the unit that was started here failed; [] while all is well."""
     if unit.state in ("hot", "loading"):
         return []
-    ended = "it ended by itself" if unit.state == "off" else unit.failure
-    return [f"{unit.name}: {ended}", *log_phases.reason(units.last_lines(unit.name, 60))]
+    fault = "it ended by itself" if unit.state == "off" else unit.failure
+    return [f"{unit.name}: {fault}", *log_phases.reason(units.last_lines(unit.name, 60))]

@@ -1,4 +1,4 @@
-"""Decides which Sparks take part in a switch, and whether it may begin; changes nothing."""
+"""Plans of switches: which Sparks take part, and whether it may begin; changes nothing."""
 
 from __future__ import annotations
 
@@ -9,67 +9,71 @@ from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.systemd import units
 
-#: Member → target that is to be hot there, None for no model.
+#: Member → model that will be hot there, None for no model.
 Plan = dict[str, str | None]
 
 
-def concerns(host: config.Host, name: str) -> bool:
-    """Whether other members have a part in a switch to `name` on this host."""
+def concerns(host: config.HostConfig, name: str) -> bool:
+    """Tell whether other members have a part in a switch to `name` on this host."""
     if not host.clusters:
         return False
-    if name == "none" or host.target(name).cluster:
+    if name == "none" or host.model(name).cluster:
         return True
-    ranks = [target for target in host.targets.values() if target.cluster]
-    state = units.show(target.unit for target in ranks)
-    return any(state[target.unit].up for target in ranks)
+    ranks = [model for model in host.models.values() if model.cluster]
+    state = units.show(model.unit for model in ranks)
+    return any(state[model.unit].up for model in ranks)
 
 
 class Planner:
-    """Plans the switches that are asked for on this host, which is `here` to the others."""
+    """A planner of the switches requested on this host, which others know as `host_name`."""
 
     def __init__(
-        self, host: config.Host, crew: members.Crew, here: str, say: Callable[[str], None]
+        self,
+        host: config.HostConfig,
+        crew: members.Crew,
+        host_name: str,
+        say: Callable[[str], None],
     ) -> None:
-        self._host, self._crew, self._here, self._say = host, crew, here, say
+        self._host, self._crew, self._host_name, self._say = host, crew, host_name, say
 
-    def concerned(self, target: config.Target) -> Plan:
-        """What each member that has a part in it is to have; Problem where one does not answer.
+    def switch_plan(self, model: config.Model) -> Plan:
+        """Return the wanted model of each member that takes part; raise Problem for a silent one.
 
-        Nobody else is asked any more from then on.
+        From then on, only these members are asked.
         """
         self._crew.seat()
-        wanted = [target.cluster] if target.cluster else []
+        wanted_clusters = [model.cluster] if model.cluster else []
         states = self._crew.states()
-        asked = self.members(wanted) or [self._here]
-        known = {name: state for name, state in states.items() if name in asked}
-        running = members.running(known, self._host)
-        plan = self._none_hot([*wanted, *running])
-        for name in asked:
+        member_names = self.members(wanted_clusters) or [self._host_name]
+        known_states = {name: state for name, state in states.items() if name in member_names}
+        running = members.running(known_states, self._host)
+        plan = self._none_hot([*wanted_clusters, *running])
+        for name in member_names:
             if name not in states:
                 raise errors.Problem(f"{self._crew.silent[name]}; nothing was stopped")
-            plan[name] = target.name
+            plan[name] = model.name
         self._crew.seat(plan)
         self._no_strangers(plan, states)
         return plan
 
     def ending(self) -> Plan:
-        """Everybody whose groups end with `none` on this host, and this host; as `concerned`.
+        """Return this host and all members whose groups end with `none` here; as `switch_plan`.
 
-        Unreachable when this host's own agent does not answer.
+        Raises MemberUnreachable if this host's own agent does not answer.
         """
         self._crew.seat()
         states = self._crew.states()
-        if self._here not in states:
-            raise wire_client.Unreachable(self._crew.silent[self._here])
+        if self._host_name not in states:
+            raise wire_client.MemberUnreachable(self._crew.silent[self._host_name])
         plan = self._none_hot(members.running(states, self._host))
         self._crew.seat(plan)
         return plan
 
     def _none_hot(self, clusters: Iterable[str]) -> Plan:
-        return dict.fromkeys([*self.members(clusters), self._here])
+        return dict.fromkeys([*self.members(clusters), self._host_name])
 
     def still(self, plan: Plan, states: Mapping[str, Answer]) -> None:
-        """Locked where the members of a plan, who hold still now, run a group with others."""
+        """Raise Problem (75) if members of a plan, held still now, run a group with others."""
         running = members.running(states, self._host)
         if not plan.keys() >= set(self.members(running)):
             raise errors.Problem(
@@ -78,80 +82,84 @@ class Planner:
                 errors.EXIT_LOCKED,
             )
 
-    def owed(self, name: str, states: Mapping[str, Answer]) -> None:
-        """Problem where somebody decided otherwise about what this host's watch starts again."""
-        cluster = str(self._host.target(name).cluster)
-        mine = states.get(self._here, {"groups": {}})["groups"].get(cluster, {})
-        if mine.get("state") != runs.RECOVERING:
-            raise errors.Problem(f"{name} is not started again: {mine.get('reason', 'it is over')}")
-        if decided := runs.switched_off(cluster, mine["run"], states):
-            raise errors.Problem(f"{name} is not started again; {decided}")
+    def check_restart(self, name: str, states: Mapping[str, Answer]) -> None:
+        """Raise Problem if somebody decided against the restart by this host's watch."""
+        cluster = str(self._host.model(name).cluster)
+        own_group = states.get(self._host_name, {"groups": {}})["groups"].get(cluster, {})
+        if own_group.get("state") != runs.RECOVERING:
+            raise errors.Problem(
+                f"{name} is not started again: {own_group.get('reason', 'it is over')}"
+            )
+        if decision := runs.switched_off(cluster, own_group["run"], states):
+            raise errors.Problem(f"{name} is not started again; {decision}")
 
     def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
-        """Problem where a member is part of a group that this host cannot end as a whole."""
+        """Raise Problem if a member is part of a group that this host cannot end as a whole."""
         for name in plan:
             for cluster, group in states.get(name, {"groups": {}})["groups"].items():
                 if group["state"] == runs.HOT and cluster not in self._host.clusters:
                     raise errors.Problem(
-                        f"{name} runs {group['target']} of cluster {cluster}, to which this host "
+                        f"{name} runs {group['model']} of cluster {cluster}, to which this host "
                         f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
                     )
 
     def members(self, clusters: Iterable[str]) -> list[str]:
-        """Members of these clusters, once each, in rank order."""
-        found = (member for name in clusters for member in self._host.clusters[name].members)
-        return list(dict.fromkeys(member.name for member in found))
+        """Return the members of these clusters, once each, in rank order."""
+        cluster_members = (
+            member for name in clusters for member in self._host.clusters[name].members
+        )
+        return list(dict.fromkeys(member.name for member in cluster_members))
 
-    def up_everywhere(self, target: config.Target, plan: Plan) -> bool:
-        """Whether all members of its cluster have their ranks of one and the same start up."""
-        cluster = self._host.cluster(target.name)
+    def up_everywhere(self, model: config.Model, plan: Plan) -> bool:
+        """Tell whether all members of the model's cluster have ranks of one same start up."""
+        cluster = self._host.cluster(model.name)
         if cluster is None:
             return False
         states = self._crew.states()
-        found = set()
+        run_ids = set()
         for state in states.values():
             group = state["groups"].get(cluster.name, {})
-            up = group.get("state") == state["states"].get(target.name) == runs.HOT
-            found.add(group["run"] if up else None)
-        return len(states) == len(plan) and len(found) == 1 and None not in found
+            up = group.get("state") == state["states"].get(model.name) == runs.HOT
+            run_ids.add(group["run"] if up else None)
+        return len(states) == len(plan) and len(run_ids) == 1 and None not in run_ids
 
-    def serves(self, target: config.Target) -> bool:
-        """Whether a target of a cluster generates; says either."""
-        first = self._host.clusters[str(target.cluster)].first.name
+    def serves(self, model: config.Model) -> bool:
+        """Tell whether a model of a cluster generates, and report the answer."""
+        first = self._host.clusters[str(model.cluster)].first.name
         try:
-            said = self._crew.ask(first, "token", {"target": target.name}, 45)
+            answer = self._crew.ask(first, "token", {"model": model.name}, 45)
         except errors.Problem as problem:
-            self._say(f"{target.name} is up but does not serve ({problem}): restarting it")
+            self._say(f"{model.name} is up but does not serve ({problem}): restarting it")
             return False
-        self._say(f"{target.name} is hot already ({said['said']})")
+        self._say(f"{model.name} is hot already ({answer['said']})")
         return True
 
-    def check_launch(self, target: config.Target) -> None:
-        """The launch check: Problem names everything in which the members differ."""
-        cluster = self._host.cluster(target.name)
+    def check_launch(self, model: config.Model) -> None:
+        """Run the launch check; raise Problem with everything in which the members differ."""
+        cluster = self._host.cluster(model.name)
         if cluster is None:
             return
-        bodies = {member.name: {"target": target.name} for member in cluster.members}
-        found = {}
+        bodies = {member.name: {"model": model.name} for member in cluster.members}
+        member_facts = {}
         for name, answer in self._crew.ask_all("facts", bodies, timeout=60).items():
             if isinstance(answer, errors.Problem):
                 raise answer
-            found[name] = answer["facts"]
-        said = launch_check.differences(found)
-        if said:
+            member_facts[name] = answer["facts"]
+        differences = launch_check.differences(member_facts)
+        if differences:
             raise errors.Problem(
                 f"the members of {cluster.name} differ; nothing was stopped. "
-                f"{'; '.join(said)}. Remedy: deploy to all of them, then lockstep diff"
+                f"{'; '.join(differences)}. Remedy: deploy to all of them, then lockstep diff"
             )
 
     def is_group(self, name: str) -> bool:
-        """Whether a target is one of a cluster."""
-        return name in self._host.targets and self._host.cluster(name) is not None
+        """Tell whether a model belongs to a cluster."""
+        return name in self._host.models and self._host.cluster(name) is not None
 
     def whole(self, name: str, among: Mapping[str, str]) -> bool:
-        """Whether all that a target needs are among these members, and answer."""
-        if name not in self._host.targets:
+        """Tell whether all members that a model needs are among these, and answer."""
+        if name not in self._host.models:
             return False
         cluster = self._host.cluster(name)
-        needed = {member.name for member in cluster.members} if cluster else set()
-        return needed <= among.keys() & set(self._crew.names)
+        needed_names = {member.name for member in cluster.members} if cluster else set()
+        return needed_names <= among.keys() & set(self._crew.names)

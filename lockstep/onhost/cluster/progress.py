@@ -1,4 +1,4 @@
-"""What a member does that takes long, and the lines that it says meanwhile."""
+"""A member's work that takes long, and its lines meanwhile."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from lockstep.onhost.core import errors, output
 
-#: Long work that says lines and ends well or not.
+#: Long work that prints lines and returns whether it ended well.
 Do = Callable[[Callable[[str], None]], bool]
 
 
 class Work:
-    """Something that takes long, in a thread; `lines` are what it said. None: nothing to do."""
+    """Work that takes long, in a thread, with its printed `lines`; None means no work."""
 
     def __init__(self, do: Do | None = None) -> None:
         self.lines: list[str] = []
@@ -24,7 +24,7 @@ class Work:
 
     @property
     def busy(self) -> bool:
-        """Whether it goes on."""
+        """True while the work goes on."""
         return self._thread.is_alive()
 
     def _say(self, line: str) -> None:
@@ -43,5 +43,5 @@ class Work:
 
 
 def tell(line: str) -> None:
-    """One line for the agent's journal."""
+    """Print one line for the agent's journal."""
     output.say(f"lockstep cluster: {line}")

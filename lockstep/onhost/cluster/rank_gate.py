@@ -1,6 +1,6 @@
-"""Let a rank of a cluster's target start only with its group.
+"""Let a rank of a cluster's model start only with its group.
 
-usage: cluster admit TARGET
+usage: cluster admit MODEL
 
 Runs as root in ExecStartPre=+ of every unit that is one rank of several.
 
@@ -16,16 +16,16 @@ from lockstep.onhost.system import cluster_link
 
 
 def admit(name: str, paths: layout.Paths) -> None:
-    """Return when this host's agent is just starting the target; Problem otherwise."""
-    cluster = config.load_host(paths.targets).cluster(name)
+    """Return if this host's agent is just starting the model; raise Problem otherwise."""
+    cluster = config.load_host(paths.models).cluster(name)
     if cluster is None:
         return
-    given = atomic.read_json(paths.admitted)
+    admission = atomic.read_json(paths.admitted_model)
     try:
-        admitted = given["target"] == name and clock.now() < float(given["until"])
+        is_admitted = admission["model"] == name and clock.now() < float(admission["until"])
     except (ValueError, LookupError, TypeError):
-        admitted = False
-    if not admitted:
+        is_admitted = False
+    if not is_admitted:
         raise errors.Problem(
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
             f"never here alone. Remedy: switch.sh {name}"
@@ -34,7 +34,7 @@ def admit(name: str, paths: layout.Paths) -> None:
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "admit":
         return program.usage(__doc__)
     admit(argv[1], paths or layout.Paths())

@@ -1,4 +1,4 @@
-"""Rank 0 starts a group again that a fault ended: as a whole, and `STARTS` times in `WINDOW_S`."""
+"""Restart by rank 0 of a group that a fault ended: whole, and `STARTS` times in `WINDOW_S`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
 
 STARTS, WINDOW_S = 3, 1800.0
-# A Spark that was rebooted is back in two minutes; who pulled its plug may need a while.
+# A rebooted Spark is back in two minutes; a person who pulled its plug may need longer.
 RETURN_S = 600.0
 NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 
-def lately(group: runs.Group, now: float) -> tuple[float, ...]:
-    """Its starts after a fault that still count, in seconds since boot, as `now` is."""
+def lately(group: runs.ClusterRun, now: float) -> tuple[float, ...]:
+    """Return the restarts after a fault that still count, in seconds since boot, as `now`."""
     return tuple(at for at in group.starts if now - at < WINDOW_S)
 
 
-def step(group: runs.Group, paths: layout.Paths, caller: wire_client.Caller) -> None:
+def step(group: runs.ClusterRun, paths: layout.Paths, caller: wire_client.MemberClient) -> None:
     """Start the group again once every member can; give up with the reason otherwise."""
     now = clock.now()
-    shown = units.show([switch_job.UNIT])[switch_job.UNIT]
-    if transient.running(shown) or switch_lock.holder(paths.switch_lock):
+    unit = units.show([switch_job.UNIT])[switch_job.UNIT]
+    if transient.running(unit) or switch_lock.holder(paths.switch_lock):
         return
     if len(lately(group, now)) >= STARTS:
         _give_up(group, NO_HELP, paths)
@@ -37,35 +37,35 @@ def step(group: runs.Group, paths: layout.Paths, caller: wire_client.Caller) -> 
         if now - max([group.ended_at, *group.starts]) > RETURN_S:
             _give_up(group, f"after {output.duration(RETURN_S)}: {problem}", paths)
         return
-    decided = runs.switched_off(group.cluster, group.run, states)
-    if why := _other(group, states) or decided:
+    decision = runs.switched_off(group.cluster, group.run, states)
+    if why := _other_hot_model(group, states) or decision:
         _give_up(group, why, paths)
         return
-    progress.tell(f"{group.target}: starting it again on all members")
+    progress.tell(f"{group.model}: starting it again on all members")
     runs.save(paths, replace(group, starts=(*group.starts, now)))
-    job = switch_job.job(group.target, runs.WATCH, paths)
+    job = switch_job.job(group.model, runs.WATCH, paths)
     with contextlib.suppress(transient.Busy):
         transient.start(job, paths, progress.tell, wait=False)
 
 
-def _ready(member: topology.Member, caller: wire_client.Caller) -> Answer:
-    """What a member says; Problem where it cannot take part now."""
+def _ready(member: topology.TopologyMember, caller: wire_client.MemberClient) -> Answer:
+    """Return a member's state; raise Problem if it cannot take part now."""
     state = caller.ask(member, "state", timeout=3.0)
     if state["locked"] or state["busy"]:
         raise errors.Problem(f"{member.name}: {state['locked'] or 'busy'}")
     return state
 
 
-def _other(group: runs.Group, states: dict[str, Answer]) -> str:
-    """Which member has another model hot by now; "" where none has."""
+def _other_hot_model(group: runs.ClusterRun, states: dict[str, Answer]) -> str:
+    """Name the member that has another model hot by now; "" if there is none."""
     for name, state in states.items():
-        up = [each for each, word in state["states"].items() if word in ("hot", "loading")]
-        if up and up != [group.target]:
+        up = [model for model, word in state["states"].items() if word in ("hot", "loading")]
+        if up and up != [group.model]:
             return f"{name} has {up[0]} hot now"
     return ""
 
 
-def _give_up(group: runs.Group, why: str, paths: layout.Paths) -> None:
+def _give_up(group: runs.ClusterRun, why: str, paths: layout.Paths) -> None:
     reason = f"{group.reason}; {why}" if group.reason else why
     runs.save(paths, replace(group, state=runs.DOWN, reason=reason))
-    progress.tell(f"{group.target} is left down: {reason}")
+    progress.tell(f"{group.model} is left down: {reason}")

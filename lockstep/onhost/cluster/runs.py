@@ -1,7 +1,8 @@
 """The records of this member: the last run of each cluster, and its part in a switch.
 
-In /run, and on disk what a boot must not forget: why a group ended. Whether a rank is up is always
-asked of systemd. Only the agent writes it, and an agent that is restarted undoes a part.
+They are in /run; the reason why a group ended is also on disk, because a boot must not forget it.
+systemd alone says whether a rank is up. Only the agent writes the records, and a restarted agent
+undoes its part.
 """
 
 from __future__ import annotations
@@ -14,152 +15,168 @@ from typing import Any
 
 from lockstep.onhost.core import atomic, clock, config, layout, output, topology
 
-#: Who starts a group again after a fault.
+#: The user under whose name a group is started again after a fault.
 WATCH = "the cluster watch"
-HOT, ENDED, RECOVERING, DOWN, STOPPED = "hot", "ended", "recovering", "down", "stopped"
+HOT, ENDED_BY_FAULT, RECOVERING, DOWN, SWITCHED_OFF = (
+    "hot",
+    "ended",
+    "recovering",
+    "down",
+    "stopped",
+)
 WORDS = {
     HOT: "hot",
-    ENDED: "ended, rank 0 decides what follows",
+    ENDED_BY_FAULT: "ended, rank 0 decides what follows",
     RECOVERING: "ended, to be started again",
     DOWN: "left down",
-    STOPPED: "switched off",
+    SWITCHED_OFF: "switched off",
 }
-# A unit's start gate asks within this time whether its rank may start.
+# The start gate of a unit asks within this time whether its rank may start.
 _ADMITTED_S = 60.0
 _writing = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Group:
-    """One run of a cluster's target.
+class ClusterRun:
+    """One run of a cluster's model.
 
     Attributes:
         cluster: Name of the cluster.
-        target: What it runs.
-        run: Tells this run apart from others.
+        model: The model that runs.
+        run: The id of this run.
         state: `hot`; `ended` by a fault; `recovering` (rank 0 starts it again); `down`, given up;
             `stopped` by somebody.
-        since: When it became hot, Unix time.
-        reason: Why it ended, or ended last.
-        ended: When that was, Unix time.
+        since: Time when it became hot, Unix time.
+        reason: Reason of its end, or of its last end.
+        end_time: Time of that end, Unix time.
         ended_at: The same in seconds since boot.
-        starts: When it was started again after a fault, seconds since boot.
-        heard: When rank 0 was last heard, Unix time; on rank 0 its last token.
-        members: Member → what it said last; on rank 0.
+        starts: Times of restarts after a fault, seconds since boot.
+        sign_time: Time of rank 0's last sign of life, Unix time: its last message; on rank 0 its
+            last token.
+        members: Member → its last state; on rank 0.
     """
 
     cluster: str
-    target: str
+    model: str
     run: str
     state: str = HOT
     since: float = field(default_factory=time.time)
     reason: str = ""
-    ended: float | None = None
+    end_time: float | None = None
     ended_at: float = 0.0
     starts: tuple[float, ...] = ()
-    heard: float | None = None
+    sign_time: float | None = None
     members: dict[str, str] = field(default_factory=dict)
 
-    def over(self, state: str, reason: str) -> Group:
-        """The same run, which is over now."""
-        return replace(self, state=state, reason=reason, ended=time.time(), ended_at=clock.now())
+    def over(self, state: str, reason: str) -> ClusterRun:
+        """Return the same run, ended now."""
+        return replace(self, state=state, reason=reason, end_time=time.time(), ended_at=clock.now())
 
 
 @dataclass(frozen=True)
-class Part:
-    """This host's part in one switch: its id, who asked and where, what was hot here before."""
+class RunPart:
+    """A host's part in one switch: id, user, host of the request, previous hot model of its own."""
 
     switch: str
     user: str
     asked_on: str
-    wanted: str
+    wanted_name: str
     previous: str | None
-    dropped: bool = False
+    is_dropped: bool = False
 
 
-def load(paths: layout.Paths, before_the_boot: bool = False) -> dict[str, Group]:
-    """Cluster → group; {} where nothing is known."""
+def load(paths: layout.Paths, before_the_boot: bool = False) -> dict[str, ClusterRun]:
+    """Return the group of each cluster; {} if nothing is known."""
     data = atomic.read_json(paths.groups_kept if before_the_boot else paths.groups)
     try:
         return {
-            name: Group(**{**group, "starts": tuple(group["starts"])})
+            name: ClusterRun(**{**group, "starts": tuple(group["starts"])})
             for name, group in data.items()
         }
     except (TypeError, LookupError, AttributeError):
         return {}
 
 
-def save(paths: layout.Paths, group: Group) -> None:
-    """Keep one group's state, in one step; everybody may read it."""
+def save(paths: layout.Paths, group: ClusterRun) -> None:
+    """Save one group's state, in one step; everybody may read it."""
     with _writing:
         _write(paths, {**load(paths), group.cluster: group})
 
 
-def resume(paths: layout.Paths, host: config.Host) -> None:
-    """As an agent begins: forget clusters that the host has left, and what a boot has ended.
+def resume(paths: layout.Paths, host: config.HostConfig) -> None:
+    """Forget clusters that the host has left, and runs that a boot has ended, as an agent begins.
 
-    What ran before a boot is over, and what had ended stays down with its reason.
+    Runs from before a boot are over, and ended ones stay down with their reasons.
     """
-    booted = f"{host.name} was rebooted or lost its power"
+    boot_reason = f"{host.name} was rebooted or lost its power"
     with _writing:
-        rebooted = not paths.groups.exists()
-        groups = load(paths, before_the_boot=rebooted)
-        known = {name: group for name, group in groups.items() if name in host.clusters}
-        for name, group in known.items() if rebooted else ():
-            # Starts are counted in seconds since a boot that is past.
+        is_rebooted = not paths.groups.exists()
+        groups = load(paths, before_the_boot=is_rebooted)
+        own_groups = {name: group for name, group in groups.items() if name in host.clusters}
+        for name, group in own_groups.items() if is_rebooted else ():
+            # The restarts were counted in seconds since an earlier boot.
             old = replace(group, starts=(), members={})
             if group.state == HOT:
-                old = old.over(DOWN, booted)
-            elif group.state in (ENDED, RECOVERING):
-                old = replace(old, state=DOWN, reason=f"{group.reason}; then {booted}")
-            known[name] = old
-        if rebooted or known != groups:
-            _write(paths, known)
+                old = old.over(DOWN, boot_reason)
+            elif group.state in (ENDED_BY_FAULT, RECOVERING):
+                old = replace(old, state=DOWN, reason=f"{group.reason}; then {boot_reason}")
+            own_groups[name] = old
+        if is_rebooted or own_groups != groups:
+            _write(paths, own_groups)
 
 
-def committed(paths: layout.Paths, host: config.Host, part: Part, hot: str | None) -> None:
-    """A switch is done: `hot` is hot here, and whatever else a group ran is not."""
+def record_commit(
+    paths: layout.Paths, host: config.HostConfig, part: RunPart, hot: str | None
+) -> None:
+    """Record that a switch is done: `hot` is hot here, and other runs of groups are over."""
     cluster = host.cluster(hot) if hot else None
     groups = load(paths)
     for group in groups.values():
-        # Who starts a group again after a fault has not decided against it.
-        decided = part.user != WATCH and group.state != STOPPED
-        if decided and (cluster is None or group.cluster != cluster.name):
-            reason = f"{part.user} switched to {part.wanted} on {part.asked_on}"
-            save(paths, group.over(STOPPED, reason))
+        # A restart after a fault is no decision against the group.
+        is_decision = part.user != WATCH and group.state != SWITCHED_OFF
+        if is_decision and (cluster is None or group.cluster != cluster.name):
+            reason = f"{part.user} switched to {part.wanted_name} on {part.asked_on}"
+            save(paths, group.over(SWITCHED_OFF, reason))
     if cluster is None or not hot:
         return
-    new = Group(cluster.name, hot, part.switch, heard=time.time())
-    before = groups.get(cluster.name)
-    if before is not None and part.user == WATCH:
-        new = replace(new, starts=before.starts, reason=before.reason, ended=before.ended)
+    new = ClusterRun(cluster.name, hot, part.switch, sign_time=time.time())
+    earlier_group = groups.get(cluster.name)
+    if earlier_group is not None and part.user == WATCH:
+        new = replace(
+            new,
+            starts=earlier_group.starts,
+            reason=earlier_group.reason,
+            end_time=earlier_group.end_time,
+        )
     save(paths, new)
 
 
-def owed(paths: layout.Paths, cluster: topology.Cluster, part: Part, reason: str) -> None:
-    """A group was hot before a switch that is off: rank 0 starts it again when all can."""
+def mark_for_restart(
+    paths: layout.Paths, cluster: topology.Cluster, part: RunPart, reason: str
+) -> None:
+    """Record that rank 0 must restart a group that was hot before an undone switch."""
     group = load(paths).get(cluster.name)
     if group is None:
-        group = Group(cluster.name, str(part.previous), part.switch)
-    state = ENDED if cluster.rank else RECOVERING
-    why = f"the switch to {part.wanted} was cut off: {reason}"
+        group = ClusterRun(cluster.name, str(part.previous), part.switch)
+    state = ENDED_BY_FAULT if cluster.rank else RECOVERING
+    why = f"the switch to {part.wanted_name} was cut off: {reason}"
     save(paths, group.over(state, why))
 
 
 def switched_off(cluster: str, run: str, states: Mapping[str, Any]) -> str:
-    """Which member says that somebody switched this run off, and how; "" where none does.
+    """Name the member that says that somebody switched this run off, with the reason; "" if none.
 
-    That a member was rebooted, or left it down, is no decision. `states` are members' answers.
+    A member that was rebooted, or left it down, is no decision. `states` are members' answers.
     """
     for name, state in states.items():
-        there = state["groups"].get(cluster, {})
-        if (there.get("state"), there.get("run")) == (STOPPED, run):
-            return f"{name}: {there['reason']}"
+        member_group = state["groups"].get(cluster, {})
+        if (member_group.get("state"), member_group.get("run")) == (SWITCHED_OFF, run):
+            return f"{name}: {member_group['reason']}"
     return ""
 
 
-def note(paths: layout.Paths, group: Group, **values: Any) -> None:
-    """Change fields of a run that still is in this state; one that is not stays as it is."""
+def note(paths: layout.Paths, group: ClusterRun, **values: Any) -> None:
+    """Change fields of a run that still is in this state; leave any other as it is."""
     with _writing:
         groups = load(paths)
         current = groups.get(group.cluster)
@@ -168,26 +185,26 @@ def note(paths: layout.Paths, group: Group, **values: Any) -> None:
             _write(paths, groups, on_disk=False)
 
 
-def part_kept(paths: layout.Paths) -> Part | None:
-    """The part that an earlier agent kept; None where it owed nothing."""
+def part_kept(paths: layout.Paths) -> RunPart | None:
+    """Return the part that an earlier agent recorded; None if there is none to undo."""
     try:
-        return Part(**atomic.read_json(paths.joined))
+        return RunPart(**atomic.read_json(paths.joined_switch))
     except TypeError:
         return None
 
 
 def admit(paths: layout.Paths, name: str) -> None:
-    """Let the rank of a target start now."""
+    """Let the rank of a model start now."""
     until = clock.now() + _ADMITTED_S
-    atomic.write_json(paths.admitted, {"target": name, "until": until})
+    atomic.write_json(paths.admitted_model, {"model": name, "until": until})
 
 
-def _write(paths: layout.Paths, groups: Mapping[str, Group], on_disk: bool = True) -> None:
-    found = {name: asdict(each) for name, each in groups.items()}
-    # First on disk: what anybody can see, a boot remembers.
+def _write(paths: layout.Paths, groups: Mapping[str, ClusterRun], on_disk: bool = True) -> None:
+    document = {name: asdict(group) for name, group in groups.items()}
+    # Disk first: a boot must remember everything that anybody can have seen.
     if on_disk:
         try:
-            atomic.write_json(paths.groups_kept, found, mode=0o600)
+            atomic.write_json(paths.groups_kept, document, mode=0o600)
         except OSError as error:
             output.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
-    atomic.write_json(paths.groups, found)
+    atomic.write_json(paths.groups, document)

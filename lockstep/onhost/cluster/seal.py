@@ -1,9 +1,9 @@
 """Messages between the members of a cluster: sealed with a key that all of them have.
 
 Every request carries a ticket of its recipient, a nonce and an HMAC-SHA256 over cluster, recipient,
-verb, ticket, nonce and body; the answer's seal covers the request's nonce, so an old answer fits no
+verb, ticket, nonce and body. The answer's seal covers the request's nonce, so an old answer fits no
 new request. A ticket is the recipient's process and the time by its own clock, and comes with each
-of its answers: no two clocks are compared. Nothing is secret in them, so they are not encrypted.
+of its answers: no two clocks are compared. Nothing in them is secret, so they are not encrypted.
 """
 
 from __future__ import annotations
@@ -18,59 +18,63 @@ from pathlib import Path
 
 from lockstep.onhost.core import clock, errors, layout
 
-#: For how long a ticket serves, seconds by the clock of who gave it.
+#: Seconds for which a ticket is valid, by the clock of the host that gave it.
 TICKET_S = 60.0
 TICKET, NONCE, SEAL = "X-Lockstep-Ticket", "X-Lockstep-Nonce", "X-Lockstep-Seal"
 _LEAST_KEY = 32
 
 
-class Refused(Exception):
-    """A request whose seal is wrong: its sender has not our key."""
+class WrongSeal(Exception):
+    """A request with a wrong seal: its sender does not have our key."""
 
 
-class Repeated(Exception):
-    """A request of somebody with the key that was taken before."""
+class RepeatedRequest(Exception):
+    """A request of somebody with the key that was already accepted."""
 
 
 class Stale(Exception):
-    """A request of somebody with the key and without a ticket of ours that still serves."""
+    """A request of somebody with the key, but without a valid ticket of ours."""
 
 
 def key(paths: layout.Paths, cluster: str) -> bytes:
-    """The cluster's key: given by systemd to the agent, else from its file; Problem without."""
-    given = os.environ.get("CREDENTIALS_DIRECTORY")
+    """Return the cluster's key.
+
+    The agent gets it from systemd as a credential, other programs read its file. Raises Problem
+    without a usable key.
+    """
+    credentials_folder = os.environ.get("CREDENTIALS_DIRECTORY")
     name = f"cluster-{cluster}"
-    path = Path(given) / name if given else paths.secrets / f"{name}.key"
+    path = Path(credentials_folder) / name if credentials_folder else paths.secrets / f"{name}.key"
     try:
-        found = path.read_bytes().strip()
+        cluster_key = path.read_bytes().strip()
     except OSError as error:
         raise errors.Problem(
             f"key of cluster {cluster}: {path}: {error.strerror}. Remedy: run the deploy"
         ) from error
-    if len(found) < _LEAST_KEY:
+    if len(cluster_key) < _LEAST_KEY:
         raise errors.Problem(
             f"key of cluster {cluster}: {path}: expected {_LEAST_KEY} characters or more, found "
-            f"{len(found)}. Remedy: delete it on every member and run the deploy"
+            f"{len(cluster_key)}. Remedy: delete it on every member and run the deploy"
         )
-    return found
+    return cluster_key
 
 
 def request(
     key: bytes, cluster: str, recipient: str, verb: str, body: bytes, ticket: str
 ) -> dict[str, str]:
-    """Headers of a new request to the member called `recipient`; "" where it gave no ticket yet."""
+    """Return headers of a new request to the member `recipient`; `ticket` is "" for the first."""
     nonce = secrets.token_hex(16)
     parts = ("request", cluster, recipient, verb, ticket, nonce)
     return {TICKET: ticket, NONCE: nonce, SEAL: _seal(key, parts, body)}
 
 
 def answer(key: bytes, nonce: str, status: int, ticket: str, body: bytes) -> str:
-    """The seal of an answer to the request of that nonce, with the ticket for the next one."""
+    """Return the seal of an answer to the request with that nonce, and with the next ticket."""
     return _seal(key, ("answer", nonce, str(status), ticket), body)
 
 
 def fits(seal: str, key: bytes, nonce: str, status: int, ticket: str, body: bytes) -> bool:
-    """Whether an answer's seal is right."""
+    """Tell whether an answer's seal is right."""
     return hmac.compare_digest(seal.encode(), answer(key, nonce, status, ticket, body).encode())
 
 
@@ -79,18 +83,18 @@ def _seal(key: bytes, parts: tuple[str, ...], body: bytes) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-class Guard:
-    """Lets each request in once. `now` is of a clock that only goes forward, seconds."""
+class SealVerifier:
+    """A verifier that accepts each request once; `now` is in seconds and only goes forward."""
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self._now = now
-        # What the process before this one has let in has another.
+        # Each process has its own id, so tickets of an earlier process are invalid.
         self._process = secrets.token_hex(16)
-        self._seen: dict[str, float] = {}
+        self._seen_nonces: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def ticket(self) -> str:
-        """What lets a request in from now on."""
+        """Return a ticket with which a request is accepted from now on."""
         return f"{self._process} {self._now():.3f}"
 
     def check(
@@ -102,28 +106,30 @@ class Guard:
         headers: dict[str, str],
         body: bytes,
     ) -> None:
-        """Let a request in that is sealed with `key`, has a ticket that serves, and is new.
+        """Accept a request that is sealed with `key`, has a valid ticket, and is new.
 
         Raises:
-            Refused, Stale or Repeated: it is not.
+            WrongSeal, Stale or RepeatedRequest: The request is not accepted.
         """
         ticket, nonce = headers.get(TICKET, ""), headers.get(NONCE, "")
         parts = ("request", cluster, recipient, verb, ticket, nonce)
-        wanted = _seal(key, parts, body)
-        if not hmac.compare_digest(headers.get(SEAL, "").encode(), wanted.encode()):
-            raise Refused("wrong seal: the two have different keys")
+        right_seal = _seal(key, parts, body)
+        if not hmac.compare_digest(headers.get(SEAL, "").encode(), right_seal.encode()):
+            raise WrongSeal("wrong seal: the two have different keys")
         now, until = self._now(), self._until(ticket)
         if until <= now:
             raise Stale("its ticket does not serve any more: ask again with the one given")
         with self._lock:
-            self._seen = {each: last for each, last in self._seen.items() if last > now}
-            if nonce in self._seen:
-                raise Repeated("this message has been taken before")
-            self._seen[nonce] = until
+            self._seen_nonces = {
+                seen_nonce: last for seen_nonce, last in self._seen_nonces.items() if last > now
+            }
+            if nonce in self._seen_nonces:
+                raise RepeatedRequest("this message has been taken before")
+            self._seen_nonces[nonce] = until
 
     def _until(self, ticket: str) -> float:
-        """When a ticket ends; minus infinity for one that this process has not given."""
-        process, _, given = ticket.partition(" ")
+        """Return the end of a ticket's validity; minus infinity if this process did not give it."""
+        process, _, ticket_time = ticket.partition(" ")
         if process != self._process:
             return float("-inf")
-        return float(given) + TICKET_S
+        return float(ticket_time) + TICKET_S

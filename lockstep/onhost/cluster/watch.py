@@ -1,8 +1,8 @@
-"""Watches over the groups of this host: no half of one stays up.
+"""The watch over the groups of this host: no half of one stays up.
 
-Rank 0 asks every member every few seconds, and the engine for a token. When one is not what it
-should be it ends the whole group, which `recovery` starts again as a whole.
-Every other rank stops by itself when rank 0 is not heard for the lease.
+Rank 0 asks every member every few seconds, and the engine for a token. If one of them fails, rank 0
+ends the whole group, which `recovery` starts again as a whole. Every other rank stops on its own if
+rank 0 is silent for the lease.
 """
 
 from __future__ import annotations
@@ -14,203 +14,207 @@ from dataclasses import dataclass, field, replace
 from lockstep.onhost.cluster import participant, progress, recovery, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import clock, errors, switch_lock
-from lockstep.onhost.records import ended
+from lockstep.onhost.records import memory_kills
 from lockstep.onhost.switching import switch, wedge, wedge_state
 from lockstep.onhost.systemd import units
 
 
 @dataclass
-class Seen:
-    """What the watch has seen of one run: when it began to, and when each member was heard last."""
+class RunObservation:
+    """The watch's observations of one run: when they began, and when each member last answered."""
 
     run: str = ""
     began: float = field(default_factory=clock.now)
-    heard: dict[str, float] = field(default_factory=dict)
-    looked: float = field(default_factory=clock.now)
+    last_heard: dict[str, float] = field(default_factory=dict)
+    last_look: float = field(default_factory=clock.now)
     looking: threading.Thread | None = None
-    counters: wedge_state.Record = field(default_factory=wedge_state.Record)
+    counters: wedge_state.WedgeRecord = field(default_factory=wedge_state.WedgeRecord)
     no_token: str = ""
 
     def silent(self, name: str) -> float:
-        """Seconds since this member was heard."""
-        return clock.now() - self.heard.get(name, self.began)
+        """Return the seconds since this member's last answer."""
+        return clock.now() - self.last_heard.get(name, self.began)
 
 
-class Watch:
-    """The watch over one cluster. `step` is called about once a second."""
+class RunWatch:
+    """The watch over one cluster; `step` is called about once a second."""
 
-    def __init__(self, member: participant.Member, caller: wire_client.Caller) -> None:
+    def __init__(self, member: participant.MemberAgent, caller: wire_client.MemberClient) -> None:
         self._member, self._paths, self._times = member, member.paths, member.times
         self._caller, self._cluster = caller, caller.cluster
-        self._seen = Seen()
-        self._stepped = 0.0
+        self._observation = RunObservation()
+        self._last_step = 0.0
 
     def step(self) -> None:
         """Look once in a beat, and act."""
-        if clock.now() - self._stepped < self._times.beat:
+        if clock.now() - self._last_step < self._times.beat:
             return
-        self._stepped = clock.now()
+        self._last_step = clock.now()
         group = self._group()
         if self._member.part is not None:
-            # The switch under way looks after its ranks; whoever asked for it is waited for.
-            self._seen = Seen()
+            # The switch under way looks after its ranks, and this watch waits for it.
+            self._observation = RunObservation()
             return
         self._stop_orphans(group)
         if group is None:
             return
         if group.state == runs.HOT:
-            if self._seen.run != group.run:
-                self._seen = Seen(group.run)
+            if self._observation.run != group.run:
+                self._observation = RunObservation(group.run)
             self._hot(group)
         elif group.state == runs.RECOVERING and self._cluster.rank == 0:
             recovery.step(group, self._paths, self._caller)
-        elif group.state == runs.ENDED:
+        elif group.state == runs.ENDED_BY_FAULT:
             self._ask_decision(group)
 
-    def heard(self, body: Answer) -> Answer:
-        """Rank 0 asks: what ails this rank, for as long as both are of the same run."""
+    def receive_beat(self, body: Answer) -> Answer:
+        """Answer rank 0 with the fault of this rank, as long as both are in the same run."""
         group = self._group()
         if self._member.part is not None:
             return {"switching": True}
         if group is None or group.run != body["run"] or group.state != runs.HOT:
             return {"over": (group and group.reason) or "it was started anew"}
-        self._seen.heard[self._cluster.first.name] = clock.now()
-        runs.note(self._paths, group, heard=time.time(), members=body["members"])
-        return {"why": self._ailing(group.target)}
+        self._observation.last_heard[self._cluster.first.name] = clock.now()
+        runs.note(self._paths, group, sign_time=time.time(), members=body["members"])
+        return {"why": self._ailing(group.model)}
 
     def end(self, body: Answer) -> Answer:
-        """Rank 0 ends the group."""
+        """End the group at the request of rank 0."""
         group = self._group()
         if group is not None and group.run == body["run"] and group.state == runs.HOT:
             threading.Thread(target=self._end_here, args=(group, body["reason"])).start()
         return {}
 
-    def _group(self) -> runs.Group | None:
+    def _group(self) -> runs.ClusterRun | None:
         return runs.load(self._paths).get(self._cluster.name)
 
-    def _ask_decision(self, group: runs.Group) -> None:
-        """Whether rank 0 left this run down; this rank says so then as well."""
+    def _ask_decision(self, group: runs.ClusterRun) -> None:
+        """Ask whether rank 0 left this run down; if so, record the same here."""
         try:
             state = self._caller.ask(self._cluster.first, "state", timeout=3.0)
         except errors.Problem:
             return
-        there = state["groups"].get(group.cluster, {})
-        if there.get("run") == group.run and there.get("state") == runs.DOWN:
-            runs.note(self._paths, group, state=runs.DOWN, reason=there["reason"])
+        first_group = state["groups"].get(group.cluster, {})
+        if first_group.get("run") == group.run and first_group.get("state") == runs.DOWN:
+            runs.note(self._paths, group, state=runs.DOWN, reason=first_group["reason"])
 
-    def _hot(self, group: runs.Group) -> None:
+    def _hot(self, group: runs.ClusterRun) -> None:
         rank, first = self._cluster.rank, self._cluster.first.name
         if rank == 0:
             reason = self._fault(group)
             if reason:
                 self._end_all(group, reason)
-        elif why := self._ailing(group.target):
+        elif why := self._ailing(group.model):
             self._end_here(group, f"rank {rank} {why}")
-        elif (silent := self._seen.silent(first)) > self._times.lease:
+        elif (silent := self._observation.silent(first)) > self._times.lease:
             self._end_here(group, f"{first}, rank 0, was not heard for {silent:.0f} s")
 
-    def _fault(self, group: runs.Group) -> str:
-        """Why the group may not stay; "" when all is well."""
-        me, seen = self._cluster.me.name, self._seen
-        if why := self._ailing(group.target):
+    def _fault(self, group: runs.ClusterRun) -> str:
+        """Return why the group may not stay; "" if all is well."""
+        me, observation = self._cluster.me.name, self._observation
+        if why := self._ailing(group.model):
             return f"rank 0 on {me} {why}"
         if reason := self._beat(group):
             return reason
-        if seen.no_token:
-            return f"rank 0 on {me} generates nothing: {seen.no_token}"
-        idle = seen.looking is None or not seen.looking.is_alive()
-        if idle and clock.now() - seen.looked >= self._times.look:
-            seen.looked = clock.now()
-            seen.looking = threading.Thread(target=self._look, args=(group, seen), daemon=True)
-            seen.looking.start()
+        if observation.no_token:
+            return f"rank 0 on {me} generates nothing: {observation.no_token}"
+        idle = observation.looking is None or not observation.looking.is_alive()
+        if idle and clock.now() - observation.last_look >= self._times.look:
+            observation.last_look = clock.now()
+            observation.looking = threading.Thread(
+                target=self._look, args=(group, observation), daemon=True
+            )
+            observation.looking.start()
         return ""
 
-    def _beat(self, group: runs.Group) -> str:
-        said = {self._cluster.me.name: "hot"}
+    def _beat(self, group: runs.ClusterRun) -> str:
+        member_states = {self._cluster.me.name: "hot"}
         body = {"run": group.run, "members": group.members}
-        for name, answer in self._caller.ask_all(self._cluster.others, "beat", body).items():
+        for name, answer in self._caller.ask_all(self._cluster.other_members, "beat", body).items():
             if isinstance(answer, errors.Problem):
-                silent = self._seen.silent(name)
-                said[name] = f"silent for {silent:.0f} s"
+                silent = self._observation.silent(name)
+                member_states[name] = f"silent for {silent:.0f} s"
                 if silent > self._times.lease:
                     return f"{name} was not heard for {silent:.0f} s ({answer})"
                 continue
-            self._seen.heard[name] = clock.now()
+            self._observation.last_heard[name] = clock.now()
             if "over" in answer:
                 return f"{name} is not in it any more: {answer['over']}"
             if answer.get("why"):
                 return f"a rank on {name} {answer['why']}"
-            said[name] = "switching" if "switching" in answer else "hot"
-        runs.note(self._paths, group, members=said)
+            member_states[name] = "switching" if "switching" in answer else "hot"
+        runs.note(self._paths, group, members=member_states)
         return ""
 
-    def _look(self, group: runs.Group, seen: Seen) -> None:
+    def _look(self, group: runs.ClusterRun, observation: RunObservation) -> None:
         """Ask for a token unless the engine's counters move."""
         host = self._member.host
-        looker = wedge.Watch(
-            host, self._paths, self._times.token_wait, idle_s=0.0, record=seen.counters
+        looker = wedge.WedgeWatch(
+            host, self._paths, self._times.token_wait, idle_s=0.0, record=observation.counters
         )
         try:
-            seen.no_token = looker.verdict(host.target(group.target)) or ""
+            observation.no_token = looker.verdict(host.model(group.model)) or ""
         except errors.Problem as problem:
-            progress.tell(f"{group.target}: whether it generates could not be told: {problem}")
+            progress.tell(f"{group.model}: whether it generates could not be told: {problem}")
             return
-        if not seen.no_token:
-            runs.note(self._paths, group, heard=time.time())
+        if not observation.no_token:
+            runs.note(self._paths, group, sign_time=time.time())
 
-    def _end_all(self, group: runs.Group, reason: str) -> None:
+    def _end_all(self, group: runs.ClusterRun, reason: str) -> None:
         """End the group on every member, and decide whether it is started again."""
         body = {"run": group.run, "reason": reason}
-        self._caller.ask_all(self._cluster.others, "end", body)
+        self._caller.ask_all(self._cluster.other_members, "end", body)
         lately = recovery.lately(group, clock.now())
-        # What the memory floor has ended would end so again.
-        final = ended.MARK in reason
+        # An engine that the memory watch has ended would end the same way again.
+        final = memory_kills.MARK in reason
         if not final and len(lately) >= recovery.STARTS:
             final, reason = True, f"{reason}; {recovery.NO_HELP}"
         state = runs.DOWN if final else runs.RECOVERING
         self._end_here(replace(group, starts=lately), reason, state)
 
-    def _end_here(self, group: runs.Group, reason: str, state: str = runs.ENDED) -> None:
-        """Stop this host's rank, unless somebody is switching here, who sees to it."""
+    def _end_here(
+        self, group: runs.ClusterRun, reason: str, state: str = runs.ENDED_BY_FAULT
+    ) -> None:
+        """Stop this host's rank, unless a switch is under way here, which handles it."""
         try:
-            with switch_lock.held(self._paths.switch_lock, runs.WATCH, "none"):
+            with switch_lock.hold_lock(self._paths.switch_lock, runs.WATCH, "none"):
                 current = runs.load(self._paths)[self._cluster.name]
                 if current.run != group.run or current.state != runs.HOT:
                     return
                 words = runs.WORDS[state]
-                progress.tell(f"{group.target} ends here ({words}): {reason}")
+                progress.tell(f"{group.model} ends here ({words}): {reason}")
                 runs.save(self._paths, group.over(state, reason))
-                self._stop(group.target)
-        except switch_lock.Locked as problem:
-            progress.tell(f"{group.target}: {reason}; left to who is switching: {problem}")
+                self._stop(group.model)
+        except switch_lock.SwitchUnderWay as problem:
+            progress.tell(f"{group.model}: {reason}; left to who is switching: {problem}")
 
-    def _stop(self, target: str) -> None:
-        switch.Switch(self._member.host, self._paths, progress.tell).stop(target)
+    def _stop(self, model: str) -> None:
+        switch.Switch(self._member.host, self._paths, progress.tell).stop(model)
 
-    def _stop_orphans(self, group: runs.Group | None) -> None:
+    def _stop_orphans(self, group: runs.ClusterRun | None) -> None:
         """Stop a rank that is up although its group is not."""
-        hot = group.target if group is not None and group.state == runs.HOT else None
-        for target in self._member.host.targets.values():
-            if target.cluster != self._cluster.name or target.name == hot:
+        hot = group.model if group is not None and group.state == runs.HOT else None
+        for model in self._member.host.models.values():
+            if model.cluster != self._cluster.name or model.name == hot:
                 continue
-            if self._unit(target.name).state not in ("hot", "loading"):
+            if self._unit(model.name).state not in ("hot", "loading"):
                 continue
             try:
-                with switch_lock.held(self._paths.switch_lock, runs.WATCH, "none"):
-                    progress.tell(f"{target.unit} is up without its group: stopping it")
-                    self._stop(target.name)
-            except switch_lock.Locked:
+                with switch_lock.hold_lock(self._paths.switch_lock, runs.WATCH, "none"):
+                    progress.tell(f"{model.unit} is up without its group: stopping it")
+                    self._stop(model.name)
+            except switch_lock.SwitchUnderWay:
                 return
 
-    def _unit(self, target: str) -> units.Unit:
-        name = self._member.host.target(target).unit
+    def _unit(self, model: str) -> units.Unit:
+        name = self._member.host.model(model).unit
         return units.show([name])[name]
 
-    def _ailing(self, target: str) -> str:
-        """What became of this host's rank; "" while it is hot."""
-        unit = self._unit(target)
+    def _ailing(self, model: str) -> str:
+        """Describe the fault of this host's rank; "" while it is hot."""
+        unit = self._unit(model)
         if unit.state == "hot":
             return ""
-        if by_floor := ended.of(self._paths, unit.name):
-            return f"is down: {by_floor.reason}"
+        if memory_kill := memory_kills.of(self._paths, unit.name):
+            return f"is down: {memory_kill.reason}"
         return "ended by itself" if unit.state == "off" else f"is {unit.state}: {unit.failure}"

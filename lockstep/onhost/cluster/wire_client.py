@@ -15,25 +15,25 @@ from lockstep.onhost.core.address import at
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
-#: Status of an answer that has a ticket, and nothing was done.
+#: Status of an answer that only brings a new ticket; nothing was done.
 STALE = 428
 
-#: What members say to each other: a question's body, or an answer.
+#: Messages between members: a question's body, or an answer.
 Answer = dict[str, Any]
 T = TypeVar("T")
 
 
-class Unreachable(errors.Problem):
-    """No agent answered, or not as one that has the key."""
+class MemberUnreachable(errors.Problem):
+    """The error that no agent answered, or none that has the key."""
 
 
-class Refusal(errors.Problem):
-    """The member's agent answered that it will not."""
+class MemberRefusal(errors.Problem):
+    """The refusal of a member's agent."""
 
 
 @dataclass(frozen=True)
-class Caller:
-    """Asks members of one cluster.
+class MemberClient:
+    """A client of the members of one cluster.
 
     Attributes:
         tickets: Member → the newest ticket that it gave (`seal`).
@@ -44,35 +44,38 @@ class Caller:
     tickets: dict[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> Caller:
-        """With this host's key. Problem where it cannot be read."""
+    def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> MemberClient:
+        """Make a client with this host's key; raise Problem if the key cannot be read."""
         return cls(cluster, seal.key(paths, cluster.name))
 
     def ask(
         self,
-        member: topology.Member,
+        member: topology.TopologyMember,
         verb: str,
         body: Answer | None = None,
         timeout: float = TIMEOUT_S,
     ) -> Answer:
-        """One question. Unreachable, or Refusal with the member's reason and exit code."""
+        """Ask one question.
+
+        Raises MemberUnreachable, or MemberRefusal with the member's reason and exit code.
+        """
         data = json.dumps(body or {}).encode()
         status, answer = self._post(member, verb, data, timeout)
         if status == STALE:
-            # Its agent is another process now, or was not asked for long.
+            # Its agent is another process now, or got no question for long.
             status, answer = self._post(member, verb, data, timeout)
-        found: Answer = json.loads(answer)
+        reply: Answer = json.loads(answer)
         if status != 200:
-            raise Refusal(f"{member.name}: {found['problem']}", int(found["code"]))
-        return found
+            raise MemberRefusal(f"{member.name}: {reply['problem']}", int(reply["code"]))
+        return reply
 
     def _post(
-        self, member: topology.Member, verb: str, data: bytes, timeout: float
+        self, member: topology.TopologyMember, verb: str, data: bytes, timeout: float
     ) -> tuple[int, bytes]:
-        """Status and body of one sealed answer; its ticket is kept for the next question."""
+        """Return status and body of one sealed answer; keep its ticket for the next question."""
         ticket = self.tickets.get(member.name, "")
         headers = seal.request(self.key, self.cluster.name, member.name, verb, data, ticket)
-        # From the fabric's own address: the agents know each other by it.
+        # From the fabric's own address, by which the agents know each other.
         source, place = (self.cluster.me.address, 0), (member.address, self.cluster.port)
         connection = http.client.HTTPConnection(*place, timeout=timeout, source_address=source)
         try:
@@ -83,24 +86,26 @@ class Caller:
             raise self._silent(member, errors.why(error)) from error
         finally:
             connection.close()
-        given, nonce = response.headers.get(seal.SEAL, ""), headers[seal.NONCE]
+        answer_seal, nonce = response.headers.get(seal.SEAL, ""), headers[seal.NONCE]
         ticket = response.headers.get(seal.TICKET, "")
-        if not seal.fits(given, self.key, nonce, response.status, ticket, answer):
+        if not seal.fits(answer_seal, self.key, nonce, response.status, ticket, answer):
             why = "its answer has no seal of ours: its key is another one"
             raise self._silent(member, why)
         self.tickets[member.name] = ticket
         return response.status, answer
 
     def ask_all(
-        self, members: Iterable[topology.Member], verb: str, body: Answer | None = None
+        self, members: Iterable[topology.TopologyMember], verb: str, body: Answer | None = None
     ) -> dict[str, Answer | errors.Problem]:
-        """One question to several members at the same time; a Problem is kept as the answer."""
-        named = {member.name: member for member in members}
-        return at_once(lambda name: self.ask(named[name], verb, body, timeout=3.0), named)
+        """Ask several members one question at the same time; a Problem is kept as the answer."""
+        members_by_name = {member.name: member for member in members}
+        return at_once(
+            lambda name: self.ask(members_by_name[name], verb, body, timeout=3.0), members_by_name
+        )
 
-    def _silent(self, member: topology.Member, why: str) -> Unreachable:
+    def _silent(self, member: topology.TopologyMember, why: str) -> MemberUnreachable:
         where = at(member.address, self.cluster.port)
-        return Unreachable(
+        return MemberUnreachable(
             f"{member.name} ({where}) does not answer: {why}. "
             f"Remedy: on {member.name}: is its cable in? systemctl status lockstep-cluster; ping "
             "over the fabric"
@@ -108,14 +113,14 @@ class Caller:
 
 
 def at_once(work: Callable[[str], T], names: Iterable[str]) -> dict[str, T | errors.Problem]:
-    """`work` on every name at the same time; a Problem is kept as what came of it."""
+    """Do `work` for every name at the same time; a Problem is kept as its result."""
 
-    def one(name: str) -> T | errors.Problem:
+    def try_work(name: str) -> T | errors.Problem:
         try:
             return work(name)
         except errors.Problem as problem:
             return problem
 
-    wanted = list(names)
-    with ThreadPoolExecutor(max(1, len(wanted))) as pool:
-        return dict(zip(wanted, pool.map(one, wanted), strict=True))
+    all_names = list(names)
+    with ThreadPoolExecutor(max(1, len(all_names))) as pool:
+        return dict(zip(all_names, pool.map(try_work, all_names), strict=True))

@@ -16,7 +16,7 @@ from lockstep.onhost.cluster import seal, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import errors, http_listener, topology
 
-#: A request is small and comes at once; whoever sends more, or slowly, is cut off.
+#: A request is small and comes at once; a client that sends more, or slowly, is cut off.
 MOST_BYTES = 64 * 1024
 LONGEST_S = 15.0
 AT_ONCE = 16
@@ -24,25 +24,25 @@ AT_ONCE = 16
 _IP_FREEBIND = 15
 _IPV6_FREEBIND = 78
 
-#: (cluster, verb, body) → answer, or a Problem.
+#: (cluster, verb, body) → answer; may raise a Problem.
 Act = Callable[[topology.Cluster, str, Answer], Answer]
 
 
-class Server(http_listener.Listener):
-    """Listens at one address for the clusters whose fabric that is."""
+class ClusterServer(http_listener.HttpListener):
+    """A server at one address for the clusters with that fabric."""
 
     def __init__(
-        self, served: Iterable[wire_client.Caller], act: Act, longest_s: float = LONGEST_S
+        self, callers: Iterable[wire_client.MemberClient], act: Act, longest_s: float = LONGEST_S
     ) -> None:
-        self.served = {each.cluster.name: each for each in served}
-        clusters = [each.cluster for each in self.served.values()]
-        super().__init__((clusters[0].me.address, clusters[0].port), Handler)
+        self.callers = {caller.cluster.name: caller for caller in callers}
+        clusters = [caller.cluster for caller in self.callers.values()]
+        super().__init__((clusters[0].me.address, clusters[0].port), ClusterRequestHandler)
         self.act = act
-        self.guard = seal.Guard()
+        self.guard = seal.SealVerifier()
         self._longest_s = longest_s
         self._open: dict[socket.socket, tuple[str, float]] = {}
         self._lock = threading.Lock()
-        # As the system writes them.
+        # In the form in which the system writes them.
         self._addresses = {
             str(ipaddress.ip_address(member.address))
             for cluster in clusters
@@ -50,73 +50,79 @@ class Server(http_listener.Listener):
         }
 
     def server_bind(self) -> None:
-        """Listen also while the address is not there: the link may come later, and go."""
+        """Listen even if the address is missing, because the link may come later, and go."""
         six = self.address_family == socket.AF_INET6
         level = socket.IPPROTO_IPV6 if six else socket.IPPROTO_IP
         self.socket.setsockopt(level, _IPV6_FREEBIND if six else _IP_FREEBIND, 1)
         super().server_bind()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Only members, and only a few connections of each at a time."""
+        """Accept only members, and only a few connections of each at a time."""
         address = client_address[0]
         with self._lock:
-            mine = sum(1 for other, _ in self._open.values() if other == address)
-            if address not in self._addresses or mine >= AT_ONCE:
+            open_count = sum(
+                1 for open_address, _ in self._open.values() if open_address == address
+            )
+            if address not in self._addresses or open_count >= AT_ONCE:
                 return False
             self._open[request] = (address, time.monotonic())
             return True
 
     def service_actions(self) -> None:
-        """Called twice a second: cut off who is slow."""
+        """Cut off slow clients; called twice a second."""
         now = time.monotonic()
         with self._lock:
-            late = [each for each, (_, at) in self._open.items() if now - at > self._longest_s]
+            late = [
+                open_request
+                for open_request, (_, at) in self._open.items()
+                if now - at > self._longest_s
+            ]
         for connection in late:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def arrived(self, connection: socket.socket) -> None:
-        """The whole request is here: what is done with it may take its time."""
+    def mark_complete(self, connection: socket.socket) -> None:
+        """Note that the whole request is here, so that its work may take its time."""
         with self._lock:
             if connection in self._open:
                 self._open[connection] = (self._open[connection][0], float("inf"))
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection."""
+        """Forget and close a connection."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection, one request."""
+class ClusterRequestHandler(BaseHTTPRequestHandler):
+    """A handler of one connection with one request."""
 
     timeout = LONGEST_S
-    server: Server
+    server: ClusterServer
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: two lines a second help nobody."""
+        """Log nothing: two lines a second help nobody."""
 
     def do_POST(self) -> None:
-        """A verb."""
+        """Answer one verb."""
         name, _, verb = self.path.lstrip("/").partition("/")
         length = self.headers.get("Content-Length", "")
-        if name not in self.server.served or not length.isdigit():
+        if name not in self.server.callers or not length.isdigit():
             http_listener.empty(self, 404)
             return
         if int(length) > MOST_BYTES:
             http_listener.empty(self, 413)
             return
         body = self.rfile.read(int(length))
-        self.server.arrived(self.connection)
-        cluster, key = self.server.served[name].cluster, self.server.served[name].key
+        self.server.mark_complete(self.connection)
+        cluster, key = self.server.callers[name].cluster, self.server.callers[name].key
         headers = dict(self.headers.items())
         try:
             self.server.guard.check(key, name, cluster.me.name, verb, headers, body)
-        except seal.Refused:
+        except seal.WrongSeal:
             http_listener.empty(self, 401)
             return
-        except (seal.Stale, seal.Repeated) as why:
+        except (seal.Stale, seal.RepeatedRequest) as why:
             status = wire_client.STALE if isinstance(why, seal.Stale) else 403
             self._answer(key, status, {"problem": str(why), "code": errors.EXIT_FAILED})
             return
@@ -133,8 +139,8 @@ class Handler(BaseHTTPRequestHandler):
             why = f"{verb}: not understood ({type(error).__name__}: {error})"
             return 400, {"problem": f"{why}: deploy to every member", "code": errors.EXIT_USAGE}
 
-    def _answer(self, key: bytes, status: int, found: Answer) -> None:
-        body = json.dumps(found).encode()
+    def _answer(self, key: bytes, status: int, answer: Answer) -> None:
+        body = json.dumps(answer).encode()
         nonce, ticket = self.headers.get(seal.NONCE, ""), self.server.guard.ticket()
         self.send_response(status)
         self.send_header(seal.TICKET, ticket)

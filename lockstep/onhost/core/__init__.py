@@ -1,1 +1,1 @@
-"""Shared modules of the programs on a host."""
+"""Modules that the programs on a host share."""

@@ -6,10 +6,10 @@ import time
 
 
 def now() -> float:
-    """Seconds of a clock that only goes forward."""
+    """Return the seconds of a clock that only goes forward."""
     return time.monotonic()
 
 
 def sleep(seconds: float) -> None:
-    """Return after so many seconds."""
+    """Wait for so many seconds."""
     time.sleep(seconds)

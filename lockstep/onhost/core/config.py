@@ -1,4 +1,4 @@
-"""What the deploy says of this host: its targets and clusters, as targets.json holds them."""
+"""The deploy's configuration of this host: its models and clusters, as in models.json."""
 
 from __future__ import annotations
 
@@ -8,38 +8,41 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from lockstep.onhost.core import errors, need, schema
+from lockstep.onhost.core import errors, memory_requirement, schema
 from lockstep.onhost.core import topology as clusters
 from lockstep.onhost.core.kind import Kind
 
 T = TypeVar("T")
 Cluster = clusters.Cluster
-Need = need.Need
+Need = memory_requirement.Need
 
 
 @dataclass(frozen=True)
-class Target:
+class Model:
     """One name that switch.sh accepts, as the deploy bound it on this host.
 
-    `url` is where clients ask, `engine_url` the engine itself; they differ where the gateway has
-    the port, which merges roles or asks for the API key.
-    `weights` are ids of models on the hub, or full paths, that must be here before a start.
-    `kind` says what the model is asked for.
-    `floor_tok_s`, `floor_share` and `floor_sense` are what a deploy must not fall below (`floor`).
-    `load_free_gib` is the MemFree below which the page cache is dropped while it loads, the other
-    floors are the MemAvailable below which it is ended.
-    `sense` is how nonsense is told: by right "answers", by the "record" of its own, or "off".
-    `tools` says whether it has a parser of tool calls, `logprobs` whether it may be asked for
-    log-probabilities. `identity` is the hash of what it runs, which the record belongs to.
-    `cluster` names the Sparks that run it together; the others than rank 0 may have no `url`.
-    `alike` is the hash of what the deploy made of it, without the rank's own words.
-    `not_at_boot` is why it must not come back by itself after a boot.
+    Attributes:
+        url: Address for clients.
+        engine_url: Address of the engine itself. It differs if the gateway has the port, because it
+            merges roles or asks for the API key.
+        weights: Ids of models on the hub, or full paths, that must be here before a start.
+        kind: Kind of request that the model answers.
+        minimum_tok_s, minimum_share, minimum_sense: Minimum that a deploy must reach (`minimum`).
+        load_free_gib: MemFree below which the page cache is dropped while the engine loads.
+        minimum_loading_gib, minimum_serving_gib: MemAvailable below which the engine is ended.
+        sense: Judge of nonsense: right "answers", the "record" of the model's own, or "off".
+        tools: Whether it has a parser of tool calls.
+        logprobs: Whether it may be asked for log-probabilities.
+        identity: Hash of what it runs, to which the record belongs.
+        cluster: Sparks that run it together; ranks above 0 may have no `url`.
+        alike: Hash of what the deploy made of it, without the words for one rank.
+        not_at_boot: Why it must not start again on its own after a boot.
     """
 
     name: str
     unit: str
     url: str
-    model: str
+    served_name: str
     memory_gib: float
     start_timeout_s: float
     recipe: str = ""
@@ -49,11 +52,11 @@ class Target:
     fallback: str | None = None
     api_key_file: str | None = None
     engine_url: str | None = None
-    canary_timeout_s: float = 600.0
+    test_question_timeout_s: float = 600.0
     weights: tuple[str, ...] = ()
-    floor_tok_s: float | None = None
-    floor_share: float | None = None
-    floor_sense: bool = False
+    minimum_tok_s: float | None = None
+    minimum_share: float | None = None
+    minimum_sense: bool = False
     sense: str = "off"
     tools: bool = False
     logprobs: bool = True
@@ -66,23 +69,23 @@ class Target:
     memory_beside_gib: float = 0.0
     kind: Kind = "chat"
     load_free_gib: float = 8.0
-    floor_loading_gib: float = 0.0
-    floor_serving_gib: float = 0.0
+    minimum_loading_gib: float = 0.0
+    minimum_serving_gib: float = 0.0
 
     @property
-    def itself(self) -> Target:
-        """The same, asked at the engine, which wants no key; as it is where that is elsewhere."""
+    def behind_gateway(self) -> Model:
+        """The model with its engine's own address and no key; unchanged without that address."""
         return replace(self, url=self.engine_url, api_key_file=None) if self.engine_url else self
 
     @property
     def need(self) -> Need:
-        """What it needs of the unified memory before it starts."""
+        """The unified memory that the model needs before it starts."""
         return Need(
             self.memory_gib,
             self.memory_share,
             self.memory_of_total,
             self.memory_beside_gib,
-            max(self.floor_loading_gib, self.floor_serving_gib),
+            max(self.minimum_loading_gib, self.minimum_serving_gib),
         )
 
 
@@ -94,70 +97,70 @@ _HAS_RANK = schema.Rule(
 
 
 @dataclass(frozen=True)
-class Host:
-    """All targets of this host, and the clusters that it is a member of, by name.
+class HostConfig:
+    """All models of this host, and the clusters that it is a member of, by name.
 
     `max_clock_mhz` is the cap of the GPU's clock, None without one. `boot` is what becomes hot
-    after a boot: `none`, `last` or the name of a target.
+    after a boot: `none`, `last` or the name of a model.
 
-    The deploy writes it to targets.json, field by field.
+    The deploy writes these fields to models.json, one by one.
     """
 
     name: str
-    targets: Mapping[str, Target]
+    models: Mapping[str, Model]
     webui_unit: str = "open-webui.service"
     clusters: Mapping[str, Annotated[Cluster, _HAS_RANK]] = field(default_factory=dict)
     max_clock_mhz: int | None = None
     boot: str = "none"
 
-    def target(self, name: str) -> Target:
-        """The target called `name`; Problem (wrong use) names the known ones."""
-        if name not in self.targets:
-            known = ", ".join(self.targets) or "none is configured"
-            said = f"unknown target {name!r}; known targets: {known}"
-            raise errors.Problem(said, errors.EXIT_USAGE)
-        return self.targets[name]
+    def model(self, name: str) -> Model:
+        """Return the model called `name`; raise Problem (wrong use) with the known names."""
+        if name not in self.models:
+            known_names = ", ".join(self.models) or "none is configured"
+            message = f"unknown model {name!r}; known models: {known_names}"
+            raise errors.Problem(message, errors.EXIT_USAGE)
+        return self.models[name]
 
-    def others(self, name: str) -> list[Target]:
-        """Every target that runs under another unit than `name` does."""
-        unit = self.target(name).unit
-        return [target for target in self.targets.values() if target.unit != unit]
+    def other_models(self, name: str) -> list[Model]:
+        """Return every model that runs under another unit than `name` does."""
+        unit = self.model(name).unit
+        return [model for model in self.models.values() if model.unit != unit]
 
     def cluster(self, name: str) -> Cluster | None:
-        """The cluster that runs the target called `name`; None for one of this host alone."""
-        cluster = self.target(name).cluster
+        """Return the cluster of the model called `name`; None if this host alone runs it."""
+        cluster = self.model(name).cluster
         return self.clusters[cluster] if cluster else None
 
 
-def load_host(path: Path) -> Host:
-    """Read targets.json. Problem (wrong use) names the file, the key and what was found."""
-    host = read(Host, path)
-    for target in host.targets.values():
-        if target.cluster and target.cluster not in host.clusters:
+def load_host(path: Path) -> HostConfig:
+    """Read models.json; raise Problem (wrong use) with the file, the key and the value."""
+    host = read(HostConfig, path)
+    for model in host.models.values():
+        if model.cluster and model.cluster not in host.clusters:
             raise _unusable(
-                f"targets.{target.name}.cluster is not known",
+                f"models.{model.name}.cluster is not known",
                 where=str(path),
-                found=repr(target.cluster),
+                found=repr(model.cluster),
                 allowed=", ".join(host.clusters) or "none",
             )
     return host
 
 
 def read(kind: type[T], path: Path) -> T:
-    """A dataclass that the deploy wrote as JSON. Problem (wrong use) names file, key and value."""
+    """Read a dataclass that the deploy wrote as JSON; raise Problem with file, key and value."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise _unusable(errors.why(error), where=str(path)) from error
     except ValueError as error:
         raise _unusable(f"not JSON: {error}", where=str(path)) from error
-    # Programs come before their file: one that an earlier deploy wrote may have other keys.
+    # Programs come before their file: a file of an earlier deploy may have other keys.
     return schema.build(kind, data, where=str(path), error=_unusable, strict=False)
 
 
 def _unusable(
-    what: str, *, where: str, found: str = "", allowed: str = "", **_: str
+    summary: str, *, where: str, found: str = "", allowed: str = "", **_: str
 ) -> errors.Problem:
-    said = f"{where}: {schema.sentence(what, found, allowed)}"
+    message = f"{where}: {schema.sentence(summary, found, allowed)}"
     remedy = "Remedy: run the deploy again, it writes this file."
-    return errors.Problem(f"{said}. {remedy}", errors.EXIT_USAGE)
+    return errors.Problem(f"{message}. {remedy}", errors.EXIT_USAGE)

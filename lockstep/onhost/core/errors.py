@@ -8,17 +8,17 @@ from collections.abc import Callable
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-# Of switch.sh: what was asked for failed, and ...
+# Of switch.sh: the requested switch failed, and ...
 EXIT_FALLBACK = 3  # its fallback is hot
 EXIT_NOTHING_HOT = 4  # no model is hot
-EXIT_CANCELLED = 5  # somebody cancelled it, and all is as before
+EXIT_CANCELLED = 5  # somebody cancelled it, and everything is as before
 # sysexits.h: EX_TEMPFAIL ("try again later") and EX_NOPERM.
 EXIT_LOCKED = 75
 EXIT_NOT_PERMITTED = 77
 
 
 def why(error: BaseException) -> str:
-    """What an error says to people: without its number, and never nothing."""
+    """Return an error's reason for people: without its number, and never empty."""
     reason = getattr(error, "reason", error)
     return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
 
@@ -34,12 +34,12 @@ class Problem(Exception):
         self.code = code
 
 
-def ended(
+def run_main(
     program: str, main: Callable[[], int], shape: Callable[[str], str] = lambda text: text
 ) -> int:
-    """Run `main` and turn a Problem or Ctrl-C into a message on stderr and an exit code.
+    """Run `main`, and turn a Problem or Ctrl-C into a message on stderr and an exit code.
 
-    `shape` makes the message fit where it is read.
+    `shape` makes the message fit its reader.
     """
     try:
         return main()

@@ -1,7 +1,7 @@
-"""One program at a time, by a lock on a file that the kernel drops with its holder.
+"""Locks on files, one program at a time; the kernel drops a lock when its holder ends.
 
-Whoever can open a file can lock it, so a lock is a file for its account alone. Who holds one is
-said by a note beside it, which others may read: nobody takes a lock to see whether it is free.
+Every account that can open a file can lock it, so the file of a lock belongs to one account. A note
+beside the lock names its holder. Others read the note instead of trying the lock.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lockstep.onhost.core import atomic, process
 
 
 def open_file(path: Path) -> TextIO:
-    """Open the file of a lock, which is made where it is missing, for nobody but its account.
+    """Open the file of a lock, and create it for its own account only if it is missing.
 
-    PermissionError where it is another account's.
+    Raises PermissionError if the file belongs to another account.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     file = os.fdopen(handle, "r+", encoding="utf-8")
     try:
-        # Versions before 2026-11-26 made it for everybody.
+        # Versions before 2026-11-26 created it for every account.
         os.fchmod(handle, 0o600)
     except BaseException:
         file.close()
@@ -34,19 +34,19 @@ def open_file(path: Path) -> TextIO:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Wait for the exclusive lock on a file, which is made where it is missing, and hold it."""
+def hold_lock(path: Path) -> Iterator[None]:
+    """Wait for the exclusive lock on a file and hold it; create the file if it is missing."""
     with open_file(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
-def noted(path: Path, who: Mapping[str, Any], mode: int) -> Iterator[None]:
-    """Say beside a lock that this process holds who holds it, for as long as the block runs."""
-    mine = {"pid": os.getpid(), "start": process.start_of(os.getpid())}
+def note_holder(path: Path, holder_fields: Mapping[str, Any], mode: int) -> Iterator[None]:
+    """Name the holder in a note beside a lock of this process, for as long as the block runs."""
+    process_fields = {"pid": os.getpid(), "start": process.start_of(os.getpid())}
     note = _note(path)
-    atomic.write_json(note, {**who, **mine}, mode=mode)
+    atomic.write_json(note, {**holder_fields, **process_fields}, mode=mode)
     try:
         yield
     finally:
@@ -54,10 +54,10 @@ def noted(path: Path, who: Mapping[str, Any], mode: int) -> Iterator[None]:
 
 
 def holder(path: Path) -> dict[str, Any] | None:
-    """What the note beside a lock says; None where nobody holds it, or its holder was killed."""
-    said = atomic.read_json(_note(path))
+    """Return the note beside a lock; None if nobody holds it, or its holder was killed."""
+    note = atomic.read_json(_note(path))
     try:
-        return said if process.is_alive(int(said["pid"]), int(said["start"])) else None
+        return note if process.is_alive(int(note["pid"]), int(note["start"])) else None
     except (TypeError, ValueError, LookupError):
         return None
 

@@ -1,4 +1,4 @@
-"""An HTTP server on a host, and its answers: a file, or nothing."""
+"""An HTTP server on a host, and its answers: a file, or no body."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 _RANGE = re.compile(r"bytes=(\d+)-")
 
 
-class Listener(ThreadingHTTPServer):
+class HttpListener(ThreadingHTTPServer):
     """An HTTP server that needs no name service, and is silent about clients that hang up."""
 
     daemon_threads = True
-    # Eight hosts with a few copies each at once.
+    # Room for eight hosts with a few copies each at once.
     request_queue_size = 128
 
     def __init__(
@@ -28,12 +28,12 @@ class Listener(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Listen; HTTPServer's own way asks the name service for its name and may wait for it."""
+        """Listen without HTTPServer's lookup of the host's name, which may wait for an answer."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that hangs up is nothing to report."""
+        """Stay silent: a client that hangs up is nothing to report."""
 
 
 def send(

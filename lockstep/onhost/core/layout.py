@@ -1,4 +1,4 @@
-"""Where things are on a Spark."""
+"""Paths on a Spark."""
 
 from __future__ import annotations
 
@@ -18,77 +18,79 @@ class _Place:
 
 @dataclass(frozen=True)
 class Paths:
-    """Where things are on a host; `root` is another folder only in unit tests."""
+    """All paths on a host; `root` is another folder only in unit tests."""
 
     root: Path = Path("/")
 
-    targets = _Place("etc/lockstep/targets.json")  #: Configuration written by the deploy.
+    models = _Place("etc/lockstep/models.json")  #: Configuration written by the deploy.
     #: Written by the deploy: the gateway's configuration and its page.
     gateway = _Place("etc/lockstep/gateway.json")
     gateway_page = _Place("etc/lockstep/gateway.html")
     #: The authority that signs its certificate, where there is one.
     authority = _Place("etc/lockstep/authority.crt")
-    gateway_keys = _Place("etc/lockstep/gateway/keys.json")  #: Who may use the gateway.
+    gateway_keys = _Place("etc/lockstep/gateway/keys.json")  #: Keys of the gateway's users.
     groups_of_units = _Place("sys/fs/cgroup/system.slice")  #: Control groups of units.
-    #: Accepted speeds, which later deploys are compared with.
-    accepted = _Place("var/lib/lockstep-deploy/accepted.json")
-    #: Accepted answers, which later ones are compared with.
+    #: Accepted speeds, with which later deploys are compared.
+    accepted_speeds = _Place("var/lib/lockstep-deploy/accepted.json")
+    #: Accepted answers, with which later answers are compared.
     senses = _Place("var/lib/lockstep-deploy/senses.json")
-    sensed = _Place("run/lockstep/sensed.json")  #: What the last look at each target's sense found.
-    #: What the engines inside images said about their recipes.
+    last_senses = _Place(
+        "run/lockstep/sensed.json"
+    )  #: Result of the last check of each model's sense.
+    #: Answers of the engines inside images about their recipes.
     image_answers = _Place("var/cache/lockstep/images")
     #: Our target of netconsole, in the folder that the kernel's module makes.
     netconsole = _Place("sys/kernel/config/netconsole/lockstep")
     proc = _Place("proc")  #: The kernel's process file system.
     run = _Place("run/lockstep")  #: Locks; gone after a reboot.
-    switch_lock = _Place("run/lockstep/switch.lock")  #: Held by who changes what is hot.
+    switch_lock = _Place("run/lockstep/switch.lock")  #: Held by a change of the hot model.
     deploy_lock = _Place("run/lockstep/deploy.lock")  #: Held by a deploy.
-    #: What a switch that was cut off owes.
-    unfinished = _Place("run/lockstep/unfinished-switch.json")
+    #: Unfinished work of a switch that was cut off.
+    unfinished_switch = _Place("run/lockstep/unfinished-switch.json")
     cancellation = _Place("run/lockstep/cancel-switch.json")  #: The request to cancel a switch.
-    rollout = _Place("run/lockstep/rollout.json")  #: Which target a deploy is just restarting.
+    rollout = _Place("run/lockstep/rollout.json")  #: The model that a deploy restarts now.
     wedge_record = _Place("run/lockstep/wedge.json")  #: What the wedge watch saw and did.
-    gpu_record = _Place("run/lockstep/gpu.json")  #: What the watch found wrong with the GPU.
-    ended = _Place("run/lockstep/ended")  #: What the memory floor has ended since boot.
-    #: What is hot by a switch, and what was before it.
+    gpu_record = _Place("run/lockstep/gpu.json")  #: Faults that the watch found in the GPU.
+    memory_kills = _Place("run/lockstep/ended")  #: Engines that the memory watch ended since boot.
+    #: The model that a switch made hot, and the one before it.
     hot_before = _Place("run/lockstep/hot-before.json")
     secrets = _Place("etc/lockstep/secrets")  #: Keys; only root can read them.
-    #: Which clusters run here, and how the last run of each ended.
+    #: Clusters that run here, and how the last run of each ended.
     groups = _Place("run/lockstep/clusters.json")
-    #: The same on disk: a boot forgets the other one.
+    #: The same on disk, because a boot empties the other place.
     groups_kept = _Place("var/lib/lockstep-cluster/groups.json")
-    #: The switch of a cluster that this host takes part in now.
-    joined = _Place("run/lockstep/cluster-switch.json")
-    #: The target of a cluster that may be started now.
-    admitted = _Place("run/lockstep/cluster-admitted.json")
-    #: What the deploy keeps about itself; only root can read it.
+    #: The switch of a cluster in which this host takes part now.
+    joined_switch = _Place("run/lockstep/cluster-switch.json")
+    #: The model of a cluster that may be started now.
+    admitted_model = _Place("run/lockstep/cluster-admitted.json")
+    #: The deploy's own state; only root can read it.
     state = _Place("var/lib/lockstep-deploy")
-    #: Records of what this host was brought to.
+    #: Records of this host's finished deploys.
     generations = _Place("var/lib/lockstep-deploy/generations")
     #: Notes of the images that a deploy pulled here.
-    pulled = _Place("var/lib/lockstep-deploy/pulled")
-    #: What was starting or hot in each boot, and what the last switch left.
+    pulled_images = _Place("var/lib/lockstep-deploy/pulled")
+    #: The models that were starting or hot in each boot, and the result of the last switch.
     boots = _Place("var/lib/lockstep-deploy/boots.json")
-    #: What there was before a rollout that has not ended well yet.
-    before = _Place("var/lib/lockstep-deploy/before.json")
-    #: What became of the last deploy, where this host had to end it by itself.
+    #: The state before a rollout that has not ended well yet.
+    rollback_snapshot = _Place("var/lib/lockstep-deploy/before.json")
+    #: The end of the last deploy, if this host had to end it on its own.
     cut_off = _Place("var/lib/lockstep-deploy/cut-off.json")
-    #: What this host was before the first deploy.
-    found = _Place("var/lib/lockstep-deploy/found.json")
-    #: Which packages a deploy installed here.
+    #: The state of this host before the first deploy.
+    baseline = _Place("var/lib/lockstep-deploy/found.json")
+    #: Packages that a deploy installed here.
     packages = _Place("var/lib/lockstep-deploy/packages.json")
-    #: Which image opened Open WebUI's data last, and the copies of these from before updates.
+    #: The image that last opened Open WebUI's data, and copies of the data from before updates.
     webui = _Place("var/lib/lockstep-deploy/webui.json")
     webui_kept = _Place("var/lib/lockstep-deploy/webui")
-    #: What the deploy wrote of backups, the host's own repository, what restic keeps to be quicker,
-    #: and how the last night's ended.
+    #: The deploy's configuration of backups, the host's own repository, restic's cache, and the
+    #: result of the last night's backup.
     backup = _Place("etc/lockstep/backup.json")
     backup_kept = _Place("var/lib/lockstep-deploy/backup")
     backup_cache = _Place("var/cache/lockstep/restic")
     backup_record = _Place("var/lib/lockstep-deploy/backup.json")
-    host_key = _Place("etc/ssh/ssh_host_ed25519_key.pub")  #: By which others know this host's sshd.
+    host_key = _Place("etc/ssh/ssh_host_ed25519_key.pub")  #: The sshd key that other hosts check.
     switches = _Place("var/log/lockstep/switches.json")  #: How the last switches ended.
-    diff = _Place("var/log/lockstep/diff.json")  #: What the last `lockstep diff` said of this host.
+    diff = _Place("var/log/lockstep/diff.json")  #: What the last `lockstep diff` found here.
     log = _Place("var/log/lockstep")  #: Logs of long jobs.
     #: Manifests and compressed layers of images by hash.
     layers = _Place("var/cache/lockstep/layers")
@@ -96,6 +98,8 @@ class Paths:
 
     @property
     def weights(self) -> Path:
-        """Which weights the units here serve; a deploy may already be fetching others."""
-        served = self.root / "etc/lockstep/served-weights.json"
-        return served if served.exists() else self.root / "etc/lockstep/weights.json"
+        """The list of weights that the units here serve; a deploy may be fetching others."""
+        served_weights = self.root / "etc/lockstep/served-weights.json"
+        return (
+            served_weights if served_weights.exists() else self.root / "etc/lockstep/weights.json"
+        )

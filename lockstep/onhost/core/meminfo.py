@@ -15,8 +15,8 @@ GIB = 1024**3
 class Memory:
     """Unified memory of this host in GiB, from /proc/meminfo.
 
-    `available` (MemAvailable) is what an engine can get. `free` (MemFree) leaves out the page
-    cache and is what vLLM before 0.20.2 looks at on an integrated GPU (facts of 2026-11).
+    `available` (MemAvailable) is the memory that an engine can get. `free` (MemFree) leaves out the
+    page cache; vLLM before 0.20.2 reads it on an integrated GPU (facts of 2026-11).
     """
 
     total: float
@@ -25,7 +25,7 @@ class Memory:
 
 
 def memory(proc: Path = Path("/proc")) -> Memory:
-    """Read /proc/meminfo. Problem when a field is missing."""
+    """Read /proc/meminfo; raise Problem if a field is missing."""
     lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
     try:
         fields = dict(line.split(":", 1) for line in lines)
@@ -36,10 +36,11 @@ def memory(proc: Path = Path("/proc")) -> Memory:
 
 
 def free_pages(proc: Path, tell: Callable[[str], None]) -> None:
-    """Have the kernel give the page cache up and join free pages to large blocks; needs root.
+    """Make the kernel drop the page cache and join free pages to large blocks; needs root.
 
-    The driver takes blocks of 2 MiB, and finds none where a full cache has left single pages
-    (`NV_ERR_NO_MEMORY`, NVIDIA/open-gpu-kernel-modules#1358). Failing is no error: `tell` says it.
+    The driver takes blocks of 2 MiB, and finds none if a full cache has left only single pages
+    (`NV_ERR_NO_MEMORY`, NVIDIA/open-gpu-kernel-modules#1358). A failure is no error: `tell` says
+    it.
     """
     for name, value in (("drop_caches", "3\n"), ("compact_memory", "1\n")):
         try:

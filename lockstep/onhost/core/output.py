@@ -1,4 +1,4 @@
-"""Lines for whoever reads a program's output."""
+"""Lines for the readers of a program's output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _audience = {"left": False}
 
 
 def say(line: str) -> None:
-    """Print one line at once. A reader that went away (closed terminal) is no error."""
+    """Print one line at once; a reader that went away (closed terminal) is no error."""
     try:
         print(line, flush=True)
     except OSError:
@@ -19,12 +19,12 @@ def say(line: str) -> None:
 
 
 def nobody_reads() -> bool:
-    """Whether an earlier `say` found that its reader had gone away."""
+    """Tell whether an earlier `say` found that its reader had gone away."""
     return _audience["left"]
 
 
 def duration(seconds: float) -> str:
-    """A length of time as people say it: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    """Format a length of time for people: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
     total = int(seconds)
     if total < 100:
         return f"{total} s"

@@ -1,4 +1,4 @@
-"""Whether a process that something on disk names is still the one that wrote it."""
+"""Processes that a file on disk names, and whether they still run."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
-# Of /proc/PID/stat behind the name, which may hold spaces: proc(5) counts them from the state, 3.
-_STARTED = 22 - 3
+# Fields of /proc/PID/stat behind the name, which may hold spaces; proc(5) counts them from the
+# state, 3.
+_START_FIELD = 22 - 3
 
 
 def start_of(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 where it cannot be seen."""
+    """Return the start of a process in clock ticks since boot; 0 if the process cannot be seen."""
     with suppress(OSError, ValueError, IndexError):
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[_STARTED])
+        return int(text.rpartition(")")[2].split()[_START_FIELD])
     return 0
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Whether the process `pid` that began at `start` lives.
+    """Tell whether the process `pid` that began at `start` is alive.
 
-    Units of ours see no process of another account in /proc. For them its number alone tells, which
-    the kernel gives out again only after all others.
+    Our units do not see processes of other accounts in /proc. For those only the number is
+    compared, which the kernel gives out again after all other numbers.
     """
     if pid <= 0:
         return False
-    if seen := start_of(pid):
-        return seen == start
+    if current_start := start_of(pid):
+        return current_start == start
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""How a program of this package is started on a Spark."""
+"""The command lines and parsers of the programs on a Spark."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ PROGRAMS = "/usr/local/lib/lockstep"
 
 
 def command(word: str, *arguments: str, python: str = PYTHON) -> tuple[str, ...]:
-    """The argument list that runs one program, by its word in `__main__.py`.
+    """Return the argument list that runs one program, by its word in `__main__.py`.
 
-    `python`: the system's has nothing but the standard library.
+    `python`: the system's Python has nothing but the standard library.
     """
     return (python, PROGRAMS, word, *arguments)
 
 
 def usage(doc: str | None) -> int:
-    """Print a module's docstring to whoever used its program wrongly; the exit code for that."""
+    """Print a module's docstring on stderr after a wrong use, and return the exit code for it."""
     print((doc or "").strip(), file=sys.stderr)
     return errors.EXIT_USAGE
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """A parser of a program's words, whose help is the docstring of its module as it stands."""
+    """Return a parser whose help is the docstring of the program's module, unchanged."""
     return argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )

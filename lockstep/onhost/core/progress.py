@@ -1,4 +1,4 @@
-"""How far a download is: one line that people read, and that the deploy's screen reads back."""
+"""The progress of a download: one line for people, which the deploy's screen reads back."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ class Progress:
     """One download on one host.
 
     Attributes:
-        what: "weights org/name", "image ghcr.io/org/name".
+        subject: "weights org/name", "image ghcr.io/org/name".
         parts: "3 of 13 files".
         have: Bytes that are here.
         total: Bytes of all.
-        source: Where the rest comes from: "from spark1", "waiting for spark1".
+        source: Where the remaining bytes come from: "from spark1", "waiting for spark1".
     """
 
-    what: str
+    subject: str
     parts: str
     have: float
     total: float
     source: str = ""
 
     def __str__(self) -> str:
-        """`weights org/name: 3 of 13 files, 12.30 of 70.80 GB, from spark1`."""
-        unit, power = next((each for each in _UNITS if self.total >= each[1]), _UNITS[-1])
+        """Return `weights org/name: 3 of 13 files, 12.30 of 70.80 GB, from spark1`."""
+        unit, power = next((entry for entry in _UNITS if self.total >= entry[1]), _UNITS[-1])
         amount = f"{self.have / power:.2f} of {self.total / power:.2f} {unit}"
-        rest = f", {self.source}" if self.source and self.have < self.total else ""
-        return f"{self.what}: {self.parts}, {amount}{rest}"
+        source_text = f", {self.source}" if self.source and self.have < self.total else ""
+        return f"{self.subject}: {self.parts}, {amount}{source_text}"
 
 
 def read_back(line: str) -> Progress | None:
-    """The progress that a line tells; None where it tells of something else."""
-    found = _LINE.fullmatch(line.strip())
-    if found is None:
+    """Return the progress that a line tells, or None for any other line."""
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
         return None
-    power = dict(_UNITS)[found["unit"]]
-    have, total = (float(found[name]) * power for name in ("have", "total"))
-    return Progress(found["what"], found["parts"], have, total, found["source"] or "")
+    power = dict(_UNITS)[match["unit"]]
+    have, total = (float(match[name]) * power for name in ("have", "total"))
+    return Progress(match["what"], match["parts"], have, total, match["source"] or "")

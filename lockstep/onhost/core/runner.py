@@ -1,4 +1,4 @@
-"""Other programs, run to their end within a time."""
+"""Execution of other programs to their end, within a time limit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import suppress
 
 from lockstep.onhost.core import errors
 
-# How long a program may take to be gone that was killed, seconds.
+# Seconds to wait for a killed program to be gone.
 _KILLED_S = 1.0
 
 
 def start(
     argv: Sequence[str], env: Mapping[str, str] | None = None, stderr: int = subprocess.PIPE
 ) -> subprocess.Popen[str]:
-    """Begin a command whose output is read. `env` is its whole environment; None: ours.
+    """Start a command whose output is read; raise Problem if the program is missing.
 
-    Problem when the program is missing.
+    `env` is its whole environment; None means ours.
     """
     pipe = subprocess.PIPE
     try:
@@ -31,16 +31,17 @@ def start(
 def run(
     argv: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return it, whatever its exit status; `env` as for `start`.
+    """Run a command to its end and return the result, whatever its exit status.
 
-    Problem when the program is missing or does not end within `timeout` seconds.
+    `env` is as for `start`. Raises Problem if the program is missing or does not end within
+    `timeout` seconds.
     """
     child = start(argv, env)
     try:
-        out, said = child.communicate(timeout=timeout)
+        out, error_output = child.communicate(timeout=timeout)
     except BaseException as error:
         child.kill()
-        # One that hangs in a driver cannot be killed, and is not waited for.
+        # A program that hangs in a driver cannot be killed, so this does not wait for it.
         with suppress(subprocess.TimeoutExpired):
             child.wait(_KILLED_S)
         for end in (child.stdout, child.stderr):
@@ -49,13 +50,13 @@ def run(
         if isinstance(error, subprocess.TimeoutExpired):
             raise errors.Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
         raise
-    return subprocess.CompletedProcess(list(argv), child.returncode, out, said)
+    return subprocess.CompletedProcess(list(argv), child.returncode, out, error_output)
 
 
 def must(*argv: str, timeout: float = 60.0) -> str:
-    """What a command printed that has to succeed; Problem with the end of what it said if not."""
-    done = run(list(argv), timeout)
-    if done.returncode != 0:
-        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-        raise errors.Problem(f"{' '.join(argv)} failed: {said}")
-    return done.stdout
+    """Return the output of a command; raise Problem with its last three lines if it fails."""
+    result = run(list(argv), timeout)
+    if result.returncode != 0:
+        message = " / ".join((result.stderr or result.stdout).strip().splitlines()[-3:])
+        raise errors.Problem(f"{' '.join(argv)} failed: {message}")
+    return result.stdout

@@ -1,9 +1,10 @@
-"""Plain values into frozen dataclasses: inventories, recipes, the catalogue, the lock, and
-the host's own targets.json.
+"""Conversion of plain values to frozen dataclasses.
+
+The values come from inventories, recipes, the catalogue, the lock, and the host's models.json.
 
 A field's type says what it takes: text, numbers, booleans, choices (`Literal`), tuples, mappings,
-optionals of these, and other such dataclasses. What no type can refuse is a rule beside it:
-``Annotated[int, between(1, 65535, "is not a port")]``.
+optionals of these, and other such dataclasses. A condition that no type can express is a rule
+beside it: ``Annotated[int, between(1, 65535, "is not a port")]``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import datetime
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -32,79 +33,81 @@ _PLAIN = re.compile(r"[\w-]+")
 _LOGIN = re.compile(r"//[^/]*@")
 
 
-class Refusal(NamedTuple):
-    """Why a value is refused; the sentence begins with its key."""
+class SchemaFault(NamedTuple):
+    """The reason why a value is refused; the sentence begins with its key."""
 
-    fault: str  #: What is wrong ("is not a port").
-    found: str = ""  #: What is shown of the value; "" shows the value itself.
-    allowed: str = ""  #: What would have been accepted, with an example.
+    fault: str  #: The fault ("is not a port").
+    found: str = ""  #: The text shown of the value; "" shows the value itself.
+    allowed: str = ""  #: Values that are accepted, with an example.
     remedy: str = ""  #: The next step.
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition on one value; beside its type in `Annotated`, as any function of its kind."""
+    """A condition on one value, beside its type in `Annotated`; any such function serves too."""
 
-    fault: str  #: What is said of a value that breaks it ("is not a port").
-    #: Whether a value keeps it; a ValueError means that it does not.
+    fault: str  #: The message for a value that breaks the rule ("is not a port").
+    #: Tells whether a value keeps the rule; a ValueError means that it does not.
     holds: Callable[[Any], object]
-    allowed: str = ""  #: What it accepts, with an example.
+    allowed: str = ""  #: Values that are accepted, with an example.
     remedy: str = ""  #: The next step.
-    hidden: bool = False  #: Whether the value may hold a password before its last "@".
+    has_password: bool = False  #: Whether the value may hold a password before its last "@".
 
-    def __call__(self, value: Any) -> Refusal | None:
-        """Why the value is refused, None for one that keeps the rule."""
+    def __call__(self, value: Any) -> SchemaFault | None:
+        """Return the reason to refuse the value, or None if it keeps the rule."""
         try:
             if self.holds(value):
                 return None
         except ValueError:
             pass
-        found = repr(value.rpartition("@")[2])[:80] if self.hidden else ""
-        return Refusal(self.fault, found, self.allowed, self.remedy)
+        found_text = repr(value.rpartition("@")[2])[:80] if self.has_password else ""
+        return SchemaFault(self.fault, found_text, self.allowed, self.remedy)
 
 
 @dataclass(frozen=True, eq=False)
-class Implied:
-    """Fields of a dataclass that its place decides; the first beside the class in `Annotated`."""
+class ImpliedFields:
+    """Fields of a dataclass that its place decides; first beside the class in `Annotated`."""
 
     values: Mapping[str, Any]
 
 
 def between(least: float, most: float, fault: str, unit: str = "") -> Rule:
-    """A rule for numbers of a range."""
+    """Return a rule for numbers of a range."""
     return Rule(fault, lambda value: least <= value <= most, f"{least} to {most}{unit}")
 
 
 def like(pattern: str, fault: str, allowed: str, **more: Any) -> Rule:
-    """A rule for text that matches a pattern as a whole."""
+    """Return a rule for text that matches a pattern as a whole."""
     return Rule(fault, re.compile(pattern, re.ASCII).fullmatch, allowed, **more)
 
 
-def one_of(names: Iterable[str]) -> Callable[[Any], Refusal | None]:
-    """A rule for text that is one of some names, where these are no `Literal`."""
-    allowed = tuple(names)
-    return lambda value: None if value in allowed else _refusal_of_unknown(value, allowed)
+def one_of(names: Iterable[str]) -> Callable[[Any], SchemaFault | None]:
+    """Return a rule for text that must be one of some names, if these are no `Literal`."""
+    allowed_names = tuple(names)
+    return lambda value: (
+        None if value in allowed_names else _refusal_of_unknown(value, allowed_names)
+    )
 
 
-def _refusal_of_unknown(value: Any, allowed: Sequence[str]) -> Refusal:
-    hint = spelling_hint(value, allowed) if isinstance(value, str) else ""
-    return Refusal("is not known", _shown(value), ", ".join(allowed), hint)
+def _refusal_of_unknown(value: Any, allowed_names: Sequence[str]) -> SchemaFault:
+    hint = spelling_hint(value, allowed_names) if isinstance(value, str) else ""
+    return SchemaFault("is not known", _short_repr(value), ", ".join(allowed_names), hint)
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The known name that a mistyped one is most like, "" for none."""
+def nearest_name(name: str, known_names: Iterable[str]) -> str:
+    """Return the known name that is closest to a mistyped one, or ""."""
     import difflib  # Programs on a host start without it.
 
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), "")
+    return next(iter(difflib.get_close_matches(name, list(known_names), n=1)), "")
 
 
-def spelling_hint(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The hint at the known name that a mistyped one is most like; ``otherwise`` for none."""
-    near = nearest_name(name, known)
+def spelling_hint(name: str, known_names: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint at the known name closest to a mistyped one; ``otherwise`` if none is close."""
+    near = nearest_name(name, known_names)
     return f"Did you mean {near!r}?" if near else otherwise
 
 
-#: Beside `str` in `Annotated`: text of several lines, kept as it is.
+#: Stands beside `str` in `Annotated`: text of several lines, kept unchanged.
 LINES = Rule("holds a NUL character", lambda text: "\0" not in text)
 
 
@@ -115,36 +118,38 @@ class _Faults(Exception):
         self.every = every
 
 
-class Place(NamedTuple):
-    """Where a value stands: its file, its line where that is known, and its key."""
+class KeyPlace(NamedTuple):
+    """The place of a value: its file, its line if known, and its key."""
 
     file: str  #: The file.
-    key: str  #: Path of the value inside the file ("targets.qwen").
+    key: str  #: Path of the value inside the file ("models.qwen").
     error: Fault  #: Makes the error that is raised for every fault.
     strict: bool = True  #: Whether a key that nothing reads is a fault.
     where: str = ""  #: The file with the line.
-    #: Whether the file is YAML: a key without a value is absent there, and text has no blanks
+    #: Whether the file is YAML. There, a key without a value is absent, and text has no blanks
     #: around it.
     yaml: bool = False
 
-    def at(self, name: str | int, mapping: Any = None) -> Place:
-        """The place of one field, one entry of a mapping, or one item of a list (a number)."""
+    def at(self, name: str | int, mapping: Any = None) -> KeyPlace:
+        """Return the place of a field, of an entry of a mapping, or of an item of a list."""
         if isinstance(name, int):
             return self._replace(key=f"{self.key}[{name}]")
-        # The name may be an address with a login.
+        # The name may be an address with a login, which is not shown.
         step = f".{name}" if _PLAIN.fullmatch(name) else f"[{_LOGIN.sub('//', name)!r}]"
         line = getattr(mapping, "lines", {}).get(name)
         where = f"{self.file}:{line}" if line else self.where
         return self._replace(key=(self.key + step).removeprefix("."), where=where)
 
     def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> _Faults:
-        """The error about the value at this place."""
-        what, where = f"{self.key or 'the value'} {fault}", self.where or self.file
-        return _Faults([self.error(what, where=where, found=found, allowed=allowed, remedy=remedy)])
+        """Return the error about the value at this place."""
+        summary, where = f"{self.key or 'the value'} {fault}", self.where or self.file
+        return _Faults(
+            [self.error(summary, where=where, found=found, allowed=allowed, remedy=remedy)]
+        )
 
 
 def first_fault(faults: Sequence[Exception]) -> Exception:
-    """The first of several errors."""
+    """Return the first of several errors."""
     return faults[0]
 
 
@@ -155,25 +160,25 @@ def build(
     where: str,
     key: str = "",
     error: Fault,
-    implied: Mapping[str, Any] | None = None,
+    implied_fields: Mapping[str, Any] | None = None,
     strict: bool = True,
 ) -> T:
-    """``values`` as an instance of the dataclass ``cls``.
+    """Convert ``values`` to an instance of the dataclass ``cls``.
 
     Args:
         cls: A dataclass of the field types that this module knows.
         values: A mapping from field name to value; a missing field takes the dataclass's default.
         where: File that holds the values, for errors.
-        key: Path of the value inside that file ("targets.qwen"), for errors.
+        key: Path of the value inside that file ("models.qwen"), for errors.
         error: Makes the error that is raised for every fault.
-        implied: Fields that the caller decides; ``values`` may not have them.
-        strict: False passes over keys that no field has.
+        implied_fields: Fields that the caller decides; ``values`` may not have them.
+        strict: False ignores keys that no field has.
 
     Raises:
-        error: an unknown key, a missing key, a value of the wrong type, or one that breaks a rule.
+        error: An unknown key, a missing key, a value of the wrong type, or one that breaks a rule.
     """
     try:
-        return _build(cls, values, Place(where, key, error, strict), implied or {})
+        return _build(cls, values, KeyPlace(where, key, error, strict), implied_fields or {})
     except _Faults as wrong:
         raise first_fault(wrong.every) from None
 
@@ -187,18 +192,18 @@ def convert(
     error: Fault,
     of_all: Callable[[Sequence[Any]], Exception] = first_fault,
 ) -> Any:
-    """``value`` as the type ``hint`` says; arguments and errors as for `build`.
+    """Convert ``value`` to the type ``hint``; arguments and errors are as for `build`.
 
-    `of_all` makes the error that is raised of all that there are.
+    `of_all` makes one error of all errors.
     """
     try:
-        return _convert(hint, value, Place(where, key, error))
+        return _convert(hint, value, KeyPlace(where, key, error))
     except _Faults as wrong:
         raise of_all(wrong.every) from None
 
 
 def hints(cls: type) -> dict[str, Any]:
-    """Field name → type of a dataclass, with postponed annotations evaluated."""
+    """Return the field types of a dataclass by name, with postponed annotations evaluated."""
     if cls not in _hints:
         _hints[cls] = typing.get_type_hints(cls, include_extras=True)
     return _hints[cls]
@@ -207,65 +212,81 @@ def hints(cls: type) -> dict[str, Any]:
 _hints: dict[type, dict[str, Any]] = {}
 
 
-def unknown_key(name: str, known: Any, *, where: str, inside: str = "", error: Fault) -> Exception:
-    """The error for a key that nothing reads, with the nearest key that something reads."""
+#: What a key was called once → what it is called now.
+FORMER_NAMES = {"floor": "minimum", "memory_floor": "memory_minimum"}
+
+
+def _remedy_of_unknown_key(name: str, known_names: Collection[str]) -> str:
+    present_name = FORMER_NAMES.get(name)
+    if present_name is not None and present_name in known_names:
+        return f"{name!r} is called {present_name!r} now: rename the key."
+    return spelling_hint(name, known_names, "Remove it, or correct its name.")
+
+
+def unknown_key(
+    name: str, known_names: Any, *, where: str, inside: str = "", error: Fault
+) -> Exception:
+    """Return the error for a key that nothing reads, with the nearest known key."""
     return error(
         f"unknown key {name!r}" + (f" in {inside}" if inside else ""),
         where=where,
-        allowed=", ".join(sorted(known)),
-        remedy=spelling_hint(name, known, "Remove it, or correct its name."),
+        allowed=", ".join(sorted(known_names)),
+        remedy=_remedy_of_unknown_key(name, known_names),
     )
 
 
-def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> T:
+def _build(cls: type[T], values: Any, at: KeyPlace, implied_fields: Mapping[str, Any]) -> T:
     if not isinstance(values, Mapping):
-        switched = values is True and "enabled" in hints(cls)
-        remedy = 'Write {"enabled": True}.' if switched else ""
-        raise at.fault("must be a mapping", _shown(values), remedy=remedy)
+        is_switch = values is True and "enabled" in hints(cls)
+        remedy = 'Write {"enabled": True}.' if is_switch else ""
+        raise at.fault("must be a mapping", _short_repr(values), remedy=remedy)
     at = at._replace(yaml=hasattr(values, "lines"))
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    allowed = [name for name in known if name not in implied]
+    known_fields = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    allowed_names = [name for name in known_fields if name not in implied_fields]
     wrong: list[Exception] = []
     for name in values:
-        if at.strict and name not in allowed:
+        if at.strict and name not in allowed_names:
             where = at.at(str(name), values).where or at.file
             more = {"inside": at.key, "where": where}
-            wrong.append(unknown_key(str(name), allowed, error=at.error, **more))
-    mistyped = bool(wrong)
+            wrong.append(unknown_key(str(name), allowed_names, error=at.error, **more))
+    has_unknown = bool(wrong)
     types_of = hints(cls)
-    taken, missing = dict(implied), []
-    for name in allowed:
-        here = at.at(name, values)
-        default = known[name].default is not MISSING or known[name].default_factory is not MISSING
+    field_values, missing = dict(implied_fields), []
+    for name in allowed_names:
+        place = at.at(name, values)
+        default = (
+            known_fields[name].default is not MISSING
+            or known_fields[name].default_factory is not MISSING
+        )
         if name in values and not (at.yaml and default and values[name] is None):
-            taken[name] = _convert_part(types_of[name], values[name], here, wrong)
+            field_values[name] = _convert_part(types_of[name], values[name], place, wrong)
         elif not default:
-            missing.append(here.key)
-    # One that is not known may be it.
-    if missing and not mistyped:
+            missing.append(place.key)
+    # The unknown key may be the missing one, misspelt.
+    if missing and not has_unknown:
         keys = ", ".join(missing)
-        what = f"{keys} {'is' if len(missing) == 1 else 'are'} missing"
-        wrong.append(at.error(what, where=at.where or at.file, remedy=f"Add {keys}."))
+        summary = f"{keys} {'is' if len(missing) == 1 else 'are'} missing"
+        wrong.append(at.error(summary, where=at.where or at.file, remedy=f"Add {keys}."))
     if wrong:
         raise _Faults(wrong)
-    return cls(**taken)
+    return cls(**field_values)
 
 
-def _convert_part(hint: Any, value: Any, at: Place, wrong: list[Exception]) -> Any:
-    """One of several values; its errors are added to `wrong`, and it is then None."""
+def _convert_part(hint: Any, value: Any, at: KeyPlace, wrong: list[Exception]) -> Any:
+    """Convert one of several values; add its errors to `wrong` and return None if there are any."""
     try:
         return _convert(hint, value, at)
-    except _Faults as found:
-        wrong += found.every
+    except _Faults as faults:
+        wrong += faults.every
         return None
 
 
-def _convert(hint: Any, value: Any, at: Place) -> Any:
+def _convert(hint: Any, value: Any, at: KeyPlace) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
     if origin is Annotated:
-        return _annotated(arguments[0], arguments[1:], value, at)
+        return _convert_annotated(arguments[0], arguments[1:], value, at)
     if origin in (Union, types.UnionType):
         return _one_of(arguments, value, at)
     if origin is Literal:
@@ -276,9 +297,9 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
         return _build(typing.cast(type, hint), value, at, {})
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, list | tuple):
-            listed = isinstance(value, str) and not at.yaml and f"{_shown(value)},"
-            remedy = f"Write ({listed}): the comma makes it a list." if listed else ""
-            raise at.fault("must be a list", _shown(value), remedy=remedy)
+            list_text = isinstance(value, str) and not at.yaml and f"{_short_repr(value)},"
+            remedy = f"Write ({list_text}): the comma makes it a list." if list_text else ""
+            raise at.fault("must be a list", _short_repr(value), remedy=remedy)
         wrong: list[Exception] = []
         items = tuple(
             _convert_part(arguments[0], item, at.at(_label(item, index)), wrong)
@@ -289,60 +310,60 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
         return items
     if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
         if not isinstance(value, Mapping):
-            raise at.fault("must be a mapping", _shown(value))
+            raise at.fault("must be a mapping", _short_repr(value))
         if arguments[1] is Any:
             return value
-        found: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         wrong = []
         for name, item in value.items():
-            here = at.at(str(name), value)
-            key = _convert_part(arguments[0], str(name), here, wrong)
-            found[key] = _convert_part(arguments[1], item, here, wrong)
+            place = at.at(str(name), value)
+            key = _convert_part(arguments[0], str(name), place, wrong)
+            entries[key] = _convert_part(arguments[1], item, place, wrong)
         if wrong:
             raise _Faults(wrong)
-        return found
+        return entries
     return _scalar(hint, value, at)
 
 
-def _annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: Place) -> Any:
-    if isinstance(rules[0], Implied):
-        found, rules = _build(hint, value, at, rules[0].values), rules[1:]
+def _convert_annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: KeyPlace) -> Any:
+    if isinstance(rules[0], ImpliedFields):
+        converted_value, rules = _build(hint, value, at, rules[0].values), rules[1:]
     elif rules[0] is LINES and isinstance(value, str):
-        found = value
+        converted_value = value
     elif hint in _NAMES:
-        found = _scalar(hint, value, at, _allowed(rules))
+        converted_value = _scalar(hint, value, at, _allowed_text(rules))
     else:
-        found = _convert(hint, value, at)
+        converted_value = _convert(hint, value, at)
     for rule in rules:
-        refused = rule(found)
-        if refused is not None:
-            fault, shown, allowed, remedy = refused
-            raise at.fault(fault, shown or _shown(found), allowed, remedy)
-    return found
+        refusal = rule(converted_value)
+        if refusal is not None:
+            fault, found_text, allowed_text, remedy = refusal
+            raise at.fault(fault, found_text or _short_repr(converted_value), allowed_text, remedy)
+    return converted_value
 
 
-def _allowed(rules: Sequence[Any]) -> str:
-    """The values that rules accept, in words; "" where none says."""
+def _allowed_text(rules: Sequence[Any]) -> str:
+    """Return the values that rules accept, in words; "" if no rule says."""
     return "; ".join(rule.allowed for rule in rules if isinstance(rule, Rule) and rule.allowed)
 
 
-def _one_of(arguments: tuple[Any, ...], value: Any, at: Place) -> Any:
+def _one_of(arguments: tuple[Any, ...], value: Any, at: KeyPlace) -> Any:
     if value is None and type(None) in arguments:
         return None
-    rest = [item for item in arguments if item is not type(None)]
-    if len(rest) == 1:
-        return _convert(rest[0], value, at)
-    for hint in rest:
+    choices = [item for item in arguments if item is not type(None)]
+    if len(choices) == 1:
+        return _convert(choices[0], value, at)
+    for hint in choices:
         kind = _kind(hint)
         alike = isinstance(value, Mapping) if is_dataclass(kind) else type(value) is kind
         if alike or (kind is float and type(value) is int):
             return _convert(hint, value, at)
-    names = dict.fromkeys(_NAMES.get(_kind(hint), "a mapping") for hint in rest)
-    raise at.fault("must be " + " or ".join(names), _shown(value))
+    names = dict.fromkeys(_NAMES.get(_kind(hint), "a mapping") for hint in choices)
+    raise at.fault("must be " + " or ".join(names), _short_repr(value))
 
 
 def _label(item: Any, index: int) -> str | int:
-    """What tells one item of a list from the others: its own name or path, else its number."""
+    """Return the label of an item of a list: its own name or path, else its number."""
     if isinstance(item, Mapping):
         names = (item[key] for key in ("name", "path") if isinstance(item.get(key), str))
         return next(names, index)
@@ -353,7 +374,7 @@ def _kind(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _scalar(hint: type, value: Any, at: Place, allowed: str = "") -> Any:
+def _scalar(hint: type, value: Any, at: KeyPlace, allowed_text: str = "") -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is Path and isinstance(value, str):
@@ -361,18 +382,26 @@ def _scalar(hint: type, value: Any, at: Place, allowed: str = "") -> Any:
     if hint is str and isinstance(value, datetime.date):
         return value.isoformat()
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise at.fault(f"must be {_NAMES.get(hint, hint.__name__)}", _shown(value), allowed)
+        raise at.fault(
+            f"must be {_NAMES.get(hint, hint.__name__)}", _short_repr(value), allowed_text
+        )
     if isinstance(value, str):
         value = value.strip() if at.yaml else value
         if "\n" in value or "\0" in value:
-            raise at.fault("spans lines", _shown(value))
+            raise at.fault("spans lines", _short_repr(value))
     return value
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     return repr(str(value) if isinstance(value, Path) else value)[:80]
 
 
-def sentence(what: str, found: str = "", allowed: str = "") -> str:
-    """A fault of this module's as one sentence without its end."""
-    return "".join((what, found and f"; found {found}", allowed and f"; allowed: {allowed}"))
+def sentence(summary: str, found_text: str = "", allowed_text: str = "") -> str:
+    """Return a fault of this module as one sentence without its full stop."""
+    return "".join(
+        (
+            summary,
+            found_text and f"; found {found_text}",
+            allowed_text and f"; allowed: {allowed_text}",
+        )
+    )

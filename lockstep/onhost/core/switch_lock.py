@@ -1,7 +1,7 @@
 """The switch lock: one switch at a time on a host, with the name of its operator.
 
-The kernel drops the lock with its holder, however that dies. Only root can open it; the note of who
-holds it is for every account.
+The kernel drops the lock when its holder ends in any way. Only root can open the lock. Every
+account can read the note that names the holder.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from typing import TextIO
 
 from lockstep.onhost.core import clock, errors, file_lock, output
 
-# A note goes an instant before its lock: who waited for its end is no second operator.
+# A note is removed an instant before its lock: waiting for that is no second switch.
 _GRACE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Holder:
-    """Who switches: process, user, wanted target (or `none`), since (Unix time, s)."""
+class LockHolder:
+    """The holder of the lock: process, user, wanted model (or `none`), start (Unix time, s)."""
 
     pid: int
     user: str
-    target: str
+    model: str
     since: float
 
     def __str__(self) -> str:
         age = output.duration(max(0.0, time.time() - self.since))
-        return f"{self.user} is switching to {self.target} since {age} (process {self.pid})"
+        return f"{self.user} is switching to {self.model} since {age} (process {self.pid})"
 
 
-class Locked(errors.Problem):
-    """Somebody else holds the lock: `who`, in words."""
+class SwitchUnderWay(errors.Problem):
+    """The refusal because somebody else holds the lock; `holder_text` names them."""
 
-    def __init__(self, holder: Holder | None) -> None:
-        self.who = str(holder) if holder else "somebody else is switching"
+    def __init__(self, holder: LockHolder | None) -> None:
+        self.holder_text = str(holder) if holder else "somebody else is switching"
         super().__init__(
-            f"{self.who}. Remedy: wait for it with --wait, or end it with switch.sh cancel",
+            f"{self.holder_text}. Remedy: wait for it with --wait, or end it with switch.sh cancel",
             errors.EXIT_LOCKED,
         )
 
 
 @contextmanager
-def held(path: Path, user: str, target: str) -> Iterator[None]:
-    """Hold the switch lock. Locked (exit code 75) when somebody else does."""
-    who = {"user": user, "target": target, "since": time.time()}
+def hold_lock(path: Path, user: str, model: str) -> Iterator[None]:
+    """Hold the switch lock; raise SwitchUnderWay (exit code 75) if somebody else holds it."""
+    holder_fields = {"user": user, "model": model, "since": time.time()}
     with file_lock.open_file(path) as file:
         _acquire(file, path)
-        with file_lock.noted(path, who, mode=0o644):
+        with file_lock.note_holder(path, holder_fields, mode=0o644):
             yield
 
 
@@ -63,15 +63,15 @@ def _acquire(file: TextIO, path: Path) -> None:
             return
         except BlockingIOError:
             if clock.now() >= until:
-                raise Locked(holder(path)) from None
+                raise SwitchUnderWay(holder(path)) from None
             clock.sleep(0.05)
 
 
-def holder(path: Path) -> Holder | None:
-    """Who holds the lock now, or None. Every account may ask."""
-    said = file_lock.holder(path) or {}
+def holder(path: Path) -> LockHolder | None:
+    """Return the present holder of the lock, or None; every account may ask."""
+    note = file_lock.holder(path) or {}
     try:
-        user, target = str(said["user"]), str(said["target"])
-        return Holder(int(said["pid"]), user, target, float(said["since"]))
+        user, model = str(note["user"]), str(note["model"])
+        return LockHolder(int(note["pid"]), user, model, float(note["since"]))
     except (ValueError, LookupError, TypeError):
         return None

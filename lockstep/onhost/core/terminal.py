@@ -11,14 +11,14 @@ from lockstep.onhost.core import output
 
 
 def width() -> int:
-    """Columns of the terminal, 80 where there is none."""
+    """Return the columns of the terminal, 80 if there is none."""
     return max(20, shutil.get_terminal_size((80, 24)).columns)
 
 
-def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
-    """`text` as lines of at most `columns`; continuation lines are indented by two more.
+def wrap_text(text: str, columns: int, indent: str = "") -> list[str]:
+    """Wrap `text` to lines of at most `columns`; continuation lines are indented by two more.
 
-    Names with hyphens stay whole where they can, for copying.
+    Names with hyphens stay whole if they can, so that people can copy them.
     """
     wrapper = textwrap.TextWrapper(columns, indent, indent + "  ", break_on_hyphens=False)
     return wrapper.wrap(text) or [""]
@@ -26,22 +26,22 @@ def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
 
 def say(text: str, indent: str = "") -> None:
     """Print `text` wrapped to the terminal."""
-    for line in wrapped(text, width(), indent):
+    for line in wrap_text(text, width(), indent):
         output.say(line)
 
 
-def folded(text: str) -> str:
-    """`text` with line breaks so that it fits the terminal."""
-    return "\n".join(wrapped(text, width()))
+def fold_text(text: str) -> str:
+    """Return `text` with line breaks so that it fits the terminal."""
+    return "\n".join(wrap_text(text, width()))
 
 
 def bold(text: str) -> str:
-    """`text` in bold on a terminal, as it is elsewhere."""
+    """Return `text` in bold on a terminal, unchanged elsewhere."""
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text
 
 
 def since(moment: float | None, now: float | None = None) -> str:
-    """`08:10 (3 h 5 min)`, with the date when that was not within the last day."""
+    """Format a moment as `08:10 (3 h 5 min)`, with the date if it is more than a day ago."""
     if moment is None:
         return "unknown"
     now = time.time() if now is None else now

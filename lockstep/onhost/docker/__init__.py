@@ -1,1 +1,1 @@
-"""Docker, asked over its socket."""
+"""Docker, through its socket."""

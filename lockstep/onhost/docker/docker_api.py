@@ -1,7 +1,7 @@
 """A small client of the Docker Engine API over its Unix socket.
 
-The API is asked instead of the `docker` command: it answers in milliseconds, gives sizes in bytes
-and errors with a status, and paths without a version work with every daemon.
+It replaces the `docker` command, because the API answers in milliseconds and gives sizes in bytes
+and errors with a status. Paths without a version work with every daemon.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any
 
 from lockstep.onhost.core import errors
 
-#: What `lockstep/units/docker_run.py` puts on each container and volume of ours.
+#: The label that `lockstep/units/docker_run.py` puts on each container and volume of ours.
 LABEL = "lockstep.unit"
 
 
 class DockerError(Exception):
-    """Docker answered with an error status; `status` is its HTTP code."""
+    """An error status as Docker's answer; `status` is its HTTP code."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-class Unreachable(errors.Problem):
-    """The daemon does not answer at its socket."""
+class DockerUnreachable(errors.Problem):
+    """The error that the daemon does not answer at its socket."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -64,13 +64,15 @@ class Docker:
                 raise DockerError(response.status, _message(response.read()))
             yield response
         except PermissionError as error:
-            raise Unreachable(f"no right to ask Docker at {self._path}") from error
+            raise DockerUnreachable(f"no right to ask Docker at {self._path}") from error
         except OSError as error:
-            raise Unreachable(
+            raise DockerUnreachable(
                 f"Docker does not answer at {self._path}: {errors.why(error)}. {_remedy(error)}"
             ) from error
         except http.client.HTTPException as error:
-            raise Unreachable(f"Docker broke off its answer at {self._path}: {error!r}") from error
+            raise DockerUnreachable(
+                f"Docker broke off its answer at {self._path}: {error!r}"
+            ) from error
         finally:
             connection.close()
 
@@ -82,9 +84,9 @@ class Docker:
         *,
         none: Sequence[int] = (),
     ) -> Any:
-        """One request, its JSON answer: None when it is empty, and for a status of `none`.
+        """Send one request; return its JSON answer, None if empty or for a status of `none`.
 
-        Raises DockerError or Unreachable.
+        Raises DockerError or DockerUnreachable.
         """
         try:
             with self._answer(method, path, query) as response:
@@ -96,55 +98,56 @@ class Docker:
         return json.loads(body) if body.strip() else None
 
     def stream(self, method: str, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
-        """One request whose answer is a stream of JSON objects, one per line, as they come."""
+        """Yield the answer to one request, a stream of JSON objects, one per line, as they come."""
         with self._answer(method, path, query) as response:
             while line := response.readline():
                 if line.strip():
                     yield json.loads(line)
 
     def running(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-        """Running containers by name, all or only those called one of `names`."""
-        found = {}
+        """Return running containers by name: all, or only those called one of `names`."""
+        containers = {}
         for container in self.json("GET", "/containers/json"):
             for name in container.get("Names") or []:
-                found[name.lstrip("/")] = container
+                containers[name.lstrip("/")] = container
         if names is None:
-            return found
-        wanted = set(names)
-        return {name: entry for name, entry in found.items() if name in wanted}
+            return containers
+        wanted_names = set(names)
+        return {name: entry for name, entry in containers.items() if name in wanted_names}
 
     def container(self, name: str) -> dict[str, Any] | None:
-        """The container of that name, running or not; None where there is none."""
+        """Return the container of that name, running or not; None if there is none."""
         path = f"/containers/{urllib.parse.quote(name, safe='')}/json"
-        found: dict[str, Any] | None = self.json("GET", path, none=(404,))
-        return found
+        document: dict[str, Any] | None = self.json("GET", path, none=(404,))
+        return document
 
     def ask_containerd(self, container: str | None = None) -> None:
-        """Ask something that Docker does not say from memory: of the container, or of none.
+        """Send a request that Docker cannot answer from memory, about the container or about none.
 
-        For it Docker asks containerd, and that asks the container's shim. Raises Unreachable.
+        For it Docker asks containerd, and containerd asks the container's shim. Raises
+        DockerUnreachable.
         """
         name = urllib.parse.quote(container or "", safe="")
         try:
             self.json("GET", f"/containers/{name}/top" if container else "/version")
-        except Unreachable as error:
-            what = f"what runs in container {container}" if container else "its version"
-            raise Unreachable(
-                f"containerd does not tell Docker {what}. Remedy: sudo systemctl restart "
+        except DockerUnreachable as error:
+            subject = f"what runs in container {container}" if container else "its version"
+            raise DockerUnreachable(
+                f"containerd does not tell Docker {subject}. Remedy: sudo systemctl restart "
                 "containerd docker, which ends what runs in containers, a hot model among them"
             ) from error
         except DockerError:
-            pass  # It has ended meanwhile: that is an answer.
+            pass  # The container has ended meanwhile: that is an answer.
 
     def remove(self, name: str) -> None:
-        """Kill and remove a container (`docker rm -f`); no error when it is on its way out."""
+        """Kill and remove a container (`docker rm -f`); no error if it is already being removed."""
         path = f"/containers/{urllib.parse.quote(name, safe='')}"
-        # 409: somebody else is removing it already (`docker run --rm`).
+        # 409: somebody else is already removing it (`docker run --rm`).
         self.json("DELETE", path, {"force": "1"}, none=(404, 409))
 
 
 def hold_tag(reference: str) -> str:
-    """The tag by which an image of ours, `REPOSITORY@sha256:…`, is held.
+    """Return the tag that holds an image of ours, `REPOSITORY@sha256:…`.
 
     Docker of the overlay2 store calls an image without a tag dangling, and `docker image prune`
     removes it (moby daemon/images/image_prune.go, read 2026-11). The repository is at our own port
@@ -154,13 +157,13 @@ def hold_tag(reference: str) -> str:
     return f"{repository}:lockstep-{digest[:12]}"
 
 
-def ours(labels: Mapping[str, str] | None) -> bool:
-    """Whether a container or volume with these labels was made by a unit of ours."""
+def is_ours(labels: Mapping[str, str] | None) -> bool:
+    """Tell whether a unit of ours made a container or volume with these labels."""
     return LABEL in (labels or {})
 
 
 def _remedy(error: OSError) -> str:
-    """What brings the daemon back; a start does nothing for one that hangs."""
+    """Return the remedy for a silent daemon; a start does nothing for one that hangs."""
     if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
         return "Remedy: sudo systemctl start docker"
     return (

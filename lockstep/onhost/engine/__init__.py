@@ -1,1 +1,1 @@
-"""A running engine: asked, waited for, measured."""
+"""A running engine: requests to it, its readiness, its measurements."""

@@ -1,6 +1,6 @@
-"""What is alive of an engine that counts as stopped, by the kernel's word alone.
+"""Processes of an engine that counts as stopped, as the kernel alone lists them.
 
-systemd calls a unit inactive whose process survived SIGKILL, and Docker may not answer. Gate,
+systemd calls a unit inactive even if its process survived SIGKILL, and Docker may not answer. Gate,
 switch and port look at the same control groups.
 """
 
@@ -11,22 +11,22 @@ from lockstep.onhost.docker import container_group
 from lockstep.onhost.systemd import units
 
 
-def processes(target: config.Target, paths: layout.Paths) -> list[int]:
-    """Process ids in the control groups of a target's unit and of its container."""
+def processes(model: config.Model, paths: layout.Paths) -> list[int]:
+    """Return the process ids in the control groups of a model's unit and of its container."""
     return [
-        *units.processes(target.unit, paths.proc),
-        *container_group.processes(target.container, paths),
+        *units.processes(model.unit, paths.proc),
+        *container_group.processes(model.container, paths),
     ]
 
 
-def left_of(target: config.Target, paths: layout.Paths) -> list[str]:
-    """What is alive of a target whose unit is stopped, in words."""
-    said = []
-    if left := units.processes(target.unit, paths.proc):
-        said.append(f"processes {', '.join(map(str, left))} of stopped {target.unit}")
-    if inside := container_group.processes(target.container, paths):
-        said.append(
-            f"processes {', '.join(map(str, inside))} in container {target.container} "
-            f"outlived {target.unit}"
+def left_of(model: config.Model, paths: layout.Paths) -> list[str]:
+    """Describe in words the living processes of a model whose unit is stopped."""
+    sentences = []
+    if process_ids := units.processes(model.unit, paths.proc):
+        sentences.append(f"processes {', '.join(map(str, process_ids))} of stopped {model.unit}")
+    if inside := container_group.processes(model.container, paths):
+        sentences.append(
+            f"processes {', '.join(map(str, inside))} in container {model.container} "
+            f"outlived {model.unit}"
         )
-    return said
+    return sentences

@@ -1,17 +1,17 @@
-"""Ask an engine to end, and kill it where it waits for its clients instead.
+"""Ask an engine to end, and kill it if it waits for its clients instead.
 
 usage: end-engine --within SECONDS [--asked] [PID]
 
-PID is the unit's main process; none where that has ended by itself. Runs in ExecStop= of every
-model unit. With --asked systemd has asked already: a unit is stopped while it starts.
+PID is the unit's main process; it is missing if that process has ended on its own. Runs in
+ExecStop= of every model unit. With --asked, systemd has asked already: a unit is stopped while it
+starts.
 
-vLLM ends its engine process at once. Streams that it could not finish by then keep its server
-waiting, without bound, until every client has closed its connection: `--shutdown-timeout` bounds
-the requests and not the connections (read in 0.26 and 0.32). SGLang answers every request first.
-What this process leaves behind is killed by systemd (KillMode=mixed); a container is removed by
-`stop-container`.
+vLLM ends its engine process at once. If streams are unfinished by then, its server waits without
+bound until every client has closed its connection: `--shutdown-timeout` bounds the requests and not
+the connections (read in 0.26 and 0.32). SGLang answers every request first. systemd kills processes
+that the main process leaves behind (KillMode=mixed), and `stop-container` removes a container.
 
-exit codes: 0 it has ended or was killed, 2 wrong use
+exit codes: 0 the engine has ended or was killed, 2 wrong use
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pathlib import Path
 
 from lockstep.onhost.core import output, program
 
-#: It needs milliseconds.
+#: Python's resource tracker needs milliseconds.
 TRACKER_S = 1.0
 
 
-def end(pid: int, within_s: float, asked: bool = False) -> bool:
-    """Whether process `pid` ended within `within_s` seconds of being asked; else it is killed."""
+def end(pid: int, within_s: float, was_asked: bool = False) -> bool:
+    """End process `pid`; return False if it outlived `within_s` seconds and had to be killed."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        if not asked:
+        if not was_asked:
             signal.pidfd_send_signal(process, signal.SIGTERM)
         if select.select([process], [], [], within_s)[0]:
             return True
@@ -44,7 +44,7 @@ def end(pid: int, within_s: float, asked: bool = False) -> bool:
         signal.pidfd_send_signal(process, signal.SIGKILL)
         _wait(children)
     except (ProcessLookupError, FileNotFoundError):
-        # It ended, and systemd has seen it.
+        # The process ended, and systemd has reaped it.
         return True
     finally:
         os.close(process)
@@ -52,25 +52,28 @@ def end(pid: int, within_s: float, asked: bool = False) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    """Process descriptors of what a process has started; they close with this program."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    found = []
-    for child in listed:
+    """Return process descriptors of a process's children; they close with this program."""
+    child_ids = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    descriptors = []
+    for child in child_ids:
         with suppress(ProcessLookupError):
-            found.append(os.pidfd_open(int(child)))
-    return found
+            descriptors.append(os.pidfd_open(int(child)))
+    return descriptors
 
 
 def _wait(processes: list[int]) -> None:
-    """Python's resource tracker takes a dead process's shared memory back, unless it is killed."""
+    """Wait for Python's resource tracker, which frees a dead process's shared memory.
+
+    It could not if systemd killed it with the others.
+    """
     last = time.monotonic() + TRACKER_S
     while processes and time.monotonic() < last:
-        ended = select.select(processes, [], [], last - time.monotonic())[0]
-        processes = [each for each in processes if each not in ended]
+        ended_processes = select.select(processes, [], [], last - time.monotonic())[0]
+        processes = [process for process in processes if process not in ended_processes]
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("pid", type=int, nargs="?", metavar="PID")
     parser.add_argument("--within", type=float, required=True, metavar="SECONDS")

@@ -1,8 +1,8 @@
-"""Keep pages free while an engine loads: weights that stream in fill the page cache.
+"""A guard of free pages while an engine loads: weights that stream in fill the page cache.
 
-The gate drops the cache before a start only. A load of 60 to 100 GiB fills it anew, and the driver
-then finds no free block, without any error that ends the engine
-(tonyd2wild/GLM-5.3-Flash-NVFP4-DFlash2-2x-DGX-Spark#19: the cure, and the floor of 8 GiB).
+The gate drops the cache only before a start. A load of 60 to 100 GiB fills the cache again. Then
+the driver finds no free block, and no error ends the engine
+(tonyd2wild/GLM-5.3-Flash-NVFP4-DFlash2-2x-DGX-Spark#19: the cure, and the minimum of 8 GiB).
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from pathlib import Path
 from lockstep.onhost.core import errors, meminfo
 
 _EVERY_S = 1.0
-# Where giving up the cache does not help, doing so again at once only costs the engine its files.
+# If dropping the cache does not help, doing so again at once only costs the engine its files.
 _NO_HELP_S = 10.0
 _TELL_EVERY_S = 30.0
 
 
 @dataclass
 class LoadGuard:
-    """Drops the page cache whenever MemFree is below `floor_gib`; `now` is replaced in tests."""
+    """A guard that drops the page cache if MemFree is below `minimum_gib`; tests replace `now`."""
 
-    floor_gib: float
+    minimum_gib: float
     tell: Callable[[str], None]
     proc: Path = Path("/proc")
     now: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._rest_until = self._told = float("-inf")
+        self._rest_until = self._last_report = float("-inf")
         self._drops = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look once a second, in a thread, until the block is left."""
+        """Look once a second, in a thread, until the block ends."""
         over = threading.Event()
 
         def watch() -> None:
@@ -51,25 +51,26 @@ class LoadGuard:
             over.set()
 
     def look(self) -> None:
-        """Look once, and act; what it did is said at most once in 30 s."""
-        before = self._free()
-        if before >= self.floor_gib or self.now() < self._rest_until:
+        """Look once, and act; report the action at most once in 30 s."""
+        earlier_free = self._free()
+        if earlier_free >= self.minimum_gib or self.now() < self._rest_until:
             return
-        due = self.now() - self._told >= _TELL_EVERY_S
+        due = self.now() - self._last_report >= _TELL_EVERY_S
         meminfo.free_pages(self.proc, self.tell if due else lambda _: None)
         self._drops += 1
-        after = self._free()
-        if after < self.floor_gib:
+        later_free = self._free()
+        if later_free < self.minimum_gib:
             self._rest_until = self.now() + _NO_HELP_S
         if due:
-            self._told = self.now()
+            self._last_report = self.now()
             self.tell(
-                f"{before:.1f} GiB free, less than {self.floor_gib:.1f}: page cache dropped, "
-                f"{after:.1f} GiB free now" + (f" (time {self._drops})" if self._drops > 1 else "")
+                f"{earlier_free:.1f} GiB free, less than {self.minimum_gib:.1f}: page cache "
+                f"dropped, {later_free:.1f} GiB free now"
+                + (f" (time {self._drops})" if self._drops > 1 else "")
             )
 
     def _free(self) -> float:
-        """MemFree, GiB; infinite where it cannot be read, which nothing is done about."""
+        """Return MemFree in GiB; infinite if it cannot be read, so that nothing is done."""
         try:
             return meminfo.memory(self.proc).free
         except (OSError, errors.Problem):

@@ -1,7 +1,7 @@
-"""Who else listens at a port of ours: an engine's, or Open WebUI's.
+"""Foreign listeners at a port of ours: an engine's, or Open WebUI's.
 
-Whoever does is asked in its place: for its health, for the first token, and then for what people
-write. Any account may open a port above 1023.
+Such a process is asked in the engine's place: for its health, for the first token, and then with
+people's prompts. Any account may open a port above 1023.
 """
 
 from __future__ import annotations
@@ -19,41 +19,48 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 
 def strangers(
-    target: config.Target, paths: layout.Paths, beside: Iterable[config.Target] = ()
+    model: config.Model, paths: layout.Paths, beside: Iterable[config.Model] = ()
 ) -> list[str]:
-    """Those that listen where the engine is asked, and are none of its unit, in words.
+    """Describe in words the processes that listen at the engine's address but are not of its unit.
 
-    Nor of the units of `beside`: targets that are stopped before it starts.
-    The control group decides: no account can put a process into the one of a unit or a container.
+    Processes of the units of `beside` are left out, too: those models are stopped before this one
+    starts. The control group decides, because no account can put a process into that of a unit or
+    container.
     """
-    others = listening(target.itself.url, paths)
-    if not others:
+    port_listeners = listening(model.behind_gateway.url, paths)
+    if not port_listeners:
         return []
-    own = {process for each in (target, *beside) for process in alive.processes(each, paths)}
-    return [words(each, paths.proc) for each in others if not own.intersection(each.processes)]
+    own = {process for item in (model, *beside) for process in alive.processes(item, paths)}
+    return [
+        words(item, paths.proc) for item in port_listeners if not own.intersection(item.processes)
+    ]
 
 
-def pretenders(target: config.Target, paths: layout.Paths) -> list[str]:
-    """Others that answer in a started engine's place, in words; [] when its unit alone listens.
+def pretenders(model: config.Model, paths: layout.Paths) -> list[str]:
+    """Describe other processes that answer in a started engine's place; [] for its unit alone.
 
-    Whoever accepts a question and then closes its port listens no more when this is asked.
+    A process that accepts a question and then closes its port no longer listens when this looks.
     """
-    if not listening(target.itself.url, paths):
+    if not listening(model.behind_gateway.url, paths):
         return ["a process that listens no more"]
-    return strangers(target, paths)
+    return strangers(model, paths)
 
 
-def listening(url: str, paths: layout.Paths) -> list[listeners.Listener]:
-    """All that listen where a URL of this host is asked."""
+def listening(url: str, paths: layout.Paths) -> list[listeners.SocketOwner]:
+    """Return all sockets that listen at the address of a URL of this host."""
     parts = urllib.parse.urlsplit(url)
     if not parts.port or not parts.hostname:
         return []
-    asked = (parts.hostname, f"::ffff:{parts.hostname}", *_EVERYWHERE)
-    return [each for each in listeners.at_port(parts.port, paths.proc) if each.address in asked]
+    addresses = (parts.hostname, f"::ffff:{parts.hostname}", *_EVERYWHERE)
+    return [
+        listener
+        for listener in listeners.at_port(parts.port, paths.proc)
+        if listener.address in addresses
+    ]
 
 
-def words(listener: listeners.Listener, proc: Path) -> str:
-    """A listener by its program, its process and its account, as far as they can be read."""
+def words(listener: listeners.SocketOwner, proc: Path) -> str:
+    """Describe a listener by its program, process and account, as far as they can be read."""
     try:
         account = pwd.getpwuid(listener.uid).pw_name
     except KeyError:

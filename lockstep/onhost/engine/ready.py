@@ -1,15 +1,15 @@
-"""Wait until an engine has answered a canary: a token, or what its kind of model gives.
+"""Wait until an engine has answered a test question: a token, or the output of its kind of model.
 
-usage: ready TARGET --main-pid PID
+usage: ready MODEL --main-pid PID
 
 Runs as root in ExecStartPost=+ of every model unit, so that the unit counts as started only after a
-canary generation and answers that make sense. Gives up at once when the unit's main process has
-died. While it loads it keeps pages free for the driver (load_guard.py), which takes root.
+test question and answers that make sense. Gives up at once if the unit's main process has died.
+While the engine loads, this keeps pages free for the driver (load_guard.py), which takes root.
 
-exit codes: 0 it answered, 1 not ready in time, or told to end by somebody else than
+exit codes: 0 the engine answered, 1 not ready in time, or told to end by somebody else than
             systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
-            configuration, 3 the main process died, 4 the engine refuses or fails the canary,
-            5 what it answers is nonsense, 6 somebody else listens at its port
+            configuration, 3 the main process died, 4 the engine refuses or fails the test question,
+            5 its answers are nonsense, 6 somebody else listens at its port
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, output, program
 from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import load_guard, openai_api, orderly_end, port, sense, sense_record
-from lockstep.onhost.records import boots, ended
+from lockstep.onhost.records import boots, memory_kills
 
 EXIT_DIED = 3
-EXIT_CANARY = 4
+EXIT_TEST_QUESTION = 4
 EXIT_NONSENSE = 5
 EXIT_STRANGER = 6
 
 # A 5xx or a broken connection right after /health turned green may be an engine still warming up.
-_CANARY_GRACE_S = 60.0
-# A start must not end later than the engine is ready.
+_TEST_QUESTION_GRACE_S = 60.0
+# A unit must not count as started later than its engine is ready.
 _AGAIN_S = 0.5
 
 T = TypeVar("T")
 
 
 class MainProcess:
-    """The unit's main process, by a descriptor, which no later process with its id shares."""
+    """The unit's main process, held by a descriptor, so that no later process is taken for it."""
 
     def __init__(self, pid: int) -> None:
-        """Remember process `pid`; Problem when it is dead already."""
+        """Remember process `pid`; raise Problem if it is dead already."""
         self.pid = pid
         try:
             self._descriptor = os.pidfd_open(pid)
         except OSError as error:
-            raise self._died() from error
+            raise self._death_problem() from error
         self.check()
 
     def check(self, within_s: float = 0.0) -> None:
-        """Problem when the process has died, or dies within so many seconds.
+        """Raise Problem if the process has died, or dies within so many seconds.
 
-        One that nobody has reaped yet counts as dead.
+        A process that nobody has reaped yet counts as dead.
         """
         if select.select([self._descriptor], [], [], within_s)[0]:
-            raise self._died()
+            raise self._death_problem()
 
-    def _died(self) -> errors.Problem:
+    def _death_problem(self) -> errors.Problem:
         return errors.Problem(
             f"the engine's main process {self.pid} died before the engine was ready. "
             "Its last lines in this journal say why",
@@ -72,104 +72,109 @@ class MainProcess:
 
 
 @dataclass
-class Waiter:
-    """Polls one engine until its canary has sung; `tell` gets the lines for the journal.
+class ReadyWaiter:
+    """A loop that polls one engine until the test question passes; `tell` gets the lines for the
+    journal.
 
-    `pretenders` says who else answers at its port.
+    `pretenders` lists other processes that answer at its port.
     """
 
-    target: config.Target
+    model: config.Model
     process: MainProcess
     tell: Callable[[str], None]
     pretenders: Callable[[], Sequence[str]] = tuple
     began: float = field(default_factory=time.monotonic)
 
     def wait(self, key: str | None) -> str:
-        """What the canary brought; Problem when it does not come within the start time-out."""
-        # An engine says nothing before it has imported itself, which takes half a minute and more.
+        """Return the test question's result; raise Problem if none comes within the start
+        time-out."""
+        # An engine logs nothing before it has imported itself, which takes half a minute and more.
         self.tell("loading the engine's program")
         self._wait_for_health()
-        # No word of a prompt before it is known who gets it.
+        # No prompt is sent before it is known who receives it.
         self._refuse_pretenders()
-        self.tell(f"/health is green after {self._waited():.0f} s, asking for a token")
+        self.tell(f"/health is green after {self._waited_s():.0f} s, asking for a token")
         answer = self._wait_for_token(key)
-        # Who answers from now on is asked what people write.
+        # From now on the listener receives people's prompts.
         self._refuse_pretenders()
         return answer
 
     def make_sense(self, key: str | None, paths: layout.Paths) -> str:
-        """What its answers were judged; Problem when they are nonsense."""
-        record = sense_record.accepted(paths, self.target)
-        verdict = self._watched(partial(sense.look, self.target, key, record))
-        # Sound answers without a record become it: they must be the engine's.
+        """Return the verdict on the engine's answers; raise Problem if they are nonsense."""
+        record = sense_record.accepted_answers(paths, self.model)
+        verdict = self._run_watched(partial(sense.look, self.model, key, record))
+        # Sound answers become the record if there is none, so they must be the engine's.
         self._refuse_pretenders()
         try:
-            note = sense_record.keep(paths, self.target, verdict, self.process.pid)
+            note = sense_record.keep(paths, self.model, verdict, self.process.pid)
         except OSError as error:
             note = f"not noted: {errors.why(error)}"
         if verdict.state != "nonsense":
-            said = f"{verdict.words} ({verdict.seconds:.1f} s)"
-            return f"{said}; {note}" if note else said
+            summary = f"{verdict.words} ({verdict.seconds:.1f} s)"
+            return f"{summary}; {note}" if note else summary
         remedy = (
             "another image, quantisation or draft; an earlier generation by `lockstep rollback`"
         )
         if verdict.by_record:
-            forget = " ".join(command("sense", self.target.name, "--forget"))
+            forget = " ".join(command("sense", self.model.name, "--forget"))
             remedy = f"check the weights; where the difference is meant: sudo {forget}"
         raise errors.Problem(
-            f"it generates, but {self.target.name} {verdict.words}. Remedy: {remedy}. "
-            'Or `sense: "off"` of the target',
+            f"it generates, but {self.model.name} {verdict.words}. Remedy: {remedy}. "
+            'Or `sense: "off"` of the model',
             EXIT_NONSENSE,
         )
 
     def _refuse_pretenders(self) -> None:
-        if others := self.pretenders():
+        if strangers := self.pretenders():
             raise errors.Problem(
-                f"{' and '.join(others)} answers at {self.target.url}, and is none of "
-                f"{self.target.unit}. Remedy: stop it, then switch.sh {self.target.name}",
+                f"{' and '.join(strangers)} answers at {self.model.url}, and is none of "
+                f"{self.model.unit}. Remedy: stop it, then switch.sh {self.model.name}",
                 EXIT_STRANGER,
             )
 
     def _wait_for_health(self) -> None:
-        limit = self.target.start_timeout_s
+        limit = self.model.start_timeout_s
         while True:
             try:
-                self._watched(partial(openai_api.check_health, self.target))
+                self._run_watched(partial(openai_api.check_health, self.model))
                 return
-            except (openai_api.NotReady, openai_api.Refused) as answer:
-                if self._waited() >= limit:
+            except (openai_api.NotReady, openai_api.RequestRefusal) as answer:
+                if self._waited_s() >= limit:
                     raise errors.Problem(
-                        f"not ready after {self._waited():.0f} s (start_timeout_s {limit:.0f}): "
-                        f"{self.target.url}/health: {answer}"
+                        f"not ready after {self._waited_s():.0f} s (start_timeout_s {limit:.0f}): "
+                        f"{self.model.url}/health: {answer}"
                     ) from answer
             self.process.check(_AGAIN_S)
 
     def _wait_for_token(self, key: str | None) -> str:
         first = time.monotonic()
         while True:
-            left = self.target.start_timeout_s - self._waited()
-            timeout = max(1.0, min(left, self.target.canary_timeout_s))
+            seconds_left = self.model.start_timeout_s - self._waited_s()
+            timeout = max(1.0, min(seconds_left, self.model.test_question_timeout_s))
             try:
-                return self._watched(partial(openai_api.canary, self.target, key, timeout))
-            except (openai_api.Refused, openai_api.Nonsense) as answer:
-                raise self._canary_failed(answer) from answer
+                return self._run_watched(
+                    partial(openai_api.ask_test_question, self.model, key, timeout)
+                )
+            except (openai_api.RequestRefusal, openai_api.Nonsense) as answer:
+                raise self._test_question_failed(answer) from answer
             except openai_api.NotReady as answer:
-                if time.monotonic() - first >= min(left, _CANARY_GRACE_S):
-                    raise self._canary_failed(answer) from answer
+                if time.monotonic() - first >= min(seconds_left, _TEST_QUESTION_GRACE_S):
+                    raise self._test_question_failed(answer) from answer
             self.process.check(_AGAIN_S)
 
-    def _canary_failed(self, answer: Exception) -> errors.Problem:
-        if isinstance(answer, openai_api.Refused):
+    def _test_question_failed(self, answer: Exception) -> errors.Problem:
+        if isinstance(answer, openai_api.RequestRefusal):
             remedy = "compare the recipe's served model name and API key with the engine's lines"
         else:
             remedy = "the engine is wedged or broken: its lines in this journal say why"
         return errors.Problem(
-            f"/health is green, but model {self.target.model!r} fails the canary: {answer}. "
+            f"/health is green, but model {self.model.served_name!r} fails the test question: "
+            f"{answer}. "
             f"Remedy: {remedy}",
-            EXIT_CANARY,
+            EXIT_TEST_QUESTION,
         )
 
-    def _watched(self, ask: Callable[[], T]) -> T:
+    def _run_watched(self, ask: Callable[[], T]) -> T:
         """Run `ask` in a thread and watch the main process until it answers."""
         answer = futures.Future[T]()
 
@@ -185,43 +190,43 @@ class Waiter:
             futures.wait([answer], 0.2)
         return answer.result()
 
-    def _waited(self) -> float:
+    def _waited_s(self) -> float:
         return time.monotonic() - self.began
 
 
 def tell(line: str) -> None:
-    """One line for the journal, with the mark by which switch.sh finds it."""
+    """Print one line for the journal, with the mark by which switch.sh finds it."""
     output.say(f"lockstep ready: {line}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
-    parser.add_argument("target")
+    parser.add_argument("model")
     parser.add_argument("--main-pid", type=int, required=True, metavar="PID")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
-    target = config.load_host(paths.targets).target(options.target).itself
-    within = f"{engines.ENGINES[target.engine].end_s:g}"
+    model = config.load_host(paths.models).model(options.model).behind_gateway
+    within = f"{engines.ENGINES[model.engine].end_s:g}"
     # systemd runs no ExecStop= for a unit that has not started.
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
     orderly_end.leave_behind(command(*end))
-    key = openai_api.api_key(target)
-    waiter = Waiter(
-        target,
+    key = openai_api.api_key(model)
+    waiter = ReadyWaiter(
+        model,
         MainProcess(options.main_pid),
         tell,
-        partial(port.pretenders, target, paths),
+        partial(port.pretenders, model, paths),
     )
-    with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
+    with load_guard.LoadGuard(model.load_free_gib, tell, paths.proc).watching():
         answer = waiter.wait(key)
-    tell(f"{target.name} answered with {answer}")
-    if target.sense != "off":
+    tell(f"{model.name} answered with {answer}")
+    if model.sense != "off":
         tell("asking whether it makes sense")
-        tell(f"{target.name} {waiter.make_sense(key, paths)}")
+        tell(f"{model.name} {waiter.make_sense(key, paths)}")
     try:
-        ended.forget(paths, target.unit)
-        boots.noted(paths, target.name, boots.HOT)
+        memory_kills.forget(paths, model.unit)
+        boots.note_phase(paths, model.name, boots.HOT)
     except OSError as error:
         tell(f"not noted in {paths.boots}: {errors.why(error)}")
     return errors.EXIT_DONE

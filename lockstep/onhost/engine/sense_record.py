@@ -1,7 +1,7 @@
-"""What each target answered when it was accepted, on disk; and what the last look found, in /run.
+"""The accepted answers of each model, on disk; and the result of the last look, in /run.
 
-A record belongs to what was deployed (`Target.identity`): another model, image or flag begins a new
-one, and a return to the previous generation finds its own again.
+A record belongs to what was deployed (`Model.identity`). Another model, image or flag begins a new
+record, and a return to the previous generation finds its own record again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 from lockstep.onhost.core import atomic, config, file_lock, layout
 from lockstep.onhost.engine import sense
 
-# Of one target.
+# Records of one model.
 _MOST = 5
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The last look at a target: the main process asked, when (Unix time, s), and the verdict."""
+class LastLook:
+    """The last look at a model: the main process asked, the time (Unix, s), and the verdict."""
 
     pid: int
     at: float
@@ -31,74 +31,77 @@ class Seen:
     words: str
 
 
-def accepted(paths: layout.Paths, target: config.Target) -> Mapping[str, Any] | None:
-    """What is on record of a target as it is deployed now, as `Verdict.answers`; None: nothing."""
-    kept = _read(paths.senses).get(target.name, {}).get(target.identity)
-    return kept["answers"] if kept else None
+def accepted_answers(paths: layout.Paths, model: config.Model) -> Mapping[str, Any] | None:
+    """Return a model's recorded answers, as deployed now, as `SenseVerdict.answers`, or None."""
+    entry = _read(paths.senses).get(model.name, {}).get(model.identity)
+    return entry["answers"] if entry else None
 
 
-def decides(paths: layout.Paths, target: config.Target) -> bool:
-    """Whether a later answer can be compared with a target's record; True where there is none.
+def decides(paths: layout.Paths, model: config.Model) -> bool:
+    """Tell whether later answers can be compared with a model's record; True without a record.
 
-    Whoever answered without log-probabilities when the record began was perhaps not the engine.
+    If answers came without log-probabilities when the record began, perhaps another process gave
+    them.
     """
-    record = accepted(paths, target) if target.sense == "record" else None
+    record = accepted_answers(paths, model) if model.sense == "record" else None
     return not record or all(answer["leading"] for answer in record.values())
 
 
-def keep(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid: int) -> str:
-    """Remember a look. What there is to say about the record, or "".
+def keep(paths: layout.Paths, model: config.Model, verdict: sense.SenseVerdict, pid: int) -> str:
+    """Record a look; return a remark about the record, or "".
 
-    Sound answers without a record become it.
+    Sound answers become the record if there is none.
     """
     with _alone(paths):
-        seen = Seen(pid, time.time(), verdict.state, verdict.words)
-        atomic.write_json(paths.sensed, {**_read(paths.sensed), target.name: asdict(seen)})
-        if verdict.state != "sound" or accepted(paths, target) is not None:
+        last_look = LastLook(pid, time.time(), verdict.state, verdict.words)
+        atomic.write_json(
+            paths.last_senses, {**_read(paths.last_senses), model.name: asdict(last_look)}
+        )
+        if verdict.state != "sound" or accepted_answers(paths, model) is not None:
             return ""
         entry = {
             "answers": verdict.answers,
-            "judged": sense.RECORDED if verdict.by_record else "by right answers",
-            "recipe": target.recipe,
-            "image": target.image,
+            "judged": sense.RECORD_ONLY if verdict.by_record else "by right answers",
+            "recipe": model.recipe,
+            "image": model.image,
             "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         every = _read(paths.senses)
-        of_target = {**every.get(target.name, {}), target.identity: entry}
-        newest = dict(list(of_target.items())[-_MOST:])
-        atomic.write_json(paths.senses, {**every, target.name: newest}, mode=0o600)
+        of_model = {**every.get(model.name, {}), model.identity: entry}
+        newest = dict(list(of_model.items())[-_MOST:])
+        atomic.write_json(paths.senses, {**every, model.name: newest}, mode=0o600)
     return "these answers are now its record" if verdict.by_record else ""
 
 
 def forget(paths: layout.Paths, name: str) -> bool:
-    """Remove every record of a target; whether there was one."""
+    """Remove every record of a model; tell whether there was one."""
     with _alone(paths):
         every = _read(paths.senses)
-        there = every.pop(name, None) is not None
+        was_recorded = every.pop(name, None) is not None
         atomic.write_json(paths.senses, every, mode=0o600)
-    return there
+    return was_recorded
 
 
 def unsee(paths: layout.Paths, name: str) -> None:
-    """Forget the last look at a target: it was cut short."""
+    """Forget the last look at a model, because it was cut short."""
     with _alone(paths):
-        kept = {k: v for k, v in _read(paths.sensed).items() if k != name}
-        atomic.write_json(paths.sensed, kept)
+        remaining_looks = {k: v for k, v in _read(paths.last_senses).items() if k != name}
+        atomic.write_json(paths.last_senses, remaining_looks)
 
 
-def last(paths: layout.Paths) -> dict[str, Seen]:
-    """Target → the last look at it since boot."""
+def last(paths: layout.Paths) -> dict[str, LastLook]:
+    """Return the last look at each model since boot."""
     try:
-        return {name: Seen(**seen) for name, seen in _read(paths.sensed).items()}
+        return {name: LastLook(**look) for name, look in _read(paths.last_senses).items()}
     except TypeError:
         return {}
 
 
 def _alone(paths: layout.Paths) -> AbstractContextManager[None]:
     # A start and the timer may end their looks at the same time.
-    return file_lock.held(paths.run / "senses.lock")
+    return file_lock.hold_lock(paths.run / "senses.lock")
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found = atomic.read_json(path)
-    return found if isinstance(found, dict) else {}
+    document = atomic.read_json(path)
+    return document if isinstance(document, dict) else {}

@@ -1,15 +1,15 @@
-"""The engines that Lockstep runs: one module of this folder each, and nothing else lists them."""
+"""The engines that Lockstep runs, one module of this folder each; nothing else lists them."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from lockstep.onhost.engines.base import Engine, Guard, Sizes
+from lockstep.onhost.engines.base import CommandGuard, Engine, Sizes
 from lockstep.onhost.engines.metrics import Counters
-from lockstep.onhost.engines.parser import Unanswered
+from lockstep.onhost.engines.parser import EngineUnavailable
 
-_FOUND = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+_FOUND = [import_module(f"{__name__}.{module_info.name}") for module_info in iter_modules(__path__)]
 
 #: Name in recipes → engine.
 ENGINES: dict[str, Engine] = {
@@ -18,9 +18,17 @@ ENGINES: dict[str, Engine] = {
 
 
 def counters(page: str) -> Counters | None:
-    """What an engine's Prometheus page says; None when it is no engine's."""
+    """Read an engine's Prometheus page; return None if it is no engine's."""
     read = (engine.metrics.read(page) for engine in ENGINES.values())
-    return next((found for found in read if found), None)
+    return next((engine_counters for engine_counters in read if engine_counters), None)
 
 
-__all__ = ["ENGINES", "Counters", "Engine", "Guard", "Sizes", "Unanswered", "counters"]
+__all__ = [
+    "ENGINES",
+    "CommandGuard",
+    "Counters",
+    "Engine",
+    "EngineUnavailable",
+    "Sizes",
+    "counters",
+]

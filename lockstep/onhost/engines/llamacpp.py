@@ -1,6 +1,6 @@
 """llama.cpp's server, in an image; it serves GGUF files.
 
-Read off llama-server 0.7.0 (build 11669), 2026-11.
+Read in llama-server 0.7.0 (build 11669), 2026-11.
 """
 
 from __future__ import annotations
@@ -13,37 +13,39 @@ from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines.base import Engine, HostMemory, Run
 from lockstep.onhost.engines.metrics import Metrics
 
-# What Docker itself ends with where a container or its program does not start.
+# Exit codes of Docker itself if a container or its program does not start.
 _DOCKERS_OWN = (125, 126, 127)
 
 
 class LlamaCpp(Engine):
-    """See `Engine`."""
+    """The engine llama.cpp; see `Engine`."""
 
     def answer(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
-        """`--help` after a command line has all of it read first, and loads nothing."""
-        said = run((recipes[0]["argv"][0], "--version"), {})
-        version = re.search(r"version: (\S+)", said.stdout + said.stderr)
+        """Ask with `--help` after each command line: that reads all of it, and loads nothing."""
+        version_result = run((recipes[0]["argv"][0], "--version"), {})
+        version = re.search(r"version: (\S+)", version_result.stdout + version_result.stderr)
         faults: list[str] = []
-        unanswered = "" if version else f"it does not say its version (exit {said.returncode})"
-        known = f"{self.title} {version[1] if version else '?'}"
+        no_answer = (
+            "" if version else f"it does not say its version (exit {version_result.returncode})"
+        )
+        engine_name = f"{self.title} {version[1] if version else '?'}"
         for recipe in recipes if version else ():
             own = {
                 name: value
                 for name, value in recipe["environment"].items()
                 if name.startswith(self.prefixes)
             }
-            done = run((*recipe["argv"], "--help"), own)
-            lines = [line for line in done.stderr.splitlines() if line.startswith("error")]
-            if done.returncode in _DOCKERS_OWN:
-                unanswered = f"{known} cannot be asked: exit {done.returncode}"
-            elif done.returncode:
+            result = run((*recipe["argv"], "--help"), own)
+            lines = [line for line in result.stderr.splitlines() if line.startswith("error")]
+            if result.returncode in _DOCKERS_OWN:
+                no_answer = f"{engine_name} cannot be asked: exit {result.returncode}"
+            elif result.returncode:
                 why = (lines or ["no reason given"])[-1]
-                faults.append(f"recipe {recipe['name']}: {known} refuses it: {why}")
+                faults.append(f"recipe {recipe['name']}: {engine_name} refuses it: {why}")
         return {
             "version": version[1] if version else None,
             "faults": faults,
-            "unanswered": unanswered or None,
+            "unanswered": no_answer or None,
         }
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
@@ -52,10 +54,13 @@ class LlamaCpp(Engine):
         return "embedding" if self.has(argv, "embeddings") else None
 
     def looks_for_mmproj(self, argv: Sequence[str]) -> bool:
-        """As with `-hf`, unless it is told not to; the last word counts."""
+        """Tell whether it takes one, as with `-hf`, unless a flag forbids it.
+
+        The last such flag counts.
+        """
         words = ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto")
-        said = [word for word in argv if word in words]
-        return not said or said[-1] == words[0]
+        mmproj_words = [word for word in argv if word in words]
+        return not mmproj_words or mmproj_words[-1] == words[0]
 
     def context(self, card: Mapping[str, Any]) -> int | None:
         return (card.get("meta") or {}).get("n_ctx")
@@ -64,7 +69,7 @@ class LlamaCpp(Engine):
 ENGINE = LlamaCpp(
     name="llamacpp",
     title="llama.cpp",
-    # The second as its own images have it, which are to be given `entrypoint: ""`.
+    # The second is the one of its own images, which need `entrypoint: ""`.
     entries=(("llama-server",), ("/app/llama-server",)),
     entry_points={"ghcr.io/ggml-org/llama.cpp": ("/app/llama-server",)},
     runtimes=("llama-cpp",),
@@ -72,7 +77,7 @@ ENGINE = LlamaCpp(
     flags={
         "model": ("--model", "-m"),
         "served_model_name": ("--alias", "-a"),
-        # Of all slots together.
+        # For all slots together.
         "max_model_len": ("--ctx-size", "-c"),
         "max_num_seqs": ("--parallel", "-np"),
         "cache_ram": ("--cache-ram", "-cram"),
@@ -112,32 +117,32 @@ ENGINE = LlamaCpp(
     },
     always=("--metrics",),
     weights="file",
-    # `--no-mmap`, `--cpu-moe` and `--no-kv-offload` move what is counted once, and add nothing.
+    # `--no-mmap`, `--cpu-moe` and `--no-kv-offload` move memory that is counted once, and add none.
     host_memory=(
         HostMemory(
-            what="earlier prompts",
+            content="earlier prompts",
             flags="--cache-ram|-cram",
             unit_gib=1 / 1024,
             usual_gib=8.0,
         ),
-        # The file stays in memory beside what was copied to the GPU's.
-        HostMemory(what="the whole file", flags="--mlock"),
+        # The file stays in memory beside the copy in the GPU's.
+        HostMemory(content="the whole file", flags="--mlock"),
     ),
     hub_model=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"),
     on_python=False,
     version_pages=(("/props", "build_info"),),
     # The first token has an event of its own, whatever its parser holds back, and with this key the
-    # count (server-task.cpp, read 2026-11).
+    # event has the count (server-task.cpp, read 2026-11).
     each_step={"timings_per_token": True},
-    # Total tokens grow when a request ends; a step of the engine is a decode.
+    # Total tokens grow when a request ends, decodes at every step of the engine.
     metrics=Metrics(
         outstanding=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
         moving=("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total"),
-        generated="llamacpp:tokens_predicted_total",
-        cached="llamacpp:prompt_tokens_cached_total",
+        generated_tokens="llamacpp:tokens_predicted_total",
+        cached_tokens="llamacpp:prompt_tokens_cached_total",
         drafts="llamacpp:spec_decode_num_drafts_total",
-        drafted="llamacpp:spec_decode_num_draft_tokens_total",
-        accepted="llamacpp:spec_decode_num_accepted_tokens_total",
+        drafted_tokens="llamacpp:spec_decode_num_draft_tokens_total",
+        accepted_tokens="llamacpp:spec_decode_num_accepted_tokens_total",
     ),
     phases=(
         (re.compile(r"load_model: loading model"), "loading weights"),

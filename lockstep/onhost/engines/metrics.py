@@ -11,56 +11,56 @@ _LINE = re.compile(r"^([a-z_]+:[a-z_]+)(\{[^\n]*\})? ([-+.\deE]+)(?: \d+)?$", re
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """One look; totals are since the engine's start. None: this engine does not publish it.
+    """One reading; totals are since the engine's start. None: this engine does not publish it.
 
     Attributes:
         outstanding: Requests running and waiting now.
-        moving: What grows with every step of the engine, by name.
-        finished: Requests that were answered or given up.
-        generated: Tokens generated.
-        cached: Prompt tokens that the prefix cache answered.
+        moving: Counters that grow with every step of the engine, by name.
+        finished_requests: Requests that were answered or given up.
+        generated_tokens: Tokens generated.
+        cached_tokens: Prompt tokens that the prefix cache answered.
         drafts: Steps for which tokens were drafted.
-        drafted: Tokens drafted.
-        accepted: Drafted tokens that were accepted.
+        drafted_tokens: Tokens drafted.
+        accepted_tokens: Drafted tokens that were accepted.
         tokens_per_step: Gauge of tokens per step.
         rate: Gauge of tokens per second, of all requests together.
     """
 
     outstanding: int
     moving: Mapping[str, float]
-    finished: int | None = None
-    generated: int | None = None
-    cached: int | None = None
+    finished_requests: int | None = None
+    generated_tokens: int | None = None
+    cached_tokens: int | None = None
     drafts: int | None = None
-    drafted: int | None = None
-    accepted: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
     tokens_per_step: float | None = None
     rate: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """The names of `Counters` on one engine's page; "" for what it does not publish.
+    """The names of `Counters` on one engine's page; "" for counters that it does not publish.
 
     Attributes:
-        given_up: The label of a request whose client waits no more, the wedge watch perhaps: no
+        given_up: The label of a request whose client, perhaps the wedge watch, waits no more: no
             sign of life.
     """
 
     outstanding: tuple[str, ...]
     moving: tuple[str, ...]
     given_up: str | None = None
-    finished: str = ""
-    generated: str = ""
-    cached: str = ""
+    finished_requests: str = ""
+    generated_tokens: str = ""
+    cached_tokens: str = ""
     drafts: str = ""
-    drafted: str = ""
-    accepted: str = ""
+    drafted_tokens: str = ""
+    accepted_tokens: str = ""
     tokens_per_step: str = ""
     rate: str = ""
 
     def read(self, page: str) -> Counters | None:
-        """What a page says; None when it is not this engine's."""
+        """Read a page; return None if it is not this engine's."""
         sums: dict[str, float] = {}
         lively: dict[str, float] = {}
         for name, labels, value in _LINE.findall(page):
@@ -69,12 +69,19 @@ class Metrics:
                 lively[name] = lively.get(name, 0.0) + float(value)
         if not lively:
             return None
-        totals = ("finished", "generated", "cached", "drafts", "drafted", "accepted")
-        found = {total: sums.get(getattr(self, total)) for total in totals}
+        totals = (
+            "finished_requests",
+            "generated_tokens",
+            "cached_tokens",
+            "drafts",
+            "drafted_tokens",
+            "accepted_tokens",
+        )
+        values = {total: sums.get(getattr(self, total)) for total in totals}
         return Counters(
             outstanding=int(sum(sums.get(name, 0.0) for name in self.outstanding)),
             moving={name: lively[name] for name in self.moving if name in lively},
             tokens_per_step=sums.get(self.tokens_per_step),
             rate=sums.get(self.rate),
-            **{total: None if value is None else int(value) for total, value in found.items()},
+            **{total: None if value is None else int(value) for total, value in values.items()},
         )

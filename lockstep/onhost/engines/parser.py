@@ -1,4 +1,4 @@
-"""Asking an engine's own parser about a recipe, on the Python that it runs on."""
+"""Questions to an engine's own parser about a recipe, on the Python that it runs on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class Unanswered(Exception):
-    """The engine cannot be asked here; the text says why."""
+class EngineUnavailable(Exception):
+    """The error that the engine cannot be asked here; its text says why."""
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A parser's result: option → value, and its value where the command line has none.
+class ParsedCommand:
+    """A parser's result: option → value, and option → default.
 
     Attributes:
         spellings: Every way to write each option.
@@ -28,48 +28,52 @@ class Reading:
     spellings: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
-    def of(cls, parser: ArgumentParser, parsed: Namespace) -> Reading:
-        """The result of a parser; `parsed` may be changed afterwards."""
-        options = [each for each in parser._actions if each.option_strings]
+    def of(cls, parser: ArgumentParser, namespace: Namespace) -> ParsedCommand:
+        """Make the result of a parser; `parsed` may be changed afterwards."""
+        options = [action for action in parser._actions if action.option_strings]
         return cls(
-            dict(vars(parsed)),
-            {each.dest: each.default for each in parser._actions},
-            tuple(tuple(each.option_strings) for each in options),
+            dict(vars(namespace)),
+            {action.dest: action.default for action in parser._actions},
+            tuple(tuple(action.option_strings) for action in options),
         )
 
     def differs(self, read: Mapping[str, Any]) -> str | None:
-        """The first option that Lockstep read in another way, with both values; None: all agree.
+        """Return the first option that Lockstep read differently, with both values, or None.
 
         The value of a key is a secret, and is not shown.
 
         Args:
-            read: Option → number, text or mapping, None where Lockstep read none. Options that the
-                parser does not have are its own matter.
+            read: Option → number, text or mapping; None if Lockstep read none. Options that the
+                parser does not have are ignored.
         """
-        for option, ours in read.items():
+        for option, own_value in read.items():
             if option not in self.values:
                 continue
-            theirs = self.values[option]
-            if ours is None:
-                same = theirs in (self.defaults.get(option), None, -1, "auto")
-            elif isinstance(ours, int | float):
-                same = isinstance(theirs, int | float) and theirs == ours
+            parser_value = self.values[option]
+            if own_value is None:
+                is_same = parser_value in (self.defaults.get(option), None, -1, "auto")
+            elif isinstance(own_value, int | float):
+                is_same = isinstance(parser_value, int | float) and parser_value == own_value
             else:
-                same = theirs == ours or str(theirs) == ours
-            if not same:
-                here = "nothing" if ours is None else repr(ours)
-                there = "a secret" if option.endswith("_key") else repr(theirs)
+                is_same = parser_value == own_value or str(parser_value) == own_value
+            if not is_same:
+                own_text = "nothing" if own_value is None else repr(own_value)
+                parser_text = "a secret" if option.endswith("_key") else repr(parser_value)
                 return (
-                    f"reads {option} as {there}, where Lockstep reads {here}. Remedy: write the "
+                    f"reads {option} as {parser_text}, where Lockstep reads {own_text}. Remedy: "
+                    "write the "
                     "flag in full, once"
                 )
         return None
 
 
 @contextlib.contextmanager
-def given(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> Iterator[None]:
-    """A recipe's own variables of its engine; folders and caches are of where it will run."""
-    # Here, because everything that knows an engine reads this module.
+def recipe_environment(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> Iterator[None]:
+    """Set a recipe's own variables of its engine in the block.
+
+    Its other variables, for folders and caches, belong to the place where it will run.
+    """
+    # Imported here, because everything that knows an engine reads this module.
     from unittest import mock
 
     own = {name: value for name, value in environment.items() if name.startswith(prefixes)}
@@ -77,25 +81,25 @@ def given(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> Iterator
         yield
 
 
-def refusal(said: str) -> str:
-    """Why argparse refused a command line, in one line.
+def refusal(error_text: str) -> str:
+    """Return argparse's reason to refuse a command line, in one line.
 
     Args:
-        said: What it wrote to standard error. vLLM's own types add what pydantic says of a value:
-            several lines, the last of them an address (ran on 0.32.0).
+        said: Its standard error. vLLM's own types add pydantic's message about a value: several
+            lines, the last of them an address (ran on 0.32.0).
     """
     lines = [
         re.sub(r" \[type=.*\]$", "", line.strip())
-        for line in said.splitlines()
+        for line in error_text.splitlines()
         if line.strip() and not line.lstrip().startswith("For further information visit ")
     ]
     errors = [number for number, line in enumerate(lines) if ": error: " in line]
     return " ".join(lines[errors[-1] if errors else -1 :]) or "no reason given"
 
 
-def imported(load: Callable[[], Any]) -> Any:
-    """What a function imports; an engine that cannot be imported fails in many ways."""
+def import_engine(load: Callable[[], Any]) -> Any:
+    """Return what a function imports; raise Unanswered for any failure of the import."""
     try:
         return load()
     except (Exception, SystemExit) as error:
-        raise Unanswered(error) from error
+        raise EngineUnavailable(error) from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.onhost.core.address import at
 from lockstep.onhost.core.kind import Kind
-from lockstep.onhost.core.need import Need
+from lockstep.onhost.core.memory_requirement import Need
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -23,61 +23,63 @@ from lockstep.onhost.engines.base import (
     Sizes,
 )
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import Reading, imported
+from lockstep.onhost.engines.parser import ParsedCommand, import_engine
 
 _MISTRALS_OWN = re.compile("mistral-large-3|mistral-small-4|leanstral")
 
 
 class Sglang(Engine):
-    """See `Engine`."""
+    """The engine SGLang; see `Engine`."""
 
-    def parse(self, argv: Sequence[str]) -> Reading:
-        """The parser alone: what SGLang does with the parsed arguments wants the model and a GPU.
+    def parse(self, argv: Sequence[str]) -> ParsedCommand:
+        """Use the parser alone: SGLang's further handling of arguments needs the model and a GPU.
 
-        Its variables are not asked about, because it keeps no complete list of them.
+        Its variables are not checked, because SGLang keeps no complete list of them.
         """
         parser = argparse.ArgumentParser(prog="sglang serve")
-        imported(_server_args).add_cli_args(parser)
+        import_engine(_server_args).add_cli_args(parser)
         start = next(
             at for at, word in enumerate(argv) if word in ("serve", "sglang.launch_server")
         )
         words = list(argv[start + 1 :])
         if words and not words[0].startswith("-"):
             words = ["--model-path", *words]
-        return Reading.of(parser, parser.parse_args(words))
+        return ParsedCommand.of(parser, parser.parse_args(words))
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
-        """Its flag is the same for both kinds; a reranker is told by its class alone."""
+        """Return the kind; the flag is the same for both, and only its class shows a reranker."""
         return "embedding" if self.has(argv, "is_embedding") else None
 
     def weight_patterns(self, argv: Sequence[str], repository: str) -> tuple[str, ...]:
-        """Mistral's own files for these three, of others only where there are no `model*` ones
-        (`is_mistral_native_format`)."""
+        """Return Mistral's own files first for the three models of Mistral's own format.
+
+        For other models they come only after `model*` files (`is_mistral_native_format`).
+        """
         form = self.value(argv, "load_format") or "auto"
         if form != "auto":
             return PATTERNS.get(form, ())
         own = PATTERNS["mistral"]
-        before = () if _MISTRALS_OWN.search(repository.lower()) else ("model*.safetensors",)
-        return (*before, *own, *PATTERNS["auto"])
+        first_patterns = () if _MISTRALS_OWN.search(repository.lower()) else ("model*.safetensors",)
+        return (*first_patterns, *own, *PATTERNS["auto"])
 
     def pool(self, of: Sizes) -> float | None:
         return (of.share or self.share) * of.at_rest
 
     def need(self, of: Sizes) -> Need:
-        """Its share of what it finds must hold weights, image cache and one sequence.
+        """Return a need whose share of available memory holds weights, image cache, one sequence.
 
-        It loads first, and ends where that is not so. Where nobody published the weights' size:
-        what the share is on a machine at rest.
+        SGLang loads first, and ends if the share is too small. If nobody published the weights'
+        size, the need is the share on a machine at rest.
         """
         share = of.share or self.share
         if of.weights is not None:
-            held = of.weights + self.image_cache_gib + of.sequence
-            least = held / share + of.start + of.host
-        elif of.published is not None:
-            least = of.published
+            held_gib = of.weights + self.image_cache_gib + of.sequence
+            least = held_gib / share + of.start + of.host
+        elif of.published_gib is not None:
+            least = of.published_gib
         else:
             least = share * of.at_rest + of.start
-        return Need(max(least, of.published or 0.0), share, beside_gib=of.start + of.host)
+        return Need(max(least, of.published_gib or 0.0), share, beside_gib=of.start + of.host)
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
@@ -113,15 +115,15 @@ ENGINE = Sglang(
         "draft_model": ("--speculative-draft-model-path", "--speculative-draft-model"),
         "draft_revision": ("--speculative-draft-model-revision",),
     },
-    # Without it the scheduler keeps one core busy while nothing is asked: 101 % of a core against
+    # Without it the scheduler keeps one core busy while no request runs: 101 % of a core against
     # 1.7 %, 12.1 W against 10.5 W of a Spark's module, and the next first token came as fast
     # (hasso5703/dgx-spark-qwen38#4, 2026-08-21). The flag (sgl-project/sglang#6026) is of 2025 and
     # older than every SGLang that runs on a Spark.
     always=("--sleep-on-idle",),
-    # It tells Mistral's format by the list of files. Of a repository's id it asks the hub for that,
-    # and offline takes none for Hugging Face's format (server_args.py of 0.5.10).
+    # SGLang recognises Mistral's format by the list of files. For a repository's id it asks the hub
+    # for the list, and offline it assumes Hugging Face's format (server_args.py of 0.5.10).
     weights="folder",
-    # The second one before 0.5.
+    # The second page is the one before 0.5.
     version_pages=(("/server_info", "version"), ("/get_server_info", "version")),
     shares_copies=("--enable-dp-attention",),
     # Since sgl-project/sglang#550 (June 2024); `--dist-init-addr` is older than
@@ -136,21 +138,21 @@ ENGINE = Sglang(
     # is twice the KV cache by default.
     host_memory=(
         HostMemory(
-            what="a second copy of KV blocks",
+            content="a second copy of KV blocks",
             flags=(
                 "--enable-hierarchical-cache|--enable-lmcache|--enable-hisparse"
                 "|--disaggregation-decode-enable-offload-kvcache"
             ),
         ),
         HostMemory(
-            what="weights",
+            content="weights",
             flags="--cpu-offload-gb|--offload-group-size|--enable-(?:draft-)?weights-cpu-backup",
         ),
         CONNECTORS,
         TABLES,
     ),
     unsteady={"eagle": "one nightly of it fell from 36.5 to 12.5 tok/s"},
-    # It counts the token of the large model too: these are 5 of the draft.
+    # The number counts the token of the large model too: these are 5 of the draft.
     corrupting_drafts={
         "dspark": (
             6,
@@ -167,7 +169,7 @@ ENGINE = Sglang(
     },
     # `compressed_tensors_w4a4_nvfp4_moe.py`, read in the wheels: SGLang's own kernel up to
     # 0.5.15.post1, FlashInfer's CUTLASS in 0.5.16, 0.5.17 (2026-11-26) and 0.5.23 (2026-11-25). It
-    # looks at `--moe-runner-backend` for `flashinfer_trtllm` alone, which is for the family 10.x.
+    # checks `--moe-runner-backend` for `flashinfer_trtllm` alone, which is for the family 10.x.
     # Counter-report: sgl-project/sglang#34192 has it serving on Sparks in 2026-07.
     corrupting_experts={
         ">=0.5.16": (
@@ -177,25 +179,27 @@ ENGINE = Sglang(
             "(article 000)"
         )
     },
-    # Its scheduler ends at a request for them (sgl-project/sglang#19761, open in 2026-03).
+    # Its scheduler ends at a request for log-probabilities (sgl-project/sglang#19761, open in
+    # 2026-03).
     logprobs_drafting=False,
-    # No `each_step`: it refuses `return_token_ids` in a streamed chat (sgl-project/sglang#30917).
-    compiled=r"DeepGEMM JIT Compiling",
+    # No `each_step`: SGLang refuses `return_token_ids` in a streamed chat
+    # (sgl-project/sglang#30917).
+    compile_pattern=r"DeepGEMM JIT Compiling",
     # Names and lines of 0.5.23 (read in its sources, 2026-11).
     metrics=Metrics(
         outstanding=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
         moving=(
             "sglang:prompt_tokens_total",
             "sglang:generation_tokens_total",
-            # Also while a long prompt is read and no token comes yet.
+            # Grows also while a long prompt is read and no token comes yet.
             "sglang:token_usage",
             "sglang:num_requests_total",
         ),
-        finished="sglang:num_requests_total",
-        generated="sglang:generation_tokens_total",
-        cached="sglang:cached_tokens_total",
+        finished_requests="sglang:num_requests_total",
+        generated_tokens="sglang:generation_tokens_total",
+        cached_tokens="sglang:cached_tokens_total",
         tokens_per_step="sglang:spec_accept_length",
-        # It counts the tokens of a request when that ends.
+        # SGLang counts the tokens of a request only when the request ends.
         rate="sglang:gen_throughput",
     ),
     phases=(
@@ -209,11 +213,11 @@ ENGINE = Sglang(
         (re.compile(r"The server is fired up"), "port open"),
     ),
     prefixes=("SGLANG_", "SGL_"),
-    # It looks each 5 s whether it was asked (`sigterm_watchdog` of 0.5.23). Killed while its
-    # schedulers release what they hold, it left the GPU's memory taken for more than 30 s
+    # It checks every 5 s whether it was asked (`sigterm_watchdog` of 0.5.23). Killed while its
+    # schedulers release their memory, it left the GPU's memory taken for more than 30 s
     # (sgl-project/sglang#31871, 2026-07-21).
     end_s=10.0,
-    # It ends itself with SIGKILL when it is asked to stop.
+    # SGLang ends itself with SIGKILL when it is asked to stop.
     success=(*Engine.success, "137"),
     images=("sglang",),
     # SGLang 0.5, 2026-11.

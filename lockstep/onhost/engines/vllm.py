@@ -1,4 +1,4 @@
-"""vLLM, in a venv of the host's or in an image."""
+"""vLLM, in a venv of the host or in an image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core.kind import Kind
-from lockstep.onhost.core.need import Need
+from lockstep.onhost.core.memory_requirement import Need
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -18,29 +18,29 @@ from lockstep.onhost.engines.base import (
     PATTERNS,
     TABLES,
     TOO_NEW,
+    CommandGuard,
     Engine,
-    Guard,
     HostMemory,
     Sizes,
 )
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import Reading, imported
+from lockstep.onhost.engines.parser import ParsedCommand, import_engine
 
 
 class Vllm(Engine):
-    """See `Engine`."""
+    """The engine vLLM; see `Engine`."""
 
-    def runtime(self, named: str, command: str, defaults: Mapping[str, Any]) -> str:
-        if named != "vllm":
-            return named
+    def runtime(self, runtime_name: str, command: str, defaults: Mapping[str, Any]) -> str:
+        if runtime_name != "vllm":
+            return runtime_name
         executor = str(defaults.get("distributed_executor_backend", "")).lower()
         ray = executor == "ray" or _RAY.search(command)
         return "vllm-ray" if ray else "vllm-distributed"
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
-        """`--task` before `--runner` and `--convert`, which 0.32 alone has.
+        """Return the kind by `--task`, or by `--runner` and `--convert`, which alone 0.32 has.
 
-        `--convert auto` goes by the class: one for classification ranks texts. The class is in
+        `--convert auto` goes by the class: a class for classification ranks texts. The class is in
         the checkpoint, or in `--hf-overrides`.
         """
         task = self.value(argv, "convert") or self.value(argv, "task")
@@ -54,78 +54,84 @@ class Vllm(Engine):
         return "rerank" if "Classification" in overrides else "embedding"
 
     def weight_patterns(self, argv: Sequence[str], repository: str) -> tuple[str, ...]:
-        """Mistral's own files first where nothing is said (since 0.12: vllm-project/vllm#28659)."""
+        """Return Mistral's own files first by default (since 0.12: vllm-project/vllm#28659)."""
         form = self.value(argv, "load_format") or "auto"
         own = PATTERNS["mistral"] if form == "auto" else ()
         return (*own, *PATTERNS.get(form, ()))
 
     def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
-        known = imported(_entries)[0].environment_variables
+        known_variables = import_engine(_entries)[0].environment_variables
         for variable in environment:
             if not variable.startswith(self.prefixes):
                 continue
-            if variable not in known:
+            if variable not in known_variables:
                 return f"does not know the variable {variable}"
             try:
-                known[variable]()
+                known_variables[variable]()
             except (TypeError, ValueError) as error:
                 return f"refuses the value of {variable}: {error}"
         return None
 
-    def parse(self, argv: Sequence[str]) -> Reading:
-        _, commands, parser_class = imported(_entries)
+    def parse(self, argv: Sequence[str]) -> ParsedCommand:
+        _, commands, parser_class = import_engine(_entries)
         parser = parser_class(prog="vllm")
         subparsers = parser.add_subparsers(dest="subparser")
-        reading = Reading({}, {})
+        reading = ParsedCommand({}, {})
         for command in commands():
-            own = imported(functools.partial(command.subparser_init, subparsers))
-            parsed = parser.parse_args(argv[1:])
-            reading = Reading.of(own, parsed)
-            template = getattr(parsed, "chat_template", None)
+            own = import_engine(functools.partial(command.subparser_init, subparsers))
+            namespace = parser.parse_args(argv[1:])
+            reading = ParsedCommand.of(own, namespace)
+            template = getattr(namespace, "chat_template", None)
             if isinstance(template, str) and template.startswith("/"):
-                # Among the weights, which may not be here yet.
-                parsed.chat_template = None
-            command.validate(parsed)
+                # The template is among the weights, which may not be here yet.
+                namespace.chat_template = None
+            command.validate(namespace)
         return reading
 
     def parts(
         self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
     ) -> list[str]:
-        named = self.value(argv, "attention_backend") or environment.get("VLLM_ATTENTION_BACKEND")
-        attention = (named or "FLASH_ATTN").upper()
-        stated = (self.value(argv, "quantization") or "").lower()
-        widths = [each for each in ("FP8", "FP4") if each in traits or each.lower() in stated]
-        found = ["matrix product", "normalisation", "sampler", f"attention {attention}"]
+        backend = self.value(argv, "attention_backend") or environment.get("VLLM_ATTENTION_BACKEND")
+        attention = (backend or "FLASH_ATTN").upper()
+        quantisation = (self.value(argv, "quantization") or "").lower()
+        widths = [
+            width_name
+            for width_name in ("FP8", "FP4")
+            if width_name in traits or width_name.lower() in quantisation
+        ]
+        part_names = ["matrix product", "normalisation", "sampler", f"attention {attention}"]
         if attention.endswith("_MLA"):
-            # A prompt is read by it, whatever decodes.
-            found.append("attention FLASH_ATTN")
-        found += [f"{width} product" for width in widths]
+            # This kernel reads a prompt, whichever kernel decodes.
+            part_names.append("attention FLASH_ATTN")
+        part_names += [f"{width} product" for width in widths]
         if "experts" in traits:
-            chosen = self.value(argv, "moe_backend") or "auto"
+            moe_backend = self.value(argv, "moe_backend") or "auto"
             if widths:
-                found += [f"experts {chosen} {width}" for width in widths]
+                part_names += [f"experts {moe_backend} {width}" for width in widths]
             else:
-                found.append("experts triton" if chosen == "auto" else f"experts {chosen}")
-        return found
+                part_names.append(
+                    "experts triton" if moe_backend == "auto" else f"experts {moe_backend}"
+                )
+        return part_names
 
     def pool(self, of: Sizes) -> float | None:
         return None if of.kv_cache else (of.share or self.share) * of.total
 
     def need(self, of: Sizes) -> Need:
-        """Its share of MemTotal, refused before it loads anything (`request_memory`).
+        """Return its share of MemTotal, which vLLM checks before it loads (`request_memory`).
 
-        What it takes beyond the share once it serves must be there too. A KV cache given in bytes
-        changes nothing about that. A recipe that states what it holds and
-        names no share, as one for the CPU build, is believed.
+        The memory beyond the share that it takes once it serves must be available too. A KV cache
+        given in bytes changes nothing about that. If a recipe states its memory and names no share,
+        as one for the CPU build, the stated memory counts.
         """
-        if of.share is None and of.published is not None:
-            return Need(of.published)
-        fixed = of.published or 0.0
+        if of.share is None and of.published_gib is not None:
+            return Need(of.published_gib)
+        fixed_gib = of.published_gib or 0.0
         if of.kv_cache is not None and of.weights is not None:
-            held = of.start + of.weights + of.kv_cache + of.overhead + of.host
-            fixed = max(fixed, held)
+            held_gib = of.start + of.weights + of.kv_cache + of.overhead + of.host
+            fixed_gib = max(fixed_gib, held_gib)
         share = of.share or self.share
-        return Need(fixed, share, of_total=True, beside_gib=of.start + of.beyond + of.host)
+        return Need(fixed_gib, share, of_total=True, beside_gib=of.start + of.beyond + of.host)
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
@@ -152,8 +158,8 @@ class Vllm(Engine):
 def _entries() -> tuple[Any, Any, Any]:
     from vllm import envs
 
-    # The command line's own entry, which has kept its place through all versions; what stands
-    # behind it has moved.
+    # The command line's own entry has kept its place through all versions; the code behind it has
+    # moved.
     from vllm.entrypoints.cli.serve import cmd_init
 
     try:
@@ -165,7 +171,7 @@ def _entries() -> tuple[Any, Any, Any]:
 
 
 def _pretend_gpu() -> None:
-    """Let the parser list its defaults where no GPU is: without a device it raises instead.
+    """Let the parser list its defaults without a GPU: without a device it raises instead.
 
     Ran on 0.32.0's own parser, 2026-11.
     """
@@ -181,26 +187,27 @@ _RAY = re.compile(r"--distributed-executor-backend[\s=]+ray\b")
 _DRAFT = ("--speculative-config", "-sc")
 
 # On compute capability 12.1 FlashInfer's MoE kernels were seen to take the whole host down (article
-# 000, 2026-05), and the FP4 one to end with an illegal instruction (flashinfer-ai/flashinfer#2065,
-# 2025-11-08). The automatic choice there is FlashInfer's CUTLASS kernel for NVFP4, and for FP8 with
-# one scale per tensor: it counts the family 12.x as supported (vLLM at 8e6f4314, 2026-03-16:
-# fused_moe/oracle/nvfp4.py, oracle/fp8.py and flashinfer_cutlass_moe.py).
-_GUARD = Guard(
-    # It wins over everything else (vllm-project/vllm#33807, 2026-02-25). Until the parser has said
-    # whether it takes it, it is given: an engine without it ends at once and says why, while a
-    # missing guard freezes the machine.
+# 000, 2026-05), and the FP4 kernel to end with an illegal instruction
+# (flashinfer-ai/flashinfer#2065, 2025-11-08). The automatic choice there is FlashInfer's CUTLASS
+# kernel for NVFP4, and for FP8 with one scale per tensor: it counts the family 12.x as supported
+# (vLLM at 8e6f4314, 2026-03-16: fused_moe/oracle/nvfp4.py, oracle/fp8.py and
+# flashinfer_cutlass_moe.py).
+_GUARD = CommandGuard(
+    # It wins over everything else (vllm-project/vllm#33807, 2026-02-25). The flag is given even
+    # before the parser has said whether it takes it: an engine without the flag ends at once and
+    # says why, while a missing guard freezes the machine.
     flag="--moe-backend",
-    # Quantised experts take it on every GPU since 7.5, and NVIDIA's Spark playbooks use it
+    # Quantised experts accept Marlin on every GPU since 7.5, and NVIDIA's Spark playbooks use it
     # (dgx-spark-playbooks, nvidia/nemotron and nvidia/vllm, 2026-07).
-    quantised="marlin",
-    # Others refuse Marlin, a weight-only kernel ("not supported for unquantized MoE", vLLM's
-    # oracle/unquantized.py, read 2026-11).
-    unquantised="triton",
+    quantised_value="marlin",
+    # Unquantised experts refuse Marlin, a weight-only kernel ("not supported for unquantized MoE",
+    # vLLM's oracle/unquantized.py, read 2026-11).
+    unquantised_value="triton",
     # FlashInfer's CUTLASS kernels, by name or by the automatic choice.
     freezing=frozenset({"auto", "flashinfer_cutlass"}),
     draft_key="moe_backend",
-    # `latency`, which article 000 names, is no guard: it is read only where one of the variables
-    # below is on, and means CUTLASS on every GPU outside the family 10.x (vLLM at 8e6f4314,
+    # `latency`, which article 000 names, is no guard. It is read only if one of the variables below
+    # is on, and means CUTLASS on every GPU outside the family 10.x (vLLM at 8e6f4314,
     # quantization/utils/flashinfer_utils.py). vLLM dropped it, and the other variables, on
     # 2026-06-11 (vllm-project/vllm#44992).
     variable="VLLM_FLASHINFER_MOE_BACKEND",
@@ -239,10 +246,10 @@ ENGINE = Vllm(
     # an engine without the key ignores it.
     each_step={"return_token_ids": True},
     # jit_monitor.py of 0.26.0 and 0.32.0: once for each kernel.
-    compiled=r"JIT compilation during inference",
+    compile_pattern=r"JIT compilation during inference",
     draft_config=_DRAFT,
     dotted_flags=True,
-    # 0.92 in 0.32.0 (config/cache.py), 0.9 in the fork; the larger asks for more.
+    # 0.92 in 0.32.0 (config/cache.py), 0.9 in the fork; the larger one needs more memory.
     share=0.92,
     counts_overhead=True,
     pages=True,
@@ -250,16 +257,16 @@ ENGINE = Vllm(
     host_memory=(
         # `--kv-offloading-size N` took 1.92 N of shared memory (vllm-project/vllm#53042).
         HostMemory(
-            what="a second copy of KV blocks",
+            content="a second copy of KV blocks",
             flags="--kv-offloading-size|--swap-space|--kv-transfer-config",
         ),
         # `--cpu-offload-gb N` took 1.9 N (vllm-project/vllm#56410).
-        HostMemory(what="weights", flags="--cpu-offload-gb|--offload-group-size"),
+        HostMemory(content="weights", flags="--cpu-offload-gb|--offload-group-size"),
         CONNECTORS,
         TABLES,
-        # 4 GiB by default, which observed starts had.
+        # 4 GiB by default, which the observed starts included.
         HostMemory(
-            what="pictures that were read",
+            content="pictures that were read",
             flags="--mm-processor-cache-gb",
             unit_gib=1.0,
             usual_gib=4.0,
@@ -270,14 +277,14 @@ ENGINE = Vllm(
     public=True,
     environment={"VLLM_NO_USAGE_STATS": "1"},
     # Read in 0.26.0 (`EngineArgs._set_default_chunked_prefill_and_prefix_caching_args`: "opt-in for
-    # now") and in 0.32.0. Of those between the larger answer stands.
+    # now") and in 0.32.0. For releases between those the larger answer is assumed.
     keeps_states="0.27",
     # 0.33.0 (chat_completion/protocol.py); met with 0.23 (open-webui#26655, 2026-07-02).
     refused_shapes=("empty_tools",),
     # `--nnodes` is vllm-project/vllm#23691, opened in August 2025 and merged in November; 0.12.0 of
-    # December is the first minor release after that. A patch release of 0.11 may have it too: it is
-    # refused, for nobody here has seen it work. The flags stand in 0.32.0's own parser, and were
-    # run on the lab.
+    # December is the first minor release after that. A patch release of 0.11 may have it too. It is
+    # refused, because nobody here has seen it work. The flags stand in 0.32.0's own parser, and
+    # were run on the lab.
     spans_hosts="0.12",
     executor="mp",
     spans_copies=True,
@@ -288,17 +295,17 @@ ENGINE = Vllm(
         moving=(
             "vllm:prompt_tokens_total",
             "vllm:generation_tokens_total",
-            # Also while a long prompt is read and no token comes yet.
+            # Grows also while a long prompt is read and no token comes yet.
             "vllm:kv_cache_usage_perc",
             "vllm:request_success_total",
         ),
         given_up='finished_reason="abort"',
-        finished="vllm:request_success_total",
-        generated="vllm:generation_tokens_total",
-        cached="vllm:prefix_cache_hits_total",
+        finished_requests="vllm:request_success_total",
+        generated_tokens="vllm:generation_tokens_total",
+        cached_tokens="vllm:prefix_cache_hits_total",
         drafts="vllm:spec_decode_num_drafts_total",
-        drafted="vllm:spec_decode_num_draft_tokens_total",
-        accepted="vllm:spec_decode_num_accepted_tokens_total",
+        drafted_tokens="vllm:spec_decode_num_draft_tokens_total",
+        accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
     ),
     phases=(
         TOO_NEW,

@@ -1,1 +1,1 @@
-"""The venv engine: built, checked."""
+"""The venv engine: its build and its check."""

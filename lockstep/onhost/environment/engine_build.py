@@ -3,9 +3,9 @@
 usage: engine-build pytorch|vllm|flashinfer|check|activate [SPEC.json]
 
 SPEC.json (default /etc/lockstep/engine.json) names every wheel by its hash, every source tree by
-its commit, and the folder of this generation. Nothing uses that folder before `activate` moves the
-link `current` to it, and `activate` demands a check that passed. What is installed comes from the
-folder `store` beside it alone, which is filled first (`engine_content.py`).
+its commit, and the folder of this environment. Nothing uses that folder before `activate` moves the
+link `current` to it, and `activate` demands a passed check. Everything is installed from the folder
+`store` beside it alone, which is filled first (`engine_content.py`).
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """
@@ -24,29 +24,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, taken
+from lockstep.onhost.core import atomic, check_cache, errors, file_lock, layout, output, program
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache
-from lockstep.onhost.fetch import growth
+from lockstep.onhost.fetch import growth_report
 
 SPEC = Path("/etc/lockstep/engine.json")
 FETCHING = ("pytorch", "vllm", "flashinfer")
 STAGES = (*FETCHING, "check", "activate")
-#: Lines of complaint; uv's reason is among its last ones, after the output of a failed build.
+#: Lines of standard error; uv's reason is among the last, after the output of a failed build.
 KEPT = 200
-# A source tree that stays where it is.
+# Source trees that stay where they are.
 EDITABLE = ("vllm",)
 
 
-class Failed(errors.Problem):
-    """A command that failed; `said` is the end of what it wrote to standard error."""
+class CommandFailure(errors.Problem):
+    """The failure of a command; `error_text` is the end of its standard error."""
 
-    def __init__(self, message: str, said: str) -> None:
+    def __init__(self, message: str, error_text: str) -> None:
         super().__init__(message)
-        self.said = said
+        self.error_text = error_text
 
 
 class Build:
-    """One generation of the engine's environment."""
+    """The build of one environment of the engine."""
 
     def __init__(self, spec: dict[str, Any], stage: str) -> None:
         self.spec = spec
@@ -68,18 +68,18 @@ class Build:
         }
 
     def run(self, *argv: str, **environment: str) -> None:
-        """Run one command, its output going straight to ours. Failed when it fails."""
+        """Run one command, its output going straight to ours; raise CommandFailure if it fails."""
         output.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
-            with growth.told(self._fills(argv), grown=self.content.beat):
-                code, said = _run(argv, {**self.environment, **environment})
+            with growth_report.report_growth(self._fills(argv), on_growth=self.content.beat):
+                code, error_text = _run(argv, {**self.environment, **environment})
         except OSError as error:
             raise errors.Problem(f"{argv[0]}: {error.strerror}") from error
         if code != 0:
-            raise Failed(f"{Path(argv[0]).name} {argv[1]} ended with {code}", said)
+            raise CommandFailure(f"{Path(argv[0]).name} {argv[1]} ended with {code}", error_text)
 
     def _fills(self, argv: tuple[str, ...]) -> Path:
-        """The folder whose growth shows how far a command is."""
+        """Return the folder whose growth shows the progress of a command."""
         checkout = argv[0] == "git" and argv[1] == "-C"
         return Path(argv[2]) if checkout else Path(self.environment["UV_CACHE_DIR"])
 
@@ -88,46 +88,46 @@ class Build:
         """Mark the environment as unfinished until the block ends well.
 
         The mark is locked meanwhile: a mark without a lock was left by a stage that was cut off.
-        Yields whether there was one, so that the environment has to be made anew.
+        Yields whether there was one, so that the environment must be made anew.
         """
         with file_lock.open_file(self.mark) as mark:
             fcntl.flock(mark, fcntl.LOCK_EX)
             cut_off = mark.read() != ""
             mark.write("x")
             mark.flush()
-            # What was found out about the environment before holds no longer.
+            # Earlier findings about the environment no longer hold.
             self.record.unlink(missing_ok=True)
             yield cut_off
             self.mark.unlink()
 
     def install(self, stage: str) -> None:
-        """The wheels of one stage, each by its hash and nothing besides."""
-        wheels = [each for each in self.spec["packages"] if each["stage"] == stage]
+        """Install the wheels of one stage, each by its hash, and nothing else."""
+        wheels = [wheel for wheel in self.spec["packages"] if wheel["stage"] == stage]
         if wheels:
             self._remove_doubles(wheels)
-            listed = self._listed(stage, wheels)
-            self._install("--require-hashes", "--requirement", str(listed))
+            target_path = self._requirements_file(stage, wheels)
+            self._install("--require-hashes", "--requirement", str(target_path))
 
-    def _install(self, *what: str, **environment: str) -> None:
-        """Install from the store alone; what was spoiled there or in uv's cache is redone, once.
+    def _install(self, *words: str, **environment: str) -> None:
+        """Install from the store alone; redo it once if the store or uv's cache was spoiled.
 
-        A build that fails by itself is not: it would fail again, and takes minutes.
+        A build that fails on its own is not redone: it would fail again, and takes minutes.
         """
-        argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links), *what)
+        argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links), *words)
         try:
             self._pip("install", *argv, **environment)
-        except Failed as failure:
+        except CommandFailure as failure:
             cache = Path(self.environment["UV_CACHE_DIR"])
-            stale = uv_cache.broken(failure.said, cache)
+            stale = uv_cache.is_broken(failure.error_text, cache)
             if stale:
                 output.say("once more, without what uv had cached")
                 shutil.rmtree(cache, ignore_errors=True)
-            if not self.content.mended() and not stale:
+            if not self.content.mend() and not stale:
                 raise
             self._pip("install", *argv, **environment)
 
-    def _listed(self, name: str, wheels: list[dict[str, Any]]) -> Path:
-        """A requirements file that accepts these wheels and no other file."""
+    def _requirements_file(self, name: str, wheels: list[dict[str, Any]]) -> Path:
+        """Write a requirements file that accepts these wheels and no other file."""
         path = self.home / f"{name}.txt"
         lines = [f"{w['name']}=={w['version']} --hash=sha256:{w['sha256']}\n" for w in wheels]
         path.write_text("".join(lines), encoding="utf-8")
@@ -139,9 +139,9 @@ class Build:
         self.run(*uv, *arguments, **environment)
 
     def _close_locks(self) -> None:
-        """Have nobody else lock what uv waits for: it makes its locks for everybody (0.13.8).
+        """Keep other accounts from locking uv's locks, which uv makes for everybody (0.13.8).
 
-        One that is there it takes as it is.
+        uv uses an existing lock as it is.
         """
         cache = Path(self.environment["UV_CACHE_DIR"])
         cache.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ class Build:
             file_lock.open_file(self.venv / ".lock").close()
 
     def pytorch(self) -> None:
-        """The venv, and PyTorch's CUDA build from its own index."""
+        """Make the venv, and install PyTorch's CUDA build from its own index."""
         self.content.bring_wheels()
         with self.installing() as cut_off:
             if cut_off or not (self.venv / f"lib/python{self.spec['python']}").is_dir():
@@ -159,77 +159,77 @@ class Build:
             self.install("pytorch")
 
     def vllm(self) -> None:
-        """The engine and everything that it needs; the source trees at their commits."""
+        """Install the engine and everything that it needs; source trees at their commits."""
         self.content.bring_wheels()
         self.content.bring_trees(self.home, self.run)
         with self.installing():
             self._remove_foreign()
             self.install("vllm")
-            tools = self._listed("built_with", self.spec["built_with"])
-            compiled = self._precompiled()
+            tools = self._requirements_file("built_with", self.spec["built_with"])
+            precompiled_variables = self._precompiled_variables()
             for name, source in self.content.trees.items():
                 folder = str(self.home / name)
                 how = ("--editable", folder) if name in EDITABLE else (folder,)
-                # What a tree needs stands in the lock already, and so does what builds it.
-                built = ("--build-constraints", str(tools), *how)
-                more = compiled if name == "vllm" else {}
-                self._install(*built, **source.get("environment", {}), **more)
+                # The lock already has everything that a tree needs, or that builds it.
+                build_options = ("--build-constraints", str(tools), *how)
+                more = precompiled_variables if name == "vllm" else {}
+                self._install(*build_options, **source.get("environment", {}), **more)
 
-    def _precompiled(self) -> dict[str, str]:
-        """What tells vLLM's build which wheel its compiled parts are in; it asks no server then."""
+    def _precompiled_variables(self) -> dict[str, str]:
+        """Return variables that name the wheel of compiled parts; the build then asks no server."""
         wheel = self.spec["precompiled"]
         if not wheel:
             return {}
-        # It says what the environment is made of, for `gc`.
-        self._listed("precompiled", [wheel])
+        # The file tells `gc` what the environment is made of.
+        self._requirements_file("precompiled", [wheel])
         return {"VLLM_PRECOMPILED_WHEEL_LOCATION": str(self.content.links / wheel["file"])}
 
     def _remove_foreign(self) -> None:
-        """Take out what somebody else has installed here."""
-        foreign = set(self._installed()) - {*self.spec["expected"], *engine_content.TREES}
+        """Uninstall packages that somebody else has installed here."""
+        foreign = set(self._metadata_folders()) - {*self.spec["expected"], *engine_content.TREES}
         if foreign:
             self._pip("uninstall", *sorted(foreign))
 
     def _remove_doubles(self, wheels: list[dict[str, Any]]) -> None:
-        """Forget packages that are there twice; they are installed anew over their files."""
-        installed = self._installed()
+        """Forget packages that are there twice; they are then installed anew over their files."""
+        metadata_folders = self._metadata_folders()
         for wheel in wheels:
-            folders = installed.get(wheel["name"], [])
+            folders = metadata_folders.get(wheel["name"], [])
             for folder in folders if len(folders) > 1 else ():
                 shutil.rmtree(folder)
 
-    def _installed(self) -> dict[str, list[Path]]:
-        """Name → the metadata folders of what is installed."""
-        found: dict[str, list[Path]] = {}
+    def _metadata_folders(self) -> dict[str, list[Path]]:
+        """Return the metadata folders of installed packages, by name."""
+        folders: dict[str, list[Path]] = {}
         for folder in (self.venv / "lib").glob("python*/site-packages/*.dist-info"):
             name = folder.name.partition("-")[0].lower().replace("_", "-").replace(".", "-")
-            found.setdefault(name, []).append(folder)
-        return found
+            folders.setdefault(name, []).append(folder)
+        return folders
 
     def flashinfer(self) -> None:
-        """FlashInfer's three packages, in versions that agree."""
-        if any(each["stage"] == "flashinfer" for each in self.spec["packages"]):
+        """Install FlashInfer's three packages, in versions that agree."""
+        if any(package["stage"] == "flashinfer" for package in self.spec["packages"]):
             self.content.bring_wheels()
             with self.installing():
                 self.install("flashinfer")
 
     def check(self) -> None:
-        """Ask the engine itself, which imports all of it."""
+        """Run the check in the engine itself, which imports all of it."""
         question = json.dumps({key: self.spec[key] for key in engine_check.ASKED})
         check = program.command("engine-check", str(self.record), python=str(self.python))
         self.run(*check, LOCKSTEP_ENGINE=question)
 
     def activate(self) -> None:
-        """Point `current` at this generation, in one step."""
-        if not taken.every(atomic.read_json(self.record) or {}):
-            raise errors.Problem("this generation has not passed its check: run `check` first")
+        """Point `current` at this environment, in one step."""
+        if not check_cache.every(atomic.read_json(self.record) or {}):
+            raise errors.Problem("this build has not passed its check: run `check` first")
         current = Path(self.spec["current"])
         atomic.link(current, self.home.name)
         output.say(f"{current} -> {self.home.name}")
 
 
 def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Exit code, and the end of standard error, all of which goes on to ours."""
+    """Run a command; return its exit code and the end of its standard error, which goes to ours."""
     last: deque[str] = deque(maxlen=KEPT)
     with subprocess.Popen(
         argv, env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -243,7 +243,7 @@ def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
         return program.usage(__doc__)
     path = Path(argv[1]) if len(argv) == 2 else SPEC
@@ -251,11 +251,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         spec = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {error}", errors.EXIT_USAGE) from error
-    # For what this process fetches; git and uv are given it with the rest.
+    # For downloads of this process; git and uv get it with their other variables.
     os.environ.update(spec["proxy"])
     build = Build(spec, argv[0])
     build.home.mkdir(parents=True, exist_ok=True)
-    sharing = build.content.shared(paths or layout.Paths())
+    sharing = build.content.copying(paths or layout.Paths())
     with sharing if argv[0] in FETCHING else contextlib.nullcontext():
         getattr(build, argv[0])()
     return errors.EXIT_DONE

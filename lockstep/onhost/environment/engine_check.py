@@ -1,12 +1,12 @@
-"""Ask an installed vLLM whether it is what was wanted and can run every recipe.
+"""Check that an installed vLLM is the wanted one and can run every recipe.
 
-Where a GPU is seen, one small kernel of each part that the recipes use runs on it.
+If there is a GPU, one small kernel of each part that the recipes use runs on it.
 
 usage: PYTHON-OF-THE-VENV engine-check RECORD.json
 
 The question stands in LOCKSTEP_ENGINE: {"id", "engine_cuda", "waive_kernels", "recipes": [{"name",
-"argv", "environment", "checkpoint"}]}. RECORD.json gets {"asked", "version", "torch",
-"cuda", "flashinfer", "agreed", "unasked", "waived", "faults"}.
+"argv", "environment", "checkpoint"}]}. RECORD.json gets {"asked", "version", "torch", "cuda",
+"flashinfer", "agreed", "unasked", "waived", "faults"}.
 
 exit codes: 0 no fault, 1 faults, one line each
 """
@@ -22,132 +22,137 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import meminfo, taken
+from lockstep.onhost.core import check_cache, meminfo
 from lockstep.onhost.environment import engine_classes, engine_parts
 
 VLLM = engines.ENGINES["vllm"]
-#: What of the engine's specification is asked.
+#: Keys of the engine's specification that are part of the question.
 ASKED = ("id", "engine_cuda", "waive_kernels", "recipes")
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 
-def cuda_fault(expected: str | None, found: str | None, torch: str) -> str | None:
-    """What is wrong with PyTorch's build, or None."""
-    if expected is None:
-        if found is None:
+def cuda_fault(expected_version: str | None, found_version: str | None, torch: str) -> str | None:
+    """Return the fault of PyTorch's build, or None."""
+    if expected_version is None:
+        if found_version is None:
             return None
-        return f"torch {torch} is built for CUDA {found}, expected a build without CUDA"
-    if found is None:
+        return f"torch {torch} is built for CUDA {found_version}, expected a build without CUDA"
+    if found_version is None:
         return (
-            f"torch {torch} is a CPU build, expected CUDA {expected}: it came from the wrong index "
+            f"torch {torch} is a CPU build, expected CUDA {expected_version}: it came from the "
+            "wrong index "
             "(PyPI's torch 2.10 for aarch64 has no CUDA); set sources.torch_index"
         )
-    if not f"{found}.".startswith(f"{expected}."):
-        return f"torch {torch} is built for CUDA {found}, expected {expected}"
+    if not f"{found_version}.".startswith(f"{expected_version}."):
+        return f"torch {torch} is built for CUDA {found_version}, expected {expected_version}"
     return None
 
 
-def triple_fault(found: dict[str, str | None]) -> str | None:
-    """What is wrong with the FlashInfer packages, or None."""
-    present = {name: text.split("+")[0] for name, text in found.items() if text}
+def triple_fault(versions: dict[str, str | None]) -> str | None:
+    """Return the fault of the FlashInfer packages, or None."""
+    present = {name: text.split("+")[0] for name, text in versions.items() if text}
     if not present:
         return None
     if len(present) < len(TRIPLE) or len(set(present.values())) > 1:
-        shown = ", ".join(f"{name} {found[name] or 'missing'}" for name in TRIPLE)
-        return f"the FlashInfer packages do not agree: {shown}"
+        versions_text = ", ".join(f"{name} {versions[name] or 'missing'}" for name in TRIPLE)
+        return f"the FlashInfer packages do not agree: {versions_text}"
     return None
 
 
 def flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Who would end without FlashInfer, where vLLM demands it and it is not installed, or None.
+    """Name the recipes that end without FlashInfer, if vLLM demands it and it is absent, or None.
 
-    Its sampler imports it without a look (`topk_topp_sampler.py` of 0.20 to 0.32).
+    vLLM's sampler imports it without a check (`topk_topp_sampler.py` of 0.20 to 0.32).
     """
     demands = importlib.metadata.requires("vllm") or ()
-    wanted = [line for line in demands if line.startswith(TRIPLE[0]) and ";" not in line]
+    required_lines = [line for line in demands if line.startswith(TRIPLE[0]) and ";" not in line]
     off = ("VLLM_USE_FLASHINFER_SAMPLER", "0")
     users = [recipe["name"] for recipe in recipes if off not in recipe["environment"].items()]
-    if not wanted or not users or engine_classes.installed(TRIPLE[0]):
+    if not required_lines or not users or engine_classes.installed_version(TRIPLE[0]):
         return None
     return (
-        f"recipe {', '.join(users)}: vLLM {engine} wants {wanted[0]}, which is not installed: it "
+        f"recipe {', '.join(users)}: vLLM {engine} wants {required_lines[0]}, which is not "
+        "installed: it "
         "would end as it starts"
     )
 
 
 def recipe_fault(recipe: dict[str, Any], engine: str, parts: engine_parts.Parts) -> str | None:
-    """Why the engine refuses a recipe's flags or variables, or cannot load its model, or None.
+    """Return why the engine refuses a recipe or cannot load its model, or None.
 
-    What it will run of the engine is added to `parts`.
+    It may refuse flags or variables. The parts of the engine that the recipe will run are added to
+    `parts`.
     """
     try:
-        said = VLLM.fault(engine, recipe)
-        if said:
-            return said
+        fault = VLLM.fault(engine, recipe)
+        if fault:
+            return fault
         config = engine_classes.config(engine, recipe)
-    except (engines.Unanswered, engine_classes.Unreadable) as reason:
+    except (engines.EngineUnavailable, engine_classes.ClassesUnreadable) as reason:
         return str(reason)
     parts.want(recipe["name"], recipe, config)
     return engine_classes.fault(engine, recipe["name"], config)
 
 
 def no_kernel() -> str | None:
-    """Why no kernel can run here, or None."""
+    """Return why no kernel can run here, or None."""
     import torch
 
     if not torch.cuda.is_available():
         return "no GPU is seen"
-    # A model may be hot, and a kernel's process on a full machine could be its end.
+    # A model may be hot, and a kernel's process on a full machine could end it.
     available = meminfo.memory().available
     if available < engine_parts.ROOM_GIB:
         return f"{available:.1f} GiB of memory are available, not {engine_parts.ROOM_GIB:g}"
     return None
 
 
-def examine(asked: dict[str, Any]) -> dict[str, Any]:
-    """Everything the record holds."""
-    engine = engine_classes.installed("vllm")
+def examine(question: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that the record holds."""
+    engine = engine_classes.installed_version("vllm")
     parts = engine_parts.Parts(engine or "")
-    triple = {name: engine_classes.installed(name) for name in TRIPLE}
+    triple = {name: engine_classes.installed_version(name) for name in TRIPLE}
     faults = [triple_fault(triple)]
     try:
         import torch
 
         cuda = torch.version.cuda
-        faults.append(cuda_fault(asked["engine_cuda"], cuda, torch.__version__))
+        faults.append(cuda_fault(question["engine_cuda"], cuda, torch.__version__))
     except Exception as error:
         cuda = None
-        faults.append(f"torch {engine_classes.installed('torch')} cannot be imported: {error}")
+        faults.append(
+            f"torch {engine_classes.installed_version('torch')} cannot be imported: {error}"
+        )
     if engine is None:
         faults.append("vllm is not installed")
     else:
-        recipes = asked["recipes"]
+        recipes = question["recipes"]
         faults += [recipe_fault(recipe, engine, parts) for recipe in recipes]
         if cuda:
             faults.append(flashinfer_fault(engine, recipes))
             parts.load(Path(importlib.import_module("vllm").__file__ or "").parent)
             parts.run(no_kernel())
-    waived = asked["waive_kernels"]
-    faults += [*parts.faults, *(() if waived else parts.wrong)]
+    waived_kernels = question["waive_kernels"]
+    faults += [*parts.faults, *(() if waived_kernels else parts.wrong)]
     return {
         "version": engine,
-        "torch": engine_classes.installed("torch"),
+        "torch": engine_classes.installed_version("torch"),
         "cuda": cuda,
         "flashinfer": triple,
-        "agreed": parts.agreed,
-        "unasked": parts.unasked,
-        "waived": parts.wrong if waived else [],
+        "agreed": parts.differences,
+        "unasked": parts.silent_parts,
+        "waived": parts.wrong if waived_kernels else [],
         # An engine that cannot be imported says so once, not once per recipe.
         "faults": list(dict.fromkeys(fault for fault in faults if fault)),
     }
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     text = os.environ["LOCKSTEP_ENGINE"]
     record = examine(json.loads(text))
-    record["asked"] = taken.digest(text)
-    taken.write(Path(argv[0]), record)
+    record["asked"] = check_cache.digest(text)
+    check_cache.write(Path(argv[0]), record)
     print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)
     for part, differs in record["agreed"].items():
         print(f"engine check: {part} agrees with PyTorch within {differs:.2%}", flush=True)
@@ -155,7 +160,7 @@ def main(argv: list[str]) -> int:
         print(f"engine check: not asked: {line}", flush=True)
     for line in record["waived"]:
         print(f"engine check: waived: {line}", flush=True)
-    # Last, because the end of a failed job is what the deploy repeats at its own end.
+    # Last, because the deploy repeats the end of a failed job at its own end.
     for fault in record["faults"]:
         print(f"engine check: {fault}", file=sys.stderr)
     return 1 if record["faults"] else 0

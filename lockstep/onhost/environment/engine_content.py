@@ -1,7 +1,7 @@
-"""What one stage of the engine's build needs from elsewhere: its wheels and source trees.
+"""The wheels and source trees that one stage of the engine's build needs.
 
-A Spark of this deploy that has something gives it, an earlier one that is fetching it is waited
-for, and the rest comes from indexes and git servers. All of it is kept in `folder`.
+A peer of this deploy that has a file gives it. If an earlier Spark is fetching a file, this host
+waits for it. The other files come from indexes and git servers. All are kept in `folder`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from lockstep.onhost.core import layout, output
 from lockstep.onhost.environment import git_source, wheel_store
-from lockstep.onhost.fetch import claims, peer_client
+from lockstep.onhost.fetch import download_lock, peer_client
 
-#: What is built from a source tree, in this order.
+#: Packages that are built from a source tree, in this order.
 TREES = ("vllm", "transformers")
 
 
@@ -25,7 +25,7 @@ class Content:
     Args:
         spec: As `engine_build` reads it.
         stage: "pytorch", "vllm" or "flashinfer".
-        folder: Where wheels and bundles are kept, named by hash and by commit.
+        folder: The folder of wheels and bundles, named by hash and by commit.
     """
 
     def __init__(self, spec: dict[str, Any], stage: str, folder: Path) -> None:
@@ -33,53 +33,56 @@ class Content:
         self._stage = stage
         self._folder = folder
         self._copier = peer_client.Copier(None)
-        self._claim = claims.Claim(None)
-        wheels = [each for each in spec["packages"] if each["stage"] == stage]
+        self._claim = download_lock.Claim(None)
+        wheels = [wheel for wheel in spec["packages"] if wheel["stage"] == stage]
         trees = TREES if stage == "vllm" else ()
         self.trees: dict[str, dict[str, Any]] = {name: spec[name] for name in trees if spec[name]}
-        # What the trees are built with is installed by uv as well, while it builds.
+        # uv also installs the tools of the trees' builds, while it builds.
         wheels += spec["built_with"] if self.trees else []
-        # Of this one the fork's build takes the compiled parts; nothing installs it.
+        # The fork's build takes the compiled parts of this wheel; nothing installs it.
         wheels += filter(None, [spec["precompiled"]]) if self.trees else []
         keys = wheel_store.Wheel._fields
         self._wheels = [
-            wheel_store.Wheel(**{key: each[key] for key in keys if key in each}) for each in wheels
+            wheel_store.Wheel(**{key: wheel[key] for key in keys if key in wheel})
+            for wheel in wheels
         ]
 
     @contextlib.contextmanager
-    def shared(self, paths: layout.Paths) -> Iterator[None]:
+    def copying(self, paths: layout.Paths) -> Iterator[None]:
         """Copy from peers what they have, and tell them what is fetched here, in the block."""
         self._copier = peer_client.Copier(peer_client.lease(paths))
-        # What `lockstep.deploy.copying` calls it before this program has begun.
-        with claims.held(paths, f"engine-{self._stage}", self._absent()) as claim:
+        # The name that `lockstep.deploy.copying` uses before this program has begun.
+        with download_lock.hold_claim(paths, f"engine-{self._stage}", self._absent()) as claim:
             self._claim = claim
             yield
-        self._copier.told(f"engine, {self._stage}")
+        self._copier.report_copies(f"engine, {self._stage}")
 
     def beat(self) -> None:
-        """Tell peers that wait that this host is still at it."""
+        """Tell waiting peers that this host is still working."""
         self._claim.beat()
 
     @property
     def links(self) -> Path:
-        """Folder in which the wheels have their own names."""
+        """The folder in which the wheels have their own names."""
         return self._store().links
 
     def bring_wheels(self) -> None:
-        """Fetch the wheels that are not here. Problem when one cannot be had."""
+        """Fetch the wheels that are not here; raise Problem if one cannot be had."""
         self._store().bring(f"engine, {self._stage}", self._wheels)
 
     def bring_trees(self, home: Path, run: git_source.Run) -> None:
-        """Check each source tree out below `home`. Problem when a commit cannot be had."""
+        """Check each source tree out below `home`; raise Problem if a commit cannot be had."""
         for name, source in self.trees.items():
-            git_source.Repository(home / name, source, self._folder, run).check_out(self._copier)
+            git_source.SourceRepository(home / name, source, self._folder, run).check_out(
+                self._copier
+            )
 
-    def mended(self) -> bool:
-        """Fetch again what is not what its hash says any more; False where nothing was wrong."""
-        spoiled = self._store().remove_spoiled(self._wheels)
-        if not spoiled:
+    def mend(self) -> bool:
+        """Fetch files again that no longer match their hash; return False if all matched."""
+        spoiled_wheels = self._store().remove_spoiled(self._wheels)
+        if not spoiled_wheels:
             return False
-        output.say(f"spoiled on disk, fetched again: {', '.join(spoiled)}")
+        output.say(f"spoiled on disk, fetched again: {', '.join(spoiled_wheels)}")
         self.bring_wheels()
         return True
 
@@ -88,9 +91,9 @@ class Content:
         missing = [commit for commit in commits if not (self._folder / commit).exists()]
         return self._store().absent(self._wheels) + missing
 
-    def _store(self) -> wheel_store.Store:
+    def _store(self) -> wheel_store.WheelStore:
         more = [self._spec[key] for key in ("torch_index", "flashinfer_index") if self._spec[key]]
         files = [wheel.url for wheel in self._wheels if wheel.url]
         variables = wheel_store.variables(self._spec["index"], more, files)
         pip = wheel_store.Pip(self._spec["tools"], variables)
-        return wheel_store.Store(self._folder, pip, self._copier, self.beat)
+        return wheel_store.WheelStore(self._folder, pip, self._copier, self.beat)

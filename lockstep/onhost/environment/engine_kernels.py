@@ -1,8 +1,8 @@
-"""One small kernel of each back-end of vLLM, held against plain PyTorch.
+"""One small kernel of each back-end of vLLM, compared with plain PyTorch.
 
-Runs on the engine's Python with a GPU, in a process of its own: a kernel may end it. The functions
-of vLLM that are called here have kept their arguments from 0.17 to 0.32 (read in 0.17.1, 0.20.2,
-0.26.0 and 0.32.0, 2026-11).
+Runs on the engine's Python with a GPU, in a process of its own, because a kernel may end it. The
+functions of vLLM that are called here have kept their arguments from 0.17 to 0.32 (read in 0.17.1,
+0.20.2, 0.26.0 and 0.32.0, 2026-11).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lockstep.onhost.engines.parser import Unanswered, given
+from lockstep.onhost.engines.parser import EngineUnavailable, recipe_environment
 
 HEADS, KV_HEADS, HEAD, TOKENS, PAGE = 4, 2, 128, 64, 16
 EXPERTS, CHOSEN, HIDDEN, INNER = 8, 2, 256, 256
-#: Before the reason why nothing was run.
+#: Stands before the reason why nothing was run.
 UNASKED = "not asked: "
-#: As `run`.
+#: A function like `run`.
 Kernel = Callable[[str, Mapping[str, str], tuple[str, ...]], "float | str"]
 
 
@@ -27,28 +27,28 @@ def run(part: str, environment: Mapping[str, str], prefixes: tuple[str, ...]) ->
     """Run a part's kernel with a recipe's variables.
 
     Returns:
-        How far its result is from PyTorch's, as a share of that. Else a line: what is wrong, or
-        after `UNASKED` why there is no kernel to run.
+        The difference of its result from PyTorch's, as a share of that. Else a line: the fault, or
+        after `UNASKED` the reason why there is no kernel to run.
     """
     if part not in KERNELS:
         return f"{UNASKED}no small kernel of it is known here"
     kernel, most = KERNELS[part]
     try:
         differs = _differs(kernel, environment, prefixes)
-    except Unanswered as reason:
+    except EngineUnavailable as reason:
         return f"{UNASKED}{reason}"
     except TypeError as error:
         return f"{UNASKED}this vLLM takes other arguments: {first_line(error)}"
     except (Exception, SystemExit) as error:
         return first_line(error)
-    # No number at all is no agreement either.
+    # A NaN is no agreement either.
     if not differs <= most:
         return f"its result is {differs:.1%} off PyTorch's; rounding makes at most {most:.0%}"
     return differs
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, and its kind."""
+    """Return the kind of an error and its first line."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
@@ -57,35 +57,35 @@ def _differs(
 ) -> float:
     import torch
 
-    with given(environment, prefixes), torch.inference_mode(), _configured():
+    with recipe_environment(environment, prefixes), torch.inference_mode(), _set_config():
         torch.manual_seed(1)
         _operators()
-        found, wanted = (each.double().cpu() for each in kernel())
-    return float((found - wanted).norm() / wanted.norm())
+        result, reference = (tensor.double().cpu() for tensor in kernel())
+    return float((result - reference).norm() / reference.norm())
 
 
-def _configured() -> Any:
+def _set_config() -> Any:
     return _of("vllm.config:set_current_vllm_config")(_of("vllm.config:VllmConfig")())
 
 
 def _of(*places: str) -> Any:
-    """The first of these that this vLLM has, as MODULE:NAME."""
+    """Return the first of these, as MODULE:NAME, that this vLLM has."""
     for place in places:
         module, _, name = place.partition(":")
         try:
-            found = importlib.import_module(module)
+            imported_module = importlib.import_module(module)
         except ModuleNotFoundError as error:
-            moved = module.startswith("vllm.") and f"{module}.".startswith(f"{error.name}.")
-            if not moved:
+            is_moved = module.startswith("vllm.") and f"{module}.".startswith(f"{error.name}.")
+            if not is_moved:
                 raise
             continue
-        if hasattr(found, name):
-            return getattr(found, name)
-    raise Unanswered(f"this vLLM has no {places[0]}")
+        if hasattr(imported_module, name):
+            return getattr(imported_module, name)
+    raise EngineUnavailable(f"this vLLM has no {places[0]}")
 
 
 def _operators() -> Any:
-    """vLLM's own; as this is imported it loads its compiled parts, as an engine that starts."""
+    """Import vLLM's own operators, which loads its compiled parts as an engine's start does."""
     return importlib.import_module("vllm._custom_ops")
 
 
@@ -102,24 +102,25 @@ def _indices(*values: int) -> Any:
 
 
 def _product() -> tuple[Any, Any]:
-    left, right = _random(TOKENS, HIDDEN), _random(HIDDEN, INNER)
-    return left @ right, left.cpu().float() @ right.cpu().float()
+    first_matrix, right = _random(TOKENS, HIDDEN), _random(HIDDEN, INNER)
+    return first_matrix @ right, first_matrix.cpu().float() @ right.cpu().float()
 
 
 def _norm() -> tuple[Any, Any]:
     import torch
 
-    given, weight = _random(TOKENS, HIDDEN), _random(HIDDEN)
-    found = torch.empty_like(given)
-    _operators().rms_norm(found, given, weight, 1e-6)
-    wide = given.float()
-    return found, wide * (wide.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.float()
+    rows, weight = _random(TOKENS, HIDDEN), _random(HIDDEN)
+    result = torch.empty_like(rows)
+    _operators().rms_norm(result, rows, weight, 1e-6)
+    wide = rows.float()
+    return result, wide * (wide.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.float()
 
 
 def _sampler() -> tuple[Any, Any]:
     import torch
 
-    # Of one token there is one choice, whichever sampler vLLM takes; no two are equally likely.
+    # With one token allowed there is one choice, whichever sampler vLLM takes; no two are equally
+    # likely.
     orders = [torch.randperm(HIDDEN, device=_indices().device) for _ in range(TOKENS)]
     logits = torch.stack(orders).float()
     best = logits.argmax(-1)
@@ -128,17 +129,17 @@ def _sampler() -> tuple[Any, Any]:
     return sampler.forward(logits.clone(), {}, only, None)[0], best
 
 
-def _attended(query: Any, keys: Any, values: Any, scale: float) -> Any:
-    """Causal attention; the query's tokens are the last ones."""
+def _attention(query: Any, keys: Any, values: Any, scale: float) -> Any:
+    """Compute causal attention; the query's tokens are the last ones."""
     import torch
 
     group = query.shape[1] // keys.shape[1]
     keys = keys.float().repeat_interleave(group, 1)
     values = values.float().repeat_interleave(group, 1)
     scores = torch.einsum("qhd,khd->hqk", query.float(), keys) * scale
-    after = torch.ones_like(scores, dtype=torch.bool).triu(1 + len(keys) - len(query))
+    later_keys = torch.ones_like(scores, dtype=torch.bool).triu(1 + len(keys) - len(query))
     return torch.einsum(
-        "hqk,khd->qhd", scores.masked_fill(after, float("-inf")).softmax(-1), values
+        "hqk,khd->qhd", scores.masked_fill(later_keys, float("-inf")).softmax(-1), values
     )
 
 
@@ -150,7 +151,7 @@ def _qkv() -> tuple[Any, Any, Any]:
 def _flash_attention() -> tuple[Any, Any]:
     query, keys, values = _qkv()
     versions = "vllm.v1.attention.backends.fa_utils"
-    found = _of(f"{versions}:flash_attn_varlen_func")(
+    result = _of(f"{versions}:flash_attn_varlen_func")(
         q=query,
         k=keys,
         v=values,
@@ -162,25 +163,25 @@ def _flash_attention() -> tuple[Any, Any]:
         causal=True,
         fa_version=_of(f"{versions}:get_flash_attn_version")(),
     )
-    return found, _attended(query, keys, values, HEAD**-0.5)
+    return result, _attention(query, keys, values, HEAD**-0.5)
 
 
 def _flashinfer_attention() -> tuple[Any, Any]:
     query, keys, values = _qkv()
-    found = _of("flashinfer:single_prefill_with_kv_cache")(query, keys, values, causal=True)
-    return found, _attended(query, keys, values, HEAD**-0.5)
+    result = _of("flashinfer:single_prefill_with_kv_cache")(query, keys, values, causal=True)
+    return result, _attention(query, keys, values, HEAD**-0.5)
 
 
 def _triton_attention() -> tuple[Any, Any]:
     import torch
 
     query, keys, values = _qkv()
-    found = torch.empty_like(query)
+    result = torch.empty_like(query)
     _of("vllm.v1.attention.ops.triton_unified_attention:unified_attention")(
         q=query,
         k=keys.view(-1, PAGE, KV_HEADS, HEAD),
         v=values.view(-1, PAGE, KV_HEADS, HEAD),
-        out=found,
+        out=result,
         cu_seqlens_q=_indices(0, TOKENS),
         max_seqlen_q=TOKENS,
         seqused_k=_indices(TOKENS),
@@ -194,16 +195,16 @@ def _triton_attention() -> tuple[Any, Any]:
         k_descale=None,
         v_descale=None,
     )
-    return found, _attended(query, keys, values, HEAD**-0.5)
+    return result, _attention(query, keys, values, HEAD**-0.5)
 
 
 def _triton_mla() -> tuple[Any, Any]:
-    """One token as Mistral Small 4 reads it: one latent key for all heads, part of it the value."""
+    """Decode a token as Mistral Small 4 does: a latent key for all heads, partly the value."""
     import torch
 
     heads, latent, splits = 16, 512, 4
     query, cache = _random(1, heads, latent + 64), _random(TOKENS, 1, latent + 64)
-    found = torch.zeros(1, heads, latent, device="cuda", dtype=query.dtype)
+    result = torch.zeros(1, heads, latent, device="cuda", dtype=query.dtype)
     pages = cache.view(-1, PAGE, 1, latent + 64)
     decode = _of("vllm.v1.attention.ops.triton_decode_attention:decode_attention_fwd")
     scale = (latent + 64) ** -0.5
@@ -211,7 +212,7 @@ def _triton_mla() -> tuple[Any, Any]:
         query,
         pages,
         pages[..., :latent],
-        found,
+        result,
         torch.zeros(1, heads, device="cuda", dtype=query.dtype),
         _indices(*range(TOKENS // PAGE)).unsqueeze(0),
         _indices(TOKENS),
@@ -219,55 +220,62 @@ def _triton_mla() -> tuple[Any, Any]:
         splits,
         scale,
         PAGE,
-        # Not in 0.17, which tells it by the sizes.
+        # Not in 0.17, which infers it from the sizes.
         **({"is_mla": True} if "is_mla" in inspect.signature(decode).parameters else {}),
     )
-    return found, _attended(query, cache, cache[..., :latent], scale)
+    return result, _attention(query, cache, cache[..., :latent], scale)
 
 
-def _scaled(given: Any, limit: float) -> Any:
-    return (given.abs().max().float() / limit).reshape(1)
+def _scale(tensor: Any, limit: float) -> Any:
+    return (tensor.abs().max().float() / limit).reshape(1)
 
 
 def _fp8_product() -> tuple[Any, Any]:
     import torch
 
     ops, capability = _operators(), _capability()
-    left, right = _random(TOKENS, HIDDEN), _random(INNER, HIDDEN)
+    first_matrix, right = _random(TOKENS, HIDDEN), _random(INNER, HIDDEN)
     if not ops.cutlass_scaled_mm_supports_fp8(capability):
-        weight, packed, scales = _marlin_fp8(right)
+        weight, packed_weight, scales = _marlin_fp8(right)
         apply = _of(f"{_MARLIN}_fp8:apply_fp8_marlin_linear")
         size = {"size_n": INNER, "size_k": HIDDEN, "bias": None}
-        return apply(left, packed, scales, _workspace(), **size), left.float() @ weight.float()
-    scales = [_scaled(each, 448.0) for each in (left, right)]
-    stored = [
-        (each.float() / scale).to(torch.float8_e4m3fn)
-        for each, scale in zip((left, right), scales, strict=True)
+        return apply(
+            first_matrix, packed_weight, scales, _workspace(), **size
+        ), first_matrix.float() @ weight.float()
+    scales = [_scale(matrix, 448.0) for matrix in (first_matrix, right)]
+    stored_matrices = [
+        (matrix.float() / scale).to(torch.float8_e4m3fn)
+        for matrix, scale in zip((first_matrix, right), scales, strict=True)
     ]
-    found = ops.cutlass_scaled_mm(stored[0], stored[1].t(), *scales, torch.bfloat16)
-    wide = [each.float() * scale for each, scale in zip(stored, scales, strict=True)]
-    return found, wide[0] @ wide[1].t()
+    result = ops.cutlass_scaled_mm(
+        stored_matrices[0], stored_matrices[1].t(), *scales, torch.bfloat16
+    )
+    wide = [matrix.float() * scale for matrix, scale in zip(stored_matrices, scales, strict=True)]
+    return result, wide[0] @ wide[1].t()
 
 
 def _fp4_product() -> tuple[Any, Any]:
     import torch
 
     ops = _operators()
-    left, right = _random(TOKENS, HIDDEN), _random(INNER, HIDDEN)
+    first_matrix, right = _random(TOKENS, HIDDEN), _random(INNER, HIDDEN)
     marlin = os.environ.get("VLLM_NVFP4_GEMM_BACKEND") == "marlin"
     if marlin or not ops.cutlass_scaled_mm_supports_fp4(_capability()):
-        weight, packed, scales, whole = _marlin_fp4(right)
+        weight, packed_weight, scales, whole = _marlin_fp4(right)
         apply = _of(f"{_MARLIN}_fp4:apply_fp4_marlin_linear")
         size = {"size_n": INNER, "size_k": HIDDEN}
-        found = apply(left, packed, scales, whole, _workspace(), **size)
-        return found, left.float() @ weight.float()
-    wholes = [1 / _scaled(each, 448.0 * 6.0) for each in (left, right)]
-    (one, one_scales), (two, two_scales) = (
-        ops.scaled_fp4_quant(each, whole) for each, whole in zip((left, right), wholes, strict=True)
+        result = apply(first_matrix, packed_weight, scales, whole, _workspace(), **size)
+        return result, first_matrix.float() @ weight.float()
+    wholes = [1 / _scale(matrix, 448.0 * 6.0) for matrix in (first_matrix, right)]
+    (first_stored, one_scales), (two, two_scales) = (
+        ops.scaled_fp4_quant(matrix, whole)
+        for matrix, whole in zip((first_matrix, right), wholes, strict=True)
     )
     back = 1 / (wholes[0] * wholes[1])
-    found = ops.cutlass_scaled_fp4_mm(one, two, one_scales, two_scales, back, torch.bfloat16)
-    return found, left.float() @ right.float().t()
+    result = ops.cutlass_scaled_fp4_mm(
+        first_stored, two, one_scales, two_scales, back, torch.bfloat16
+    )
+    return result, first_matrix.float() @ right.float().t()
 
 
 def _capability() -> int:
@@ -294,58 +302,58 @@ def _marlin_fp4(weight: Any) -> Any:
     return _of(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
 
 
-def _mixed(hidden: Any, up: Any, down: Any, shares: Any, chosen: Any) -> Any:
-    """What a mixture of experts gives, one token and expert after the other."""
+def _mixture(states: Any, up: Any, down: Any, shares: Any, expert_ids: Any) -> Any:
+    """Compute a mixture of experts, one token and expert after the other."""
     import torch
 
-    found = torch.zeros_like(hidden, dtype=torch.float32)
-    for token in range(len(hidden)):
-        for share, expert in zip(shares[token], chosen[token], strict=True):
-            gate, inner = (hidden[token].float() @ up[expert].float().t()).chunk(2)
+    result = torch.zeros_like(states, dtype=torch.float32)
+    for token in range(len(states)):
+        for share, expert in zip(shares[token], expert_ids[token], strict=True):
+            gate, inner = (states[token].float() @ up[expert].float().t()).chunk(2)
             inner = torch.nn.functional.silu(gate) * inner
-            found[token] += share.float() * (inner @ down[expert].float().t())
-    return found
+            result[token] += share.float() * (inner @ down[expert].float().t())
+    return result
 
 
-def _routed() -> tuple[Any, Any, Any]:
-    """Tokens, the shares of their experts, and which these are: by vLLM's own kernel."""
-    hidden = _random(TOKENS, HIDDEN)
-    routed = _of("vllm.model_executor.layers.fused_moe:fused_topk")
-    shares, chosen, *_ = routed(hidden, _random(TOKENS, EXPERTS).float(), CHOSEN, True)
-    return hidden, shares, chosen
+def _route_tokens() -> tuple[Any, Any, Any]:
+    """Return tokens, the shares of their experts, and the experts' ids: by vLLM's own kernel."""
+    states = _random(TOKENS, HIDDEN)
+    route = _of("vllm.model_executor.layers.fused_moe:fused_topk")
+    shares, expert_ids, *_ = route(states, _random(TOKENS, EXPERTS).float(), CHOSEN, True)
+    return states, shares, expert_ids
 
 
 def _triton_experts() -> tuple[Any, Any]:
-    hidden, shares, chosen = _routed()
+    states, shares, expert_ids = _route_tokens()
     up, down = _random(EXPERTS, 2 * INNER, HIDDEN), _random(EXPERTS, HIDDEN, INNER)
-    fused = _of("vllm.model_executor.layers.fused_moe:fused_experts")
-    wanted = _mixed(hidden, up, down, shares, chosen)
-    return fused(hidden, up, down, shares, chosen), wanted
+    run_experts = _of("vllm.model_executor.layers.fused_moe:fused_experts")
+    reference = _mixture(states, up, down, shares, expert_ids)
+    return run_experts(states, up, down, shares, expert_ids), reference
 
 
 def _marlin_experts(
-    made: Callable[[Any], tuple[Any, ...]], stored: str
+    pack_weight: Callable[[Any], tuple[Any, ...]], storage: str
 ) -> Callable[[], tuple[Any, Any]]:
     def kernel() -> tuple[Any, Any]:
         import torch
 
-        hidden, shares, chosen = _routed()
+        states, shares, expert_ids = _route_tokens()
         layers = []
         for rows, columns in ((2 * INNER, HIDDEN), (HIDDEN, INNER)):
-            each = [made(_random(rows, columns)) for _ in range(EXPERTS)]
+            packed_experts = [pack_weight(_random(rows, columns)) for _ in range(EXPERTS)]
             layers.append(
-                [torch.stack(list(part)).contiguous() for part in zip(*each, strict=True)]
+                [torch.stack(list(part)).contiguous() for part in zip(*packed_experts, strict=True)]
             )
         (up, up_packed, up_scales, *up_whole), (down, down_packed, down_scales, *down_whole) = (
             layers
         )
-        moved = "vllm.model_executor.layers.fused_moe"
-        fused = _of(
-            f"{moved}.experts.marlin_moe:fused_marlin_moe",
-            f"{moved}.fused_marlin_moe:fused_marlin_moe",
+        moe_module = "vllm.model_executor.layers.fused_moe"
+        run_experts = _of(
+            f"{moe_module}.experts.marlin_moe:fused_marlin_moe",
+            f"{moe_module}.fused_marlin_moe:fused_marlin_moe",
         )
-        found = fused(
-            hidden,
+        result = run_experts(
+            states,
             up_packed,
             down_packed,
             None,
@@ -353,19 +361,19 @@ def _marlin_experts(
             up_scales,
             down_scales,
             shares,
-            chosen,
-            quant_type_id=getattr(_of("vllm.scalar_type:scalar_types"), stored).id,
+            expert_ids,
+            quant_type_id=getattr(_of("vllm.scalar_type:scalar_types"), storage).id,
             global_scale1=up_whole[0] if up_whole else None,
             global_scale2=down_whole[0] if down_whole else None,
         )
-        wanted = _mixed(hidden, up.transpose(1, 2), down.transpose(1, 2), shares, chosen)
-        return found, wanted
+        reference = _mixture(states, up.transpose(1, 2), down.transpose(1, 2), shares, expert_ids)
+        return result, reference
 
     return kernel
 
 
-#: Part, as `Engine.parts` names it → its kernel, and how far its result may be from PyTorch's: the
-#: rounding of 8 bits of mantissa, more where both sides were made FP4 (three bits) on the way.
+#: Part, as `Engine.parts` names it → its kernel, and the largest difference from PyTorch's result:
+#: the rounding of 8 bits of mantissa, more if both sides were made FP4 (three bits) on the way.
 KERNELS: dict[str, tuple[Callable[[], tuple[Any, Any]], float]] = {
     "matrix product": (_product, 0.02),
     "normalisation": (_norm, 0.02),

@@ -1,6 +1,6 @@
-"""Wheels as files named by their hash, from another Spark or through pip, kept for the others.
+"""Wheels as files named by their hash, from a peer or through pip, kept for peers.
 
-They are what an installer takes: `links` has them under their own names. They are kept after that,
+An installer takes them from `links`, where they have their own names. They are kept after that,
 because uv's cache holds them unpacked, and nothing unpacked has the hash of the pin.
 """
 
@@ -16,15 +16,15 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from lockstep.onhost.core import atomic, errors, file_lock, output
-from lockstep.onhost.fetch import content, growth, peer_client
+from lockstep.onhost.fetch import blob_files, growth_report, peer_client
 
-#: Copies from peers at once.
+#: Simultaneous copies from peers.
 WORKERS = 4
-#: Bytes that one run of pip fetches, or one wheel: a run that fails keeps nothing.
+#: Bytes that one run of pip fetches, unless one wheel is larger: a run that fails keeps nothing.
 BATCH = 100_000_000
-#: What a wheel counts whose size no index says.
+#: Bytes that count for a wheel whose size no index says.
 UNKNOWN = BATCH / 16
-#: Every file by its hash, and nothing but what is asked for.
+#: pip fetches every file by its hash, and nothing but the requested files.
 _DOWNLOAD = (
     *("-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"),
     *("--no-cache-dir", "--progress-bar", "off", "--timeout", "60"),
@@ -35,7 +35,8 @@ _DOWNLOAD = (
 class Wheel(NamedTuple):
     """One file of the record of pins.
 
-    `size` in bytes, None where the index does not say; `url` where it is, None: on an index.
+    `size` is in bytes, None if the index does not say. `url` is the file's address, None if it is
+    on an index.
     """
 
     name: str
@@ -48,37 +49,43 @@ class Wheel(NamedTuple):
     @property
     def requirement(self) -> str:
         """The line of a requirements file that accepts this file alone."""
-        what = f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
-        return f"{what} --hash=sha256:{self.sha256}\n"
+        requirement_text = (
+            f"{self.name} @ {self.url}" if self.url else f"{self.name}=={self.version}"
+        )
+        return f"{requirement_text} --hash=sha256:{self.sha256}\n"
 
 
 class Pip(NamedTuple):
-    """An interpreter that has pip, and what pip reads from its environment."""
+    """An interpreter that has pip, and the variables that pip reads."""
 
     python: str
     variables: Mapping[str, str]
 
 
-def variables(index: str | None, more: Sequence[str], others: Sequence[str] = ()) -> dict[str, str]:
-    """Package indexes for pip's environment: an address with a password is no argument.
+def variables(
+    index: str | None, more: Sequence[str], other_options: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the package indexes as variables for pip: a password must not be an argument.
 
     Args:
         index: The main one; None leaves the one of pip's own configuration.
         more: Indexes that are asked besides.
-        others: Addresses of single files.
+        other_options: Addresses of single files.
     """
-    addresses = [*filter(None, [index]), *more, *others]
-    # pip asks a server without TLS only where it is named; every file has its hash.
-    plain = [urlsplit(each).hostname or "" for each in addresses if each.startswith("http://")]
-    found = {
+    addresses = [*filter(None, [index]), *more, *other_options]
+    # pip asks a server without TLS only if it is named; every file has its hash.
+    plain = [
+        urlsplit(address).hostname or "" for address in addresses if address.startswith("http://")
+    ]
+    environment = {
         "PIP_INDEX_URL": index or "",
         "PIP_EXTRA_INDEX_URL": " ".join(more),
         "PIP_TRUSTED_HOST": " ".join(dict.fromkeys(plain)),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in environment.items() if value}
 
 
-class Store:
+class WheelStore:
     """The folder, filled from peers, else by pip; `beat` is called whenever there is progress."""
 
     def __init__(
@@ -93,49 +100,55 @@ class Store:
         self._copier = copier
         self._beat = beat
         self._under_way = folder / ".pip"
-        self._before = 0
+        self._earlier_bytes = 0
         self.links = folder / "wheels"
 
     def absent(self, wheels: Iterable[Wheel]) -> list[str]:
-        """Hashes of those that are not here whole."""
+        """Return the hashes of wheels that are not here whole."""
         return [wheel.sha256 for wheel in wheels if not self._whole(wheel)]
 
     def bring(self, title: str, wheels: Sequence[Wheel]) -> None:
-        """Fetch what is not here, and link all under their names. Problem when one cannot be had.
+        """Fetch missing wheels, and link all under their names; raise Problem if one cannot be had.
 
         `title` begins the lines of progress.
         """
-        with file_lock.held(self._folder / ".locks/wheels"):
+        with file_lock.hold_lock(self._folder / ".locks/wheels"):
             self._salvage(wheels)
-            missing = list({each.sha256: each for each in wheels if not self._whole(each)}.values())
+            missing = list(
+                {
+                    wanted_wheel.sha256: wanted_wheel
+                    for wanted_wheel in wheels
+                    if not self._whole(wanted_wheel)
+                }.values()
+            )
             if missing:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
                 output.say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
-                with growth.repeated(lambda: output.say(self._progress(title, missing))):
+                with growth_report.repeat(lambda: output.say(self._progress(title, missing))):
                     self._fetch(missing)
         for wheel in wheels:
             self._link(wheel)
 
     def remove_spoiled(self, wheels: Iterable[Wheel]) -> list[str]:
-        """Read every file and remove those that are not what their hash says; their names."""
-        spoiled = []
+        """Remove every file that does not match its hash; return their names."""
+        spoiled_wheels = []
         for wheel in wheels:
             path = self._folder / wheel.sha256
-            if path.exists() and not content.matches(path, wheel.sha256):
+            if path.exists() and not blob_files.matches(path, wheel.sha256):
                 path.unlink()
-                spoiled.append(wheel.file)
-        return spoiled
+                spoiled_wheels.append(wheel.file)
+        return spoiled_wheels
 
     def _whole(self, wheel: Wheel) -> bool:
         path = self._folder / wheel.sha256
         return path.exists() and wheel.size in (None, path.stat().st_size)
 
     def _salvage(self, wheels: Iterable[Wheel]) -> None:
-        """Keep what a pip that was cut off had whole."""
+        """Keep the whole files of a pip that was cut off."""
         names = {wheel.file: wheel.sha256 for wheel in wheels}
         for path in self._under_way.rglob("*.whl"):
             sha256 = names.get(path.name)
-            if sha256 and content.matches(path, sha256):
+            if sha256 and blob_files.matches(path, sha256):
                 path.replace(self._folder / sha256)
         shutil.rmtree(self._under_way, ignore_errors=True)
 
@@ -143,9 +156,9 @@ class Store:
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(wheels, key=_weight, reverse=True)
         with ThreadPoolExecutor(WORKERS) as pool:
-            copied = zip(order, pool.map(self._copy, order), strict=True)
-            left = [wheel for wheel, here in copied if not here]
-        for batch in _batches(left):
+            copied_wheels = zip(order, pool.map(self._copy, order), strict=True)
+            remaining = [wheel for wheel, is_present in copied_wheels if not is_present]
+        for batch in _batches(remaining):
             self._download(batch)
 
     def _copy(self, wheel: Wheel) -> bool:
@@ -153,20 +166,21 @@ class Store:
 
     def _download(self, wheels: Sequence[Wheel]) -> None:
         self._under_way.mkdir()
-        done = subprocess.run(
+        result = subprocess.run(
             [self._pip.python, *_DOWNLOAD, "--dest", str(self._under_way)],
             input="".join(wheel.requirement for wheel in wheels),
-            # A build's folder has the room that the system's own for temporary files may lack.
+            # The build's folder has room that the system's folder for temporary files may lack.
             env={**os.environ, **self._pip.variables, "TMPDIR": str(self._under_way)},
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
-        if done.returncode != 0:
-            what = wheels[0].file if len(wheels) == 1 else f"{len(wheels)} wheels"
+        if result.returncode != 0:
+            description = wheels[0].file if len(wheels) == 1 else f"{len(wheels)} wheels"
             name = " precompiled" if wheels[0].url else ""
             raise errors.Problem(
-                f"pip could not fetch {what}: {' '.join(done.stderr.split())[-500:]}. Remedy: "
+                f"pip could not fetch {description}: {' '.join(result.stderr.split())[-500:]}. "
+                "Remedy: "
                 "check network, proxy, disk and `sources`, then run again; what is not there any "
                 f"more: `lockstep update{name}`"
             )
@@ -175,15 +189,17 @@ class Store:
         shutil.rmtree(self._under_way)
 
     def _progress(self, title: str, wheels: Sequence[Wheel]) -> str:
-        """`engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and whom it waits for."""
+        """Return `engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and the peer it waits for."""
         whole = sum(map(self._whole, wheels))
-        here = growth.size(self._under_way)
-        here += sum(content.begun(self._folder / wheel.sha256) for wheel in wheels)
-        if here != self._before:
+        present_bytes = growth_report.size(self._under_way)
+        present_bytes += sum(
+            blob_files.bytes_begun(self._folder / wheel.sha256) for wheel in wheels
+        )
+        if present_bytes != self._earlier_bytes:
             self._beat()
-        self._before = here
+        self._earlier_bytes = present_bytes
         return (
-            f"{title}: {whole} of {len(wheels)} wheels, {here / 1e6:.0f}"
+            f"{title}: {whole} of {len(wheels)} wheels, {present_bytes / 1e6:.0f}"
             f"{_total(' of {:.0f}', wheels)} MB{self._copier.note()}"
         )
 
@@ -195,11 +211,11 @@ class Store:
 
 
 def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:
-    """What one run of pip fetches: it takes a second to start, and each package once."""
+    """Split wheels into runs of pip: a run takes a second to start, and takes each package once."""
     batch: list[Wheel] = []
     for wheel in wheels:
         full = sum(map(_weight, [*batch, wheel])) > BATCH
-        if batch and (full or wheel.name in {each.name for each in batch}):
+        if batch and (full or wheel.name in {wheel_in_batch.name for wheel_in_batch in batch}):
             yield batch
             batch = []
         batch.append(wheel)
@@ -212,6 +228,6 @@ def _weight(wheel: Wheel) -> float:
 
 
 def _total(form: str, wheels: Sequence[Wheel]) -> str:
-    """Megabytes of all in a form, "" where an index does not say all sizes."""
+    """Format the megabytes of all wheels; "" if an index does not say all sizes."""
     sizes = [wheel.size for wheel in wheels if wheel.size is not None]
     return form.format(sum(sizes) / 1e6) if len(sizes) == len(wheels) else ""

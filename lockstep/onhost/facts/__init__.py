@@ -1,9 +1,9 @@
 """Readers of a host's state, one module per subject, for deploy, diff, bench and evidence alike.
 
-A reader is a function that takes its question and answers with JSON, or yields facts (`Fact`). It
-is named as "MODULE.FUNCTION" below this package; "MODULE" alone is its function `read`. Its
-docstring ends with the question ("Asked: …"). What a host runs is sent to it on standard input,
-because a wiped Spark has none of this yet.
+A reader is a function that takes its question and returns JSON, or yields facts (`Fact`). Its name
+is "MODULE.FUNCTION" below this package; "MODULE" alone means its function `read`. Its docstring
+describes the question. The code is sent to a host on standard input, because a wiped Spark has none
+of it yet.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from typing import Any
 
 from lockstep.onhost.core import errors
 
-_AT_ONCE = 12  # They wait for other programs most of the time.
+_AT_ONCE = 12  # Readers mostly wait for other programs.
 
 
 def take(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """{"answers": {reader: answer}, "facts": {kind: {item: text}}, "faults": {reader: why}}.
+    """Ask readers; return their answers, facts and faults.
 
-    A reader that fails leaves the others as they are: nobody may want its answer on a host where
-    what it reads is still to come. Facts that it had yielded are told. `questions`: of each reader.
+    A reader that fails does not affect the others: perhaps nobody wants its answer on a host where
+    its subject is still to come. Facts that it had yielded are kept.
+
+    Args:
+        questions: The question of each reader, by its name.
+
+    Returns:
+        {"answers": {reader: answer}, "facts": {kind: {item: text}}, "faults": {reader: why}}.
     """
     answers: dict[str, Any] = {}
     facts: dict[str, dict[str, str]] = {}
@@ -42,12 +48,12 @@ def take(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
         except errors.Problem as fault:
             faults[name] = str(fault)
         except Exception as fault:
-            # Whatever a host holds that no reader expected: this part is not known.
+            # The host holds something that no reader expected, so this part is unknown.
             faults[name] = f"{type(fault).__name__}: {fault}"
 
     for name in questions:
-        # One after the other: two threads may each see a module that the other has imported half.
-        # What is wrong with it is said by `ask`.
+        # One after the other: two threads may each see a module that the other has half imported.
+        # `ask` reports the fault of a module.
         with suppress(Exception):
             import_module(f"{__name__}.{name.partition('.')[0]}")
     with ThreadPoolExecutor(_AT_ONCE) as pool:

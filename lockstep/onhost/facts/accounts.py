@@ -1,4 +1,4 @@
-"""Users, groups, memberships, and who may log in how. No password, no hash of one leaves."""
+"""Users, groups, memberships and logins. No password, and no hash of one, leaves the host."""
 
 from __future__ import annotations
 
@@ -10,38 +10,44 @@ from typing import Any
 from lockstep.onhost.facts.reading import Facts, rows, seal
 
 
-def read(asked: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """{"accounts": {name: {"uid", "home", "groups"}}, "groups": {name: gid}}, null for none. Asked:
-    "accounts" and "groups" by name.
+def read(question: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
+    """Return accounts and groups, null for those that do not exist.
+
+    Args:
+        question: "accounts" and "groups" by name.
+
+    Returns:
+        {"accounts": {name: {"uid", "home", "groups"}}, "groups": {name: gid}}.
     """
     return {
-        "accounts": {name: account(name) for name in asked["accounts"]},
-        "groups": {name: group(name) for name in asked["groups"]},
+        "accounts": {name: account(name) for name in question["accounts"]},
+        "groups": {name: group(name) for name in question["groups"]},
     }
 
 
 def account(name: str) -> dict[str, Any] | None:
-    """One account; None for none."""
+    """Return one account, or None if it does not exist."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         return None
-    groups = {each.gr_name for each in grp.getgrall() if name in each.gr_mem}
+    groups = {group_entry.gr_name for group_entry in grp.getgrall() if name in group_entry.gr_mem}
     groups.add(grp.getgrgid(entry.pw_gid).gr_name)
     return {"uid": entry.pw_uid, "home": entry.pw_dir, "groups": sorted(groups)}
 
 
 def group(name: str) -> int | None:
-    """The number of a group; None for none."""
+    """Return the number of a group, or None if it does not exist."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         return None
 
 
-def every(asked: dict[str, Any]) -> Facts:
-    """Every account and group. Asked: "key", and the "rights": groups whose members are asked for
-    by name.
+def every(question: dict[str, Any]) -> Facts:
+    """Yield every account and group.
+
+    `question` has "key", and the "rights": groups whose members are wanted by name.
     """
     groups = {entry.gr_gid: entry.gr_name for entry in grp.getgrall()}
     for entry in pwd.getpwall():
@@ -56,14 +62,14 @@ def every(asked: dict[str, Any]) -> Facts:
         for line in rows(keys):
             words = line.split()
             if words and not line.startswith("#"):
-                # The comment of a key says whose it is; the key itself is only compared.
-                sealed = seal(asked["key"], line.encode())
-                yield "login key", f"{name}: {words[-1][:40]} {sealed[:6]}", sealed
-    for each in grp.getgrall():
-        yield "group", each.gr_name, f"gid {each.gr_gid}"
-        for name in each.gr_mem:
-            kind = "right" if each.gr_name in asked["rights"] else "member"
-            yield kind, f"{name} in {each.gr_name}", "yes"
+                # The comment of a key names its owner; the key itself is only compared.
+                password_seal = seal(question["key"], line.encode())
+                yield "login key", f"{name}: {words[-1][:40]} {password_seal[:6]}", password_seal
+    for group_entry in grp.getgrall():
+        yield "group", group_entry.gr_name, f"gid {group_entry.gr_gid}"
+        for name in group_entry.gr_mem:
+            kind = "right" if group_entry.gr_name in question["rights"] else "member"
+            yield kind, f"{name} in {group_entry.gr_name}", "yes"
     for line in rows("/etc/shadow"):
         name, password = line.split(":")[:2]
         yield "password", name, _state(password)

@@ -15,17 +15,17 @@ from lockstep.onhost.docker import docker_api
 from lockstep.onhost.facts.reading import Facts, run, seal
 
 SOCKET = Path("/run/docker.sock")
-# Where the daemon of one account listens; and Docker's snap, whose daemon has the host's socket.
+# The socket of one account's daemon; and Docker's snap, whose daemon has the host's socket.
 _ROOTLESS = "/run/user/*/docker.sock"
 _SNAP, _SNAP_UNIT = "/snap/bin/docker", "snap.docker.dockerd.service"
 _START = "failed to start daemon: "
 HOOK, CDI_HOOK = "nvidia-container-runtime-hook", "nvidia-cdi-hook"
-#: What Docker gives a GPU to a container by; other devices are named by a serial number.
+#: The means by which Docker gives a GPU to a container; other devices are named by serial number.
 HOOKS, DEVICE = (HOOK, CDI_HOOK), "nvidia.com/gpu=all"
 _TOOLKIT = Path("/etc/nvidia-container-runtime/config.toml")
-#: Behind the architecture of an image that no tag of ours holds.
+#: Follows the architecture of an image that no tag of ours holds.
 UNHELD = ", without Lockstep's tag"
-# Where systemd lets Docker's daemon look for programs: another account's PATH says nothing of it.
+# Folders in which systemd lets Docker's daemon look for programs; another account's PATH differs.
 _DAEMON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _INFO = {
     "ServerVersion": "version",
@@ -39,10 +39,15 @@ _INFO = {
 }
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
-    """Docker before a deploy: {"version", "hooks", "devices", "mode", "images", "foreign", "root"};
-    or the "fault" alone, where it does not answer. Asked: References of "images", and what
-    `_foreign` is asked.
+def read(question: dict[str, Any]) -> dict[str, Any]:
+    """Return Docker's state before a deploy.
+
+    Args:
+        question: References of "images", and the question of `_foreign`.
+
+    Returns:
+        {"version", "hooks", "devices", "mode", "images", "foreign", "root"}; or the "fault" alone,
+        if Docker does not answer.
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     try:
@@ -52,22 +57,25 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
             "hooks": _hooks(),
             "devices": _devices(info),
             "mode": _mode(),
-            "images": list(_held(docker, asked["images"])),
-            "foreign": _foreign(docker, asked),
+            "images": list(_held_images(docker, question["images"])),
+            "foreign": _foreign(docker, question),
             "root": info.get("DockerRootDir"),
         }
-    except (docker_api.Unreachable, docker_api.DockerError) as fault:
+    except (docker_api.DockerUnreachable, docker_api.DockerError) as fault:
         return {"fault": str(fault)}
 
 
 def ways(client: str, *, answers: bool) -> dict[str, Any]:
-    """Which Dockers there are: whether the "client" is, the account of each "rootless" daemon that
-    answers, whether the "snap" runs; and what the host's own, where it does not answer, "said" when
-    it failed to start.
+    """Return the Dockers of this host.
+
+    Returns:
+        Whether the "client" is there, the account of each "rootless" daemon that answers, and
+        whether the "snap" runs. "said": the host's own daemon's message when it failed to start, if
+        it does not answer.
     """
     words = ("-q", "-b", "-u", "docker.service", "-n", "50", "-o", "cat", "--no-pager")
-    said = "" if answers else run("journalctl", *words).stdout
-    failed = [line for line in said.splitlines() if _START in line]
+    journal_text = "" if answers else run("journalctl", *words).stdout
+    start_failures = [line for line in journal_text.splitlines() if _START in line]
     return {
         "client": os.access(client, os.X_OK),
         "rootless": [
@@ -75,62 +83,73 @@ def ways(client: str, *, answers: bool) -> dict[str, Any]:
         ],
         "snap": os.path.exists(_SNAP)
         and run("systemctl", "is-active", _SNAP_UNIT).stdout.strip() == "active",
-        "said": failed[-1].partition(_START)[2].strip('" ') if failed else "",
+        "said": start_failures[-1].partition(_START)[2].strip('" ') if start_failures else "",
     }
 
 
 def _is_answering(path: str) -> bool:
     try:
         docker_api.Docker(Path(path), 5.0).json("GET", "/info")
-    except (docker_api.Unreachable, docker_api.DockerError):
+    except (docker_api.DockerUnreachable, docker_api.DockerError):
         return False
     return True
 
 
 def images(references: Iterable[str]) -> dict[str, str]:
-    """Reference ("REPOSITORY@sha256:…") → architecture, of the images that are here; with `UNHELD`
-    of those that a prune would take.
+    """Return the architecture of the images that are here, by reference ("REPOSITORY@sha256:…").
+
+    `UNHELD` follows it for images that a prune would remove.
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     try:
-        return _held(docker, references)
-    except (docker_api.Unreachable, docker_api.DockerError):
+        return _held_images(docker, references)
+    except (docker_api.DockerUnreachable, docker_api.DockerError):
         return {}
 
 
-def _held(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str]:
-    listed = docker.json("GET", "/images/json")
-    here = {digest: image for image in listed for digest in image.get("RepoDigests") or []}
-    found = {}
+def _held_images(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str]:
+    image_list = docker.json("GET", "/images/json")
+    image_by_digest = {
+        digest: image for image in image_list for digest in image.get("RepoDigests") or []
+    }
+    architectures = {}
     for name in references:
-        if name in here:
+        if name in image_by_digest:
             about = docker.json("GET", f"/images/{urllib.parse.quote(name, safe='')}/json")
-            tagged = docker_api.hold_tag(name) in (here[name].get("RepoTags") or [])
-            found[name] = about["Architecture"] + ("" if tagged else UNHELD)
-    return found
+            is_tagged = docker_api.hold_tag(name) in (image_by_digest[name].get("RepoTags") or [])
+            architectures[name] = about["Architecture"] + ("" if is_tagged else UNHELD)
+    return architectures
 
 
 def _is_held(image: dict[str, Any]) -> bool:
-    """Whether it has a tag of ours: of a target, or of a generation that is kept."""
-    ours = set(map(docker_api.hold_tag, image.get("RepoDigests") or []))
-    return not ours.isdisjoint(image.get("RepoTags") or [])
+    """Tell whether an image has a tag of ours: of a model, or of a generation that is kept."""
+    hold_tags = set(map(docker_api.hold_tag, image.get("RepoDigests") or []))
+    return not hold_tags.isdisjoint(image.get("RepoTags") or [])
 
 
-def _foreign(docker: docker_api.Docker, asked: dict[str, Any]) -> dict[str, Any]:
-    """Containers and volumes of the names that a deploy uses, and that none has made: a container
-    with the host's ports that it has, and its id. Ours say so by a label. Asked: names of
-    "containers" and of "volumes".
+def _foreign(docker: docker_api.Docker, question: dict[str, Any]) -> dict[str, Any]:
+    """Return foreign containers and volumes with names that a deploy uses; ours have a label.
+
+    A container has its id and the host's ports that it holds. `question` has names of "containers"
+    and of "volumes".
     """
     containers = {}
-    for found in docker.json("GET", "/containers/json", {"all": "1"}):
-        for name in {each.lstrip("/") for each in found["Names"]} & set(asked["containers"]):
-            if not docker_api.ours(found.get("Labels")):
-                ports = {each["PublicPort"] for each in found["Ports"] if "PublicPort" in each}
-                containers[name] = {"id": found["Id"], "ports": sorted(ports)}
+    for container in docker.json("GET", "/containers/json", {"all": "1"}):
+        for name in {container_name.lstrip("/") for container_name in container["Names"]} & set(
+            question["containers"]
+        ):
+            if not docker_api.is_ours(container.get("Labels")):
+                ports = {
+                    container_name["PublicPort"]
+                    for container_name in container["Ports"]
+                    if "PublicPort" in container_name
+                }
+                containers[name] = {"id": container["Id"], "ports": sorted(ports)}
     volumes = [
-        each["Name"]
-        for each in docker.json("GET", "/volumes")["Volumes"] or []
-        if each["Name"] in asked["volumes"] and not docker_api.ours(each.get("Labels"))
+        container_name["Name"]
+        for container_name in docker.json("GET", "/volumes")["Volumes"] or []
+        if container_name["Name"] in question["volumes"]
+        and not docker_api.is_ours(container_name.get("Labels"))
     ]
     return {"containers": containers, "volumes": volumes}
 
@@ -140,7 +159,7 @@ def _hooks() -> list[str]:
 
 
 def _mode() -> str:
-    """The mode in which NVIDIA's toolkit works, "" where it is not told."""
+    """Return the mode of NVIDIA's toolkit, "" if it is not set."""
     try:
         with _TOOLKIT.open("rb") as file:
             return str(tomllib.load(file).get("nvidia-container-runtime", {}).get("mode", ""))
@@ -152,8 +171,8 @@ def _devices(info: dict[str, Any]) -> list[str]:
     return [device["ID"] for device in info.get("DiscoveredDevices") or []]
 
 
-def daemon(asked: dict[str, Any]) -> Facts:
-    """Settings in force."""
+def daemon(question: dict[str, Any]) -> Facts:
+    """Yield the daemon's settings in force."""
     info = docker_api.Docker(SOCKET, 20.0).json("GET", "/info")
     for name, word in _INFO.items():
         yield "docker", word, info.get(name)
@@ -173,35 +192,42 @@ def daemon(asked: dict[str, Any]) -> Facts:
         yield "docker", f"mirror {mirror}", "present"
     # The URL of a proxy may hold a password.
     for name in ("HttpProxy", "HttpsProxy", "NoProxy"):
-        yield "docker", name, seal(asked["key"], info[name].encode()) if info.get(name) else "none"
+        yield (
+            "docker",
+            name,
+            seal(question["key"], info[name].encode()) if info.get(name) else "none",
+        )
 
 
-def contents(asked: dict[str, Any]) -> Facts:
-    """Images, containers and volumes. Asked: References of "images", and the "containers" of the
-    deploy's units.
+def contents(question: dict[str, Any]) -> Facts:
+    """Yield images, containers and volumes.
+
+    `question` has references of "images", and the "containers" of the deploy's units.
     """
     docker = docker_api.Docker(SOCKET, 20.0)
-    wanted = set(asked["images"])
-    for reference, architecture in _held(docker, wanted).items():
+    wanted_digests = set(question["images"])
+    for reference, architecture in _held_images(docker, wanted_digests).items():
         yield "image", reference, architecture
     for image in docker.json("GET", "/images/json"):
         digests = set(image.get("RepoDigests") or [])
-        known = digests & wanted or _is_held(image)
-        for name in [] if known else image.get("RepoTags") or digests:
+        is_known = digests & wanted_digests or _is_held(image)
+        for name in [] if is_known else image.get("RepoTags") or digests:
             if name != "<none>:<none>":
                 yield "other image", name, image["Id"][:19]
-    yield from _containers(docker, asked["containers"])
+    yield from _containers(docker, question["containers"])
     for volume in docker.json("GET", "/volumes")["Volumes"] or []:
         if len(volume["Name"]) != 64:
             yield "volume", volume["Name"], volume["Driver"]
 
 
-def _containers(docker: docker_api.Docker, ours: list[str]) -> Iterator[tuple[str, str, object]]:
+def _containers(
+    docker: docker_api.Docker, own_labels: list[str]
+) -> Iterator[tuple[str, str, object]]:
     for container in docker.json("GET", "/containers/json", {"all": "1"}):
         name = container["Names"][0].lstrip("/")
-        inspected = docker.json("GET", f"/containers/{container['Id']}/json")
-        policy = inspected["HostConfig"]["RestartPolicy"]["Name"] or "no"
-        if name in ours:
+        document = docker.json("GET", f"/containers/{container['Id']}/json")
+        policy = document["HostConfig"]["RestartPolicy"]["Name"] or "no"
+        if name in own_labels:
             yield "restart policy", name, policy
         else:
             yield "other container", name, f"{container['Image']}, restart {policy}"

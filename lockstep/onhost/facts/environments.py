@@ -11,66 +11,73 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstep.onhost.facts.reading import LIMIT_S, Facts, Unreadable, document, run
+from lockstep.onhost.facts.reading import LIMIT_S, Facts, FactUnreadable, document, run
 
 RECORDS = "/var/cache/lockstep/images"
-# What uv puts into a venv beside what it installs.
+# Files that uv puts into a venv besides the packages.
 _OF_UV = {"__pycache__", "_virtualenv.py", "_virtualenv.pth"}
-# An installation writes its record last, give or take the clock's grain, seconds.
+# An installation writes its record last, within the precision of the clock, seconds.
 _GRAIN_S = 2.0
 _NAMED = 3
-# What an editable installation writes into its checkout.
+# Files that an editable installation writes into its checkout.
 _BUILT = (":(exclude)build", ":(exclude,glob)**/*.egg-info/**")
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
-    """The venv engine: "environment" of the generation under "home" (`installed`), "commits" of its
-    source trees, whether an installation is "unfinished", the record of its "check", where the link
-    "current" leads. And the record of each of "images". Asked: {"home", "current", "images": {name:
-    digest}}.
+def read(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of the venv engine, and the check records of images.
+
+    Args:
+        question: {"home", "current", "images": {name: digest}}.
+
+    Returns:
+        "environment" under "home" (`installed_packages`), "commits" of its source trees, whether an
+        installation is "unfinished", the record of its "check", the model of the link "current",
+        and the record of each of "images".
     """
-    home, current = asked["home"], asked["current"]
+    home, current = question["home"], question["current"]
     return {
-        "environment": installed(os.path.join(home, "venv")),
+        "environment": installed_packages(os.path.join(home, "venv")),
         "commits": {name: _commit(os.path.join(home, name)) for name in ("vllm", "transformers")},
-        "unfinished": _unfinished(os.path.join(home, "unfinished")),
+        "unfinished": _is_unfinished(os.path.join(home, "unfinished")),
         "check": document(os.path.join(home, "check.json")),
         "current": os.readlink(current) if os.path.islink(current) else None,
         "images": {
             name: document(os.path.join(RECORDS, digest.replace(":", "-") + ".json"))
-            for name, digest in asked.get("images", {}).items()
+            for name, digest in question.get("images", {}).items()
         },
     }
 
 
 def tools(venvs: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Venv → name → version of what is installed there.
+    """Return the versions of installed packages by name, for each venv.
 
-    A venv whose installation was not seen to its end counts as empty.
+    A venv whose installation was not seen to end counts as empty.
     """
     return {
         venv: {}
         if os.path.exists(os.path.join(venv, "unfinished"))
-        else installed(venv)["distributions"]
+        else installed_packages(venv)["distributions"]
         for venv in venvs
     }
 
 
-def installed(venv: str) -> dict[str, Any]:
-    """Version of its "python", "distributions", and "origins" of what is from no index."""
+def installed_packages(venv: str) -> dict[str, Any]:
+    """Return a venv's "python" version, "distributions", "origins" of those from no index."""
     python, folder = _site_packages(venv)
-    found: dict[str, str] = {}
+    distributions: dict[str, str] = {}
     origins: dict[str, Any] = {}
     for entry in _metadata(folder):
         name, _, version = os.path.basename(entry).removesuffix(".dist-info").partition("-")
         name = name.lower().replace("_", "-").replace(".", "-")
-        # What stands there twice has no version that anybody could rely on.
-        found[name] = f"{found[name]} and {version}" if name in found else version
+        # A package that is there twice has no version that anybody could rely on.
+        distributions[name] = (
+            f"{distributions[name]} and {version}" if name in distributions else version
+        )
         origin = document(os.path.join(entry, "direct_url.json"))
         if origin:
             editable = bool((origin.get("dir_info") or {}).get("editable"))
             origins[name] = {"url": origin.get("url"), "editable": editable}
-    return {"python": python, "distributions": found, "origins": origins}
+    return {"python": python, "distributions": distributions, "origins": origins}
 
 
 def _site_packages(venv: str) -> tuple[str | None, str]:
@@ -83,7 +90,7 @@ def _site_packages(venv: str) -> tuple[str | None, str]:
 
 
 def _metadata(folder: str) -> list[str]:
-    """Metadata folders; an install that was cut off leaves one without RECORD."""
+    """Return metadata folders; an installation that was cut off leaves one without RECORD."""
     return [
         os.path.join(folder, entry)
         for entry in sorted(os.listdir(folder) if folder else [])
@@ -94,32 +101,35 @@ def _metadata(folder: str) -> list[str]:
 def _commit(source: str) -> str | None:
     if not os.path.isdir(source):
         return None
-    done = run("git", "-c", f"safe.directory={source}", "-C", source, "rev-parse", "HEAD")
-    return done.stdout.strip() if done.returncode == 0 else None
+    result = run("git", "-c", f"safe.directory={source}", "-C", source, "rev-parse", "HEAD")
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
-def _unfinished(mark: str) -> bool:
-    """Whether an installation was cut off: it left its mark, and nobody holds the lock on it."""
+def _is_unfinished(mark: str) -> bool:
+    """Tell whether an installation was cut off: it left its mark, and nobody holds its lock."""
     try:
-        with open(mark, encoding="utf-8") as held:
-            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open(mark, encoding="utf-8") as mark_file:
+            fcntl.flock(mark_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
 
 
-def checkouts(asked: dict[str, Any]) -> Facts:
-    """Whether source trees ("sources") have changes of their own."""
-    for source in asked["sources"]:
+def checkouts(question: dict[str, Any]) -> Facts:
+    """Yield whether source trees ("sources") have changes of their own."""
+    for source in question["sources"]:
         if os.path.exists(os.path.join(source, ".git")):
             yield "checkout", source, _checkout(source)
 
 
 def _checkout(source: str) -> str:
-    """Git runs as the checkout's owner: what a repository configures may run programs."""
+    """Describe a checkout's changes.
+
+    Git runs as the checkout's owner, because a repository's configuration may run programs.
+    """
     entry = os.stat(source)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", source, "status", "--porcelain", "--", ".", *_BUILT],
             capture_output=True,
             text=True,
@@ -131,56 +141,62 @@ def _checkout(source: str) -> str:
             env={"PATH": "/usr/bin:/bin", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as fault:
-        raise Unreadable(f"git status of {source}: {fault}") from fault
-    if done.returncode != 0:
-        raise Unreadable(f"git status of {source}: {done.stderr.strip()[-200:]}")
-    changed = [line[3:] for line in done.stdout.splitlines()]
-    if not changed:
+        raise FactUnreadable(f"git status of {source}: {fault}") from fault
+    if result.returncode != 0:
+        raise FactUnreadable(f"git status of {source}: {result.stderr.strip()[-200:]}")
+    changed_files = [line[3:] for line in result.stdout.splitlines()]
+    if not changed_files:
         return "clean"
-    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    return f"changed: {', '.join(changed[:_NAMED])}{more}"
+    more = f" and {len(changed_files) - _NAMED} more" if len(changed_files) > _NAMED else ""
+    return f"changed: {', '.join(changed_files[:_NAMED])}{more}"
 
 
-def every(asked: dict[str, Any]) -> Facts:
-    """Distributions of each venv, and files that are not as they were installed. Asked: "venvs" by
-    name, of which "engine" is the engine's; whether every file is read ("deep").
+def every(question: dict[str, Any]) -> Facts:
+    """Yield distributions of each venv, and files that differ from the installed ones.
+
+    `question` has "venvs" by name, of which "engine" is the engine's, and "deep": whether every
+    file is read.
     """
-    for name, venv in asked["venvs"].items():
-        found = installed(venv)
-        if found["python"] is None:
+    for name, venv in question["venvs"].items():
+        packages = installed_packages(venv)
+        if packages["python"] is None:
             continue
         if name != "engine":
-            yield "tools", f"{name} python", found["python"]
-        for package, version in found["distributions"].items():
+            yield "tools", f"{name} python", packages["python"]
+        for package, version in packages["distributions"].items():
             if name == "engine":
                 yield "engine package", package, version
             else:
                 yield "tools package", f"{name} {package}", version
         _, folder = _site_packages(venv)
-        for path, fault in _faults(folder, asked["deep"]):
+        for path, fault in _faults(folder, question["deep"]):
             yield "changed package file", path, fault
 
 
 def _faults(folder: str, deep: bool) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of installed files that are missing or changed, and of strangers."""
-    owned = set(_OF_UV)
+    """Yield (path, fault) of installed files that are missing or changed, and of foreign files."""
+    owned_paths = set(_OF_UV)
     account = os.stat(folder).st_uid
     for entry in _metadata(folder):
         record = os.path.join(entry, "RECORD")
-        written = os.stat(record).st_mtime + _GRAIN_S
+        write_time = os.stat(record).st_mtime + _GRAIN_S
         with open(record, encoding="utf-8", newline="") as rows:
-            for path, wanted, size in csv.reader(rows):
-                owned.add(path.partition("/")[0])
-                if wanted:
-                    fault = _fault(os.path.join(folder, path), wanted, size, written, deep, account)
+            for path, wanted_hash, size in csv.reader(rows):
+                owned_paths.add(path.partition("/")[0])
+                if wanted_hash:
+                    fault = _fault(
+                        os.path.join(folder, path), wanted_hash, size, write_time, deep, account
+                    )
                     if fault:
                         yield os.path.join(folder, path), fault
     for name in sorted(os.listdir(folder)):
-        if name not in owned:
+        if name not in owned_paths:
             yield os.path.join(folder, name), "belongs to no package"
 
 
-def _fault(path: str, wanted: str, size: str, written: float, deep: bool, account: int) -> str:
+def _fault(
+    path: str, wanted_hash: str, size: str, write_time: float, deep: bool, account: int
+) -> str:
     try:
         stat = os.stat(path)
     except OSError:
@@ -189,9 +205,9 @@ def _fault(path: str, wanted: str, size: str, written: float, deep: bool, accoun
         return "another account's"
     if size and stat.st_size != int(size):
         return f"{stat.st_size} bytes instead of {size}"
-    if not deep and stat.st_mtime <= written:
+    if not deep and stat.st_mtime <= write_time:
         return ""
-    name, _, value = wanted.partition("=")
+    name, _, value = wanted_hash.partition("=")
     with open(path, "rb") as content:
         digest = hashlib.file_digest(content, name).digest()
     right = base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == value

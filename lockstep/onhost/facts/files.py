@@ -1,8 +1,7 @@
-"""The deploy's own files and folders, what is left of earlier ones, its secrets, and settings of
-the system in files that are not its own.
+"""The deploy's files and folders, leftovers of earlier deploys, secrets, and system settings.
 
-The text of a private file never leaves the host: a keyed hash says whether it is the wanted one.
-Nor does a text that is known already.
+The text of a private file never leaves the host: a keyed hash says whether it is the wanted one. A
+text that is already known is not sent either.
 """
 
 from __future__ import annotations
@@ -16,163 +15,188 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, below, listed, mode, owner, rows, seal, seal_file
-from lockstep.onhost.records import ours
+from lockstep.onhost.facts.reading import (
+    Facts,
+    below,
+    folder_paths,
+    mode,
+    owner,
+    rows,
+    seal,
+    seal_file,
+)
+from lockstep.onhost.records import ownership
 
-# Above this, the size stands for the content, bytes: no settings are that long.
+# Bytes; above this, the size stands for the content: no settings are that long.
 _LONG = 4 * 2**20
 _FSTAB = "/etc/fstab"
 _ID = re.compile(rb"(UUID|PARTUUID|LABEL)=\S+")
 
 
-def read(asked: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
-    """Path → {"kind", "mode", "owner", "group", "text"}, of a private file its "seal", and "sha256"
-    where that is the known one; null for none. Asked: "paths", those of them that are "private",
-    the "key" that seals these, of others the SHA-256 that is "known", and those of "paths" that
-    are "absent" by the inventory: one of these that is somebody else's is none.
+def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
+    """Return a description of each path, null if nothing is there.
+
+    Args:
+        question: "paths", those of them that are "private", the "key" that seals these, the SHA-256
+            of others that is "known", and those of "paths" that are "absent" by the inventory. A
+            foreign file at one of these counts as none.
+
+    Returns:
+        Path → {"kind", "mode", "owner", "group", "text"}; for a private file its "seal", and
+        "sha256" if that is the known one.
     """
-    private, known = set(asked.get("private", [])), asked.get("known", {})
-    stays = _foreign_paths(asked.get("absent", []))
+    private, known_hashes = set(question.get("private", [])), question.get("known", {})
+    stays = _foreign_paths(question.get("absent", []))
     return {
         path: None
         if path in stays
-        else _described(path, asked["key"] if path in private else None, known.get(path))
-        for path in asked["paths"]
+        else _describe(path, question["key"] if path in private else None, known_hashes.get(path))
+        for path in question["paths"]
     }
 
 
 def _foreign_paths(absent: Iterable[str]) -> set[str]:
-    """Those of the paths at which something of somebody else's is."""
-    judge = ours.Ours()
+    """Return the paths at which there is something that belongs to somebody else."""
+    judge = ownership.Ownership()
     return {path for path in absent if judge.file(path)}
 
 
-def _described(path: str, key: str | None, known: str | None) -> dict[str, Any] | None:
+def _describe(path: str, key: str | None, known_hash: str | None) -> dict[str, Any] | None:
     try:
-        # /data/models may be a link to another disk: the folder it leads to is what counts.
+        # /data/models may be a link to another disk, so the folder that it leads to counts.
         entry = os.stat(path) if os.path.isdir(path) else os.lstat(path)
     except OSError:
         return None
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(entry.st_mode), "other")
-    user, group = ours.owners(entry)
-    found = {"kind": kind, "mode": mode(entry), "owner": user, "group": group, "text": None}
+    user, group = ownership.owners(entry)
+    description = {"kind": kind, "mode": mode(entry), "owner": user, "group": group, "text": None}
     if kind == "file":
         with open(path, "rb") as content:
             whole = content.read()
         digest = hashlib.sha256(whole).hexdigest()
         if key:
-            found["seal"] = seal(key, whole)
-        elif digest == known:
-            found["sha256"] = digest
+            description["seal"] = seal(key, whole)
+        elif digest == known_hash:
+            description["sha256"] = digest
         else:
-            found["text"] = whole.decode("utf-8", "replace")
-    return found
+            description["text"] = whole.decode("utf-8", "replace")
+    return description
 
 
 def links(paths: Iterable[str]) -> dict[str, str | None]:
-    """Path → what the link there says, null where there is no link."""
+    """Return the model of the link at each path, null if there is no link."""
     return {path: os.readlink(path) if os.path.islink(path) else None for path in paths}
 
 
-def marked(asked: dict[str, list[str]]) -> list[str]:
-    """Files that an earlier deploy wrote. Asked: "folders" in which a file's first lines say so,
-    and patterns of files ("named"; "**" is any depth of folders), which need no such lines where
-    they lie in folders of ours alone.
+def marked_files(question: dict[str, list[str]]) -> list[str]:
+    """Return the files that an earlier deploy wrote.
+
+    `question` has "folders" in which a file's first lines have our mark, and patterns of files
+    ("named"; "**" is any depth of folders), which need no mark if they lie in folders of ours
+    alone.
     """
-    found = [
+    marked_paths = [
         path
-        for folder in asked["folders"]
+        for folder in question["folders"]
         for path in below(folder)
-        if not os.path.islink(path) and ours.marked(Path(path))
+        if not os.path.islink(path) and ownership.is_marked(Path(path))
     ]
-    for pattern in asked["named"]:
+    for pattern in question["named"]:
         paths = glob.glob(pattern, recursive=True)
-        found += [path for path in paths if ours.in_homes(path) or ours.marked(Path(path))]
-    return sorted(found)
+        marked_paths += [
+            path for path in paths if ownership.in_homes(path) or ownership.is_marked(Path(path))
+        ]
+    return sorted(marked_paths)
 
 
-def managed(asked: dict[str, Any]) -> Facts:
-    """Content, mode and owner of the deploy's files and folders. Asked: "key", "files", "folders",
-    and the "links" that the deploy makes.
+def managed_files(question: dict[str, Any]) -> Facts:
+    """Yield content, mode and owner of the deploy's files and folders.
+
+    `question` has "key", "files", "folders", and the "links" that the deploy makes.
     """
-    for path in asked["files"]:
+    for path in question["files"]:
         if os.path.lexists(path):
-            yield "file", path, content(asked["key"], path)
+            yield "file", path, content(question["key"], path)
             yield "file mode", path, owner(os.lstat(path))
-    for path in asked["folders"]:
-        # A folder may be a link to another disk: where it leads is what counts.
+    for path in question["folders"]:
+        # A folder may be a link to another disk, so the folder that it leads to counts.
         if os.path.isdir(path):
             yield "folder", path, owner(os.stat(path))
-    for path, leads in links(asked["links"]).items():
+    for path, leads in links(question["links"]).items():
         if leads:
             yield "link", path, leads
 
 
-def leftovers(asked: dict[str, Any]) -> Facts:
-    """Files of an earlier deploy, and files in the deploy's own folders that are not its own.
-    Asked: "key", the deploy's "files" and what must be "absent"; folders where a mark tells
-    ("marked", in which "scripts" has those of operators too) and of its "own"; what may be there
-    besides ("allowed", and everything "inside" some folders).
+def leftovers(question: dict[str, Any]) -> Facts:
+    """Yield files of an earlier deploy, and foreign files in the deploy's own folders.
+
+    Args:
+        question: "key", the deploy's "files" and those that must be "absent"; folders in which a
+            mark counts ("marked", of which "scripts" also has operators' scripts) and the deploy's
+            "own" folders; files that may be there besides ("allowed", and everything "inside" some
+            folders).
     """
-    known = set(asked["files"])
-    stays = _foreign_paths(asked["absent"])
-    for path in asked["absent"]:
+    known_paths = set(question["files"])
+    stays = _foreign_paths(question["absent"])
+    for path in question["absent"]:
         if os.path.lexists(path) and path not in stays:
             yield "leftover", path, "present"
-    for folder in asked["marked"]:
+    for folder in question["marked"]:
         for path in below(folder):
-            if path in known:
+            if path in known_paths:
                 continue
-            if not os.path.islink(path) and ours.marked(Path(path)):
+            if not os.path.islink(path) and ownership.is_marked(Path(path)):
                 yield "leftover", path, "present"
-            elif folder == asked["scripts"]:
-                yield "script", path, content(asked["key"], path)
-    allowed, inside = known | set(asked["allowed"]), tuple(asked["inside"])
-    for folder in asked["own"]:
-        for path in strangers(folder, allowed, inside):
+            elif folder == question["scripts"]:
+                yield "script", path, content(question["key"], path)
+    allowed_paths, inside = known_paths | set(question["allowed"]), tuple(question["inside"])
+    for folder in question["own"]:
+        for path in strangers(folder, allowed_paths, inside):
             yield "foreign file", path, "present"
 
 
-def strangers(folder: str, allowed: set[str], inside: tuple[str, ...]) -> Iterator[str]:
-    """What is not the deploy's own in a folder of its own; a whole foreign folder once. One that
-    ends with "/" in `allowed` may be there without a file.
+def strangers(folder: str, allowed_paths: set[str], inside: tuple[str, ...]) -> Iterator[str]:
+    """Yield foreign entries in our folder; a whole foreign folder once, not per file.
+
+    A folder in `allowed_paths` ends with "/" and may be there without a file.
     """
-    for path in listed(folder):
-        if path in allowed or path.startswith(inside) or path.endswith("/__pycache__"):
+    for path in folder_paths(folder):
+        if path in allowed_paths or path.startswith(inside) or path.endswith("/__pycache__"):
             continue
-        within = (*allowed, *inside)
-        if os.path.isdir(path) and any(each.startswith(f"{path}/") for each in within):
-            yield from strangers(path, allowed, inside)
+        within = (*allowed_paths, *inside)
+        if os.path.isdir(path) and any(inner_path.startswith(f"{path}/") for inner_path in within):
+            yield from strangers(path, allowed_paths, inside)
         else:
             yield path
 
 
-def secrets(asked: dict[str, Any]) -> Facts:
-    """Secrets: that they are there and for whom; of what they are, at most a keyed hash. Asked:
-    "key", the "secrets", those of them with named "entries" and those that several hosts share
-    ("shared"), and the hub's "token".
+def secrets(question: dict[str, Any]) -> Facts:
+    """Yield secrets: their presence, owner and mode, and of their content at most a keyed hash.
+
+    `question` has "key", the "secrets", those of them with named "entries" and those that several
+    hosts share ("shared"), and the hub's "token".
     """
-    for path in asked["secrets"]:
+    for path in question["secrets"]:
         if not os.path.exists(path):
             continue
         yield "secret", path, owner(os.stat(path))
-        if path in asked["shared"]:
-            yield "shared key", path, seal_file(asked["key"], path)
-        # A line of another file is a key itself, and no part of that is a name.
-        lines = rows(path) if path in asked["entries"] else []
+        if path in question["shared"]:
+            yield "shared key", path, seal_file(question["key"], path)
+        # A line of another file is a key itself, and no part of it is a name.
+        lines = rows(path) if path in question["entries"] else []
         for line in lines:
             name, mark, value = line.partition("=")
             if mark:
                 yield "secret entry", f"{path} {name}", "set" if value.strip() else "empty"
-    token = asked["token"]
+    token = question["token"]
     if os.path.exists(token):
         yield "hub token mode", token, owner(os.stat(token))
-        yield "hub token", token, seal_file(asked["key"], token)
+        yield "hub token", token, seal_file(question["key"], token)
 
 
 def content(key: str, path: str) -> str:
-    """The keyed hash of a file, or what else it is."""
+    """Return the keyed hash of a file, or a description if it is no such file."""
     entry = os.lstat(path)
     if stat.S_ISLNK(entry.st_mode):
         return f"link to {os.readlink(path)}"
@@ -181,20 +205,26 @@ def content(key: str, path: str) -> str:
     return f"{entry.st_size} bytes" if entry.st_size > _LONG else seal_file(key, path)
 
 
-def settings(asked: dict[str, Any]) -> Facts:
-    """Content, mode and owner of everything that sets the system up and is not the deploy's. Asked:
-    "key"; the "places" of settings, of which the paths in "known" and what begins with one of
-    "theirs" are other readers' matter.
+def settings(question: dict[str, Any]) -> Facts:
+    """Yield content, mode and owner of system settings that are not the deploy's.
+
+    `question` has "key" and the "places" of settings. Other readers report the paths in "known" and
+    those that begin with one of "theirs".
     """
-    known, theirs = set(asked["known"]), tuple(asked["theirs"])
-    for path in (path for place in asked["places"] for path in below(place)):
-        link = path.startswith(ours.UNITS) and os.path.islink(path)
-        if path in known or link or path.startswith(theirs) or ours.marked(Path(path)):
+    known_paths, foreign_folders = set(question["known"]), tuple(question["theirs"])
+    for path in (path for place in question["places"] for path in below(place)):
+        link = path.startswith(ownership.UNITS) and os.path.islink(path)
+        if (
+            path in known_paths
+            or link
+            or path.startswith(foreign_folders)
+            or ownership.is_marked(Path(path))
+        ):
             continue
         if path == _FSTAB:
-            # A disk has an identity of its own.
+            # Each disk has an identity of its own.
             whole = _ID.sub(rb"\1=(own)", Path(path).read_bytes())
-            yield "setting", path, seal(asked["key"], whole)
+            yield "setting", path, seal(question["key"], whole)
         else:
-            yield "setting", path, content(asked["key"], path)
+            yield "setting", path, content(question["key"], path)
         yield "setting mode", path, owner(os.lstat(path))

@@ -1,4 +1,4 @@
-"""What a host did: when apt ran, how each target started, what the driver told the kernel."""
+"""The history of a host: runs of apt, starts of models, messages of the driver to the kernel."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from lockstep.onhost.facts.reading import Fact, Facts, Unreadable, run, text
+from lockstep.onhost.facts.reading import Fact, Facts, FactUnreadable, run, text
 from lockstep.onhost.records import audit
 
-# Who runs apt on a Spark besides an operator (facts of the field, 2026-11).
+# Units that run apt on a Spark, besides operators (facts of the field, 2026-11).
 APT_UNITS = (
     *("unattended-upgrades.service", "apt-daily.service", "apt-daily-upgrade.service"),
     *("nvidia-spark-run-apt-upgrade-once.service", "dgx-dashboard-admin.service"),
     *("nvidia-spark-ota-check.service", "packagekit.service"),
 )
-# No part of the page is longer, in lines.
+# The most lines of a part of the page.
 MOST = 120
 _LONG = 400
-# What our own programs and systemd say of a start, and what every program says of its end; an
-# engine's own words are in its object (`Engine.tells`).
+# Messages of our own programs and of systemd about a start, and of any program about its end; an
+# engine's own are in its object (`Engine.tells`).
 TELLS = (
     r"lockstep (?:gate|ready|roles): (?!waiting)|^(?:Started|Failed|Stopped) |Main process exited"
     r"|NV_ERR|[Oo]ut of memory|\b[A-Z]\w*Error\b"
@@ -30,9 +30,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _DRIVER = re.compile(r"NVRM|NV_ERR|\bXid\b|nvidia|[Oo]ut of memory|oom-kill|invoked oom-killer")
 
 
-def lines(part: str, said: Iterable[str]) -> Fact:
-    """Lines as they are, as one fact; of too many, the first and the last ones."""
-    every = list(said)
+def lines(part: str, messages: Iterable[str]) -> Fact:
+    """Return lines as one fact, unchanged; of too many, only the first and the last ones."""
+    every = list(messages)
     if len(every) > MOST:
         left_out = f"({len(every) - MOST} more lines)"
         every = [*every[: MOST // 2], left_out, *every[-MOST // 2 :]]
@@ -40,7 +40,7 @@ def lines(part: str, said: Iterable[str]) -> Fact:
 
 
 def apt(_: object) -> Facts:
-    """Runs of apt since the machine's start: apt's own record, and its services' words."""
+    """Yield runs of apt since the machine's start: apt's own record, and its services' messages."""
     began = time.time() - float((text("/proc/uptime") or "0").split()[0])
     blocks = (text("/var/log/apt/history.log") or "").split("\n\n")
     runs = [_run(dict(_ENTRY.findall(block))) for block in blocks]
@@ -53,7 +53,7 @@ _ENTRY = re.compile(r"^(Start-Date|End-Date|Commandline|Requested-By|Error): (.*
 
 
 def _run(entry: dict[str, str]) -> tuple[float, str]:
-    """When one run of apt began, 0 where that is not told, and what it was."""
+    """Return the start of one run of apt, 0 if unknown, and its description."""
     start, end = _seconds(entry.get("Start-Date", "")), _seconds(entry.get("End-Date", ""))
     took = f"{end - start:.0f} s" if end else "not ended"
     words = (entry.get("Commandline", "no command line"), took, entry.get("Requested-By"))
@@ -61,68 +61,84 @@ def _run(entry: dict[str, str]) -> tuple[float, str]:
 
 
 def _seconds(date: str) -> float:
-    """apt writes the host's own time."""
+    """Return the Unix time of a date in apt's record, which is in the host's own time zone."""
     try:
         return time.mktime(time.strptime(" ".join(date.split()), "%Y-%m-%d %H:%M:%S"))
     except ValueError:
         return 0.0
 
 
-def starts(asked: dict[str, Any]) -> Facts:
-    """The last start of each target: what the gate saw, what the engine chose and took. Asked: The
-    "units"; patterns of what engines say of a start ("tells"), and of what says so in one line with
-    all arguments, which holds keys as well ("arguments").
+def starts(question: dict[str, Any]) -> Facts:
+    """Yield the last start of each model: the gate's view, the engine's choices and memory.
+
+    Args:
+        question: The "units"; a pattern of engines' messages about a start ("tells"), and one for
+            such words in the single line with all arguments, which holds keys as well
+            ("arguments").
     """
-    for unit in asked["units"]:
+    for unit in question["units"]:
         newest = _entries("-u", unit, "-n", "1")
-        # systemd speaks about a unit's run in one field, the processes of the run in another.
+        # systemd's messages about a unit's run have one field, those of the run's processes
+        # another.
         ids = ("INVOCATION_ID", "_SYSTEMD_INVOCATION_ID")
         run_id = next((str(newest[-1][key]) for key in ids if newest and newest[-1].get(key)), "")
         if run_id:
-            # An engine that is hot for weeks has said a million other lines.
-            only = f"--grep={asked['tells']}"
-            said = journal(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
-            kept = (told(line, asked["tells"], asked["arguments"]) for line in said)
-            yield lines(f"start of {unit}", filter(None, kept))
+            # An engine that is hot for weeks has logged a million other lines.
+            only = f"--grep={question['tells']}"
+            messages = journal(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
+            telling_lines = (
+                telling_line(line, question["tells"], question["arguments"]) for line in messages
+            )
+            yield lines(f"start of {unit}", filter(None, telling_lines))
 
 
-def told(line: str, tells: str, arguments: str) -> str:
-    """What a line of an engine's log says of a start; "" when nothing, and of a long one pieces."""
+def telling_line(line: str, tells: str, arguments: str) -> str:
+    """Return the part of an engine's log line that tells of a start; of a long line, pieces."""
     if len(line) > _LONG:
         return " ".join(dict.fromkeys(re.findall(arguments, line)))
     # The words after the time and the program's name.
     return line if re.search(tells, line.partition(": ")[2]) else ""
 
 
-def audited(asked: dict[str, str]) -> list[tuple[float, str]]:
-    """Deeds of people and deploys on this host: Unix time and line, oldest first.
+def audit_events(question: dict[str, str]) -> list[tuple[float, str]]:
+    """Return the deeds of people and deploys on this host: Unix time and line, oldest first.
 
-    Asked: "since", as journalctl takes it; "steps": "yes" for the steps of deploys too.
+    `question` has "since", as journalctl takes it; "steps": "yes" for the steps of deploys too.
     """
-    least = "debug" if asked["steps"] == "yes" else "info"
-    words = ("-t", audit.IDENTIFIER, "--since", asked["since"], "--priority", least)
+    least = "debug" if question["steps"] == "yes" else "info"
+    words = ("-t", audit.IDENTIFIER, "--since", question["since"], "--priority", least)
     return [(at, line) for at, _, line in entries(*words)]
 
 
 def entries(*matches: str) -> list[tuple[float, str, str]]:
-    """Unix time, program and message of each entry of the journal. Unreadable as `journal`."""
+    """Return Unix time, program and message of each entry; raise FactUnreadable as `journal`."""
     return list(map(_entry, _entries(*matches)))
 
 
 def kernel(_: object) -> Facts:
-    """What the driver told the kernel in this boot and in the one before, and who was killed."""
+    """Yield the driver's messages to the kernel in this boot and the one before, and kills."""
     for part, boot in (("kernel, this boot", "0"), ("kernel, the boot before", "-1")):
         try:
-            said = journal("-k", "-b", boot)
-        except Unreadable:
+            kernel_lines = journal("-k", "-b", boot)
+        except FactUnreadable:
             if boot == "0":
                 raise
-            said = ["(the journal has no boot before this one)"]
-        yield lines(part, [each for each in said if _DRIVER.search(each) or each.startswith("(")])
+            kernel_lines = ["(the journal has no boot before this one)"]
+        yield lines(
+            part,
+            [
+                kernel_line
+                for kernel_line in kernel_lines
+                if _DRIVER.search(kernel_line) or kernel_line.startswith("(")
+            ],
+        )
 
 
 def journal(*matches: str) -> list[str]:
-    """Lines of the journal: time, program, message. Unreadable where journalctl fails."""
+    """Return lines of the journal: time, program, message.
+
+    Raises FactUnreadable if journalctl fails.
+    """
     return [
         f"{clock(at)} {program}: {line}"
         for at, program, message in entries(*matches)
@@ -133,22 +149,26 @@ def journal(*matches: str) -> list[str]:
 def _entries(*matches: str) -> list[dict[str, object]]:
     fields = "MESSAGE,SYSLOG_IDENTIFIER,INVOCATION_ID,_SYSTEMD_INVOCATION_ID"
     argv = ("journalctl", "--no-pager", "-q", "-a", "-o", "json", f"--output-fields={fields}")
-    done = run(*argv, *matches)
-    nothing = done.returncode == 1 and not done.stdout + done.stderr
-    if done.returncode != 0 and not (nothing and matches[0].startswith("--grep")):
-        said = (done.stderr or done.stdout).strip()[-200:]
-        raise Unreadable(f"journalctl {' '.join(matches)} ended with {done.returncode}: {said}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    result = run(*argv, *matches)
+    is_empty = result.returncode == 1 and not result.stdout + result.stderr
+    if result.returncode != 0 and not (is_empty and matches[0].startswith("--grep")):
+        reason = (result.stderr or result.stdout).strip()[-200:]
+        raise FactUnreadable(
+            f"journalctl {' '.join(matches)} ended with {result.returncode}: {reason}"
+        )
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def _entry(entry: dict[str, object]) -> tuple[float, str, str]:
-    said = entry.get("MESSAGE") or ""
-    # The journal gives what is no plain text, one with colours for example, as bytes.
-    message = bytes(said).decode(errors="replace") if isinstance(said, list) else str(said)
+    text_said = entry.get("MESSAGE") or ""
+    # The journal has a message that is no plain text, for example with colours, as bytes.
+    message = (
+        bytes(text_said).decode(errors="replace") if isinstance(text_said, list) else str(text_said)
+    )
     at = int(str(entry["__REALTIME_TIMESTAMP"])) / 1e6
     return at, str(entry.get("SYSLOG_IDENTIFIER") or "unnamed"), _COLOUR.sub("", message)
 
 
 def clock(seconds: float) -> str:
-    """A time of UTC as all lines have it."""
+    """Format a time in UTC as all lines have it."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.core.address import at
-from lockstep.onhost.facts.reading import Facts, digest, listed, rows, run, text
-from lockstep.onhost.records.ours import UNITS, marked
+from lockstep.onhost.facts.reading import Facts, digest, folder_paths, rows, run, text
+from lockstep.onhost.records.ownership import UNITS, is_marked
 from lockstep.onhost.system import listeners as kernel_listeners
 
-#: What the kernel's messages go to, as an item.
+#: The item of the destination of the kernel's messages.
 SENT = "kernel messages to"
 VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
 
 
 def wireless_way() -> str:
-    """The wireless interface of NetworkManager's by which this host reaches others, "" for none."""
+    """Return NetworkManager's wireless interface of the default route, "" for none."""
     if not os.path.exists("/run/NetworkManager"):
         return ""
     ways = (row.split()[:2] for row in rows("/proc/net/route")[1:])
@@ -31,8 +31,8 @@ def wireless_way() -> str:
     return way if way and os.path.exists(f"/sys/class/net/{way}/wireless") else ""
 
 
-class Listener(NamedTuple):
-    """A listening socket; `place` is the control group of its process, "" where none is known."""
+class ListeningSocket(NamedTuple):
+    """A listening socket; `place` is the control group of its process, "" if unknown."""
 
     protocol: str
     address: str
@@ -42,85 +42,90 @@ class Listener(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The service or socket that it belongs to, "" for none."""
+        """The service or socket unit that it belongs to, "" for none."""
         parts = self.place.split("/")
         return next((part for part in parts if part.endswith((".service", ".socket"))), "")
 
 
 def listeners(ports: Iterable[int]) -> dict[str, dict[str, Any]]:
-    """Port → who listens on it by TCP: {"process", "unit": its control group, "ours": whether a
-    deploy wrote its unit, this one's or an earlier one's}.
+    """Return the process that listens on each port by TCP.
+
+    Returns:
+        Port → {"process", "unit": its control group, "ours": whether this or an earlier deploy
+        wrote its unit}.
     """
-    wanted = set(ports)
+    wanted_ports = set(ports)
     return {
-        str(each.port): {
-            "process": each.process or "unknown",
-            "unit": each.place,
-            "ours": bool(each.unit) and marked(Path(UNITS + each.unit)),
+        str(listener.port): {
+            "process": listener.process or "unknown",
+            "unit": listener.place,
+            "ours": bool(listener.unit) and is_marked(Path(UNITS + listener.unit)),
         }
-        for each in _listening()
-        if each.port in wanted and each.protocol == "tcp"
+        for listener in _listening()
+        if listener.port in wanted_ports and listener.protocol == "tcp"
     }
 
 
-def sockets(asked: dict[str, Any]) -> Facts:
-    """Who listens where. Models come and go, so theirs count only at an address not asked for.
-    Asked: "ports" of ours, each with the addresses at which it may be open, and our "units".
+def sockets(question: dict[str, Any]) -> Facts:
+    """Yield listening sockets; those of models, which come and go, only at unwanted addresses.
+
+    `question` has "ports" of ours, each with the addresses at which it may be open, and our
+    "units".
     """
     first = int((text("/proc/sys/net/ipv4/ip_local_port_range") or "32768").split()[0])
-    ports: dict[str, list[str]] = asked["ports"]
+    ports: dict[str, list[str]] = question["ports"]
     own = _addresses()
-    for each in (found for found in _listening() if found.process):
-        address = "(own)" if each.address in own else each.address
-        binds = ports.get(str(each.port))
+    for listener in (candidate for candidate in _listening() if candidate.process):
+        address = "(own)" if listener.address in own else listener.address
+        binds = ports.get(str(listener.port))
         if binds is not None:
             loopback = ["127.0.0.1", "::1"] if "localhost" in binds else []
-            if each.protocol == "tcp" and address not in (*binds, *loopback):
-                yield "exposed port", at(address, each.port), each.process
+            if listener.protocol == "tcp" and address not in (*binds, *loopback):
+                yield "exposed port", at(address, listener.port), listener.process
             continue
-        in_container = "/docker-" in each.place or "/docker/" in each.place
-        if each.unit in asked["units"] or in_container:
+        in_container = "/docker-" in listener.place or "/docker/" in listener.place
+        if listener.unit in question["units"] or in_container:
             continue
-        shown = "*" if each.port >= first else str(each.port)
-        yield "socket", f"{each.protocol} {address}:{shown} {each.process}", "listens"
+        port_text = "*" if listener.port >= first else str(listener.port)
+        yield "socket", f"{listener.protocol} {address}:{port_text} {listener.process}", "listens"
 
 
-def _listening() -> Iterator[Listener]:
+def _listening() -> Iterator[ListeningSocket]:
     of_systemd = _socket_units()
-    for each in kernel_listeners.listeners():
-        found = Listener(each.protocol, each.address, each.port)
-        if not each.processes:
-            yield found
+    for listener in kernel_listeners.listeners():
+        listener_found = ListeningSocket(listener.protocol, listener.address, listener.port)
+        if not listener.processes:
+            yield listener_found
             continue
-        # systemd, the oldest one, hands sockets on to a service. One that does not run just now
-        # leaves them with systemd, whose own control group says nothing.
-        pid = each.processes[0]
+        # systemd, the oldest process, hands sockets on to a service. A service that does not run
+        # now leaves them with systemd, whose own control group says nothing.
+        pid = listener.processes[0]
         place = (text(f"/proc/{pid}/cgroup") or "").rpartition("\n")[2].rpartition(":")[2]
         if pid == 1:
-            place = of_systemd.get((each.address, each.port), place)
+            place = of_systemd.get((listener.address, listener.port), place)
         process = text(f"/proc/{pid}/comm") or "unknown"
-        yield found._replace(process=process, place=place)
+        yield listener_found._replace(process=process, place=place)
 
 
 def _socket_units() -> dict[tuple[str, int], str]:
-    """Address and port → the socket unit by which systemd listens there."""
-    found = {}
-    told = run("systemctl", "list-sockets", "--all", "--full", "--no-legend").stdout
-    for words in map(str.split, told.splitlines()):
+    """Return the socket unit by which systemd listens, by address and port."""
+    units_by_socket = {}
+    sockets_text = run("systemctl", "list-sockets", "--all", "--full", "--no-legend").stdout
+    for words in map(str.split, sockets_text.splitlines()):
         address, colon, port = words[0].rpartition(":") if len(words) > 1 else ("", "", "")
         if colon and port.isdigit():
-            found[address.strip("[]"), int(port)] = words[1]
-    return found
+            units_by_socket[address.strip("[]"), int(port)] = words[1]
+    return units_by_socket
 
 
 def _addresses() -> set[str]:
-    """Addresses of this host beyond loopback."""
-    told = run("ip", "-o", "address").stdout
-    return set(re.findall(r"inet6? ([^/\s]+)", told)) - {"127.0.0.1", "::1"}
+    """Return the addresses of this host without loopback."""
+    address_text = run("ip", "-o", "address").stdout
+    return set(re.findall(r"inet6? ([^/\s]+)", address_text)) - {"127.0.0.1", "::1"}
 
 
 def reach(url: str) -> str | None:
-    """None when a TCP connection to the URL's host can be made, else what failed."""
+    """Return None if a TCP connection to the URL's host can be made, else the failure."""
     parts = urllib.parse.urlsplit(url)
     if not parts.hostname:
         return None
@@ -132,26 +137,33 @@ def reach(url: str) -> str | None:
         return str(fault)
 
 
-def fabric(asked: dict[str, Any]) -> dict[str, Any]:
-    """The fast link as it is: "sha256" of the netplan file, null without one; each of the
-    "interfaces" ({"mtu", "carrier", "addresses"}), null for one that is not there; all that are
-    "known". Asked: "path" of the netplan file, "interfaces" by name.
+def fabric(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the present state of the fast link.
+
+    Args:
+        question: "path" of the netplan file, "interfaces" by name.
+
+    Returns:
+        "sha256" of the netplan file, null without one; each of the "interfaces" ({"mtu", "carrier",
+        "addresses"}), null for an absent one; all that are "known".
     """
     every = {}
     for link in json.loads(run("ip", "-json", "address", "show").stdout or "[]"):
-        addresses = [f"{each['local']}/{each['prefixlen']}" for each in link.get("addr_info", [])]
+        addresses = [
+            f"{address['local']}/{address['prefixlen']}" for address in link.get("addr_info", [])
+        ]
         carrier = "LOWER_UP" in link["flags"]
         every[link["ifname"]] = {"mtu": link["mtu"], "carrier": carrier, "addresses": addresses}
     return {
-        "sha256": digest(asked["path"]),
-        "interfaces": {name: every.get(name) for name in asked["interfaces"]},
+        "sha256": digest(question["path"]),
+        "interfaces": {name: every.get(name) for name in question["interfaces"]},
         "known": sorted(every),
     }
 
 
 def interfaces(_: object) -> Facts:
-    """Settings of real interfaces; addresses are each host's own."""
-    for path in listed("/sys/class/net"):
+    """Yield settings of real interfaces, without addresses, which are each host's own."""
+    for path in folder_paths("/sys/class/net"):
         name = os.path.basename(path)
         if name.startswith(VIRTUAL):
             continue
@@ -169,7 +181,7 @@ def interfaces(_: object) -> Facts:
 
 
 def netconsole(_: object) -> Facts:
-    """Where the kernel sends its messages, while it does; targets of others are theirs."""
+    """Yield the destination of the kernel's messages, if enabled; targets of others are theirs."""
     folder = layout.Paths().netconsole
     if text(f"{folder}/enabled") == "1":
         address, port = text(f"{folder}/remote_ip") or "", text(f"{folder}/remote_port")

@@ -1,5 +1,6 @@
-"""Which words name this host and the people on it. They are taken out of what is sent on, and
-never a part of it.
+"""Words that name this host and the people on it.
+
+They are removed from reports that are sent on, and never part of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import pwd
 from itertools import chain
 from typing import Any
 
-from lockstep.onhost.facts.reading import listed, pairs, rows, run, text
+from lockstep.onhost.facts.reading import folder_paths, pairs, rows, run, text
 
 _SERIALS = (
     *("product_serial", "board_serial", "chassis_serial", "product_uuid"),
@@ -19,14 +20,14 @@ _PEOPLE = range(1000, 60000)  # Accounts of people, as Debian and Ubuntu number 
 
 
 def read(_: object) -> dict[str, list[Any]]:
-    """Names of the machine and its network, accounts with the people's names, serial numbers."""
+    """Return names of the machine and its network, accounts with people's names, serial numbers."""
     pretty = [value for key, value in pairs("/etc/machine-info") if key == "PRETTY_HOSTNAME"]
-    # Of this machine and of others.
-    known = [line.partition("#")[0].split()[1:] for line in rows("/etc/hosts")]
-    resolved = [line.split() for line in rows("/etc/resolv.conf")]
-    domains = [words[1:] for words in resolved if words[:1] in (["search"], ["domain"])]
+    # Names of this machine and of others.
+    host_names = [line.partition("#")[0].split()[1:] for line in rows("/etc/hosts")]
+    resolver_lines = [line.split() for line in rows("/etc/resolv.conf")]
+    domains = [words[1:] for words in resolver_lines if words[:1] in (["search"], ["domain"])]
     return {
-        "hosts": [os.uname().nodename, *pretty, *chain.from_iterable(known)],
+        "hosts": [os.uname().nodename, *pretty, *chain.from_iterable(host_names)],
         "accounts": _accounts(),
         "domains": list(chain.from_iterable(domains)),
         "serials": _serials(),
@@ -34,21 +35,21 @@ def read(_: object) -> dict[str, list[Any]]:
 
 
 def _accounts() -> list[list[str]]:
-    """Every name of each person: account, full name, folder."""
+    """Return every name of each person: account, full name, folder."""
     every = [
         [entry.pw_name, entry.pw_gecos.partition(",")[0], os.path.basename(entry.pw_dir)]
         for entry in pwd.getpwall()
         if entry.pw_uid in _PEOPLE
     ]
-    homes = [[os.path.basename(path)] for path in listed("/home")]
-    # An account of a directory is in no file here.
+    homes = [[os.path.basename(path)] for path in folder_paths("/home")]
+    # An account of a directory service is in no file here.
     asking = [[os.environ["SUDO_USER"]]] if os.environ.get("SUDO_USER") else []
     return [*every, *homes, *asking]
 
 
 def _serials() -> list[str]:
-    found = [text(f"/sys/class/dmi/id/{name}") for name in _SERIALS]
-    found += [text(f"{path}/serial") for path in listed("/sys/class/nvme")]
-    found += [value for key, value in pairs("/etc/dgx-release") if "SERIAL" in key]
+    serials = [text(f"/sys/class/dmi/id/{name}") for name in _SERIALS]
+    serials += [text(f"{path}/serial") for path in folder_paths("/sys/class/nvme")]
+    serials += [value for key, value in pairs("/etc/dgx-release") if "SERIAL" in key]
     smi = run("nvidia-smi", "--query-gpu=serial", "--format=csv,noheader")
-    return [each for each in [*found, *smi.stdout.splitlines()] if each]
+    return [serial for serial in [*serials, *smi.stdout.splitlines()] if serial]

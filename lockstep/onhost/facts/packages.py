@@ -1,4 +1,4 @@
-"""Packages of the system: versions, holds, what was installed only for another one."""
+"""Packages of the system: versions, holds, and those installed only for another package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.facts.reading import Facts, listed, output, rows, run
+from lockstep.onhost.facts.reading import Facts, folder_paths, output, rows, run
 from lockstep.onhost.records import packages
 from lockstep.onhost.system import apt_turn
 
@@ -16,44 +16,44 @@ _FORMAT = "${binary:Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}
 
 
 def read(names: Sequence[str]) -> dict[str, str]:
-    """Package → version, of those among the names that are installed."""
+    """Return the versions of those named packages that are installed."""
     rows = _rows(run(*_QUERY, _FORMAT, *names).stdout)
     return {name: version for name, version, _, status in rows if status == "installed"}
 
 
-def noted(_: object) -> list[str]:
-    """Packages that leave this host when nothing asks for them any more."""
+def brought_packages(_: object) -> list[str]:
+    """Return packages that leave this host when nothing needs them any more."""
     return packages.load(layout.Paths()).packages
 
 
 def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
-    """Packages of others that keep apt from installing those of the names that are not here → how.
+    """Return other packages that keep apt from installing the missing ones of the names → how.
 
-    {} where nothing is to be installed, and where somebody is at work with apt: then they may be
-    what is being installed.
+    {} if nothing is to be installed. {} also while somebody uses apt: the packages may be those
+    that are being installed.
     """
     paths = layout.Paths()
     if not set(names) - set(read(names)) or apt_turn.holder(paths):
         return {}
     try:
-        found = packages.unfinished_packages(paths, names)
+        packages_found = packages.unfinished_packages(paths, names)
     except errors.Problem:
-        return {}  # No apt-get here, or one that hangs; the deploy's own asks again.
-    return {} if apt_turn.holder(paths) else found
+        return {}  # No apt-get here, or one that hangs; the deploy's own call tries again.
+    return {} if apt_turn.holder(paths) else packages_found
 
 
 def candidate(name: str) -> str:
-    """Version of a Debian package: the installed one, else the archive's candidate; "" for none."""
-    found = run(*_QUERY, "${Version}", name).stdout
-    if found:
-        return found
-    shown = run("apt-cache", "show", "--no-all-versions", name).stdout
-    version = re.search(r"^Version: (\S+)$", shown, re.MULTILINE)
+    """Return a package's installed version, else the archive's candidate; "" for neither."""
+    candidate_version = run(*_QUERY, "${Version}", name).stdout
+    if candidate_version:
+        return candidate_version
+    record_text = run("apt-cache", "show", "--no-all-versions", name).stdout
+    version = re.search(r"^Version: (\S+)$", record_text, re.MULTILINE)
     return version[1] if version else ""
 
 
 def every(_: object) -> Facts:
-    """Every package of dpkg's record."""
+    """Yield every package of dpkg's record."""
     automatic = _automatic()
     for name, version, want, status in _rows(output(*_QUERY, _FORMAT)):
         if status == "installed":
@@ -66,16 +66,16 @@ def every(_: object) -> Facts:
             yield "apt hold", name, version
 
 
-def _rows(said: str) -> Iterator[list[str]]:
-    """Name, version, what is wanted and what is there."""
+def _rows(query_output: str) -> Iterator[list[str]]:
+    """Yield name, version, wanted state and present state."""
     native = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, "")
-    for line in said.splitlines():
-        name, *others = line.split("\t")
-        yield [name.removesuffix(f":{native}"), *others]
+    for line in query_output.splitlines():
+        name, *other_fields = line.split("\t")
+        yield [name.removesuffix(f":{native}"), *other_fields]
 
 
 def _automatic() -> set[str]:
-    """Names that apt installed because another package wanted them."""
+    """Return the names of packages that apt installed because another package needed them."""
     names, name = set(), ""
     for line in rows("/var/lib/apt/extended_states"):
         if line.startswith("Package: "):
@@ -86,7 +86,7 @@ def _automatic() -> set[str]:
 
 
 def alternatives(_: object) -> Facts:
-    """Which of several programs a common name stands for."""
-    for path in listed("/etc/alternatives"):
+    """Yield the program that each common name stands for."""
+    for path in folder_paths("/etc/alternatives"):
         if os.path.islink(path) and not path.endswith((".gz", ".1")):
             yield "alternative", os.path.basename(path), os.readlink(path)

@@ -1,4 +1,4 @@
-"""What preflight must know of a host before a deploy."""
+"""The facts about a host that preflight needs before a deploy."""
 
 from __future__ import annotations
 
@@ -16,57 +16,60 @@ from typing import Any
 from lockstep.onhost.core import layout
 from lockstep.onhost.engine import gpu_holders
 from lockstep.onhost.facts import accounts, docker, machine, network, packages, tls
-from lockstep.onhost.facts.reading import document, listed, run, states, text
+from lockstep.onhost.facts.reading import document, folder_paths, run, states, text
 from lockstep.onhost.system import apt_turn
 
-_TARGETS = "/etc/lockstep/targets.json"
-# An update of DGX OS that runs at every boot at which its mark is not there, and an update of DGX
-# OS can remove the mark. As operators found both on their Sparks (facts of a Spark, 2026-11-22).
+_MODELS = "/etc/lockstep/models.json"
+# An update of DGX OS that runs at every boot if its mark is missing, and an update of DGX OS can
+# remove the mark. As operators found both on their Sparks (facts of a Spark, 2026-11-22).
 ONCE = "nvidia-spark-run-apt-upgrade-once.service"
 _DONE = "/var/lib/nvidia-spark-run-apt-upgrade-once/done"
-# A pattern finds those that systemd has loaded; by its name it would load one that is off.
+# A pattern matches only units that systemd has loaded; a name would load one that is off.
 _DAILY = "apt-daily*.service"
 _SHOW = ("systemctl", "show", "--property=Id,UnitFileState,ActiveState", "--")
 _LEASE = ".client.json"
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
-    """Everything; its parts are waited for at once, because each asks other programs. Asked:
-    "paths" whose disk counts, "needs" (what is fetched → the folders and files that show that it is
-    here), "reach" (address → what would be fetched from it: one from which nothing is needed any
-    more is not tried), "packages", "ports", "models", "images", "cache", "accounts", "sysctls",
-    "fabric", "docker", "docker_client" (the program that units call), "netplan" (its file), "tls"
-    (see there).
+def read(question: dict[str, Any]) -> dict[str, Any]:
+    """Return all facts; they are read at the same time, because most wait for other programs.
+
+    Args:
+        question: "paths" whose disk counts, "needs" (content to fetch → the folders and files that
+            show that it is here), "reach" (address → content to fetch from it; an address is not
+            tried if none of that is needed any more), "packages", "ports", "checkpoints", "images",
+            "cache", "accounts", "sysctls", "fabric", "docker", "docker_client" (the program that
+            units call), "netplan" (its file), "tls" (see there).
     """
-    # At once: they wait for other programs, and each address that is silent takes its time-out.
+    # At the same time, because they wait for other programs, and each silent address takes its
+    # time-out.
     with ThreadPoolExecutor(16) as pool:
-        said: dict[str, Future[Any]] = {
+        futures: dict[str, Future[Any]] = {
             "cuda": pool.submit(machine.cuda),
             "gpu": pool.submit(machine.gpu),
             "updates": pool.submit(updates),
-            "unfinished": pool.submit(packages.unfinished_packages, asked["packages"]),
-            "tls": pool.submit(tls.read, asked["tls"]),
+            "unfinished": pool.submit(packages.unfinished_packages, question["packages"]),
+            "tls": pool.submit(tls.read, question["tls"]),
             "earlyoom": pool.submit(packages.candidate, "earlyoom"),
             "units_up": pool.submit(_up),
-            "gpu_held": pool.submit(gpu_holders.told, None),
+            "gpu_held": pool.submit(gpu_holders.holder_sentences, None),
         }
-        engine = docker.read({**asked["docker"], "images": list(asked["images"].values())})
-        held = engine.get("images", [])
+        engine = docker.read({**question["docker"], "images": list(question["images"].values())})
+        images = engine.get("images", [])
         lacking = [
-            *(name for name, folders in asked["needs"].items() if not _whole(folders)),
-            *(name for name, reference in asked["images"].items() if reference not in held),
+            *(name for name, folders in question["needs"].items() if not _whole(folders)),
+            *(name for name, reference in question["images"].items() if reference not in images),
         ]
-        urls = [url for url, needs in asked["reach"].items() if set(needs) & set(lacking)]
-        reached = dict(zip(urls, pool.map(network.reach, urls), strict=True))
-    folders = [*asked["paths"], engine.get("root") or "/var/lib"]
-    names = [os.path.basename(path) for path in listed("/sys/class/net")]
+        urls = [url for url, needs in question["reach"].items() if set(needs) & set(lacking)]
+        reachable = dict(zip(urls, pool.map(network.reach, urls), strict=True))
+    folders = [*question["paths"], engine.get("root") or "/var/lib"]
+    names = [os.path.basename(path) for path in folder_paths("/sys/class/net")]
     return {
-        **{name: answer.result() for name, answer in said.items()},
+        **{name: answer.result() for name, answer in futures.items()},
         "architecture": platform.machine(),
         "dgx": machine.release(),
         "system": machine.base_system(),
         "docker": engine if "fault" in engine else {**engine, "cdi": machine.cdi()},
-        "docker_ways": docker.ways(asked["docker_client"], answers="fault" not in engine),
+        "docker_ways": docker.ways(question["docker_client"], answers="fault" not in engine),
         "kernel": {
             "release": platform.release(),
             "command_line": text("/proc/cmdline"),
@@ -75,48 +78,50 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
         "memory": machine.meminfo("MemTotal", "MemAvailable"),
         "min_free_kib": int(text("/proc/sys/vm/min_free_kbytes") or 0),
         "disks": {path: _disk(path) for path in folders},
-        "listeners": network.listeners(asked["ports"]),
-        "reach": reached,
-        "unknown_sysctls": machine.unknown_sysctls(asked["sysctls"]),
-        "unknown_accounts": [name for name in asked["accounts"] if not accounts.account(name)],
+        "listeners": network.listeners(question["ports"]),
+        "reach": reachable,
+        "unknown_sysctls": machine.unknown_sysctls(question["sysctls"]),
+        "unknown_accounts": [name for name in question["accounts"] if not accounts.account(name)],
         "fabric": {
-            "absent": [name for name in asked["fabric"] if name not in names],
+            "absent": [name for name in question["fabric"] if name not in names],
             "known": names,
             "netplan": shutil.which("netplan") is not None,
-            "wireless": "" if os.path.exists(asked["netplan"]) else network.wireless_way(),
+            "wireless": "" if os.path.exists(question["netplan"]) else network.wireless_way(),
         },
-        "models": _present(asked["cache"], asked["models"]),
+        "checkpoints": _present(question["cache"], question["checkpoints"]),
         "lacking": lacking,
         "leases": _leases(),
         "identity": _identity(),
-        "units_held": os.path.exists(_TARGETS),
-        "named": (document(_TARGETS) or {}).get("name", ""),
+        "units_held": os.path.exists(_MODELS),
+        "named": (document(_MODELS) or {}).get("name", ""),
         "time": time.time(),
     }
 
 
 def _disk(path: str) -> dict[str, int]:
-    """The "device" of a folder that may be still to come, and the bytes that are "free" on it."""
+    """Return the "device" of a folder, which need not exist yet, and its "free" bytes."""
     while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
     free = os.statvfs(path)
     return {"device": os.stat(path).st_dev, "free": free.f_bavail * free.f_frsize}
 
 
-def _present(cache: str, models: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Per hub repository, name of each blob on disk → bytes, unfinished ones included."""
-    found: dict[str, dict[str, int]] = {}
-    for model in models:
+def _present(cache: str, checkpoints: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Return the bytes of each blob on disk per hub repository, unfinished ones included."""
+    present_files: dict[str, dict[str, int]] = {}
+    for model in checkpoints:
         folder = os.path.join(cache, "hub", "models--" + model.replace("/", "--"), "blobs")
         try:
-            found[model] = {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
+            present_files[model] = {
+                entry.name: entry.stat().st_size for entry in os.scandir(folder)
+            }
         except OSError:
-            found[model] = {}
-    return found
+            present_files[model] = {}
+    return present_files
 
 
 def _whole(folders: dict[str, list[str]]) -> bool:
-    """Whether every file is in its folder."""
+    """Tell whether every file is in its folder."""
     return all(
         os.path.exists(os.path.join(folder, file))
         for folder, files in folders.items()
@@ -125,7 +130,7 @@ def _whole(folders: dict[str, list[str]]) -> bool:
 
 
 def _identity() -> dict[str, Any]:
-    """What should be this host's alone: its machine-id, as a hash, and fingerprints of its keys."""
+    """Return this host's identity: its machine-id, as a hash, and fingerprints of its keys."""
     machine = text("/etc/machine-id")
     keys = []
     for path in sorted(glob.glob("/etc/ssh/ssh_host_*_key.pub")):
@@ -135,13 +140,16 @@ def _identity() -> dict[str, Any]:
         except (ValueError, IndexError):
             continue
         keys.append(f"{words[0]} SHA256:{base64.b64encode(digest).decode().rstrip('=')}")
-    hashed = "" if machine is None else hashlib.sha256(machine.encode()).hexdigest()
-    return {"machine_id": hashed, "host_keys": keys}
+    machine_hash = "" if machine is None else hashlib.sha256(machine.encode()).hexdigest()
+    return {"machine_id": machine_hash, "host_keys": keys}
 
 
 def updates() -> dict[str, Any]:
-    """The one-shot upgrade of DGX OS ("once"), which of apt's "daily" services run, and who has a
-    lock of apt now: "holder", with what shows it, or null.
+    """Return the state of updates.
+
+    Returns:
+        The one-shot upgrade of DGX OS ("once"), the running ones of apt's "daily" services, and the
+        "holder" of a lock of apt now, with the evidence, or null.
     """
     units = states(run(*_SHOW, ONCE, _DAILY).stdout)
     once = units.pop(ONCE, {})
@@ -158,18 +166,18 @@ def updates() -> dict[str, Any]:
 
 
 def _up() -> list[str]:
-    """Units of Lockstep's own targets that are not off: what they hold is not available now."""
-    targets = (document(_TARGETS) or {}).get("targets", {})
-    units = [target["unit"] for target in targets.values()]
+    """Return units of our models that are not off: the memory that they hold is not available."""
+    models = (document(_MODELS) or {}).get("models", {})
+    units = [model["unit"] for model in models.values()]
     if not units:
         return []
-    # Of a unit that is off, `show` would have systemd read its files first.
+    # `show` would have systemd read the files of a unit that is off.
     rows = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--", *units).stdout
-    found = {row.split()[0]: row.split()[2] for row in rows.splitlines()}
-    return [unit for unit, state in found.items() if state not in ("inactive", "failed")]
+    interfaces = {row.split()[0]: row.split()[2] for row in rows.splitlines()}
+    return [unit for unit, state in interfaces.items() if state not in ("inactive", "failed")]
 
 
 def _leases() -> list[str]:
-    """Deploys that this host may copy in; one that was killed leaves its own behind."""
-    names = map(os.path.basename, listed("/run/lockstep/peers"))
+    """Return the deploys in which this host may copy; a killed deploy leaves its lease behind."""
+    names = map(os.path.basename, folder_paths("/run/lockstep/peers"))
     return [name.removesuffix(_LEASE) for name in names if name.endswith(_LEASE)]

@@ -1,4 +1,4 @@
-"""What readers share: programs and files of the host, keyed hashes, systemd's words."""
+"""Helpers of readers: programs and files of the host, keyed hashes, systemd's properties."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.records import ours
+from lockstep.onhost.records import ownership
 
-#: Kind, item, value: one fact that hosts are compared by.
+#: Kind, item, value: one fact by which hosts are compared.
 Fact = tuple[str, str, object]
 Facts = Iterator[Fact]
-LIMIT_S = 60.0  # No reader waits longer for a program of the host, seconds.
+LIMIT_S = 60.0  # Seconds; no reader waits longer for a program of the host.
 
 
-class Unreadable(errors.Problem):
-    """A part of the host could not be read; what was compared without it would be a guess."""
+class FactUnreadable(errors.Problem):
+    """A part of the host that could not be read; a comparison without it would be a guess."""
 
 
 def seal(key: str, content: bytes) -> str:
-    """A keyed hash: the same content gives the same text only with the key of one run."""
+    """Return a keyed hash: the same content gives the same text only with the key of one run."""
     return hmac.new(bytes.fromhex(key), content, hashlib.sha256).hexdigest()[:32]
 
 
 def seal_file(key: str, path: str) -> str:
-    """The keyed hash of a file's bytes."""
+    """Return the keyed hash of a file's bytes."""
     with open(path, "rb") as content:
         return seal(key, content.read())
 
@@ -54,30 +54,30 @@ def run(*argv: str, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str
 
 
 def output(*argv: str) -> str:
-    """What a program prints. Unreadable where it fails."""
-    done = run(*argv)
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()[-200:]
-        raise Unreadable(f"{argv[0]} ended with {done.returncode}: {said}")
-    return done.stdout
+    """Return the output of a program; raise FactUnreadable if it fails."""
+    result = run(*argv)
+    if result.returncode != 0:
+        reason = (result.stderr or result.stdout).strip()[-200:]
+        raise FactUnreadable(f"{argv[0]} ended with {result.returncode}: {reason}")
+    return result.stdout
 
 
-def states(shown: str) -> dict[str, dict[str, str]]:
-    """Unit → property → value, of what `systemctl show` prints with Id among the properties."""
-    found = {}
-    for block in shown.strip().split("\n\n"):
+def states(properties_text: str) -> dict[str, dict[str, str]]:
+    """Return properties by unit, from the output of `systemctl show` with Id among them."""
+    states_by_name = {}
+    for block in properties_text.strip().split("\n\n"):
         state: dict[str, str] = {}
         for line in block.splitlines():
             key, _, value = line.partition("=")
             # EnvironmentFiles comes once per file.
             state[key] = f"{state[key]}\n{value}" if key in state else value
-        found[state.get("Id", "")] = state
-    found.pop("", None)
-    return found
+        states_by_name[state.get("Id", "")] = state
+    states_by_name.pop("", None)
+    return states_by_name
 
 
 def text(path: str) -> str | None:
-    """A small text file without white space around it; None where it cannot be read."""
+    """Return a small text file without white space around it; None if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as content:
             return content.read().strip()
@@ -86,18 +86,18 @@ def text(path: str) -> str | None:
 
 
 def rows(path: str) -> list[str]:
-    """Lines of a small text file; [] where it cannot be read."""
+    """Return the lines of a small text file; [] if it cannot be read."""
     return (text(path) or "").splitlines()
 
 
 def pairs(path: str) -> list[tuple[str, str]]:
-    """Key and value of each KEY="value" line of a small text file."""
-    found = (line.strip().partition("=") for line in rows(path))
-    return [(key, value.strip("\"'")) for key, mark, value in found if mark]
+    """Return key and value of each KEY="value" line of a small text file."""
+    fields = (line.strip().partition("=") for line in rows(path))
+    return [(key, value.strip("\"'")) for key, mark, value in fields if mark]
 
 
 def document(path: str) -> Any:
-    """A JSON file; None where there is none that can be read."""
+    """Return a JSON file's document; None if there is none that can be read."""
     try:
         return json.loads(text(path) or "")
     except ValueError:
@@ -105,7 +105,7 @@ def document(path: str) -> Any:
 
 
 def digest(path: str) -> str | None:
-    """SHA-256 of a file; None where it cannot be read."""
+    """Return the SHA-256 of a file; None if it cannot be read."""
     try:
         with open(path, "rb") as content:
             return hashlib.sha256(content.read()).hexdigest()
@@ -113,8 +113,8 @@ def digest(path: str) -> str | None:
         return None
 
 
-def listed(folder: str) -> list[str]:
-    """Full paths of what is in a folder, sorted; [] without one."""
+def folder_paths(folder: str) -> list[str]:
+    """Return the full paths of a folder's entries, sorted; [] without a folder."""
     try:
         return sorted(os.path.join(folder, name) for name in os.listdir(folder))
     except OSError:
@@ -122,20 +122,20 @@ def listed(folder: str) -> list[str]:
 
 
 def below(folder: str) -> list[str]:
-    """Full paths of all files and links under a folder, or the file itself; [] without one."""
+    """Return the full paths of all files and links under a folder, or the file itself; or []."""
     if os.path.isfile(folder):
         return [folder]
-    found = []
+    paths = []
     for root, _, names in os.walk(folder):
-        found += [os.path.join(root, name) for name in names]
-    return sorted(found)
+        paths += [os.path.join(root, name) for name in names]
+    return sorted(paths)
 
 
 def mode(entry: os.stat_result) -> str:
-    """ "0644" of a file."""
+    """Return a file's mode, as "0644"."""
     return f"{stat.S_IMODE(entry.st_mode):04o}"
 
 
 def owner(entry: os.stat_result) -> str:
-    """ "0644 root:root" of a file."""
-    return f"{mode(entry)} {':'.join(ours.owners(entry))}"
+    """Return a file's mode and owner, as "0644 root:root"."""
+    return f"{mode(entry)} {':'.join(ownership.owners(entry))}"

@@ -1,4 +1,4 @@
-"""What a deploy left on a host about itself, and what is there of others."""
+"""Records that a deploy left on a host about itself, and the things of others there."""
 
 from __future__ import annotations
 
@@ -11,134 +11,155 @@ from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import sense_record
 from lockstep.onhost.facts.reading import Facts, document, owner, seal
 from lockstep.onhost.gateway import keys
-from lockstep.onhost.records import deploys, found, generations, ours
+from lockstep.onhost.records import baseline, deploys, generations, ownership
 from lockstep.onhost.systemd import units
 
 _DEPLOYED = ("number", "date", "digest", "lock")
 
 
 def generation(_: object) -> dict[str, Any]:
-    """ "number", "date", "digest" and "lock" of the newest record of what this host was brought to;
-    none of them without one. "begun": "digest" and "lock" of what a deploy began to bring and has
-    not ended well; absent without such a deploy."""
-    newest, begun = generations.newest(layout.Paths()), generations.begun(layout.Paths())
-    found = {key: newest[key] for key in _DEPLOYED} if newest else {}
-    if begun:
-        found["begun"] = {key: begun[key] for key in ("digest", "lock")}
-    return found
+    """Return "number", "date", "digest" and "lock" of the host's newest generation, if any.
+
+    "begun": "digest" and "lock" of a deploy that began and has not ended well; absent without one.
+    """
+    newest, begun_generation = (
+        generations.newest(layout.Paths()),
+        generations.begun_record(layout.Paths()),
+    )
+    document = {key: newest[key] for key in _DEPLOYED} if newest else {}
+    if begun_generation:
+        document["begun"] = {key: begun_generation[key] for key in ("digest", "lock")}
+    return document
 
 
-def apart(asked: str) -> list[str]:
-    """What of this host is not as the record of a generation says, [] for nothing. Asked: The
-    record's digest."""
+def apart(wanted_digest: str) -> list[str]:
+    """Return differences of this host from the generation with that digest, [] for none."""
     every = generations.records(layout.Paths())
-    wanted = next((each for each in every if each["digest"] == asked), None)
-    if wanted is None:
-        return [f"no record of the generation {asked}"]
-    found = []
-    if every[0]["digest"] != asked:
-        found.append(f"the newest record is generation {every[0]['number']}, another one")
-    for file in wanted["files"]:
-        owned = f"{file['mode']} {file['owner']}:{file['group']}"
+    wanted_record = next((record for record in every if record["digest"] == wanted_digest), None)
+    if wanted_record is None:
+        return [f"no record of the generation {wanted_digest}"]
+    differences = []
+    if every[0]["digest"] != wanted_digest:
+        differences.append(f"the newest record is generation {every[0]['number']}, another one")
+    for file in wanted_record["files"]:
+        owner_text = f"{file['mode']} {file['owner']}:{file['group']}"
         try:
             entry, text = os.lstat(file["path"]), Path(file["path"]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            found.append(f"{file['path']}: {errors.why(error)}")
+            differences.append(f"{file['path']}: {errors.why(error)}")
             continue
         if text != file["text"]:
-            found.append(f"{file['path']}: another text")
-        if owner(entry) != owned:
-            found.append(f"{file['path']}: {owner(entry)}, not {owned}")
-    engine = wanted["engine"]
+            differences.append(f"{file['path']}: another text")
+        if owner(entry) != owner_text:
+            differences.append(f"{file['path']}: {owner(entry)}, not {owner_text}")
+    engine = wanted_record["engine"]
     current = Path(engine["folder"]) / "current"
     if engine["id"] and current.resolve().name != engine["id"]:
-        found.append(f"{current}: leads to {current.resolve().name}, not to {engine['id']}")
-    return found
+        differences.append(f"{current}: leads to {current.resolve().name}, not to {engine['id']}")
+    return differences
 
 
-def deploying(asked: dict[str, Any]) -> dict[str, Any]:
-    """ "other": who else deploys to this host, in words; "" where the deploy that asks may.
-    "waited": whether another deploy was under way when this was asked, so that what was read beside
-    it is of no use. "before": how the deploy before ended, where this host had to return from it;
-    else "". Asked: That deploy (`deploys.Deploy`), which has sent for the lock.
+def deploying(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of deploys on this host.
+
+    Args:
+        question: The deploy that asks (`deploys.Deploy`), which has sent for the lock.
+
+    Returns:
+        "other": the other deploy to this host, in words; "" if the asking deploy may go on.
+        "waited": whether another deploy was under way at this question, which makes facts read
+        beside it useless. "before": the end of the deploy before, if this host had to return from
+        it; else "".
     """
-    mine, paths = deploys.Deploy(**asked), layout.Paths()
-    there = deploys.holder(paths.deploy_lock)
-    found = deploys.other_than(mine, paths.deploy_lock)
+    this_deploy, paths = deploys.Deploy(**question), layout.Paths()
+    holder = deploys.holder(paths.deploy_lock)
+    other_deploy = deploys.other_than(this_deploy, paths.deploy_lock)
     return {
-        "other": str(found) if found else "",
-        "waited": bool(there and there.run != mine.run),
+        "other": str(other_deploy) if other_deploy else "",
+        "waited": bool(holder and holder.run != this_deploy.run),
         "before": deploys.cut_off(paths),
     }
 
 
-def intruders(asked: dict[str, Any]) -> dict[str, str]:
-    """What is in the way of a deploy and is not Lockstep's; see `ours.intruders`."""
-    return ours.intruders(asked)
+def intruders(question: dict[str, Any]) -> dict[str, str]:
+    """Return foreign things in the way of a deploy; see `ownership.intruders`."""
+    return ownership.intruders(question)
 
 
-def unnoted(asked: dict[str, list[str]]) -> dict[str, list[str]]:
-    """What of the things that a deploy may touch nobody has noted yet, as `found` is told it."""
-    return found.unnoted(layout.Paths(), asked)
+def unrecorded_items(question: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the things that a deploy may touch and `baseline` has not recorded yet."""
+    return baseline.unrecorded_items(layout.Paths(), question)
 
 
-def persons(asked: str) -> dict[str, Any]:
-    """ "changes": `changes` of the gateway's keys.json; "fault": why they cannot be read, or "".
-    Asked: the key that seals them.
+def persons(seal_key: str) -> dict[str, Any]:
+    """Return "changes": `changes` of the gateway's keys.json; "fault": why it is unreadable, or "".
+
+    Args:
+        seal_key: The key that seals them.
     """
     path = layout.Paths().gateway_keys
     try:
-        found = keys.loaded(path.read_text(encoding="utf-8"), str(path)) if path.exists() else []
-    except (keys.Broken, OSError, UnicodeDecodeError) as error:
-        why = str(error) if isinstance(error, keys.Broken) else f"{path}: {errors.why(error)}"
+        entries = (
+            keys.load_entries(path.read_text(encoding="utf-8"), str(path)) if path.exists() else []
+        )
+    except (keys.BrokenKeys, OSError, UnicodeDecodeError) as error:
+        why = str(error) if isinstance(error, keys.BrokenKeys) else f"{path}: {errors.why(error)}"
         return {"changes": {}, "fault": why}
-    return {"changes": changes(found, asked), "fault": ""}
+    return {"changes": changes(entries, seal_key), "fault": ""}
 
 
 def changes(entries: Iterable[keys.Entry], key: str) -> dict[str, list[Any]]:
-    """Person → [when the key was changed last, whether that was a revocation, a keyed hash]."""
+    """Return [time of the key's last change, whether it was a revocation, keyed hash] by person."""
     return {
-        each.person: [each.since, each.sha256 is None, seal(key, repr(each).encode())]
-        for each in entries
+        entry.person: [entry.since, entry.sha256 is None, seal(key, repr(entry).encode())]
+        for entry in entries
     }
 
 
-def deployed(_: object) -> Facts:
-    """What a deploy brought the host to, and the speeds that are accepted."""
-    found = generation(None)
-    for key in filter(found.__contains__, _DEPLOYED):
-        yield "deployed", key, found[key]
-    accepted = document(str(layout.Paths().accepted))
-    for name, entry in accepted.items() if isinstance(accepted, dict) else ():
-        told = ("decode_tok_s", "runs", "power_w", "clock_mhz", "max_clock_mhz", "recipe", "date")
-        figures = {key: entry.get(key) for key in told}
-        yield "accepted speed", name, shown(figures)
+def deployed_facts(_: object) -> Facts:
+    """Yield the state to which a deploy brought the host, and the accepted speeds."""
+    record = generation(None)
+    for key in filter(record.__contains__, _DEPLOYED):
+        yield "deployed", key, record[key]
+    accepted_speeds = document(str(layout.Paths().accepted_speeds))
+    for name, entry in accepted_speeds.items() if isinstance(accepted_speeds, dict) else ():
+        shown_names = (
+            "decode_tok_s",
+            "runs",
+            "power_w",
+            "clock_mhz",
+            "max_clock_mhz",
+            "recipe",
+            "date",
+        )
+        figures = {key: entry.get(key) for key in shown_names}
+        yield "accepted speed", name, value_text(figures)
 
 
 def sense(_: object) -> Facts:
-    """Findings of the last look at each model that is hot, and records that decide nothing."""
+    """Yield findings of the last look at each hot model, and records that decide nothing."""
     paths = layout.Paths()
-    looked = sense_record.last(paths)
+    last_looks = sense_record.last(paths)
     try:
-        targets = config.load_host(paths.targets).targets
+        models = config.load_host(paths.models).models
     except errors.Problem:
         return
-    for name, target in targets.items():
-        if not sense_record.decides(paths, target):
+    for name, model in models.items():
+        if not sense_record.decides(paths, model):
             yield "sense record", name, "without log-probabilities, so it decides nothing"
-    state = units.show(targets[name].unit for name in looked if name in targets)
-    for name, seen in looked.items():
-        unit = state[targets[name].unit] if name in targets else None
-        if unit and unit.state == "hot" and unit.main_pid == seen.pid:
-            yield "sense", name, seen.words if seen.state == "nonsense" else "no nonsense"
+    state = units.show(models[name].unit for name in last_looks if name in models)
+    for name, host_view in last_looks.items():
+        unit = state[models[name].unit] if name in models else None
+        if unit and unit.state == "hot" and unit.main_pid == host_view.pid:
+            yield "sense", name, host_view.words if host_view.state == "nonsense" else "no nonsense"
 
 
-def shown(value: Any) -> str:
-    """A value of JSON in one line."""
+def value_text(value: Any) -> str:
+    """Return a JSON value in one line."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "none"
+        return ", ".join(f"{key} {value_text(item)}" for key, item in value.items()) or "none"
     if isinstance(value, list):
-        return ", ".join(map(shown, value)) or "none"
+        return ", ".join(map(value_text, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value) or "untold"

@@ -1,4 +1,4 @@
-"""What runs: the hot models with their requests, and how busy and how warm the machine is."""
+"""Running work: the hot models with their requests, and the machine's load and temperature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts.reading import document, run, states
-from lockstep.onhost.facts.units import generation
+from lockstep.onhost.facts.units import running_restart_key
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units as systemd
 
@@ -32,32 +32,38 @@ def _busy() -> float:
 
 
 def _hot(units: list[str]) -> dict[str, Any]:
-    shown = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *units) if units else None
-    for name, state in states(shown.stdout if shown else "").items():
+    result = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *units) if units else None
+    for name, state in states(result.stdout if result else "").items():
         if state.get("ActiveState") == "active":
-            written = re.search(r"LOCKSTEP_GENERATION=([0-9a-f]+)", state.get("Environment", ""))
+            match = re.search(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)", state.get("Environment", ""))
             return {
                 "hot": name,
-                "started": state.get("InvocationID"),
-                "generation": generation(state) or None,
-                "written": written[1] if written else None,
+                "start_id": state.get("InvocationID"),
+                "restart_key": running_restart_key(state) or None,
+                "file_restart_key": match[1] if match else None,
             }
     return {}
 
 
 def _gpu() -> dict[str, Any]:
-    seen = gpu.look()
-    slowed = None if seen.reasons is None else bool(seen.heat or seen.reasons & gpu.POWER_CAP)
-    return {"temperature_c": seen.temperature_c, "sm_mhz": seen.clock_mhz, "throttled": slowed}
+    reading = gpu.look()
+    is_slowed = (
+        None if reading.reasons is None else bool(reading.heat or reading.reasons & gpu.POWER_CAP)
+    )
+    return {
+        "temperature_c": reading.temperature_c,
+        "sm_mhz": reading.clock_mhz,
+        "is_throttled": is_slowed,
+    }
 
 
-def _compiled(unit: str | None, pattern: str) -> str | None:
+def _compiling_line(unit: str | None, pattern: str) -> str | None:
     if not (unit and pattern):
         return None
     look = ("journalctl", "-q", "--no-pager", "-u", unit, "--since=-1h", "-o", "short-iso-precise")
-    done = run(*look)
-    found = [line for line in done.stdout.splitlines() if re.search(pattern, line)]
-    return (found or [""])[-1] if done.returncode == 0 else None
+    result = run(*look)
+    matching_lines = [line for line in result.stdout.splitlines() if re.search(pattern, line)]
+    return (matching_lines or [""])[-1] if result.returncode == 0 else None
 
 
 def _tensors(index: str, pattern: str) -> dict[str, int] | None:
@@ -67,42 +73,48 @@ def _tensors(index: str, pattern: str) -> dict[str, int] | None:
     return {"all": len(names), "vision": sum(bool(re.search(pattern, name)) for name in names)}
 
 
-def read(asked: dict[str, Any]) -> dict[str, Any]:
-    """The "targets" as the deploy bound them, the "hot" unit with the "generation" that it runs and
-    the one its file asks for ("written"), how "busy" the processors are while nothing is asked, the
-    GPU's clock and temperature, and the last line of the last hour that says that a kernel was
-    "compiled". Asked: Path of the "targets", and a pattern of what the engine's log says when it
-    compiles a kernel ("compiled"). Where there is the path of an "index", the "tensors" of that
-    weight map are told instead of the last four, and how many match "vision".
+def read(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the hot unit, its models, and the load of the machine.
+
+    Args:
+        question: Path of the "models", and a pattern of the engine's log line when it compiles a
+            kernel ("compiler_pattern"). The path of an "index" replaces the last four results by
+            the "tensors" of that weight map, and the number of them that match "vision".
+
+    Returns:
+        The "models" as the deploy bound them; the "hot" unit with the restart key that it runs
+        with ("restart_key") and the one of its file ("file_restart_key"); how "busy" the processors
+        are without requests; the GPU's clock and temperature; the "compiler_line", the last one of
+        the last hour about a kernel that was compiled.
     """
-    targets = (document(asked["targets"]) or {}).get("targets", {})
-    found = {"targets": targets, **_hot([target["unit"] for target in targets.values()])}
-    if asked.get("index"):
-        return {**found, "tensors": _tensors(asked["index"], asked["vision"])}
-    last = _compiled(found.get("hot"), asked.get("compiled", ""))
-    return {**found, "busy": _busy(), **_gpu(), "compiled": last}
+    models = (document(question["models"]) or {}).get("models", {})
+    ruler_facts = {"models": models, **_hot([model["unit"] for model in models.values()])}
+    if question.get("index"):
+        return {**ruler_facts, "tensors": _tensors(question["index"], question["vision"])}
+    last = _compiling_line(ruler_facts.get("hot"), question.get("compiler_pattern", ""))
+    return {**ruler_facts, "busy": _busy(), **_gpu(), "compiler_line": last}
 
 
 def models(_: object) -> dict[str, dict[str, Any]]:
-    """Unit → "name", and "requests" under way, null where that cannot be told. Asked: nothing."""
+    """Return "name" by unit, and "requests" under way, null if unknown; the question is ignored."""
     try:
-        targets = config.load_host(layout.Paths().targets).targets.values()
+        models = config.load_host(layout.Paths().models).models.values()
     except errors.Problem:
-        # Of an earlier Lockstep, or of none.
+        # The file is an earlier Lockstep's, or there is none.
         return {}
-    states = systemd.show([target.unit for target in targets])
+    states = systemd.show([model.unit for model in models])
     return {
-        target.unit: {"name": target.name, "requests": _requests(target)}
-        for target in targets
-        if states[target.unit].state not in ("off", "failed")
+        model.unit: {"name": model.name, "requests": _requests(model)}
+        for model in models
+        if states[model.unit].state not in ("off", "failed")
     }
 
 
-def _requests(target: config.Target) -> int | None:
-    if not target.itself.url:
+def _requests(model: config.Model) -> int | None:
+    if not model.behind_gateway.url:
         return None
     try:
-        counters = openai_api.counters(target.itself, None, _ANSWER_S)
+        counters = openai_api.counters(model.behind_gateway, None, _ANSWER_S)
     except openai_api.NotReady:
         return None
     return counters.outstanding if counters else None

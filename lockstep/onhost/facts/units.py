@@ -1,7 +1,7 @@
-"""systemd: units and what they run, boot links, drop-ins, failures.
+"""systemd: units and their programs, boot links, drop-ins, failures.
 
-`generation` is what the running process was started with (LOCKSTEP_GENERATION of its environment),
-so that a restart that is due is seen from the unit itself, whoever changed its files and when.
+`restart_key` is the restart key with which the running process was started (LOCKSTEP_RESTART_KEY in
+its environment). So the unit itself shows that a restart is due, however its files were changed.
 """
 
 from __future__ import annotations
@@ -15,42 +15,48 @@ from typing import Any
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reading import Fact, Facts, below, output, states, text
-from lockstep.onhost.records import boots, ended
-from lockstep.onhost.records.ours import marked
+from lockstep.onhost.records import boots, memory_kills
+from lockstep.onhost.records.ownership import is_marked
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,ControlPID,"
     "ActiveEnterTimestamp,FragmentPath,DropInPaths,EnvironmentFiles,Job"
 )
 _FOLDER = "/etc/systemd/system"
-_WANTS = (".wants", ".requires", ".upholds")  # Folders whose links say what starts what.
-# Where somebody puts a unit or a drop-in; those under /usr/lib come with packages.
+_WANTS = (".wants", ".requires", ".upholds")  # Folders whose links name the units to start.
+# Places of units and drop-ins made by hand; those under /usr/lib come with packages.
 _BY_HAND = ("/etc/", "/run/", "/usr/local/")
-# A secret of ours that systemd reads for a service when it starts it.
+# A secret of ours that systemd reads for a service at its start.
 _CREDENTIAL = re.compile(r"^LoadCredential=[^:\n]+:(/etc/lockstep/secrets/\S+)$", re.MULTILINE)
 _OURS = "/etc/lockstep/"
 _SOCKET = ".socket"
 _RUNNING = ("active", "activating", "reloading")
-#: What a service of the system is that runs and comes with a boot, and one that only runs.
+#: States of a system service: it runs and starts at boot, or it only runs.
 ON, OFF_AT_BOOT = "on", "off at boot"
-# What starts a service when it is asked for: Ubuntu's sshd waits for its socket instead of a boot.
+# The unit that starts a service on demand: Ubuntu's sshd waits for its socket, not a boot.
 _SOCKETS = {"ssh.service": "ssh.socket"}
-# Until the next boot is not at it.
+# "enabled-runtime" lasts only until the next boot.
 _NOT_ENABLED = ("disabled", "enabled-runtime")
 
 
 def read(programs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
-    """Unit → systemd's properties, its "generation", its boot "links", and whether it is
-    "outdated": it runs since before one of our drop-ins was written; others' restart nothing. So it
-    is where secrets or variables of ours were written that it read at its start, or one of its
-    `programs`: what was changed by hand and put back has the same generation. One that has done its
-    work, and a socket, has no process with a generation: its own file counts, too."""
+    """Return the state of units.
+
+    A unit is "outdated" if it runs since before one of our drop-ins was written; drop-ins of others
+    restart nothing. Secrets and variables of ours that it read at its start count, too, and so do
+    its `programs`: a file that was changed by hand and put back leaves the restart key unchanged. A
+    unit that has done its work, and a socket, has no process with a key, so its own file counts.
+
+    Returns:
+        Unit → systemd's properties, its restart key ("restart key"), its boot "links", and
+        "outdated".
+    """
     boot = _links()
     return {
         name: {
             **state,
-            "generation": generation(state),
-            "outdated": _outdated(name, state, programs.get(name, ())),
+            "restart_key": running_restart_key(state),
+            "outdated": _is_outdated(name, state, programs.get(name, ())),
             "links": sorted(boot.get(name, [])),
         }
         for name, state in _show([*programs]).items()
@@ -62,8 +68,8 @@ def _show(names: Sequence[str]) -> dict[str, dict[str, str]]:
     return states(output(*argv, "--", *names))
 
 
-def generation(state: Mapping[str, str]) -> str:
-    """LOCKSTEP_GENERATION of a unit's process; "" without one."""
+def running_restart_key(state: Mapping[str, str]) -> str:
+    """Return the restart key (LOCKSTEP_RESTART_KEY) of a unit's process; "" without one."""
     # A unit whose gate still waits for memory has no main process yet.
     for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
         try:
@@ -72,68 +78,70 @@ def generation(state: Mapping[str, str]) -> str:
                 values = {key: value for key, _, value in pairs}
         except OSError:
             continue
-        return values.get(b"LOCKSTEP_GENERATION", b"").decode()
+        return values.get(b"LOCKSTEP_RESTART_KEY", b"").decode()
     return ""
 
 
 def _links() -> dict[str, list[str]]:
-    """Unit → its boot links, wherever they were made."""
-    found: dict[str, list[str]] = {}
+    """Return the boot links of each unit, wherever they were made."""
+    links: dict[str, list[str]] = {}
     for root, folders, files in os.walk(_FOLDER):
         for name in (*files, *folders) if root.endswith(_WANTS) else ():
-            found.setdefault(name, []).append(os.path.join(root, name))
-    return found
+            links.setdefault(name, []).append(os.path.join(root, name))
+    return links
 
 
 def _since(state: Mapping[str, str]) -> int | None:
-    """When an active unit was started, seconds of Unix time."""
+    """Return the start of an active unit, seconds of Unix time."""
     since = state.get("ActiveEnterTimestamp", "").removeprefix("@")
     return int(since) if state.get("ActiveState") == "active" and since.isdigit() else None
 
 
 def _newer(path: str, since: int) -> bool:
-    """Whether a file was written after a start, which is known to the second: what was written in
-    that second counts as read."""
+    """Tell whether a file was written after a start.
+
+    The start is known to the second; a file that was written in that second counts as read.
+    """
     return os.stat(path).st_mtime >= since + 1
 
 
 def _environment(state: Mapping[str, str]) -> list[str]:
-    """Files of variables that a unit reads when it starts."""
+    """Return the files of variables that a unit reads at its start."""
     return [line.partition(" (")[0] for line in state.get("EnvironmentFiles", "").splitlines()]
 
 
-def _outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -> bool:
+def _is_outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -> bool:
     since, read_files = _since(state), state.get("DropInPaths", "").split()
     drop_ins = glob.glob(f"{_FOLDER}/{name}.d/*.conf")
-    ours = [path for path in drop_ins if marked(Path(path))]
-    is_socket = name.endswith(_SOCKET) and marked(Path(state.get("FragmentPath") or "/"))
+    own_drop_ins = [path for path in drop_ins if is_marked(Path(path))]
+    is_socket = name.endswith(_SOCKET) and is_marked(Path(state.get("FragmentPath") or "/"))
     if state.get("SubState") == "exited" or is_socket:
         read_files.append(state["FragmentPath"])
-        ours.append(state["FragmentPath"])
+        own_drop_ins.append(state["FragmentPath"])
     at_start = _CREDENTIAL.findall(text(state.get("FragmentPath", "")) or "")
     at_start += [path for path in _environment(state) if path.startswith(_OURS)]
-    # One that has done its work holds no program.
+    # A unit that has done its work holds no program.
     at_start += programs if state.get("SubState") == "running" else ()
     at_start = [path for path in at_start if os.path.exists(path)]
     read_files += at_start
-    ours += at_start
+    own_drop_ins += at_start
     try:
         return since is not None and any(
-            # One that systemd does not name is not read at all.
+            # A drop-in that systemd does not name was never read.
             path not in read_files or _newer(path, since)
-            for path in ours
+            for path in own_drop_ins
         )
     except OSError:
         return False
 
 
 def system_services(names: Sequence[str]) -> dict[str, str]:
-    """Service of the system → `ON`, or what it lacks of that; without those that are not there."""
+    """Return `ON` or the lack of each system service; without services that are not there."""
     links = _links()
-    shown = _show([*names, *(socket for name, socket in _SOCKETS.items() if name in names)])
-    found = {}
+    unit_states = _show([*names, *(socket for name, socket in _SOCKETS.items() if name in names)])
+    services = {}
     for name in names:
-        states = [shown[each] for each in (name, _SOCKETS.get(name)) if each in shown]
+        states = [unit_states[unit] for unit in (name, _SOCKETS.get(name)) if unit in unit_states]
         if not states or states[0]["LoadState"] == "not-found":
             continue
         lacks = [] if any(map(_is_up, states)) else [states[0]["ActiveState"]]
@@ -141,8 +149,8 @@ def system_services(names: Sequence[str]) -> dict[str, str]:
             lacks.append("masked")
         elif all(_is_off_at_boot(state, links) for state in states):
             lacks.append(OFF_AT_BOOT)
-        found[name] = ", ".join(lacks) or ON
-    return found
+        services[name] = ", ".join(lacks) or ON
+    return services
 
 
 def _is_up(state: Mapping[str, str]) -> bool:
@@ -150,49 +158,53 @@ def _is_up(state: Mapping[str, str]) -> bool:
 
 
 def _is_off_at_boot(state: Mapping[str, str], links: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a boot does not start a unit that could be enabled; a static one cannot."""
+    """Tell whether a boot does not start a unit that could be enabled; a static one cannot."""
     if state["LoadState"] != "loaded":
         return True
     return state["UnitFileState"] in _NOT_ENABLED and state["Id"] not in links
 
 
-def every(asked: dict[str, Any]) -> Facts:
-    """The deploy's units, and those of the system that it concerns. Asked: Units of "ours" and of
-    the "system", the deploy's "files", and what a service "reads" once, when it starts (service →
-    paths).
+def every(question: dict[str, Any]) -> Facts:
+    """Yield the deploy's units, and the system's units that concern it.
+
+    `question` has units of "ours" and of the "system", the deploy's "files", and the paths that a
+    service "reads" once, at its start (service → paths).
     """
-    ours = asked["ours"]
+    own_units = question["ours"]
     links = _links()
-    for name, words in system_services(asked["system"]).items():
+    for name, words in system_services(question["system"]).items():
         yield "system service", name, words
-    for name, state in _show([*ours, *asked["system"]]).items():
+    for name, state in _show([*own_units, *question["system"]]).items():
         if state["LoadState"] == "not-found":
             continue
         running = _is_up(state)
-        if name in ours:
+        if name in own_units:
             yield "unit", name, state["LoadState"]
-            linked = state["UnitFileState"].startswith("enabled") or name in links
-            yield "boot", name, "yes" if linked else "no"
+            is_linked = state["UnitFileState"].startswith("enabled") or name in links
+            yield "boot", name, "yes" if is_linked else "no"
             if state["FragmentPath"]:
                 yield "unit path", name, state["FragmentPath"]
             yield "running", name, "yes" if running else state["ActiveState"]
         if running and state["SubState"] != "auto-restart":
-            yield "generation", name, generation(state)
+            yield "restart key", name, running_restart_key(state)
         if state["NeedDaemonReload"] == "yes":
             yield "unread unit", name, "changed"
         for path in state["DropInPaths"].split():
-            if path.startswith(_BY_HAND) and path not in asked["files"]:
+            if path.startswith(_BY_HAND) and path not in question["files"]:
                 yield "drop-in", f"{name} {path}", "present"
-        # A timer is read again whenever systemd reads its units.
+        # systemd reads a timer again whenever it reads its units.
         if not name.endswith(".timer"):
-            # A unit of ours is compared by its restart key, which knows what needs no restart.
-            own = [] if name in ours and not name.endswith(_SOCKET) else [state["FragmentPath"]]
-            reads = [] if state["SubState"] == "exited" else asked["reads"].get(name, [])
+            # A unit of ours is compared by its restart key, which knows the changes that need no
+            # restart.
+            own = (
+                [] if name in own_units and not name.endswith(_SOCKET) else [state["FragmentPath"]]
+            )
+            reads = [] if state["SubState"] == "exited" else question["reads"].get(name, [])
             yield from _older(name, state, [*own, *reads])
 
 
 def _older(name: str, state: Mapping[str, str], reads: Sequence[str]) -> Iterator[Fact]:
-    """Files that were written after the unit that reads them was started."""
+    """Yield files that were written after the start of the unit that reads them."""
     since = _since(state)
     if since is None:
         return
@@ -202,13 +214,15 @@ def _older(name: str, state: Mapping[str, str], reads: Sequence[str]) -> Iterato
             yield "older process", f"{name} {path}", "started before"
 
 
-def at_boot(asked: dict[str, Any]) -> Facts:
-    """What starts at boot, or may not start at all: read from the links that systemd reads, but for
-    those of units that are "known", because another kind tells of them."""
+def at_boot(question: dict[str, Any]) -> Facts:
+    """Yield units that start at boot, or may not start at all, from the links that systemd reads.
+
+    Units that are "known" are left out, because another kind reports them.
+    """
     for folder in (_FOLDER, "/run/systemd/system"):
         for path in below(folder):
             name, place = os.path.basename(path), os.path.dirname(path)
-            if not os.path.islink(path) or name in asked["known"]:
+            if not os.path.islink(path) or name in question["known"]:
                 continue
             if os.readlink(path) == "/dev/null":
                 yield "service", name, "masked"
@@ -218,16 +232,18 @@ def at_boot(asked: dict[str, Any]) -> Facts:
                 yield "service", name, f"is {os.path.basename(os.readlink(path))}"
 
 
-def failed(_: object) -> Facts:
-    """Units that systemd gave up."""
-    listed = output("systemctl", "list-units", "--failed", "--no-legend", "--plain", "--no-pager")
-    for line in listed.splitlines():
+def failed_units(_: object) -> Facts:
+    """Yield units that systemd counts as failed."""
+    unit_list = output(
+        "systemctl", "list-units", "--failed", "--no-legend", "--plain", "--no-pager"
+    )
+    for line in unit_list.splitlines():
         name = line.split()[0]
         why = boots.not_hot(layout.Paths()) if name == boots.UNIT else None
         yield "failed unit", name, why or "failed"
 
 
 def ended_engines(_: object) -> Facts:
-    """Engines that the memory floor has ended, and that nobody has made hot again."""
-    for each in ended.every(layout.Paths()):
-        yield "ended engine", each.unit, each.reason
+    """Yield engines that the memory watch has ended, and that nobody has made hot again."""
+    for kill in memory_kills.every(layout.Paths()):
+        yield "ended engine", kill.unit, kill.reason

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, listed, text
-from lockstep.onhost.fetch import content
+from lockstep.onhost.facts.reading import Facts, folder_paths, text
+from lockstep.onhost.fetch import blob_files
 from lockstep.onhost.weights import weights_spec, weights_state
 
 _FAULTS = {
@@ -20,45 +20,50 @@ _FAULTS = {
 
 
 def read(path: str) -> dict[str, Any]:
-    """State of every model that a host's specification names, as `weights_state.states` answers;
-    {} before that file is there."""
+    """Return the state of every model in a host's specification, as of `weights_state.states`.
+
+    {} before that file is there.
+    """
     spec = text(path)
     return weights_state.states(weights_spec.parse(spec)) if spec else {}
 
 
-def every(asked: dict[str, Any]) -> Facts:
-    """Every repository of the question, and what else lies in the cache. Asked: "weights" as the
-    specification has them; whether every file is read ("deep").
+def every(question: dict[str, Any]) -> Facts:
+    """Yield every repository of the question, and the other content of the cache.
+
+    `question` has "weights" as in the specification, and "deep": whether every file is read.
     """
-    spec = weights_spec.parse(json.dumps(asked["weights"]))
-    wanted = set()
+    spec = weights_spec.parse(json.dumps(question["weights"]))
+    wanted_folders = set()
     for repository in spec.repositories:
-        wanted.add(str(spec.snapshot(repository.model, repository.revision)))
-        wanted |= {str(spec.snapshot(each.model, each.revision)) for each in repository.borrow}
+        wanted_folders.add(str(spec.snapshot(repository.model, repository.revision)))
+        wanted_folders |= {
+            str(spec.snapshot(borrow.model, borrow.revision)) for borrow in repository.borrow
+        }
         state = weights_state.state(spec, repository)
-        yield "weights", f"{repository.model}@{repository.revision[:12]}", _told(state)
-        for part in repository.parts if asked["deep"] else ():
-            for path in _other(spec, part):
+        yield "weights", f"{repository.model}@{repository.revision[:12]}", _state_text(state)
+        for part in repository.parts if question["deep"] else ():
+            for path in _changed_paths(spec, part):
                 yield "weights content", path, "other content"
     right = os.stat(spec.cache_dir).st_uid if spec.cache_dir.is_dir() else None
-    for folder in listed(str(spec.cache_dir)):
-        # Somebody fetched as another account, and ours cannot repair it.
+    for folder in folder_paths(str(spec.cache_dir)):
+        # Somebody fetched as another account, and our account cannot repair it.
         if any(owner != right for owner in _owners(folder)):
             yield "weights owner", folder, "another account's"
         name = os.path.basename(folder).removeprefix("models--").replace("--", "/", 1)
-        for snapshot in listed(os.path.join(folder, "snapshots")):
-            if snapshot not in wanted:
+        for snapshot in folder_paths(os.path.join(folder, "snapshots")):
+            if snapshot not in wanted_folders:
                 yield "other weights", f"{name}@{os.path.basename(snapshot)[:12]}", "present"
 
 
 def _owners(folder: str) -> Iterator[int]:
-    """User ids of everything in a folder."""
+    """Yield the user ids of everything in a folder."""
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):
             yield os.lstat(os.path.join(root, name)).st_uid
 
 
-def _told(state: dict[str, object]) -> str:
+def _state_text(state: dict[str, object]) -> str:
     if state["state"] == "complete":
         return "complete"
     parts = []
@@ -70,10 +75,10 @@ def _told(state: dict[str, object]) -> str:
     return "; ".join(parts) or "a branch name leads elsewhere"
 
 
-def _other(spec: weights_spec.Spec, part: weights_spec.Part) -> Iterator[str]:
-    """Paths of files whose bytes are not those of the pinned revision. Reads all of them."""
+def _changed_paths(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> Iterator[str]:
+    """Yield files whose bytes are not those of the pinned revision; this reads all files."""
     snapshot = spec.snapshot(part.model, part.revision)
     for file in part.files:
         path = snapshot / file.path
-        if path.is_file() and not content.matches(path, file.name):
+        if path.is_file() and not blob_files.matches(path, file.name):
             yield str(path)

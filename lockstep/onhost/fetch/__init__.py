@@ -1,1 +1,1 @@
-"""Content by its hash: from another Spark, else from its origin."""
+"""Content by its hash: from a peer, else from its origin."""

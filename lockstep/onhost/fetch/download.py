@@ -1,7 +1,7 @@
-"""A download that goes on where the last one ended, also after a kill or a power cut.
+"""Downloads that resume from where they ended, also after a kill or a power cut.
 
 huggingface_hub 2.x gives each attempt a temporary file of its own and starts at zero (read in
-2.4.0, `_download_to_tmp_and_move`); with shards of 5 GB on a slow line that is hours.
+2.4.0, `_download_to_tmp_and_move`); with shards of 5 GB on a slow line that costs hours.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lockstep.onhost.core import output
-from lockstep.onhost.fetch import content
+from lockstep.onhost.core import errors, output
+from lockstep.onhost.fetch import blob_files
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,8 +32,8 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where the bytes are now (a signed address may expire), with the headers to ask with."""
+class DownloadSource:
+    """The present address of the bytes (a signed one may expire), and the headers to send."""
 
     url: str
     size: int | None
@@ -41,60 +41,77 @@ class Source:
 
 
 class Incomplete(OSError):
-    """The transfer ended early, several times without a byte of progress."""
+    """A transfer that ended early, several times without a byte of progress."""
 
 
-class Spoiled(OSError):
-    """What came is not what its hash says, twice in a row."""
+class SpoiledDownload(OSError):
+    """A download whose content does not match its hash, twice in a row."""
 
 
-def download(source: Callable[[], Source], target: Path, name: str) -> None:
-    """Fetch into `target` by way of `target`.incomplete, asking `source` before each attempt.
+def download(source: Callable[[], DownloadSource], target: Path, name: str) -> None:
+    """Fetch into `target` by way of `target`.incomplete; call `source` before each attempt.
 
-    What came is checked against `name`, the hash of the content; wrong bytes are fetched once more
-    from the start.
+    The content is checked against its hash `name`; wrong bytes are fetched once more from the
+    start.
 
-    Raises Incomplete when five attempts in a row brought nothing, Spoiled, or the error that makes
-    trying again useless.
+    Raises:
+        Incomplete: Five attempts in a row brought nothing.
+        SpoiledDownload: The content was wrong twice in a row.
+        OSError, HTTPException: Trying again is useless.
     """
-    spoiled = False
-    partial = content.partial(target)
+    is_spoiled = False
+    partial = blob_files.partial(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     fruitless = 0
     while True:
-        before = partial.stat().st_size if partial.exists() else 0
+        earlier_bytes = partial.stat().st_size if partial.exists() else 0
         now = source()
         try:
             _attempt(now, partial)
         except (OSError, http.client.HTTPException) as error:
             if _is_final(error):
                 raise
-            grown = partial.exists() and partial.stat().st_size > before
-            fruitless = 0 if grown else fruitless + 1
+            has_grown = partial.exists() and partial.stat().st_size > earlier_bytes
+            fruitless = 0 if has_grown else fruitless + 1
             if fruitless >= _ATTEMPTS:
                 raise Incomplete(str(error) or type(error).__name__) from error
             time.sleep(min(30, 2**fruitless))
             continue
-        if not content.matches(partial, name):
+        if not blob_files.matches(partial, name):
             partial.unlink()
-            if spoiled:
-                raise Spoiled("what came is not what its hash says, twice in a row")
-            spoiled = True
+            if is_spoiled:
+                raise SpoiledDownload("what came is not what its hash says, twice in a row")
+            is_spoiled = True
             output.say(f"{name[:12]}: what came is not what its hash says; fetching it again")
             continue
         partial.replace(target)
         return
 
 
+def call_network(call: Callable[..., R], *arguments: Any, **options: Any) -> R:
+    """Return the result of a call that only the network can fail.
+
+    Raises:
+        URLError, TimeoutError, ConnectionError: It failed. A fault of TLS or of a route is a
+            ConnectionError, too, which tells it from one of the disk.
+    """
+    try:
+        return call(*arguments, **options)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        raise
+    except OSError as error:
+        raise ConnectionError(errors.why(error)) from error
+
+
 def _is_final(error: BaseException) -> bool:
-    """Whether trying again cannot help: disk full, no rights, HTTP 4xx except a passing one."""
+    """Tell whether trying again is useless: disk full, no rights, HTTP 4xx but passing ones."""
     if isinstance(error, urllib.error.HTTPError):
         return 400 <= error.code < 500 and error.code not in (408, 416, 429)
     network = (urllib.error.URLError, TimeoutError, ConnectionError, Incomplete)
     return isinstance(error, OSError) and not isinstance(error, network)
 
 
-def _attempt(source: Source, partial: Path) -> None:
+def _attempt(source: DownloadSource, partial: Path) -> None:
     with partial.open("ab") as file:
         have = file.tell()
         if source.size is not None and have >= source.size:
@@ -106,29 +123,30 @@ def _attempt(source: Source, partial: Path) -> None:
         if have:
             headers["Range"] = f"bytes={have}-"
         try:
-            response = opened(urllib.request.Request(source.url, headers=headers))
+            request = urllib.request.Request(source.url, headers=headers)
+            response = call_network(open_request, request)
         except urllib.error.HTTPError as error:
             if error.code == 416:
                 file.truncate(0)
             raise
         with response:
             if have and response.status != 206:
-                # The server gives the whole file: what we have is the same bytes once more.
+                # The server gives the whole file, so our part would come once more.
                 file.truncate(0)
                 have = 0
             length = response.headers.get("Content-Length")
             size = have + int(length) if source.size is None and length else source.size
-            while chunk := response.read(_CHUNK):
+            while chunk := call_network(response.read, _CHUNK):
                 file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
-        found = partial.stat().st_size
-        if size is not None and found != size:
-            raise Incomplete(f"connection closed at {found} of {size} bytes")
+        present_bytes = partial.stat().st_size
+        if size is not None and present_bytes != size:
+            raise Incomplete(f"connection closed at {present_bytes} of {size} bytes")
 
 
 class _SameHostHeaders(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but tells the access token to no other host."""
+    """A handler that follows redirects, but gives the access token to no other host."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -139,8 +157,8 @@ class _SameHostHeaders(urllib.request.HTTPRedirectHandler):
         return new
 
 
-def opened(request: urllib.request.Request) -> Any:
-    """The answer to a request, through the proxy of the environment, redirects followed."""
+def open_request(request: urllib.request.Request) -> Any:
+    """Send a request through the proxy of the environment, follow redirects, return the answer."""
     https = urllib.request.HTTPSHandler(context=_certificates())
     opener = urllib.request.build_opener(_SameHostHeaders(), https)
     return opener.open(request, timeout=_SILENCE_S)
@@ -148,9 +166,9 @@ def opened(request: urllib.request.Request) -> Any:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """The system's certificate authorities.
+    """Return the system's certificate authorities.
 
-    Read once: it takes 40 ms of the processor, and an image may have 127 layers.
+    They are read once: it takes 40 ms of the processor, and an image may have 127 layers.
     """
     return ssl.create_default_context()
 
@@ -159,18 +177,18 @@ def several(
     work: Callable[[T], R],
     things: Iterable[T],
     workers: int = 4,
-    done: Callable[[T, R], None] = lambda thing, result: None,
+    on_result: Callable[[T, R], None] = lambda thing, result: None,
 ) -> None:
     """Do `work` with each of the things in their order, some at a time.
 
-    `done` is told of each and what `work` gave, always by this thread. The first exception of
-    either is raised, and none is begun after it.
+    This thread calls `on_result` with each thing and its result. The first exception of either is
+    raised, and no further work begins after it.
     """
     with ThreadPoolExecutor(workers) as pool:
-        jobs = {pool.submit(work, each): each for each in things}
+        jobs = {pool.submit(work, one_thing): one_thing for one_thing in things}
         try:
             for job in as_completed(jobs):
-                done(jobs[job], job.result())
+                on_result(jobs[job], job.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -1,8 +1,8 @@
-"""The other Sparks of a deploy as sources of content, asked for by hash over the fast link.
+"""Copies of content from the other Sparks of a deploy, by hash, over the fast link.
 
-What a peer has is copied from it; what an earlier peer is fetching is waited for; the rest is the
-caller's to fetch from where it comes from. Nothing a peer does is a failure: a peer that is gone,
-slow to answer or wrong is left out, and a copy goes on from the byte where it ended.
+Content of a peer is copied, and content that an earlier peer is fetching is waited for. The caller
+fetches the rest from its origin. No behaviour of a peer is a failure: a peer that is gone, slow to
+answer or wrong is left out, and a copy resumes from the byte where it ended.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lockstep.onhost.core import layout, output
-from lockstep.onhost.fetch import content
+from lockstep.onhost.fetch import blob_files, download
 
 #: A link that delivers nothing for so long is gone; peers are one hop away.
 SILENCE_S = 20.0
 POLL_S = 0.5
-#: A peer that could not be reached is asked again after this; three times in all.
+#: Seconds until an unreachable peer is asked again; three times in all.
 RETRY_S = 15.0
 STRIKES = 3
-#: How long an earlier peer may fetch without a byte of progress before we fetch ourselves.
+#: Seconds that an earlier peer may fetch without a byte of progress before we fetch ourselves.
 PATIENCE_S = 180.0
-#: How long it may take to begin: hosts of one deploy start each step together.
+#: Seconds that a peer may take to begin: hosts of one deploy start each step together.
 BEGIN_S = 60.0
 _CHUNK = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Another Spark of this deploy; `earlier` ones fetch first what nobody has."""
+    """Another Spark of this deploy; an `earlier` one is first to fetch content that nobody has."""
 
     name: str
     address: str
@@ -47,27 +47,27 @@ class Peer:
 
 @dataclass(frozen=True)
 class Lease:
-    """What one deploy lets this host copy: its peers, and the token that they accept."""
+    """The permission of one deploy to copy: its peers, and the token that they accept."""
 
     token: str
     peers: tuple[Peer, ...]
 
 
 def folder(paths: layout.Paths) -> Path:
-    """Where leases are, for root and for who fetches."""
+    """Return the folder of leases, for root and for the account that fetches."""
     return paths.run / "peers"
 
 
 def offers(paths: layout.Paths) -> Path:
-    """Where the server of the copies reads what each deploy said, and what is being fetched."""
+    """Return the folder of the deploys' offers and of claims, which the peer server reads."""
     return folder(paths) / "offers"
 
 
 def lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
-    """The newest lease of this host; None where nothing is shared or it may not be read."""
+    """Return the newest lease of this host; None if nothing is shared or it may not be read."""
     try:
-        found = folder(paths).glob(f"{lease_id}.client.json")
-        files = sorted(found, key=lambda path: path.stat().st_mtime)
+        leases = folder(paths).glob(f"{lease_id}.client.json")
+        files = sorted(leases, key=lambda path: path.stat().st_mtime)
         data = json.loads(files[-1].read_text(encoding="utf-8"))
         peers = tuple(Peer(**peer) for peer in data["peers"])
         return Lease(str(data["token"]), peers)
@@ -75,8 +75,8 @@ def lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
         return None
 
 
-class Answer(NamedTuple):
-    """What a peer says of one piece of content: "here", "fetching", "expected", "no" or "gone"."""
+class PeerAnswer(NamedTuple):
+    """A peer's answer about content: "here", "fetching", "expected", "no" or "gone"."""
 
     state: str
     progress: str = ""
@@ -84,15 +84,15 @@ class Answer(NamedTuple):
 
 
 class Copier:
-    """Brings content from peers; safe to use from several threads at once."""
+    """A copier of content from peers; several threads may use it at once."""
 
     def __init__(self, lease: Lease | None, say: Callable[[str], None] = output.say) -> None:
         self._lease = lease
         self._say = say
         self._lock = threading.Lock()
-        self._refused: set[tuple[str, str]] = set()
+        self._refusals: set[tuple[str, str]] = set()
         self._strikes: Counter[str] = Counter()
-        self._struck: dict[str, float] = {}
+        self._silent_since: dict[str, float] = {}
         self._waits: dict[str, tuple[tuple[str, str], float]] = {}
         self._impatient: set[str] = set()
         self._waiting: Counter[str] = Counter()
@@ -106,20 +106,21 @@ class Copier:
         target: Path,
         proves: Callable[[Path], bool] | None = None,
     ) -> bool:
-        """Put content into `target`, checked against its name. False: the caller must fetch it.
+        """Put content into `target`, checked against its name; return False if no peer gives it.
 
         Args:
             name: Hash of the content.
-            size: Bytes, None where nobody knows.
-            target: Full path; what is there of it is in `target`.incomplete.
-            proves: Whether a file is what `name` says, where that is not the hash of its bytes.
+            size: Bytes, None if nobody knows.
+            target: Full path; an unfinished part is in `target`.incomplete.
+            proves: Tells whether a file is the content `name`, if that is not the hash of its
+                bytes.
         """
         while self._lease is not None:
             answers = {peer: self._ask(peer, name) for peer in self._candidates(name)}
-            here = [peer for peer, answer in answers.items() if answer.state == "here"]
-            if here:
-                # Different files from different peers, where several have them.
-                peer = here[int(name[:8], 16) % len(here)]
+            having_peers = [peer for peer, answer in answers.items() if answer.state == "here"]
+            if having_peers:
+                # Different files come from different peers, if several have them.
+                peer = having_peers[int(name[:8], 16) % len(having_peers)]
                 if self._copy(peer, name, size or answers[peer].size, target, proves):
                     return True
                 continue
@@ -134,24 +135,24 @@ class Copier:
         return False
 
     def note(self) -> str:
-        """What there is to add to a line of progress: whom somebody waits for."""
+        """Return the end of a line of progress: the peers that this host waits for."""
         names = self._names(self._waiting)
         return f", waiting for {names}" if names else ""
 
     def source(self, origin: str) -> str:
-        """Where content comes from now, for people: from which peers, else from the origin."""
+        """Return the present source of content for people: peers, else the origin."""
         if names := self._names(self._copying):
             return f"from {names}"
         return self.note().removeprefix(", ") or f"from {origin}"
 
-    def _names(self, which: Counter[str]) -> str:
+    def _names(self, counter: Counter[str]) -> str:
         with self._lock:
-            return " and ".join(sorted(name for name, count in which.items() if count))
+            return " and ".join(sorted(name for name, count in counter.items() if count))
 
-    def told(self, what: str) -> None:
-        """Say once, at the end, what came from which peer."""
+    def report_copies(self, subject: str) -> None:
+        """Print once, at the end, how much came from which peer."""
         for name, size in sorted(self.bytes.items()):
-            self._say(f"{what}: {size / 1e6:.1f} MB copied from {name}")
+            self._say(f"{subject}: {size / 1e6:.1f} MB copied from {name}")
 
     def _candidates(self, name: str) -> list[Peer]:
         assert self._lease is not None
@@ -160,35 +161,35 @@ class Copier:
             return [
                 peer
                 for peer in self._lease.peers
-                if (peer.name, name) not in self._refused
+                if (peer.name, name) not in self._refusals
                 and self._strikes[peer.name] < STRIKES
-                and now - self._struck.get(peer.name, -RETRY_S) >= RETRY_S
+                and now - self._silent_since.get(peer.name, -RETRY_S) >= RETRY_S
             ]
 
     def _wait(self, peer: Peer) -> None:
-        with self._counted(self._waiting, peer):
+        with self._count(self._waiting, peer):
             time.sleep(POLL_S)
 
     @contextlib.contextmanager
-    def _counted(self, which: Counter[str], peer: Peer) -> Iterator[None]:
+    def _count(self, counter: Counter[str], peer: Peer) -> Iterator[None]:
         with self._lock:
-            which[peer.name] += 1
+            counter[peer.name] += 1
         try:
             yield
         finally:
             with self._lock:
-                which[peer.name] -= 1
+                counter[peer.name] -= 1
 
-    def _worth_waiting(self, peer: Peer, answer: Answer) -> bool:
-        """Whether an earlier peer still moves; once it does not, it is never waited for again."""
+    def _worth_waiting(self, peer: Peer, answer: PeerAnswer) -> bool:
+        """Tell whether an earlier peer still moves; after a stop it is never waited for again."""
         if not peer.earlier or peer.name in self._impatient:
             return False
         now = time.monotonic()
-        seen = (answer.state, answer.progress)
+        state_now = (answer.state, answer.progress)
         with self._lock:
-            before, since = self._waits.get(peer.name, (None, now))
-            if before != seen:
-                self._waits[peer.name] = (seen, now)
+            earlier_state, since = self._waits.get(peer.name, (None, now))
+            if earlier_state != state_now:
+                self._waits[peer.name] = (state_now, now)
                 return True
             if now - since < (BEGIN_S if answer.state == "expected" else PATIENCE_S):
                 return True
@@ -196,62 +197,62 @@ class Copier:
         self._say(f"{peer.name} does not go on with what it was to fetch; not waiting for it")
         return False
 
-    def _ask(self, peer: Peer, name: str) -> Answer:
+    def _ask(self, peer: Peer, name: str) -> PeerAnswer:
         assert self._lease is not None
         try:
-            with _asked(self._lease, peer, "HEAD", f"/content/{name}") as response:
+            with _ask_peer(self._lease, peer, "HEAD", f"/content/{name}") as response:
                 response.read()
         except (OSError, http.client.HTTPException):
             self._strike(peer)
-            return Answer("gone")
+            return PeerAnswer("gone")
         if response.status == 200:
-            return Answer("here", size=int(response.headers.get("Content-Length") or 0))
+            return PeerAnswer("here", size=int(response.headers.get("Content-Length") or 0))
         if response.status == 202:
             state = response.headers.get("X-Lockstep-State", "")
-            return Answer(state, response.headers.get("X-Lockstep-Progress", ""))
-        return Answer("no")
+            return PeerAnswer(state, response.headers.get("X-Lockstep-Progress", ""))
+        return PeerAnswer("no")
 
     def _copy(
         self, peer: Peer, name: str, size: int, target: Path, proves: Callable[[Path], bool] | None
     ) -> bool:
-        partial = content.partial(target)
+        partial = blob_files.partial(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self._counted(self._copying, peer):
-                same = self._transfer(peer, name, size, partial)
+            with self._count(self._copying, peer):
+                is_same = self._transfer(peer, name, size, partial)
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
             self._strike(peer)
             self._say(f"copy from {peer.name} broke off ({error or type(error).__name__})")
             return False
-        if not (proves(partial) if proves else same):
+        if not (proves(partial) if proves else is_same):
             partial.unlink(missing_ok=True)
             with self._lock:
-                self._refused.add((peer.name, name))
+                self._refusals.add((peer.name, name))
             self._say(f"{name[:12]} from {peer.name} is not what its hash says; not used")
             return False
         partial.replace(target)
         return True
 
     def _transfer(self, peer: Peer, name: str, size: int, partial: Path) -> bool:
-        """Append what is missing; whether the whole has the hash `name`."""
-        digest = content.hasher(name, size)
-        have = content.read(partial, digest) if partial.exists() else 0
+        """Append the missing bytes; tell whether the whole has the hash `name`."""
+        digest = blob_files.hasher(name, size)
+        have = blob_files.read(partial, digest) if partial.exists() else 0
         if have == size and digest.hexdigest() == name:
             return True
         if have >= size:
             partial.unlink(missing_ok=True)
-            digest, have = content.hasher(name, size), 0
+            digest, have = blob_files.hasher(name, size), 0
         assert self._lease is not None
         part = {"Range": f"bytes={have}-"} if have else {}
-        with _asked(self._lease, peer, "GET", f"/content/{name}", part) as response:
+        with _ask_peer(self._lease, peer, "GET", f"/content/{name}", part) as response:
             if response.status not in (200, 206):
                 raise ConnectionError(f"HTTP {response.status}")
             if have and response.status == 200:
                 partial.unlink()
-                digest, have = content.hasher(name, size), 0
+                digest, have = blob_files.hasher(name, size), 0
             buffer = memoryview(bytearray(_CHUNK))
             with partial.open("ab") as file:
-                while count := response.readinto(buffer):
+                while count := download.call_network(response.readinto, buffer):
                     file.write(buffer[:count])
                     digest.update(buffer[:count])
                     have += count
@@ -259,7 +260,7 @@ class Copier:
                         self.bytes[peer.name] += count
                 file.flush()
                 os.fsync(file.fileno())
-                content.forget(file.fileno())
+                blob_files.forget(file.fileno())
         if have < size:
             raise ConnectionError(f"at {have} of {size} bytes")
         return digest.hexdigest() == name
@@ -267,21 +268,23 @@ class Copier:
     def _strike(self, peer: Peer) -> None:
         with self._lock:
             self._strikes[peer.name] += 1
-            self._struck[peer.name] = time.monotonic()
+            self._silent_since[peer.name] = time.monotonic()
 
 
 def end(lease: Lease) -> None:
-    """Tell every peer that this deploy is over; one that does not answer ends by itself."""
+    """Tell every peer that this deploy is over; a peer that does not answer ends on its own."""
     for peer in lease.peers:
         with (
             contextlib.suppress(OSError, http.client.HTTPException),
-            _asked(lease, peer, "POST", "/end", {"Content-Length": "0"}, silence_s=5) as response,
+            _ask_peer(
+                lease, peer, "POST", "/end", {"Content-Length": "0"}, silence_s=5
+            ) as response,
         ):
             response.read()
 
 
 @contextlib.contextmanager
-def _asked(
+def _ask_peer(
     lease: Lease,
     peer: Peer,
     method: str,
@@ -289,9 +292,10 @@ def _asked(
     headers: dict[str, str] | None = None,
     silence_s: float = SILENCE_S,
 ) -> Iterator[http.client.HTTPResponse]:
-    """A peer's answer. No proxy is asked: peers are on a link of their own."""
+    """Yield a peer's answer, without a proxy: peers are on a link of their own."""
     connection = http.client.HTTPConnection(peer.address, peer.port, timeout=silence_s)
     with contextlib.closing(connection):
         login = {"Authorization": f"Bearer {lease.token}"}
-        connection.request(method, path, headers={**login, **(headers or {})})
-        yield connection.getresponse()
+        all_headers = {**login, **(headers or {})}
+        download.call_network(connection.request, method, path, headers=all_headers)
+        yield download.call_network(connection.getresponse)

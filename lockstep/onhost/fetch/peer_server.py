@@ -1,15 +1,15 @@
-"""Give what this Spark has to the other Sparks of a deploy: read-only, by hash, for a while.
+"""Give the content of this Spark to its peers in a deploy: read-only, by hash, for a while.
 
 usage: peer-server --address A --port N --hub FOLDER --folder RUN [--flat FOLDER]... [--idle S]
 
-Started by `sharing open` as a transient unit. Ends by itself when every deploy said that it is
-over, or when nobody asked for anything for --idle seconds and this host fetches nothing itself.
+Started by `sharing open` as a transient unit. Ends on its own when every deploy has said that it is
+over, or when no request came for --idle seconds and this host fetches nothing itself.
 
-    HEAD, GET /content/HASH    200 or 206 (Range: bytes=N-), 404, or 202 where this host is
+    HEAD, GET /content/HASH    200 or 206 (Range: bytes=N-), 404, or 202 if this host is
                                fetching it (X-Lockstep-State: fetching) or about to (expected)
     POST /end                  the deploy with this token is over
 
-Every request needs `Authorization: Bearer TOKEN` of a deploy of now.
+Every request needs `Authorization: Bearer TOKEN` of a present deploy.
 """
 
 from __future__ import annotations
@@ -22,71 +22,73 @@ from pathlib import Path
 
 from lockstep.onhost.core import errors, http_listener, program
 from lockstep.onhost.core.address import at
-from lockstep.onhost.fetch import content, peer_store
+from lockstep.onhost.fetch import blob_files, peer_store
 
 #: A client that takes no byte for so long is gone.
 _SILENCE_S = 60.0
 
 
-class Server(http_listener.Listener):
-    """Serves one store; `idle_s` seconds without a request end it."""
+class CopyServer(http_listener.HttpListener):
+    """A server of one store, which ends after `idle_s` seconds without a request."""
 
-    def __init__(self, address: tuple[str, int], store: peer_store.Store, idle_s: float) -> None:
-        super().__init__(address, Handler)
+    def __init__(
+        self, address: tuple[str, int], store: peer_store.PeerStore, idle_s: float
+    ) -> None:
+        super().__init__(address, CopyRequestHandler)
         self.store = store
-        self.asked = time.monotonic()
+        self.last_asked = time.monotonic()
         self.over: set[str] = set()
         self._idle_s = idle_s
 
     def end_if_unneeded(self) -> None:
-        """End with the last deploy of those that this server was told of."""
+        """End if all deploys that this server knows of are over."""
         if all(offer.accepts in self.over for offer in self.store.offers()):
             threading.Thread(target=self.shutdown, daemon=True).start()
 
     def service_actions(self) -> None:
-        """Called between requests: whether anybody still needs this server."""
-        if time.monotonic() - self.asked < self._idle_s:
+        """End if nobody needs this server any more; called between requests."""
+        if time.monotonic() - self.last_asked < self._idle_s:
             return
         if self.store.busy():
-            self.asked = time.monotonic()
+            self.last_asked = time.monotonic()
             return
         threading.Thread(target=self.shutdown, daemon=True).start()
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+class CopyRequestHandler(BaseHTTPRequestHandler):
+    """A handler of the requests of one connection."""
 
     protocol_version = "HTTP/1.1"
     timeout = _SILENCE_S
-    server: Server
+    server: CopyServer
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a journal of every request of every copy helps nobody."""
+        """Log nothing: a journal of every request of every copy helps nobody."""
 
     def do_POST(self) -> None:
-        """The end of a deploy."""
-        accepted = self._accepted()
-        if accepted is None or self.path != "/end":
-            http_listener.empty(self, 401 if accepted is None else 404)
+        """Accept the end of a deploy."""
+        content_name = self._accept()
+        if content_name is None or self.path != "/end":
+            http_listener.empty(self, 401 if content_name is None else 404)
             return
-        # Before the answer: who has it may count on it.
-        self.server.over.add(accepted)
+        # Recorded before the answer, so that the client may rely on it.
+        self.server.over.add(content_name)
         http_listener.empty(self, 200)
         self.server.end_if_unneeded()
 
-    def _accepted(self) -> str | None:
-        self.server.asked = time.monotonic()
+    def _accept(self) -> str | None:
+        self.server.last_asked = time.monotonic()
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-        accepted = self.server.store.accepts(token) if scheme == "Bearer" else None
-        return None if accepted in self.server.over else accepted
+        lease_name = self.server.store.accepts(token) if scheme == "Bearer" else None
+        return None if lease_name in self.server.over else lease_name
 
     def do_GET(self) -> None:
-        """The content, or by HEAD whether it is here and how long."""
-        if self._accepted() is None:
+        """Send the content, or for HEAD its length if it is here."""
+        if self._accept() is None:
             http_listener.empty(self, 401)
             return
         place, _, name = self.path.lstrip("/").partition("/")
-        if place != "content" or not content.NAME.fullmatch(name):
+        if place != "content" or not blob_files.NAME.fullmatch(name):
             http_listener.empty(self, 404)
             return
         store = self.server.store
@@ -109,7 +111,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, required=True)
@@ -118,9 +120,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--flat", type=Path, action="append", default=[])
     parser.add_argument("--idle", type=float, default=1800.0, metavar="SECONDS")
     options = parser.parse_args(argv)
-    store = peer_store.Store(options.hub, tuple(options.flat), options.folder)
+    store = peer_store.PeerStore(options.hub, tuple(options.flat), options.folder)
     try:
-        server = Server((options.address, options.port), store, options.idle)
+        server = CopyServer((options.address, options.port), store, options.idle)
     except OSError as error:
         where = at(options.address, options.port)
         raise errors.Problem(f"cannot listen at {where}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What a host has to give to its peers: files named by their hash in a few known folders."""
+"""The content that a host can give to its peers: files named by their hash in known folders."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.onhost.fetch import claims, content
+from lockstep.onhost.fetch import blob_files, download_lock
 
-#: How far a fetch is, is counted anew after this: a walk of folders for each question costs much.
+#: Seconds until a fetch's progress is counted again: walking folders for each question is slow.
 _FRESH_S = 0.5
 
 
@@ -27,15 +27,15 @@ class Coming(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Offer:
-    """What one deploy said: the hash of its token, and by claim what this host will fetch."""
+class StoreOffer:
+    """The offer of one deploy: the hash of its token, and by claim what this host will fetch."""
 
     accepts: str
     expects: dict[str, frozenset[str]]
 
 
-class Store:
-    """The folders, and what the programs that fill them say about what is to come.
+class PeerStore:
+    """The folders of content, and the claims of content to come by the programs that fill them.
 
     `hub` is the hub's cache and `flat` are folders of files, all named by hash; `folder` has offers
     and claims.
@@ -51,48 +51,52 @@ class Store:
         self._partial: dict[str, int] = {}
 
     def path(self, name: str) -> Path | None:
-        """The file with that content; None where it is not (yet) here."""
-        # Always asked of the file system. An older listing lacks the last files of a fetch that
-        # has just ended, and nothing would say any more that they were coming.
+        """Return the file with that content; None if it is not (yet) here."""
+        # Always read from the file system: an older listing lacks the last files of a fetch that
+        # has just ended, and nothing would show any more that they were coming.
         places = (folder / name for folder in self._folders())
         return next((path for path in places if path.is_file()), None)
 
     def coming(self, name: str) -> Coming | None:
-        """Whether content that is not here is on its way to this host.
+        """Return the state of content that is on its way to this host, else None.
 
-        None is also the answer where it has arrived meanwhile: ask `path` once more.
+        None is also the answer if it has arrived meanwhile: ask `path` once more.
         """
-        held = [claim for claim in self._claims() if claims.alive(claim)]
-        for claim in held:
+        paths = [claim for claim in self._claims() if download_lock.alive(claim)]
+        for claim in paths:
             if name in _names(claim):
                 return Coming("fetching", self._progress([claim]))
-        begun = {claim.name for claim in self._claims()}
+        names_begun = {claim.name for claim in self._claims()}
         for offer in self.offers():
             for claim_name, names in offer.expects.items():
-                if name in names and claim_name not in begun:
-                    # What is fetched before it shows that this host gets on.
-                    return Coming("expected", self._progress(held))
+                if name in names and claim_name not in names_begun:
+                    # Progress of earlier fetches shows that this host moves on.
+                    return Coming("expected", self._progress(paths))
         return None
 
     def busy(self) -> bool:
-        """Whether this host itself is fetching something."""
-        return any(map(claims.alive, self._claims()))
+        """Tell whether this host itself is fetching something."""
+        return any(map(download_lock.alive, self._claims()))
 
     def accepts(self, token: str) -> str | None:
-        """The hash of a token that a deploy of now gave out; None for any other."""
-        asked = sha256(token.encode()).hexdigest()
-        known = [offer.accepts for offer in self.offers()]
-        return asked if any([compare_digest(asked, each) for each in known]) else None
+        """Return the hash of a token if a present deploy gave it out; None for any other token."""
+        token_hash = sha256(token.encode()).hexdigest()
+        known_hashes = [offer.accepts for offer in self.offers()]
+        return (
+            token_hash
+            if any([compare_digest(token_hash, known_hash) for known_hash in known_hashes])
+            else None
+        )
 
-    def offers(self) -> list[Offer]:
-        """What the deploys of now said."""
-        found = []
+    def offers(self) -> list[StoreOffer]:
+        """Return the offers of the present deploys."""
+        offers_read = []
         for path in self._folder.glob("*.offer.json"):
             with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
                 data = json.loads(path.read_text(encoding="utf-8"))
                 expects = {claim: frozenset(names) for claim, names in data["expects"].items()}
-                found.append(Offer(str(data["accepts"]), expects))
-        return found
+                offers_read.append(StoreOffer(str(data["accepts"]), expects))
+        return offers_read
 
     def _claims(self) -> list[Path]:
         return sorted((self._folder / "claims").glob("*"))
@@ -100,14 +104,14 @@ class Store:
     def _folders(self) -> list[Path]:
         return [*self._hub.glob("models--*/blobs"), *self._flat]
 
-    def _progress(self, held: list[Path]) -> str:
-        """Changes whenever a program that holds a claim gets on: bytes, or a sign of life."""
+    def _progress(self, paths: list[Path]) -> str:
+        """Return a text that changes when a claim's holder moves on: bytes, or a sign of life."""
         with self._lock:
             self._refresh()
-            names = [name for claim in held for name in _names(claim)]
+            names = [name for claim in paths for name in _names(claim)]
             sizes = [self._partial.get(name, int(name in self._whole)) for name in names]
         beats = []
-        for claim in held:
+        for claim in paths:
             with contextlib.suppress(OSError):
                 beats.append(claim.stat().st_mtime_ns)
         return f"{sum(sizes)}-{max(beats)}" if beats else ""
@@ -123,12 +127,12 @@ class Store:
         self._read = time.monotonic()
 
     def _take(self, entry: os.DirEntry[str]) -> None:
-        if content.NAME.fullmatch(entry.name):
+        if blob_files.NAME.fullmatch(entry.name):
             self._whole.add(entry.name)
-        elif entry.name.endswith(content.PARTIAL):
+        elif entry.name.endswith(blob_files.PARTIAL):
             with contextlib.suppress(OSError):
                 size = entry.stat(follow_symlinks=False).st_size
-                self._partial[entry.name.removesuffix(content.PARTIAL)] = size
+                self._partial[entry.name.removesuffix(blob_files.PARTIAL)] = size
 
 
 def _names(claim: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A user name and a password in an address, taken out of it: as a header, or for git.
+"""Separation of user name and password from an address: as a header, or for git.
 
 urllib takes them for a part of the host's name, and repeats the address in errors. Everybody on a
 machine may read command lines, so git gets them from variables, for that server alone.
@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 
 def apart(address: str) -> tuple[str, dict[str, str]]:
-    """The address as it may be shown, and the header that logs in, {} where none is needed.
+    """Return the address without its login, and the header that logs in ({} without a login).
 
-    Raises ValueError where the address is none.
+    Raises ValueError if the address is not valid.
     """
     parts = urlsplit(address)
     login, at, server = parts.netloc.rpartition("@")
@@ -26,15 +26,15 @@ def apart(address: str) -> tuple[str, dict[str, str]]:
 
 
 def for_git(address: str) -> tuple[str, dict[str, str]]:
-    """The address as it may be shown, and the variables by which git logs in.
+    """Return the address without its login, and the variables by which git logs in.
 
     Only HTTP has passwords in addresses; any other address stays as it is, with no variables.
     """
-    shown, header = apart(address)
+    public_url, header = apart(address)
     if not header:
-        return shown, {}
-    server = urlsplit(shown)._replace(path="/", query="").geturl()
-    return shown, {
+        return public_url, {}
+    server = urlsplit(public_url)._replace(path="/", query="").geturl()
+    return public_url, {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"http.{server}.extraHeader",
         "GIT_CONFIG_VALUE_0": f"Authorization: {header['Authorization']}",

@@ -1,1 +1,1 @@
-"""Removal of unneeded content."""
+"""Removal of content that nothing needs."""

@@ -1,11 +1,11 @@
-"""Remove what neither the present nor the previous generation of this host needs.
+"""Remove content that neither the present nor the previous generation of this host needs.
 
 usage: cleanup plan [--keep N]      print as JSON what would go
-       cleanup remove [--keep N]    remove of that what standard input names: {"ids": [...]}
+       cleanup remove [--keep N]    remove those that standard input names: {"ids": [...]}
 
-N generations stay (default 2: the present and the previous one). Only what a deploy put here is
-looked at, nothing that runs, that `current` names or that a deploy under way will use. Refused
-while a deploy or a switch is under way.
+N generations stay (default 2: the present and the previous one). Only content that a deploy put
+here is considered. Running content stays, and so does content that `current` names or that a deploy
+under way will use. Refused while a deploy or a switch is under way.
 
 exit codes: 0 done, 1 something could not be removed, or there is no record of a generation;
             2 wrong use, 75 a deploy or a switch is under way
@@ -24,7 +24,7 @@ from typing import Any
 
 from lockstep.onhost.core import errors, layout, program, runner, switch_lock
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.garbage import unneeded
+from lockstep.onhost.garbage import unneeded_content
 from lockstep.onhost.images import image_store
 from lockstep.onhost.records import audit, deploys
 from lockstep.onhost.weights import hub_cache
@@ -33,32 +33,34 @@ KEEP = 2
 
 
 def refuse_while_busy(paths: layout.Paths) -> None:
-    """Problem (75) while a deploy or its job runs here."""
-    if other := deploys.holder(paths.deploy_lock):
-        raise _under_way(str(other))
+    """Raise Problem (75) while a deploy or its job runs here."""
+    if other_deploy := deploys.holder(paths.deploy_lock):
+        raise _under_way(str(other_deploy))
     refuse_jobs(paths)
 
 
 def refuse_jobs(paths: layout.Paths) -> None:
-    """Problem (75) while a job that a deploy began runs here."""
+    """Raise Problem (75) while a job that a deploy began runs here."""
     argv = ["systemctl", "list-units", "--plain", "--no-legend", "--all", "lockstep-job-*.service"]
-    listed = runner.run(argv).stdout.splitlines()
-    words = [line.split() for line in listed]
+    job_lines = runner.run(argv).stdout.splitlines()
+    words = [line.split() for line in job_lines]
     # unit, load, active, sub: a job that ended stays visible as exited or failed.
     busy = [word[0] for word in words if len(word) > 3 and word[3] in ("running", "start")]
     if busy or paths.rollout.exists():
         raise _under_way(", ".join(busy) or "a rollout")
 
 
-def _under_way(what: str) -> errors.Problem:
+def _under_way(activity: str) -> errors.Problem:
     return errors.Problem(
-        f"a deploy is under way ({what}); nothing was removed. Remedy: wait for its end",
+        f"a deploy is under way ({activity}); nothing was removed. Remedy: wait for its end",
         errors.EXIT_LOCKED,
     )
 
 
-def remove(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
-    """Remove one thing. OSError or DockerError when that cannot be done."""
+def remove(
+    paths: layout.Paths, docker: docker_api.Docker, item: unneeded_content.UnneededItem
+) -> None:
+    """Remove one item; raise OSError or DockerError if that cannot be done."""
     if item.kind == "image":
         _remove_image(paths, docker, item)
     elif item.kind == "weights":
@@ -74,8 +76,10 @@ def remove(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) 
                     place.unlink(missing_ok=True)
 
 
-def _remove_image(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
-    # With its last tag an image loses its digests in the same repository, too.
+def _remove_image(
+    paths: layout.Paths, docker: docker_api.Docker, item: unneeded_content.UnneededItem
+) -> None:
+    # With its last tag an image also loses its digests in the same repository.
     for name in (docker_api.hold_tag(item.name), item.name):
         docker.json("DELETE", f"/images/{name}", none=(404,))
     digest = item.name.partition("@")[2]
@@ -89,7 +93,7 @@ def _remove_image(paths: layout.Paths, docker: docker_api.Docker, item: unneeded
 
 @contextmanager
 def owner_of(folder: Path) -> Iterator[None]:
-    """Have only the rights of a folder's owner: engines could have put links there for us."""
+    """Take only the rights of a folder's owner: engines could have put links there for us."""
     stat = folder.stat()
     group, user, groups = os.getegid(), os.geteuid(), os.getgroups()
     if user == 0:
@@ -105,29 +109,32 @@ def owner_of(folder: Path) -> Iterator[None]:
             os.setgroups(groups)
 
 
-def removed(
+def remove_unneeded(
     paths: layout.Paths, docker: docker_api.Docker, keep: int, ids: set[str]
 ) -> dict[str, Any]:
-    """Remove what is still unneeded of `ids`; what went, and what did not, with the reason."""
-    found = unneeded.plan(paths, docker, keep)
-    gone: list[dict[str, Any]] = []
-    stayed: list[dict[str, str]] = []
-    for item in found.items:
+    """Remove those of `ids` that are still unneeded; return the removed and the failed ones.
+
+    A failed one has its reason.
+    """
+    plan = unneeded_content.plan(paths, docker, keep)
+    gone_items: list[dict[str, Any]] = []
+    stayed_items: list[dict[str, str]] = []
+    for item in plan.items:
         if item.id not in ids:
             continue
         try:
             remove(paths, docker, item)
-            gone.append({"id": item.id, "bytes": item.bytes})
+            gone_items.append({"id": item.id, "bytes": item.bytes})
         except (OSError, docker_api.DockerError) as error:
-            stayed.append({"id": item.id, "why": str(error)})
-    if not stayed:
-        for number in found.dropped:
+            stayed_items.append({"id": item.id, "why": str(error)})
+    if not stayed_items:
+        for number in plan.dropped_numbers:
             (paths.generations / f"{number:04}.json").unlink(missing_ok=True)
-    return {"removed": gone, "failed": stayed}
+    return {"removed": gone_items, "failed": stayed_items}
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("action", choices=("plan", "remove"))
     parser.add_argument("--keep", type=int, default=KEEP, metavar="N")
@@ -139,23 +146,28 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     try:
         if options.action == "plan":
             refuse_while_busy(paths)
-            found = unneeded.plan(paths, docker, options.keep)
+            plan = unneeded_content.plan(paths, docker, options.keep)
             items = [
                 {"id": item.id, "kind": item.kind, "name": item.name, "bytes": item.bytes}
-                for item in found.items
+                for item in plan.items
             ]
-            print(json.dumps({"items": items, "kept": found.kept, "dropped": found.dropped}))
+            print(
+                json.dumps(
+                    {"items": items, "kept": plan.kept_numbers, "dropped": plan.dropped_numbers}
+                )
+            )
             return errors.EXIT_DONE
-        # Held, not looked at: what is judged unneeded may be what a deploy that begins now needs.
+        # Locked, not just checked: a deploy that begins now may need content that is judged
+        # unneeded.
         with (
             deploys.none_beside("gc", paths),
-            switch_lock.held(paths.switch_lock, "lockstep gc", "nothing else"),
+            switch_lock.hold_lock(paths.switch_lock, "lockstep gc", "nothing else"),
         ):
             refuse_jobs(paths)
-            answer = removed(paths, docker, options.keep, set(_ids()))
-            told = f"removed {len(answer['removed'])}, could not remove {len(answer['failed'])}"
-            audit.note(os.environ.get("SUDO_USER", "root"), "gc", told)
-    except docker_api.Unreachable as error:
+            answer = remove_unneeded(paths, docker, options.keep, set(_ids()))
+            summary = f"removed {len(answer['removed'])}, could not remove {len(answer['failed'])}"
+            audit.note(os.environ.get("SUDO_USER", "root"), "gc", summary)
+    except docker_api.DockerUnreachable as error:
         raise errors.Problem(str(error)) from error
     print(json.dumps(answer))
     return errors.EXIT_FAILED if answer["failed"] else errors.EXIT_DONE

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: its paths, and what each one does."""
+"""The gateway as an ASGI application: its paths and their handlers."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Any
 import prometheus_client
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.core.kind import Shape
-from lockstep.onhost.gateway import ask, swap
+from lockstep.onhost.gateway import swap, switch_client
 from lockstep.onhost.gateway.access import KEY_HEADERS, Access, Caller, is_loopback
-from lockstep.onhost.gateway.configuration import PEER_HEADERS, Gateway
+from lockstep.onhost.gateway.configuration import PEER_HEADERS, GatewayConfiguration
 from lockstep.onhost.gateway.connections import alive
 from lockstep.onhost.gateway.counts import Counts
-from lockstep.onhost.gateway.forward import Answer, Content, Upstream, end_to_end
+from lockstep.onhost.gateway.forward import Content, EngineAnswer, Upstream, end_to_end
 from lockstep.onhost.gateway.hot import Hot
 from lockstep.onhost.gateway.limits import Slots
 from lockstep.onhost.gateway.models import AUTO, Models
 from lockstep.onhost.gateway.page import Page
 from lockstep.onhost.gateway.peers import Peers, url
 from lockstep.onhost.gateway.wire import answers, incoming, refusals
-from lockstep.onhost.gateway.wire.answers import Headers, Message, Receive, Refused, Send
-from lockstep.onhost.gateway.wire.body import Body, Gone, too_large
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal, Headers, Message, Receive, Send
+from lockstep.onhost.gateway.wire.body import Body, ClientGone, too_large
 from lockstep.onhost.gateway.wire.cross_origin import CrossOrigin
 from lockstep.onhost.gateway.wire.form import Form
 from lockstep.onhost.gateway.wire.incoming import Document
 
-#: Paths that go to the model that the body names, where its engine serves them.
+#: Paths that go to the model named in the body, if its engine serves them.
 MODEL_PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/score"),
     *("/v1/messages", "/v1/messages/count_tokens", "/v1/rerank", "/rerank", "/v2/rerank"),
@@ -46,10 +46,10 @@ MODEL_PATHS = (
     *("/tokenize", "/detokenize"),
 )
 _LIST = "/v1/models"
-#: Header of an answer: what was evened out of its request.
+#: Response header that lists what was evened out in the request.
 EVENED = b"x-lockstep-evened"
-FREE = ("/", "/health", "/root.crt")  #: Paths without any fact, which answer without a key.
-#: When a cold target is worth asking again, seconds: a quick switch.
+FREE = ("/", "/health", "/root.crt")  #: Paths that reveal no facts and answer without a key.
+#: Seconds until a cold model is worth asking again: a quick switch.
 COLD_RETRY_S = 60
 _DOWN_RETRY_S = 5
 _LOCKED_RETRY_S = 30
@@ -58,10 +58,11 @@ _LONGEST_SWITCH = 4096
 
 @dataclass
 class Application:
-    """The ASGI application. `scope["state"]["door"]` is the door that a client came to."""
+    """The ASGI application. `scope["state"]["listener"]` is the listener of the client's
+    connection."""
 
-    gateway: Gateway
-    host: config.Host
+    gateway: GatewayConfiguration
+    host: config.HostConfig
     hot: Hot
     access: Access
     peers: Peers
@@ -74,7 +75,7 @@ class Application:
         self._models = Models(self.gateway, self.host, self.hot)
         self._slots = Slots(self.gateway.limits)
         self._pages = CrossOrigin(self.gateway.origins)
-        self._upstream, self._twins = Upstream(), Upstream(alive())
+        self._upstream, self._peer_upstream = Upstream(), Upstream(alive())
         self._most = self.gateway.limits.body_mib * 2**20
         self._router = Router(
             [
@@ -82,7 +83,7 @@ class Application:
                 Route("/health", _health),
                 Route("/root.crt", self._root),
                 Route("/metrics", self._metrics),
-                Route("/status", self._status),
+                Route("/status", _Raw(self._status), methods=["GET"]),
                 Route("/history", self.page.history),
                 Route("/switch", _Raw(self._switch), methods=["POST"]),
                 Route(_LIST, self._list),
@@ -90,7 +91,7 @@ class Application:
                 *(Route(path, _Raw(self._ask), methods=["POST"]) for path in MODEL_PATHS),
             ],
             redirect_slashes=False,
-            default=_nothing,
+            default=_answer_nothing,
         )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -98,58 +99,67 @@ class Application:
         if scope["type"] != "http":
             return
         state, headers = scope["state"], scope["headers"]
-        door = state["door"]
+        listener = state["listener"]
         try:
             if "\n" in scope["path"]:
-                # Routers, engines' too, take a path with one at its end for the path without.
-                await _nothing(scope, receive, send)
-            if door.kind == "target":
+                # Routers, also those of engines, ignore a newline at the end of a path.
+                await _answer_nothing(scope, receive, send)
+            if listener.kind == "model":
                 method, path = scope["method"], scope["raw_path"]
-                state["caller"] = self.access.caller_of_target(door, method, path, headers)
+                state["caller"] = self.access.caller_of_model(listener, method, path, headers)
                 with self._place(scope, receive) as body:
                     await body.while_here(self._through(scope, body, send))
                 return
-            if (allowed := self._pages.preflight(scope)) and door.kind != "peers":
-                await send({"type": "http.response.start", "status": 204, "headers": allowed})
+            if (preflight_headers := self._pages.preflight(scope)) and listener.kind != "peers":
+                await send(
+                    {"type": "http.response.start", "status": 204, "headers": preflight_headers}
+                )
                 await send(answers.part(more=False))
                 return
             send = self._pages.with_headers(scope, send)
             scope["path"] = plain_path(scope["path"])
             if scope["path"] not in FREE:
-                state["caller"] = self.access.caller(door, headers)
-            # Starlette gives its own refusals back as exceptions then.
+                state["caller"] = self.access.caller(listener, headers)
+            # With "app" set, Starlette raises its own refusals as exceptions.
             scope["app"] = self
             await self._router(scope, receive, send)
         except HTTPException as fault:
-            said = f"{scope['path']} does not take {scope['method']}"
-            await self._refuse(scope, receive, send, Refused(fault.status_code, said, "method"))
-        except Refused as refused:
-            await self._refuse(scope, receive, send, refused)
-        except Gone:
+            message = f"{scope['path']} does not take {scope['method']}"
+            await self._refuse(
+                scope, receive, send, GatewayRefusal(fault.status_code, message, "method")
+            )
+        except GatewayRefusal as error:
+            await self._refuse(scope, receive, send, error)
+        except ClientGone:
             return
         except asyncio.CancelledError:
-            # The gateway is being stopped: the connection is cut, and nothing is said about it.
+            # The gateway is stopping: the connection is cut without an answer.
             return
 
-    async def _refuse(self, scope: Message, receive: Receive, send: Send, refused: Refused) -> None:
-        self._count(scope, refused)
-        await answers.refuse(receive, send, answers.api_of(scope["path"]), refused)
+    async def _refuse(
+        self, scope: Message, receive: Receive, send: Send, refusal: GatewayRefusal
+    ) -> None:
+        self._count(scope, refusal)
+        await answers.refuse(receive, send, answers.api_of(scope["path"]), refusal)
 
-    def _count(self, scope: Message, refused: Refused) -> None:
+    def _count(self, scope: Message, refusal: GatewayRefusal) -> None:
         caller: Caller | None = scope["state"].get("caller")
-        self.counts.refusal(caller.person.name if caller else None, refused.reason)
+        self.counts.refusal(caller.person.name if caller else None, refusal.reason)
 
-    async def _status(self, request: Request) -> Response:
-        caller = _caller(request.scope)
-        return await self.page.status(request, caller.person, alone=caller.hops > 0)
+    async def _status(self, scope: Message, receive: Receive, send: Send) -> None:
+        caller, request = _caller(scope), Request(scope, receive)
+        answer = await self.page.status(request, caller.person, alone=caller.hops > 0)
+        is_stream = isinstance(answer, StreamingResponse)
+        with self._slot(caller) if is_stream else contextlib.nullcontext():
+            await answer(scope, receive, send)
 
     async def _root(self, _: Request) -> Response:
         try:
             text = await asyncio.to_thread(self.authority.read_bytes)
         except OSError:
-            said = "this gateway's certificate is of no authority of its own"
-            raise Refused(404, said, "path") from None
-        # Phones and browsers offer to install it.
+            message = "this gateway's certificate is of no authority of its own"
+            raise GatewayRefusal(404, message, "path") from None
+        # Phones and browsers offer to install a certificate of this type.
         return answers.whole(text, "application/x-x509-ca-cert")
 
     async def _metrics(self, _: Request) -> Response:
@@ -161,41 +171,41 @@ class Application:
 
     async def _model(self, request: Request) -> Response:
         name, caller = request.path_params["name"], _caller(request.scope)
-        for model in await self._listing(caller):
-            if model["id"] == name:
-                return answers.document(model)
-        # What its engine or the hub calls it is not listed.
-        if target := await self._models.target(name):
-            return answers.document(self._models.entry(name, target, target))
+        for entry in await self._listing(caller):
+            if entry["id"] == name:
+                return answers.document(entry)
+        # Names that the engine or the hub use for a model are not listed.
+        if model := await self._models.model(name):
+            return answers.document(self._models.entry(name, model, model))
         raise await self._unknown(name, caller)
 
     async def _listing(self, caller: Caller) -> list[dict[str, Any]]:
         own = await self._models.listing()
-        # Another gateway asks each one itself.
+        # The other gateway asks each of its peers itself.
         return own if caller.hops else await self.peers.listing(own)
 
     async def _switch(self, scope: Message, receive: Receive, send: Send) -> None:
         person = _caller(scope).person
         body = Body(receive)
-        wish = Document(await body.whole(_LONGEST_SWITCH)).read(incoming.Switch)
+        wish = Document(await body.whole(_LONGEST_SWITCH)).read(incoming.SwitchRequest)
         if person.role != "operate":
-            said = (
+            message = (
                 f"{person.name} may use models, not switch them: that takes a key of role operate"
             )
-            raise Refused(403, said, "role")
-        if wish.target not in (*self.host.targets, "none", "cancel"):
-            known = ", ".join(self.host.targets)
-            said = f"no target {wish.target!r} here; targets: {known}, none, cancel"
-            raise Refused(404, said, "model")
-        await body.while_here(self._switching(wish.target, person.name, send))
+            raise GatewayRefusal(403, message, "role")
+        if wish.model not in (*self.host.models, "none", "cancel"):
+            known_models = ", ".join(self.host.models)
+            message = f"no model {wish.model!r} here; models: {known_models}, none, cancel"
+            raise GatewayRefusal(404, message, "model")
+        await body.while_here(self._switching(wish.model, person.name, send))
 
-    async def _switching(self, target: str, person: str, send: Send) -> None:
-        answer = Answer(send, "openai", self.gateway.keepalive_s)
-        lines = ask.switch(target, person)
+    async def _switching(self, model: str, person: str, send: Send) -> None:
+        answer = EngineAnswer(send, "openai", self.gateway.keepalive_s)
+        lines = switch_client.switch(model, person)
         while line := await answer.patiently(anext(lines, None)):
-            if line.get("code") == errors.EXIT_LOCKED and not answer.started:
-                raise Refused(409, line["said"], "switching", _LOCKED_RETRY_S)
-            self.hot.changed()
+            if line.get("code") == errors.EXIT_LOCKED and not answer.has_started:
+                raise GatewayRefusal(409, line["said"], "switching", _LOCKED_RETRY_S)
+            self.hot.forget()
             await answer.event(line)
         await answer.end()
 
@@ -205,73 +215,81 @@ class Application:
 
     async def _to_model(self, scope: Message, body: Body, send: Send) -> None:
         path, caller = scope["path"], _caller(scope)
-        # The path as it is documented: an engine must not read it in another way.
+        # Send the path as documented, so that the engine cannot read it differently.
         scope["raw_path"] = path.encode()
         if any(name == b"content-encoding" for name, _ in scope["headers"]):
-            raise Refused(415, "a compressed body cannot be read here", "encoding", close=True)
+            raise GatewayRefusal(
+                415, "a compressed body cannot be read here", "encoding", close=True
+            )
         kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         content = await body.whole(self._most)
         document: Document | Form
         document = Form(kind, content) if _is_form(kind) else Document(content)
-        asked = document.read(incoming.AskedOfModel)
-        refusals.check(asked)
-        api, streams = answers.api_of(path), bool(asked.stream)
-        answer = Answer(send, api, self.gateway.keepalive_s if streams else None)
+        model_request = document.read(incoming.AskedOfModel)
+        refusals.check(model_request)
+        api, streams = answers.api_of(path), bool(model_request.stream)
+        answer = EngineAnswer(send, api, self.gateway.keepalive_s if streams else None)
         try:
-            name = asked.model
-            target = await self._models.target(name)
-            serving = await self.hot.serving(target) if target else None
+            name = model_request.model
+            model = await self._models.model(name)
+            serving = await self.hot.serving(model) if model else None
             if (
                 serving is None
-                # What came from another gateway goes to no third one.
+                # Do not forward a request that was already forwarded.
                 and not caller.hops
-                and await self._at_peers(answer, scope, document, name, only=target is None)
+                and await self._at_peers(answer, scope, document, name, only=model is None)
             ):
                 return
-            if target is None:
+            if model is None:
                 raise await self._unknown(name, caller)
             async with contextlib.AsyncExitStack() as stack:
-                wanted = AUTO if name == AUTO else target
-                turn = self.swaps.until_hot(wanted, caller.person.name)
+                wanted_model = AUTO if name == AUTO else model
+                turn = self.swaps.until_hot(wanted_model, caller.person.name)
                 await answer.patiently(stack.enter_async_context(turn))
                 if name == AUTO:
-                    # Another one than before, where it waited for a switch.
-                    target = await self._models.target(AUTO) or target
-                serving = self.hot.serves(target)
+                    # `auto` may be another model after the wait for a switch.
+                    model = await self._models.model(AUTO) or model
+                serving = self.hot.serves(model)
                 if serving is None:
-                    raise Refused(503, f"{target} has just ended", "down", _DOWN_RETRY_S)
+                    raise GatewayRefusal(503, f"{model} has just ended", "down", _DOWN_RETRY_S)
                 shapes = self.gateway.model(serving.name).evens
-                content, there = document.rewritten(serving.model, path, shapes)
-                self._note_evening(answer, serving.name, there)
-                # Comments cannot be put into a stream that is compressed.
+                content, evened_shapes = document.rewritten(serving.served_name, path, shapes)
+                self._note_evening(answer, serving.name, evened_shapes)
+                # Keep-alive comments cannot be inserted into a compressed stream.
                 but = (b"accept-encoding",) if streams else ()
                 headers = _headers(scope, *KEY_HEADERS, *but)
-                engine = self.host.targets[serving.name].engine
-                said = f"{serving.name}, which is hot, does not serve {path}: {engine} answers 404"
-                answer.no_such_path = Refused(404, said, "path")
+                engine = self.host.models[serving.name].engine
+                message = (
+                    f"{serving.name}, which is hot, does not serve {path}: {engine} answers 404"
+                )
+                answer.no_such_path = GatewayRefusal(404, message, "path")
                 await self._to_engine(answer, scope, serving, headers, content)
-        except swap.Refused as refused:
-            said = f"{target} is cold; {refused.words}. {self._who_may(target)}"
-            await self._told(answer, scope, Refused(503, said, "cold", refused.retry_after_s))
-        except Refused as refused:
-            await self._told(answer, scope, refused)
+        except swap.TurnRefusal as error:
+            message = f"{model} is cold; {error.words}. {self._who_may(model)}"
+            await self._refuse_in_stream(
+                answer, scope, GatewayRefusal(503, message, "cold", error.retry_after_s)
+            )
+        except GatewayRefusal as error:
+            await self._refuse_in_stream(answer, scope, error)
 
-    async def _told(self, answer: Answer, scope: Message, refused: Refused) -> None:
-        """Refuse in a stream that has begun; any other answer is `__call__`'s."""
-        if not answer.started:
-            raise refused
-        self._count(scope, refused)
-        await answer.break_off(refused)
+    async def _refuse_in_stream(
+        self, answer: EngineAnswer, scope: Message, refusal: GatewayRefusal
+    ) -> None:
+        """Refuse in a stream that has begun; all other refusals are sent by `__call__`."""
+        if not answer.has_started:
+            raise refusal
+        self._count(scope, refusal)
+        await answer.break_off(refusal)
 
     async def _to_engine(
         self,
-        answer: Answer,
+        answer: EngineAnswer,
         scope: Message,
-        serving: config.Target,
+        serving: config.Model,
         headers: Headers,
         content: Content,
     ) -> None:
-        """Ask an engine; nothing is waited for between the look at its unit and this."""
+        """Forward to an engine; nothing is awaited between the check of its unit and this."""
         counts, name, person = self.counts, serving.name, _caller(scope).person.name
         began = first = time.monotonic()
 
@@ -288,116 +306,124 @@ class Application:
                 assert serving.engine_url is not None
                 asking = self._upstream.ask(scope, serving.engine_url, headers, content)
                 tail = await answer.pass_on(await answer.patiently(asking))
-                ended = time.monotonic()
-                counts.tokens(person, name, tail, ended - began, ended - first)
-            except Refused:
-                self.hot.changed()
+                end_time = time.monotonic()
+                counts.tokens(person, name, tail, end_time - began, end_time - first)
+            except GatewayRefusal:
+                self.hot.forget()
                 raise
             finally:
                 counts.running(name, self.hot.running(name) - 1)
 
     async def _at_peers(
-        self, answer: Answer, scope: Message, document: Document | Form, name: str, only: bool
+        self, answer: EngineAnswer, scope: Message, document: Document | Form, name: str, only: bool
     ) -> bool:
-        """Have another gateway answer, where one has the model hot; whether one did.
+        """Let another gateway answer if one has the model hot, and tell whether one did.
 
-        `only`: this host has no such model. A cold one there counts then, and that nobody there
-        answers is an error.
+        With `only`, this host has no such model: a cold model there counts too, and no answer from
+        any peer is an error.
         """
-        refused, person = None, _caller(scope).person
+        refusal, person = None, _caller(scope).person
         headers = _headers(scope, *KEY_HEADERS) + self.peers.headers(person)
         for peer in await self.peers.holders(name, cold=only):
             self.counts.request(person.name, f"at {peer.name}")
-            asking = self._twins.ask(scope, url(peer), headers, document.body)
+            asking = self._peer_upstream.ask(scope, url(peer), headers, document.body)
             try:
                 response = await answer.patiently(asking)
-            except Refused as fault:
-                self.peers.failed(peer)
-                refused = fault
+            except GatewayRefusal as fault:
+                self.peers.mark_failed(peer)
+                refusal = fault
             else:
                 await answer.pass_on(response)
                 return True
-        if refused and only:
-            raise _gone(peer.name) from refused
+        if refusal and only:
+            raise _peer_gone(peer.name) from refusal
         return False
 
     async def _through(self, scope: Message, body: Body, send: Send) -> None:
-        door = scope["state"]["door"]
-        answer = Answer(send, answers.api_of(scope["path"]), None)
-        serving = await self.hot.serving(door.targets[0])
+        listener = scope["state"]["listener"]
+        answer = EngineAnswer(send, answers.api_of(scope["path"]), None)
+        serving = await self.hot.serving(listener.models[0])
         if serving is None:
-            raise Refused(503, f"{door.targets[0]} is loading or down", "down", _DOWN_RETRY_S)
-        named = {name for name, _ in scope["headers"]}
-        # A key that the port asks for ends here; one for the engine passes.
-        dropped = () if is_loopback(door.address) else KEY_HEADERS
-        headers = _headers(scope, *dropped, length=True)
+            raise GatewayRefusal(
+                503, f"{listener.models[0]} is loading or down", "down", _DOWN_RETRY_S
+            )
+        present_names = {name for name, _ in scope["headers"]}
+        # A key for this port ends here; a key for the engine passes.
+        dropped_headers = () if is_loopback(listener.address) else KEY_HEADERS
+        headers = _headers(scope, *dropped_headers, length=True)
         content: Content = None
         reads = scope["method"] == "POST" and scope["path"] in MODEL_PATHS
         kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        # Whatever encoding it says to have: engines that know none read it as it is.
+        # Parse it whatever Content-Encoding says: engines without decoders read the bytes as they
+        # are.
         if reads and not _is_form(kind):
             whole = await body.whole(self._most)
-            content, there = self._judged(whole, scope["path"], serving.name)
-            self._note_evening(answer, serving.name, there)
-            headers = _headers(scope, *dropped)
-        elif named & {b"content-length", b"transfer-encoding"}:
+            content, evened_shapes = self._checked_body(whole, scope["path"], serving.name)
+            self._note_evening(answer, serving.name, evened_shapes)
+            headers = _headers(scope, *dropped_headers)
+        elif present_names & {b"content-length", b"transfer-encoding"}:
             content = body.chunks()
         else:
             body.nothing_expected()
         await self._to_engine(answer, scope, serving, headers, content)
 
-    def _judged(self, body: bytes, path: str, target: str) -> tuple[bytes, list[Shape]]:
-        """A body for a target's own port: what is no JSON object is the engine's to judge."""
+    def _checked_body(self, body: bytes, path: str, model: str) -> tuple[bytes, list[Shape]]:
+        """Check a body for a model's own port.
+
+        Anything but a JSON object is left to the engine.
+        """
         try:
             document = Document(body)
-        except Refused as refused:
-            if refused.reason == incoming.TOO_MUCH:
-                # An engine that can read it would get what nobody has judged.
+        except GatewayRefusal as refusal:
+            if refusal.reason == incoming.TOO_MUCH:
+                # An engine that can parse it would get a body that nobody checked.
                 raise
             return body, []
-        refusals.check(document.read(incoming.Asked))
-        content, there = document.rewritten(None, path, self.gateway.model(target).evens)
-        return content if there else body, there
+        refusals.check(document.read(incoming.ModelFields))
+        content, evened_shapes = document.rewritten(None, path, self.gateway.model(model).evens)
+        return content if evened_shapes else body, evened_shapes
 
-    def _note_evening(self, answer: Answer, model: str, shapes: list[Shape]) -> None:
-        """Count what was evened out of a request, and say it to its client."""
+    def _note_evening(self, answer: EngineAnswer, model: str, shapes: list[Shape]) -> None:
+        """Count what was evened out of a request, and tell its client."""
         if shapes:
             self.counts.evening(model, shapes)
             answer.headers = [(EVENED, ",".join(shapes).encode())]
 
     @contextlib.contextmanager
     def _place(self, scope: Message, receive: Receive) -> Iterator[Body]:
-        """A place among the requests under way, and the request's body. Refused: there is none."""
+        """Hold a slot among the running requests, and yield the body. Refuse if all are taken."""
         caller = _caller(scope)
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-        own = scope["state"]["door"].kind != "target"
+        own = scope["state"]["listener"].kind != "model"
         if own and lengths and lengths[0].isdigit() and int(lengths[0]) > self._most:
             raise too_large(self._most)
-        with (
-            self._slots.one(caller.person.name if caller.limited else None),
-            self._slots.body() as take,
-        ):
+        with self._slot(caller), self._slots.body() as take:
             yield Body(receive, take)
 
-    def _who_may(self, target: str | None) -> str:
+    def _slot(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
+        return self._slots.hold_slot(caller.person.name if caller.is_limited else None)
+
+    def _who_may(self, model: str | None) -> str:
         return (
             f"A key of role operate may switch on {self.gateway.host} (its page, POST /switch), "
-            f"and so may a login there: switch.sh {target or 'TARGET'}"
+            f"and so may a login there: switch.sh {model or 'MODEL'}"
         )
 
-    async def _unknown(self, name: str, caller: Caller) -> Refused:
-        known = {model["id"]: model["lockstep"]["host"] for model in await self._listing(caller)}
+    async def _unknown(self, name: str, caller: Caller) -> GatewayRefusal:
+        known_models = {
+            model["id"]: model["lockstep"]["host"] for model in await self._listing(caller)
+        }
         if name == AUTO:
-            said = f"no model is hot on {self.gateway.host}. {self._who_may(None)}"
-            return Refused(503, said, "cold", COLD_RETRY_S)
-        if name in known:
-            return _gone(known[name])
-        said = f"no model {name[:80]!r} here; models: {', '.join(known) or 'none'}"
-        return Refused(404, said, "model")
+            message = f"no model is hot on {self.gateway.host}. {self._who_may(None)}"
+            return GatewayRefusal(503, message, "cold", COLD_RETRY_S)
+        if name in known_models:
+            return _peer_gone(known_models[name])
+        message = f"no model {name[:80]!r} here; models: {', '.join(known_models) or 'none'}"
+        return GatewayRefusal(404, message, "model")
 
 
 def plain_path(path: str) -> str:
-    """The path that one means: with slashes too many, without /v1, or with two of it.
+    """Return the intended path: without superfluous slashes, /v1 exactly once.
 
     Base URLs are written with and without /v1, and with a slash at the end; llama.cpp serves chats
     without /v1 as well.
@@ -413,14 +439,14 @@ def _is_form(content_type: str) -> bool:
     return content_type.lower().startswith("multipart/form-data")
 
 
-def _gone(twin: str) -> Refused:
-    said = f"the gateway of {twin}, which has the model, does not answer"
-    return Refused(502, said, "twin", _DOWN_RETRY_S)
+def _peer_gone(peer: str) -> GatewayRefusal:
+    message = f"the gateway of {peer}, which has the model, does not answer"
+    return GatewayRefusal(502, message, "peer", _DOWN_RETRY_S)
 
 
 @dataclass
 class _Raw:
-    """An endpoint that Starlette calls as ASGI, without a request object of its own."""
+    """An endpoint that Starlette calls as ASGI, without a request object."""
 
     endpoint: Callable[[Message, Receive, Send], Awaitable[None]]
 
@@ -429,7 +455,7 @@ class _Raw:
 
 
 def _caller(scope: Message) -> Caller:
-    """Who asks: `Application.__call__` has found out."""
+    """Return the caller that `Application.__call__` has authenticated."""
     caller: Caller = scope["state"]["caller"]
     return caller
 
@@ -438,11 +464,13 @@ async def _health(_: Request) -> Response:
     return answers.document({"status": "ok"})
 
 
-async def _nothing(scope: Message, receive: Receive, send: Send) -> None:
-    raise Refused(404, "no such path; `lockstep help gateway` has all of them", "path", close=True)
+async def _answer_nothing(scope: Message, receive: Receive, send: Send) -> None:
+    raise GatewayRefusal(
+        404, "no such path; `lockstep help gateway` has all of them", "path", close=True
+    )
 
 
 def _headers(scope: Message, *but: bytes, length: bool = False) -> Headers:
-    """A request's headers for an engine; `length`: with the body's, which stays as it is."""
+    """Return a request's headers for an engine; with `length`, keep those of an unchanged body."""
     left_out = (*but, *PEER_HEADERS) if length else (*but, *PEER_HEADERS, b"content-length")
     return end_to_end(scope["headers"], left_out)

@@ -1,4 +1,4 @@
-"""What the deploy says to the gateway of this host, as gateway.json holds it.
+"""Configuration of this host's gateway, as the deploy writes it to gateway.json.
 
 Standard library only: the deploy writes these dataclasses, the gateway reads them.
 """
@@ -13,37 +13,37 @@ from typing import Literal
 from lockstep.onhost.core import config
 from lockstep.onhost.core.kind import Shape
 
-#: Headers between two gateways: the key, and whom the first one found.
+#: Headers between two gateways: the key, and the person that the first gateway authenticated.
 PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
 PEER_HEADERS = (PEER_KEY.encode(), PEER_PERSON.encode(), PEER_ROLE.encode())
-#: Names of systemd credentials: the key of this host's open ports, and the gateways' own.
+#: Names of systemd credentials: the key of this host's open ports, and the one between gateways.
 API_KEY_CREDENTIAL, PEER_KEY_CREDENTIAL = "api-key", "peer-key"
-TLS_SOCKET = "/run/lockstep-gateway/tls.sock"  #: The Unix socket of a `tls` door.
-#: Addresses that stand for all of this host.
+TLS_SOCKET = "/run/lockstep-gateway/tls.sock"  #: The Unix socket of the `tls` listener.
+#: Wildcard addresses: all addresses of this host.
 ANYWHERE = ("0.0.0.0", "::")
 
-#: Bodies that are held at once, as a multiple of the largest one.
+#: Limit of bodies in memory at once, as a multiple of the largest one.
 BODIES = 8
 
-Kind = Literal["local", "open", "tls", "peers", "target"]
+Kind = Literal["local", "open", "tls", "peers", "model"]
 
 
 @dataclass(frozen=True)
-class Door:
-    """One listener."""
+class ListenAddress:
+    """One listener of the gateway."""
 
-    #: Who comes in here: `local` this host, `open` other machines with a key, `tls` the same by
-    #: Caddy, `peers` other gateways, `target` clients of one target's own port.
+    #: Clients of the listener: `local` this host, `open` other machines with a key, `tls` the same
+    #: through Caddy, `peers` other gateways, `model` clients of one model's own port.
     kind: Kind
     address: str  #: The IP address to listen at, or the path of a Unix socket (`tls`).
     port: int = 0  #: The TCP port; 0 for a Unix socket.
-    #: Of a `target` door: the names that answer here, the fallback after the target.
-    targets: tuple[str, ...] = ()
+    #: For `model` listeners: the names that answer here, the fallback after the model.
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Peer:
-    """The gateway of another host: the name in the inventory, and its `peers` door."""
+class PeerGateway:
+    """The gateway of another host: its name in the inventory, and its `peers` listener."""
 
     name: str
     address: str
@@ -51,17 +51,21 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class Model:
-    """What targets.json does not say about a target."""
+class ServedModel:
+    """Settings of a model that models.json does not have."""
 
-    aliases: tuple[str, ...] = ()  #: Further names that clients may ask for.
-    evens: tuple[Shape, ...] = ()  #: Shapes of conversations that are evened out for it.
-    context: int | None = None  #: Tokens of one request with its answer; None: not known.
+    aliases: tuple[str, ...] = ()  #: Further names that clients may use.
+    evens: tuple[Shape, ...] = ()  #: Shapes of conversations that are evened out for this model.
+    context: int | None = None  #: Tokens of one request with its answer; None if unknown.
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds: one request's body (MiB), requests at engines at once, and of one key of these."""
+    """Limits of request bodies and of running requests.
+
+    A body has at most `body_mib` MiB. `streams` requests for models and watchers of the page may be
+    under way at once, and `streams_per_key` of one key among these.
+    """
 
     body_mib: int = 64
     streams: int = 2048
@@ -69,54 +73,60 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class WebUi:
-    """Where Open WebUI listens."""
+class WebUiAddress:
+    """The address of Open WebUI."""
 
     port: int
-    #: Whether nobody but this host can come there.
+    #: Whether only this host can reach it.
     loopback: bool = True
 
 
 @dataclass(frozen=True)
-class Gateway:
-    """The gateway of one host."""
+class GatewayConfiguration:
+    """Configuration of one host's gateway."""
 
     host: str  #: This host's name in the inventory.
-    #: Every listener. Where one is at all addresses ("0.0.0.0", "::"), those of the same port open
-    #: no socket of their own: the address that a client came to tells them apart.
-    doors: tuple[Door, ...]
-    #: Names and addresses of this host that `Host` may have at the local door.
+    #: Every listener. If one has a wildcard address ("0.0.0.0", "::"), others of the same port open
+    #: no socket of their own: the address that a client connected to tells them apart.
+    listeners: tuple[ListenAddress, ...]
+    #: Names and addresses of this host that are valid as `Host` at the local listener.
     names: tuple[str, ...] = ()
-    #: By name of the target, fallbacks included.
-    models: Mapping[str, Model] = field(default_factory=dict)
-    origins: tuple[str, ...] = ()  #: Whose web pages may ask, with a key.
-    peers: tuple[Peer, ...] = ()  #: Gateways of other hosts that are asked too.
-    local_keys: bool = False  #: Whether the local door asks for a key.
-    swap_on_request: bool = False  #: Whether a request for a cold target asks for a switch.
-    #: How long a target stays hot before a request may take it away, seconds.
+    #: By model name, fallbacks included.
+    models: Mapping[str, ServedModel] = field(default_factory=dict)
+    origins: tuple[str, ...] = ()  #: Origins whose web pages may ask, with a key.
+    peers: tuple[PeerGateway, ...] = ()  #: Gateways of other hosts to ask as well.
+    local_keys: bool = False  #: Whether the local listener requires a key.
+    swap_on_request: bool = False  #: Whether a request for a cold model starts a switch.
+    #: Seconds for which a model stays hot before a request may replace it.
     least_hot_s: float = 120.0
-    queue: int = 32  #: How many requests may wait for a switch.
-    #: How long a target without requests stays hot, seconds; None: for ever.
+    queue: int = 32  #: Limit of requests that wait for a switch.
+    #: Seconds for which a model without requests stays hot; None for ever.
     ttl_s: float | None = None
-    keepalive_s: float = 15.0  #: Between two comments while a stream has not begun, seconds.
+    keepalive_s: float = 15.0  #: Seconds between two comments while a stream has not begun.
     limits: Limits = Limits()
-    #: Where Prometheus on this host is asked, without a path; None: it has none.
+    #: URL of Prometheus on this host, without a path; None if it has none.
     prometheus: str | None = None
-    webui: WebUi | None = None  #: For the page's link; None: there is none.
+    webui: WebUiAddress | None = None  #: For the page's link; None if there is no Open WebUI.
 
     @property
-    def listening(self) -> tuple[Door, ...]:
-        """The doors that have a socket of their own: one at all addresses stands for its port."""
-        wide = {door.port for door in self.doors if door.address in ANYWHERE}
+    def listening(self) -> tuple[ListenAddress, ...]:
+        """Listeners with a socket of their own; a wildcard address covers its whole port."""
+        wide = {listener.port for listener in self.listeners if listener.address in ANYWHERE}
         return tuple(
-            door for door in self.doors if door.address in ANYWHERE or door.port not in wide
+            listener
+            for listener in self.listeners
+            if listener.address in ANYWHERE or listener.port not in wide
         )
 
-    def model(self, target: str) -> Model:
-        """What is said of a target; nothing special where nothing is."""
-        return self.models.get(target, Model())
+    def model(self, name: str) -> ServedModel:
+        """Return the settings of a model, or the defaults."""
+        return self.models.get(name, ServedModel())
 
 
-def load(path: Path) -> Gateway:
-    """Read gateway.json. Problem (wrong use) names the file, the key and what was found."""
-    return config.read(Gateway, path)
+def load(path: Path) -> GatewayConfiguration:
+    """Read gateway.json.
+
+    Raises:
+        errors.Problem: Wrong use; names the file, the key and the value found.
+    """
+    return config.read(GatewayConfiguration, path)

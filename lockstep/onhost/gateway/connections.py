@@ -1,4 +1,4 @@
-"""Connections that the gateway opens: to engines, to other gateways, to Prometheus."""
+"""Connections that the gateway opens: to engines, other gateways and Prometheus."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import httpx2
 
-#: A cable that is out ends a connection after so long, seconds: nothing else would tell.
+#: Seconds after which a connection over an unplugged cable ends; nothing else would detect it.
 SILENCE_S = 15
 _PROBES = 3
-#: What is raised for an answer that does not come, or is another one than was expected.
+#: Exceptions for a missing or unexpected answer.
 FAULTS = (httpx2.HTTPError, OSError, ValueError, LookupError, TypeError)
 
 SocketOption = tuple[int, int, int]
 
 
 def transport(options: Sequence[SocketOption] = ()) -> httpx2.AsyncHTTPTransport:
-    """One connection per request: who listens there closes idle ones when it likes."""
+    """Return a transport with one connection per request: servers close idle ones at any time."""
     return httpx2.AsyncHTTPTransport(
-        # Nobody here speaks TLS: no list of authorities is read.
+        # No server here speaks TLS, so loading a list of authorities would be wasted time.
         verify=False,
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
         socket_options=list(options),
@@ -29,22 +29,22 @@ def transport(options: Sequence[SocketOption] = ()) -> httpx2.AsyncHTTPTransport
 
 
 async def document(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> dict[str, Any]:
-    """A JSON object; one of `FAULTS` where none comes."""
+    """Return the JSON object that answers a request; raise one of `FAULTS` if none comes."""
     answer = await transport.handle_async_request(request)
     try:
         text = await answer.aread()
     finally:
         await answer.aclose()
-    found = json.loads(text) if answer.status_code == 200 else None
-    if not isinstance(found, dict):
+    document_found = json.loads(text) if answer.status_code == 200 else None
+    if not isinstance(document_found, dict):
         raise ValueError(f"it answers {answer.status_code}")
-    return found
+    return document_found
 
 
 def alive(unread: bool = True) -> list[SocketOption]:
-    """Socket options by which a connection ends when the other host is gone without a word.
+    """Return socket options that end a connection when the other host has silently gone.
 
-    `unread`: also when that host takes nothing for so long, which a client may.
+    With `unread`, also when that host reads nothing for so long, which a client may do.
     """
     options = [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

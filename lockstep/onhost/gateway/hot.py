@@ -1,4 +1,4 @@
-"""Which target is hot, and how many requests it answers."""
+"""The hot model, and the number of requests that it answers."""
 
 from __future__ import annotations
 
@@ -13,107 +13,107 @@ from pathlib import Path
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.systemd import units
 
-EVERY_S = 1.0  #: systemd is asked at most this often, seconds.
+EVERY_S = 1.0  #: Minimum seconds between two queries of systemd.
 
 
 class Hot:
-    """What systemd says about the units of all targets, and who uses them.
+    """State of all models' units by systemd, and their running requests.
 
-    systemd's word costs 10 ms and is up to a second old. So a target counts as hot only while the
-    control group that its unit had then has processes: a unit that has ended since, or was started
-    anew, has none or another one.
+    A query costs 10 ms and its result is up to a second old. So a model counts as hot only while
+    the control group that its unit had then has processes: a unit that has ended or was started
+    anew since has none, or another one.
     """
 
-    def __init__(self, host: config.Host, paths: layout.Paths | None = None) -> None:
+    def __init__(self, host: config.HostConfig, paths: layout.Paths | None = None) -> None:
         self._host = host
         self._groups = (paths or layout.Paths()).groups_of_units
         self._units: dict[str, units.Unit] = {}
         self._marks: dict[str, int] = {}
-        self._asked = float("-inf")
+        self._ask_time = float("-inf")
         self._asking: asyncio.Task[None] | None = None
         self._running: Counter[str] = Counter()
-        self._rested: dict[str, float] = {}
+        self._rest_times: dict[str, float] = {}
 
     def now(self) -> str | None:
-        """The hot target, by what is known now; None: no target is."""
-        return next((name for name in self._host.targets if self._is_hot(name)), None)
+        """Return the hot model as last known, or None."""
+        return next((name for name in self._host.models if self._is_hot(name)), None)
 
-    def serves(self, target: str) -> config.Target | None:
-        """What answers for a target by what is known now: itself, its fallback, or nothing."""
-        asked = self._host.targets[target]
-        names = (target, asked.fallback) if asked.fallback else (target,)
-        return next((self._host.targets[name] for name in names if self._is_hot(name)), None)
+    def serves(self, model: str) -> config.Model | None:
+        """Return what last answered for a model: itself, its fallback, or None."""
+        wanted_model = self._host.models[model]
+        names = (model, wanted_model.fallback) if wanted_model.fallback else (model,)
+        return next((self._host.models[name] for name in names if self._is_hot(name)), None)
 
-    def state(self, target: str) -> str:
-        """In the operator's words, by what is known now: hot, loading, stopping, failed or off."""
-        unit = self._units.get(self._host.targets[target].unit)
+    def state(self, model: str) -> str:
+        """Return a model's last known state: hot, loading, stopping, failed or off."""
+        unit = self._units.get(self._host.models[model].unit)
         if unit is None:
             return "off"
-        return unit.state if unit.state != "hot" or self._is_hot(target) else "stopping"
+        return unit.state if unit.state != "hot" or self._is_hot(model) else "stopping"
 
-    def changed_at(self, target: str) -> float:
-        """When systemd last changed its unit's state, in seconds of `time.monotonic`."""
-        unit = self._units.get(self._host.targets[target].unit)
-        return unit.changed if unit else 0.0
+    def changed_at(self, model: str) -> float:
+        """Return when systemd last changed its unit's state, in seconds of `time.monotonic`."""
+        unit = self._units.get(self._host.models[model].unit)
+        return unit.change_time if unit else 0.0
 
     @property
-    def known(self) -> bool:
-        """Whether systemd has answered."""
+    def is_known(self) -> bool:
+        """True once systemd has answered."""
         return bool(self._units)
 
-    def changed(self) -> None:
-        """Something was switched: what is known may be wrong."""
-        self._asked = float("-inf")
+    def forget(self) -> None:
+        """Discard the last known state, because a switch may have changed it."""
+        self._ask_time = float("-inf")
 
     async def look(self) -> None:
-        """Know what is hot, by an answer of systemd that is at most a second old."""
-        if time.monotonic() - self._asked >= EVERY_S:
+        """Query systemd unless its last answer is at most a second old."""
+        if time.monotonic() - self._ask_time >= EVERY_S:
             await asyncio.shield(self._ask())
 
-    async def serving(self, target: str) -> config.Target | None:
-        """`serves`, without waiting for systemd where the last answer still holds."""
-        found = self.serves(target)
-        if found is None:
+    async def serving(self, model: str) -> config.Model | None:
+        """Return `serves`, without waiting for systemd while its last answer holds."""
+        hot_model = self.serves(model)
+        if hot_model is None:
             await self.look()
-            return self.serves(target)
-        if time.monotonic() - self._asked >= EVERY_S:
+            return self.serves(model)
+        if time.monotonic() - self._ask_time >= EVERY_S:
             self._ask()
-        return found
+        return hot_model
 
     def running(self, name: str) -> int:
-        """Requests under way at a target."""
+        """Return the number of running requests of a model."""
         return self._running[name]
 
     def idle_s(self, name: str) -> float | None:
-        """Seconds since a target's last request ended; None: it has had none, or has one now."""
-        if self._running[name] or name not in self._rested:
+        """Return seconds since a model's last request ended; None if it had none or has one."""
+        if self._running[name] or name not in self._rest_times:
             return None
-        return time.monotonic() - self._rested[name]
+        return time.monotonic() - self._rest_times[name]
 
     @contextlib.contextmanager
     def using(self, name: str) -> Iterator[None]:
-        """A request is under way at a target until the block ends."""
+        """Count a request as running at a model until the block ends."""
         self._running[name] += 1
         try:
             yield
         finally:
             self._running[name] -= 1
-            self._rested[name] = time.monotonic()
+            self._rest_times[name] = time.monotonic()
 
     def _is_hot(self, name: str) -> bool:
-        unit = self._host.targets[name].unit
-        known = self._marks.get(unit)
-        return known is not None and known == mark(self._groups / unit)
+        unit = self._host.models[name].unit
+        known_mark = self._marks.get(unit)
+        return known_mark is not None and known_mark == mark(self._groups / unit)
 
     def _ask(self) -> asyncio.Task[None]:
         if self._asking is None or self._asking.done():
-            self._asked = time.monotonic()
+            self._ask_time = time.monotonic()
             self._asking = asyncio.create_task(self._answer())
         return self._asking
 
     async def _answer(self) -> None:
-        names = [target.unit for target in self._host.targets.values()]
-        # Before the question: a control group that is newer than the answer does not count.
+        names = [model.unit for model in self._host.models.values()]
+        # Read before the query, so that a newer control group does not count.
         marks = {name: mark(self._groups / name) for name in names}
         try:
             self._units = await asyncio.to_thread(units.show, names)
@@ -121,17 +121,17 @@ class Hot:
             output.say(f"lockstep gateway: {problem}")
             self._units = {}
         self._marks = {
-            name: found
+            name: port
             for name in names
             if (unit := self._units.get(name)) and unit.state == "hot"
-            if (found := marks[name]) is not None
+            if (port := marks[name]) is not None
         }
 
 
 def mark(group: Path) -> int | None:
-    """What tells a unit's control group with processes from others; None: no process is in it."""
+    """Return an identity of a unit's control group with processes; None if it has no process."""
     try:
-        # Several times a request: an opened text file would cost twice as much.
+        # This runs several times a request, and an opened text file would cost twice as much.
         file = os.open(group / "cgroup.events", os.O_RDONLY)
         try:
             events = os.read(file, 4096)

@@ -1,7 +1,7 @@
-"""Keys of persons: who may use the gateway, and who may switch from it.
+"""Persons' keys: the right to use the gateway, and to switch models from it.
 
 keys.json holds one entry for each person, with the SHA-256 of the key. A key has 256 random bits,
-so a slow hash would protect nothing more.
+so a slow hash would add no protection.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Annotated, Any, Literal
 from lockstep.onhost.core import errors, schema
 from lockstep.onhost.core.schema import Rule, like
 
-#: Where the keys are on a host; the group may read them, root alone may write them.
+#: The keys of a host; readable by the group, writable by root alone.
 PATH = Path("/etc/lockstep/gateway/keys.json")
 ACCOUNT = "lockstep-gateway"  #: The account, and group, that the gateway runs as.
-LOCAL = "local"  #: Who asks from the host itself, without a key.
-HOST_KEY = "host-key"  #: Who asks with the key of the host's open ports.
-#: Begins each key, so that people and programs that look for leaked secrets know it.
+LOCAL = "local"  #: Name of clients on the host itself, without a key.
+HOST_KEY = "host-key"  #: Name of clients with the key of the host's open ports.
+#: Prefix of each key, by which people and scanners recognise leaked secrets.
 PREFIX = "lk-"
 
 Role = Literal["use", "operate"]
@@ -38,22 +38,28 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def is_time(text: str) -> bool:
-    """Whether it is a time as `stamp` writes it. Only then the order of texts is that of times."""
-    return stamp(datetime.datetime.strptime(text, _TIME)) == text
+    """Tell whether a text is a time as `stamp` writes it, which makes texts sort like times."""
+    try:
+        return stamp(datetime.datetime.strptime(text, _TIME)) == text
+    except ValueError:
+        return False
 
 
 def is_day(text: str) -> bool:
-    """Whether it is a day in the form YYYY-MM-DD. ValueError for most that are not."""
-    return datetime.date.fromisoformat(text).isoformat() == text
+    """Tell whether a text is a day in the form YYYY-MM-DD."""
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def stamp(time: datetime.datetime) -> str:
-    """A time in UTC as keys.json has it."""
+    """Format a time in UTC as in keys.json."""
     return time.strftime(_TIME)
 
 
 def utc() -> datetime.datetime:
-    """The time now."""
+    """Return the time now, in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
@@ -74,50 +80,53 @@ _Time = Annotated[str, Rule("is not a time in UTC", is_time, "YYYY-MM-DDTHH:MM:S
 class Entry:
     """The last change of one person's key."""
 
-    person: Name  #: Whose it is.
-    since: _Time  #: Time of the change, UTC. Of two Sparks' entries the later one is right.
-    #: Digest of the key, in hexadecimal digits; None: it is revoked. What is revoked stays on
-    #: record, so that a Spark that was away can't bring the key back.
+    person: Name  #: The owner of the key.
+    since: _Time  #: Time of the change, UTC. Of two Sparks' entries the later one is valid.
+    #: Digest of the key, in hexadecimal digits; None if revoked. A revoked key stays on record, so
+    #: that a Spark that was away can't bring it back.
     sha256: _Digest | None = None
     role: Role = "use"  #: `use` asks models, `operate` switches them too.
-    until: _Day | None = None  #: Last day on which it is valid, UTC; None: no end.
+    until: _Day | None = None  #: Last day on which it is valid, UTC; None without end.
 
     def valid(self, now: datetime.datetime) -> bool:
-        """Whether the key is in force."""
-        expired = self.until is not None and now.date().isoformat() > self.until
-        return self.sha256 is not None and not expired
+        """Tell whether the key is valid at a time."""
+        is_expired = self.until is not None and now.date().isoformat() > self.until
+        return self.sha256 is not None and not is_expired
 
     @property
     def age(self) -> tuple[str, bool, str]:
-        """Orders entries of one person. Of two changes at one time a revocation is the later."""
+        """Sort key for entries of one person.
+
+        Of two changes at one time a revocation is the later.
+        """
         return (self.since, self.sha256 is None, self.sha256 or "")
 
 
 @dataclass(frozen=True)
 class Person:
-    """Who asks."""
+    """An authenticated person and their role."""
 
     name: str
     role: Role
 
 
-class Broken(Exception):
-    """keys.json, or what came in its form, cannot be used."""
+class BrokenKeys(Exception):
+    """An unusable keys.json, or input in its form."""
 
 
 def new_key() -> str:
-    """A new key: 256 random bits."""
+    """Make a new key of 256 random bits."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest(key: bytes) -> str:
-    """The digest of a key, as an entry has it."""
+    """Return the digest of a key, as entries hold it."""
     return hashlib.sha256(key).hexdigest()
 
 
-def given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """The keys that a request carries: as OpenAI's clients send them, and as Anthropic's do."""
-    found = []
+def keys_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Return the keys that a request carries, in OpenAI's and in Anthropic's header."""
+    carried_keys = []
     for name, value in headers:
         if name == b"authorization":
             scheme, _, value = value.partition(b" ")
@@ -126,94 +135,102 @@ def given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         elif name != b"x-api-key":
             continue
         if value.strip():
-            found.append(value.strip())
-    return found
+            carried_keys.append(value.strip())
+    return carried_keys
 
 
-def claimed(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a request carries what looks like a person's key.
+def has_person_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a request carries anything in the form of a person's key.
 
-    Many programs insist on a key. Where none is asked for, people give them a word like "none".
+    Many programs insist on a key. Where none is required, people enter a word such as "none".
     """
-    return any(key.startswith(PREFIX.encode()) for key in given(headers))
+    return any(key.startswith(PREFIX.encode()) for key in keys_in(headers))
 
 
-def loaded(text: str, where: str) -> list[Entry]:
-    """The entries of a text in JSON. Broken where it is none, or `parsed` says so."""
+def load_entries(text: str, where: str) -> list[Entry]:
+    """Parse entries from JSON text; raise `BrokenKeys` if it, or `parse_entries`, fails."""
     try:
-        return parsed(json.loads(text), where)
+        return parse_entries(json.loads(text), where)
     except ValueError as error:
-        raise Broken(f"{where}: expected a JSON document with the list `keys`") from error
+        raise BrokenKeys(f"{where}: expected a JSON document with the list `keys`") from error
 
 
-def parsed(document: Any, where: str) -> list[Entry]:
-    """The entries of a document as `document` makes it. Broken where it is another."""
+def parse_entries(document: Any, where: str) -> list[Entry]:
+    """Parse entries from a document as `document` makes it; raise `BrokenKeys` if invalid."""
     try:
         entries = document["keys"]
     except (LookupError, TypeError) as error:
-        raise Broken(f"{where}: expected a JSON document with the list `keys`") from error
-    found = schema.convert(tuple[Entry, ...], entries, where=where, key="keys", error=_broken)
-    if len({entry.person for entry in found}) < len(found):
-        raise Broken(f"{where}: two entries of one person")
-    return list(found)
+        raise BrokenKeys(f"{where}: expected a JSON document with the list `keys`") from error
+    entries_found = schema.convert(
+        tuple[Entry, ...], entries, where=where, key="keys", error=_broken_error
+    )
+    if len({entry.person for entry in entries_found}) < len(entries_found):
+        raise BrokenKeys(f"{where}: two entries of one person")
+    return list(entries_found)
 
 
 def document(entries: Iterable[Entry]) -> dict[str, Any]:
-    """Entries for `parsed`, by person."""
-    return {"keys": [asdict(entry) for entry in sorted(entries, key=lambda each: each.person)]}
+    """Return entries by person, in the form that `parse_entries` reads."""
+    return {
+        "keys": [
+            asdict(entry) for entry in sorted(entries, key=lambda entry_given: entry_given.person)
+        ]
+    }
 
 
-def _broken(what: str, *, where: str, allowed: str = "", **_: str) -> Broken:
-    # What was found is not told: it may be a key, put there by hand.
-    return Broken(f"{where}: {schema.sentence(what, '', allowed)}")
+def _broken_error(summary: str, *, where: str, allowed: str = "", **_: str) -> BrokenKeys:
+    # The value is not repeated: it may be a key that somebody put there by hand.
+    return BrokenKeys(f"{where}: {schema.sentence(summary, '', allowed)}")
 
 
 @dataclass
 class Keys:
-    """The keys of one host, read again when their file has changed; without it nobody has one."""
+    """The keys of one host, reloaded when their file changes; without the file nobody has one."""
 
     path: Path = PATH
     now: Now = utc
-    _seen: object = field(default=None, init=False)
+    _file_state: object = field(default=None, init=False)
     _entries: list[Entry] = field(default_factory=list, init=False)
 
-    def who(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
-        """Whose key a request carries; None for none, an unknown, an expired or a revoked one."""
+    def person_of(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
+        """Return the person of a request's key; None without a key that is known and valid."""
         self._look()
-        now, found = self.now(), None
-        for key in given(headers):
-            asked = digest(key)
+        now, person = self.now(), None
+        for key in keys_in(headers):
+            key_hash = digest(key)
             for entry in self._entries:
-                # Every digest is compared, and in constant time: how long it takes tells nothing.
-                if hmac.compare_digest(asked, entry.sha256 or "") and entry.valid(now):
-                    found = found or Person(entry.person, entry.role)
-        return found
+                # Compare every digest in constant time, so that timing reveals nothing.
+                if hmac.compare_digest(key_hash, entry.sha256 or "") and entry.valid(now):
+                    person = person or Person(entry.person, entry.role)
+        return person
 
     def _look(self) -> None:
-        """Read the file where it is another one than last time.
+        """Reload the file if it is another one than last time.
 
-        It is replaced as a whole, so another content is another file.
+        It is replaced as a whole, so changed content is always a new file.
         """
         try:
-            seen = self.path.stat()
-            mark: object = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+            file_state = self.path.stat()
+            mark: object = (file_state.st_ino, file_state.st_mtime_ns, file_state.st_size)
         except FileNotFoundError:
             mark = "none"
         except OSError as error:
             mark = errors.why(error)
-        if mark == self._seen:
+        if mark == self._file_state:
             return
-        self._seen, self._entries = mark, []
+        self._file_state, self._entries = mark, []
         if mark == "none":
             return
         try:
-            self._entries = loaded(self.path.read_text(encoding="utf-8"), str(self.path))
-        except (Broken, OSError, UnicodeDecodeError) as error:
-            why = str(error) if isinstance(error, Broken) else f"{self.path}: {errors.why(error)}"
+            self._entries = load_entries(self.path.read_text(encoding="utf-8"), str(self.path))
+        except (BrokenKeys, OSError, UnicodeDecodeError) as error:
+            why = (
+                str(error) if isinstance(error, BrokenKeys) else f"{self.path}: {errors.why(error)}"
+            )
             remedy = "move the file away, and run `lockstep key list --fix`"
             tell(f"{why}. Every key is refused. Remedy: {remedy}")
 
 
-def tell(what: str) -> None:
-    """One line of the gateway's on standard error."""
-    print(f"lockstep gateway: {what}", file=sys.stderr, flush=True)
+def tell(message: str) -> None:
+    """Write one line of the gateway's to standard error."""
+    print(f"lockstep gateway: {message}", file=sys.stderr, flush=True)

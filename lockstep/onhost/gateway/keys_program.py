@@ -36,52 +36,54 @@ def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage.PATH) -> 
     options = parser.parse_args(argv)
     try:
         if options.action == "take":
-            new = keys.loaded(sys.stdin.read(), "standard input")
+            new = keys.load_entries(sys.stdin.read(), "standard input")
             with _alone(path):
                 entries = take(path, new)
         else:
             entries = _read(path)
-    except keys.Broken as error:
+    except keys.BrokenKeys as error:
         raise errors.Problem(str(error)) from error
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
-    used = {name: asdict(total) for name, total in usage.read(totals).items()}
-    print(json.dumps({**keys.document(entries), "usage": used}))
+    usage_by_person = {name: asdict(total) for name, total in usage.read(totals).items()}
+    print(json.dumps({**keys.document(entries), "usage": usage_by_person}))
     return errors.EXIT_DONE
 
 
 def take(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
-    """Every entry after the newer ones of `new` were taken over.
+    """Add `new` entries to the file and return all of it; newer ones in the file stay.
 
     Raises:
-        keys.Broken: keys.json cannot be used.
-        OSError: as the file system gives it.
+        keys.BrokenKeys: keys.json cannot be used.
+        OSError: From the file system.
     """
-    here = {entry.person: entry for entry in _read(path)}
-    changed = [
-        entry for entry in new if entry.person not in here or entry.age > here[entry.person].age
+    present_entries = {entry.person: entry for entry in _read(path)}
+    changed_entries = [
+        entry
+        for entry in new
+        if entry.person not in present_entries or entry.age > present_entries[entry.person].age
     ]
-    if changed:
-        here |= {entry.person: entry for entry in changed}
-        document = keys.document(here.values())
+    if changed_entries:
+        present_entries |= {entry.person: entry for entry in changed_entries}
+        document = keys.document(present_entries.values())
         atomic.write_json(path, document, mode=0o640, owner=("root", keys.ACCOUNT))
-        for entry in changed:
-            who = os.environ.get("SUDO_USER", "root")
-            audit.note(who, f"key of {entry.person}", _told(entry))
-    return list(here.values())
+        for entry in changed_entries:
+            account = os.environ.get("SUDO_USER", "root")
+            audit.note(account, f"key of {entry.person}", _entry_text(entry))
+    return list(present_entries.values())
 
 
 def _read(path: Path) -> list[keys.Entry]:
     try:
-        return keys.loaded(path.read_text(encoding="utf-8"), str(path))
+        return keys.load_entries(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise keys.Broken(f"{path}: {errors.why(error)}") from error
+        raise keys.BrokenKeys(f"{path}: {errors.why(error)}") from error
 
 
-def _told(entry: keys.Entry) -> str:
-    """One change in words."""
+def _entry_text(entry: keys.Entry) -> str:
+    """Describe one change in words."""
     if entry.sha256 is None:
         return "revoked"
     return f"added, {entry.role}{f', until {entry.until}' if entry.until else ''}"
@@ -89,7 +91,7 @@ def _told(entry: keys.Entry) -> str:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Make the folder of keys.json where it is missing, and change it alone."""
+    """Hold the lock of keys.json for changes; make its folder if missing."""
     folder = path.parent
     try:
         grp.getgrnam(keys.ACCOUNT)

@@ -1,4 +1,4 @@
-"""How many requests may be under way at once, in all and of one key."""
+"""Limits of simultaneous requests, in all and per key."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from lockstep.onhost.gateway.configuration import BODIES, Limits
-from lockstep.onhost.gateway.wire.answers import Refused
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal
 
-RETRY_S = 5  #: When a full gateway is worth asking again, seconds.
-#: Places that nobody without a key may take, as a part of all.
+RETRY_S = 5  #: Seconds until a full gateway is worth asking again.
+#: Divisor of the share of slots that is reserved for clients with a key.
 KEPT_PART = 8
 
 
 class Slots:
-    """Requests under way."""
+    """Slots of running requests and their bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._all = 0
         self._of: Counter[str] = Counter()
-        self._held = 0
+        self._taken_slots = 0
 
     @contextlib.contextmanager
-    def one(self, key: str | None) -> Iterator[None]:
-        """A place until the block ends; Refused where all are taken.
+    def hold_slot(self, key: str | None) -> Iterator[None]:
+        """Hold a slot until the block ends.
 
-        `key`: whose came with the request; None where no key was asked for. Any account of the host
-        asks without one, so the last places are for people with a key.
+        Args:
+            key: Owner of the request's key; None if no key was required. Every account of the host
+                can ask without one, so the last slots are reserved for people with a key.
+
+        Raises:
+            RequestRefused: All slots are taken.
         """
         most = self._limits.streams
         if self._all >= (most if key is not None else most - most // KEPT_PART):
-            said = f"{self._all} requests are under way, which is the bound of this gateway"
-            raise _full("streams", f"{said} (gateway.limits.streams)")
+            message = f"{self._all} requests are under way, which is the bound of this gateway"
+            raise _full("streams", f"{message} (gateway.limits.streams)")
         if key is not None and self._of[key] >= self._limits.streams_per_key:
-            said = f"{self._of[key]} requests of {key} are under way, which is the bound of a key"
-            raise _full("streams_per_key", f"{said} (gateway.limits.streams_per_key)")
+            message = (
+                f"{self._of[key]} requests of {key} are under way, which is the bound of a key"
+            )
+            raise _full("streams_per_key", f"{message} (gateway.limits.streams_per_key)")
         self._all += 1
         if key is not None:
             self._of[key] += 1
@@ -46,30 +52,31 @@ class Slots:
             self._all -= 1
             if key is not None:
                 self._of[key] -= 1
-                # Names that came with another gateway's requests must not add up.
+                # Names from other gateways' requests must not accumulate.
                 if not self._of[key]:
                     del self._of[key]
 
     @contextlib.contextmanager
     def body(self) -> Iterator[Callable[[int], None]]:
-        """What takes room for more bytes of a body, which it has until the block ends.
+        """Yield a function that reserves memory for body bytes, held until the block ends.
 
-        It raises Refused where other requests have the room.
+        Raises:
+            RequestRefused: Other requests have the memory (raised by that function).
         """
-        taken = 0
+        bytes_taken = 0
 
         def take(size: int) -> None:
-            nonlocal taken
-            if self._held + size > self._limits.body_mib * 2**20 * BODIES:
+            nonlocal bytes_taken
+            if self._taken_slots + size > self._limits.body_mib * 2**20 * BODIES:
                 raise _full("bodies", "other requests with large bodies are under way")
-            self._held += size
-            taken += size
+            self._taken_slots += size
+            bytes_taken += size
 
         try:
             yield take
         finally:
-            self._held -= taken
+            self._taken_slots -= bytes_taken
 
 
-def _full(reason: str, said: str) -> Refused:
-    return Refused(429, said, reason, RETRY_S, close=True)
+def _full(reason: str, message: str) -> GatewayRefusal:
+    return GatewayRefusal(429, message, reason, RETRY_S, close=True)

@@ -1,4 +1,4 @@
-"""Names that a request may have as its model, and the targets behind them."""
+"""Model names that requests may use, and the models behind them."""
 
 from __future__ import annotations
 
@@ -7,78 +7,78 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lockstep.onhost.core import config
-from lockstep.onhost.gateway.configuration import Gateway
+from lockstep.onhost.gateway.configuration import GatewayConfiguration
 from lockstep.onhost.gateway.hot import Hot
 
-#: Whatever is hot.
+#: The name for the hot model, whichever it is.
 AUTO = "auto"
 _STATES = {"hot": "hot", "loading": "loading", "restarting": "loading"}
 
 
 class Models:
-    """The targets of this host that answer here: of a cluster, those of rank 0."""
+    """The models that answer at this host: of a cluster, only those of rank 0."""
 
-    def __init__(self, gateway: Gateway, host: config.Host, hot: Hot) -> None:
+    def __init__(self, gateway: GatewayConfiguration, host: config.HostConfig, hot: Hot) -> None:
         self._gateway = gateway
         self._host = host
         self._hot = hot
         self._since = int(time.time())
-        self._targets = [name for name, target in host.targets.items() if target.engine_url]
+        self._models = [name for name, model in host.models.items() if model.engine_url]
         self._names: dict[str, list[str]] = {}
-        # A target's own name beats an alias, and an alias beats what an engine calls its model, and
-        # that what the hub calls it.
-        for name in self._targets:
+        # A model's own name beats an alias, which beats the engine's name for its model, which
+        # beats the hub's name.
+        for name in self._models:
             self._names[name] = [name]
-        others: tuple[Callable[[str], Iterable[str]], ...] = (
+        name_sources: tuple[Callable[[str], Iterable[str]], ...] = (
             self._aliases,
-            lambda name: (host.targets[name].model,),
-            lambda name: host.targets[name].weights[:1],
+            lambda name: (host.models[name].served_name,),
+            lambda name: host.models[name].weights[:1],
         )
-        for names in others:
-            taken = set(self._names)
-            for name in self._targets:
-                for other in names(name):
-                    if other not in taken:
-                        self._names.setdefault(other, []).append(name)
-        self._names.setdefault(AUTO, self._targets)
+        for names in name_sources:
+            names_taken = set(self._names)
+            for name in self._models:
+                for other_name in names(name):
+                    if other_name not in names_taken:
+                        self._names.setdefault(other_name, []).append(name)
+        self._names.setdefault(AUTO, self._models)
 
-    async def target(self, name: str) -> str | None:
-        """The target that a name means: the hot one of several, else the first.
+    async def model(self, name: str) -> str | None:
+        """Return the model of a name: the hot one of several, else the first.
 
-        None for no name of this host, and for `auto` while nothing is hot.
+        None for a name unknown to this host, and for `auto` while nothing is hot.
         """
-        found = self._names.get(name, [])
-        if not found:
+        models = self._names.get(name, [])
+        if not models:
             return None
-        if len(found) == 1 and name != AUTO:
-            return found[0]
-        for each in found:
-            if self._hot.serves(each):
-                return each
+        if len(models) == 1 and name != AUTO:
+            return models[0]
+        for candidate in models:
+            if self._hot.serves(candidate):
+                return candidate
         await self._hot.look()
-        cold = None if name == AUTO else found[0]
-        return next((each for each in found if self._hot.serves(each)), cold)
+        cold = None if name == AUTO else models[0]
+        return next((candidate for candidate in models if self._hot.serves(candidate)), cold)
 
     async def listing(self) -> list[dict[str, Any]]:
-        """Models as GET /v1/models gives them: every target, its aliases, and `auto`.
+        """Return models in the form of GET /v1/models: every model, its aliases, and `auto`.
 
-        A fallback is not listed: it answers for its target.
+        Fallbacks are not listed, because they answer for their model.
         """
         await self._hot.look()
-        fallbacks = {target.fallback for target in self._host.targets.values()}
-        shown = [name for name in self._targets if name not in fallbacks]
-        found = [
-            self.entry(name, target, None if name == target else target)
-            for target in shown
-            for name in dict.fromkeys((target, *self._aliases(target)))
+        fallbacks = {model.fallback for model in self._host.models.values()}
+        shown_names = [name for name in self._models if name not in fallbacks]
+        entries = [
+            self.entry(name, model, None if name == model else model)
+            for model in shown_names
+            for name in dict.fromkeys((model, *self._aliases(model)))
         ]
-        hot = next((target for target in shown if self._hot.serves(target)), None)
-        return found + ([self.entry(AUTO, hot, hot)] if hot else [])
+        hot = next((model for model in shown_names if self._hot.serves(model)), None)
+        return entries + ([self.entry(AUTO, hot, hot)] if hot else [])
 
-    def entry(self, name: str, target: str, alias_of: str | None) -> dict[str, Any]:
-        """A target under one of its names, as the list has it."""
-        by = self._hot.serves(target)
-        context = self._gateway.model(by.name if by else target).context
+    def entry(self, name: str, model: str, alias_of: str | None) -> dict[str, Any]:
+        """Return a model's entry of the list under one of its names."""
+        by = self._hot.serves(model)
+        context = self._gateway.model(by.name if by else model).context
         return {
             "id": name,
             "object": "model",
@@ -86,9 +86,9 @@ class Models:
             "owned_by": "lockstep",
             **({"max_model_len": context} if context else {}),
             "lockstep": {
-                "state": "hot" if by else _STATES.get(self._hot.state(target), "cold"),
+                "state": "hot" if by else _STATES.get(self._hot.state(model), "cold"),
                 "hot": by is not None,
-                "kind": self._host.targets[target].kind,
+                "kind": self._host.models[model].kind,
                 "context": context,
                 "alias_of": alias_of,
                 "host": self._gateway.host,

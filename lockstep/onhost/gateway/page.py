@@ -1,6 +1,6 @@
 """The page at `/`, and the facts behind it at `/status` and `/history`.
 
-A watcher holds one answer open. All watchers share the looks, which end with the last of them.
+A watcher holds one answer open. All watchers share the queries, which end with the last of them.
 """
 
 from __future__ import annotations
@@ -36,35 +36,37 @@ Peers = Callable[[], Awaitable[dict[str, Any]]]
 
 
 def policy(text: str) -> str:
-    """The Content-Security-Policy under which a page's own styles and scripts alone work."""
-    found: dict[str, list[str]] = {"style": [], "script": []}
+    """Return a Content-Security-Policy that allows only a page's own styles and scripts."""
+    sources: dict[str, list[str]] = {"style": [], "script": []}
     none = ["'none'"]
     for kind, inside in _INLINE.findall(text):
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        found[kind].append(f"'sha256-{digest}'")
-    own = [f"{kind}-src {' '.join(digests or none)}" for kind, digests in found.items()]
-    rest = ("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'")
-    return "; ".join(("default-src 'none'", *own, "connect-src 'self'", "img-src data:", *rest))
+        sources[kind].append(f"'sha256-{digest}'")
+    own = [f"{kind}-src {' '.join(digests or none)}" for kind, digests in sources.items()]
+    other_directives = ("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'")
+    return "; ".join(
+        ("default-src 'none'", *own, "connect-src 'self'", "img-src data:", *other_directives)
+    )
 
 
 @dataclass
 class Page:
-    """The handlers; who may come here is decided before them."""
+    """The handlers of the page; access is checked before them."""
 
-    facts: Facts  #: Of this host.
-    #: The facts of other hosts by name, {"fault": why} where one does not tell; None: there are no
-    #: others.
+    facts: Facts  #: Facts of this host.
+    #: Facts of other hosts by name, {"fault": reason} for one that does not answer; None without
+    #: other hosts.
     peers: Peers | None = None
     path: Path = PAGE  #: The page as the deploy wrote it.
-    kept_by: History | None = None  #: Who keeps the last hour; None: nobody does.
-    #: What this gateway itself knows: "use" of it (`Counts.use`), and where Open WebUI listens,
-    #: "webui_at" {"port", "loopback"} or null.
+    kept_by: History | None = None  #: Source of the last hour; None if it is not recorded here.
+    #: The gateway's own facts: "use" (`Counts.use`), and the address of Open WebUI, "webui_at"
+    #: {"port", "loopback"} or null.
     own: Callable[[], dict[str, Any]] = dict
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _kept: tuple[float, dict[str, Any]] | None = field(default=None, init=False)
+    _cached_document: tuple[float, dict[str, Any]] | None = field(default=None, init=False)
 
     async def page(self, _: Request) -> Response:
-        """GET /"""
+        """Answer GET /."""
         try:
             text = await asyncio.to_thread(self.path.read_text, encoding="utf-8")
         except OSError:
@@ -73,14 +75,14 @@ class Page:
         return Response(text, media_type="text/html", headers=headers)
 
     async def history(self, _: Request) -> Response:
-        """GET /history: the last hour as one JSON document, null where nobody keeps it here."""
-        found = await self.kept_by.last_hour() if self.kept_by else None
-        return JSONResponse(found, headers=_HEADERS)
+        """Answer GET /history: the last hour as one JSON document, null if not recorded here."""
+        hour = await self.kept_by.last_hour() if self.kept_by else None
+        return JSONResponse(hour, headers=_HEADERS)
 
     async def status(self, request: Request, person: Person, alone: bool = False) -> Response:
-        """GET /status: one JSON document, or one a second as server-sent events.
+        """Answer GET /status: one JSON document, or one a second as server-sent events.
 
-        `alone`: without other hosts. Another gateway asks, which asks each one itself.
+        With `alone`, other hosts are left out: the asking gateway queries each one itself.
         """
         accepts = request.headers.get("accept", "")
         if "stream" in request.query_params or "text/event-stream" in accepts:
@@ -97,10 +99,13 @@ class Page:
     async def _now(self, person: Person, alone: bool) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         async with self._turn:
-            if self._kept is None or loop.time() - self._kept[0] >= FRESH_S * 0.9:
-                self._kept = loop.time(), await asyncio.to_thread(self.facts.now)
-            found = self._kept[1]
-        # Not within the turn: two gateways that ask each other would wait for each other.
+            if (
+                self._cached_document is None
+                or loop.time() - self._cached_document[0] >= FRESH_S * 0.9
+            ):
+                self._cached_document = loop.time(), await asyncio.to_thread(self.facts.now)
+            document = self._cached_document[1]
+        # Outside the lock: two gateways that ask each other would deadlock.
         if self.peers and not alone:
-            found = {**found, "peers": await self.peers()}
-        return {**found, **self.own(), "you": {"name": person.name, "role": person.role}}
+            document = {**document, "peers": await self.peers()}
+        return {**document, **self.own(), "you": {"name": person.name, "role": person.role}}

@@ -1,13 +1,14 @@
-"""The gateway: every model of this Spark, and of its twins, under one address.
+"""The gateway: every model of this Spark, and of its peers, under one address.
 
 usage: gateway
 
-Reads gateway.json, targets.json and the keys of persons, and listens at every door that the deploy
-named. Forwards each request to the model that it names, where that is hot; asks for a key where
-other machines can reach it; tells what is hot, and what it counted. docs/gateway.md has the paths.
+Reads gateway.json, models.json and the keys of persons, and listens at every address that the
+deploy named. Forwards each request to the model that it names if that is hot. Requires a key where
+other machines can reach it. Reports the hot model and its own counters. docs/gateway.md has the
+paths.
 
-Needs the packages of the tools' environment. Where systemd starts it, systemd has opened its ports
-and keeps them open; elsewhere it opens them itself.
+Needs the packages of the tools' environment. If systemd starts it, systemd has opened its ports and
+keeps them open; otherwise it opens them itself.
 
 exit codes: 0 stopped, 1 a port is not open or a key is missing, 2 wrong use
 """
@@ -31,89 +32,93 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from lockstep.onhost.core import address, config, errors, layout, output, program
 from lockstep.onhost.gateway import access, app, configuration, connections, peers, swap, usage
-from lockstep.onhost.gateway.configuration import ANYWHERE, Door
+from lockstep.onhost.gateway.configuration import ANYWHERE, ListenAddress
 from lockstep.onhost.gateway.counts import Counts
 from lockstep.onhost.gateway.history import History
 from lockstep.onhost.gateway.hot import Hot
+from lockstep.onhost.gateway.idle_stop import IdleStop
 from lockstep.onhost.gateway.keys import Keys
 from lockstep.onhost.gateway.page import Page
-from lockstep.onhost.gateway.rest import Rest
 from lockstep.onhost.gateway.wire import answers
 from lockstep.onhost.operator.facts import Facts
-from lockstep.onhost.systemd.generation import GATEWAY_SOCKET
+from lockstep.onhost.systemd.restart_key import GATEWAY_SOCKET
 
 # Longer than clients keep an idle connection, so that the client is the one to close it.
 _KEEP_ALIVE_S = 75
-# When the unit is stopped there is nothing to wait for: a client asks again, an engine goes on.
+# A stop need not wait long: clients retry, and engines keep running.
 _STOP_S = 2
 #: Bytes of a request's line and headers together: an agent's are below 4 KiB.
 LONGEST_HEAD = 64 * 1024
-#: Seconds in which they must have come.
+#: Seconds within which they must arrive.
 HEAD_S = 30.0
 _BACKLOG = 1024
 _FIRST = 3  # The first descriptor that systemd hands over (sd_listen_fds(3)).
-#: Seconds in which the first request of a connection may come that was accepted before the end.
+#: Seconds for the first request of a connection that was accepted before the stop.
 _LAST_S = 0.5
 
 
-class Doors:
-    """All listeners: their sockets, and which door a connection came to."""
+class Listeners:
+    """All listeners: their sockets, and the listener of each connection."""
 
-    def __init__(self, doors: Sequence[Door]) -> None:
-        self._doors = {(door.address, door.port): door for door in doors}
+    def __init__(self, listeners: Sequence[ListenAddress]) -> None:
+        self._listeners = {(listener.address, listener.port): listener for listener in listeners}
 
-    def of(self, transport: asyncio.BaseTransport) -> Door:
-        """The door of a connection: that of the address it came to, else that of all addresses."""
+    def of(self, transport: asyncio.BaseTransport) -> ListenAddress:
+        """Return the listener of a connection: that of its own address, else the wildcard one."""
         name = transport.get_extra_info("sockname")
         if isinstance(name, str):
-            return self._doors[(name, 0)]
+            return self._listeners[(name, 0)]
         address, port = name[0].removeprefix("::ffff:"), name[1]
-        if (found := self._doors.get((address, port))) is not None:
-            return found
-        return next(self._doors[(each, port)] for each in ANYWHERE if (each, port) in self._doors)
+        if (listener := self._listeners.get((address, port))) is not None:
+            return listener
+        return next(
+            self._listeners[(wildcard, port)]
+            for wildcard in ANYWHERE
+            if (wildcard, port) in self._listeners
+        )
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's, with a bound for the head of a request, and the door in its scope.
+    """uvicorn's protocol, with a limit for the head of a request, and the listener in its scope.
 
-    An offer to speak another protocol is not taken up (RFC 9110, 7.8). Java's HttpClient offers
-    HTTP/2 with each first request, and httptools takes that for the end of HTTP: it gives no body.
-    So such a head is read once more, without the offer.
+    Offers of another protocol are ignored (RFC 9110, 7.8). Java's HttpClient offers HTTP/2 with
+    each first request, and httptools takes that for the end of HTTP: it gives no body. So such a
+    head is parsed once more, without the offer.
 
-    uvicorn tells the last request that it has read that the client is gone. Where a client sends
-    the next one before it has its answer, that is not the one which is being answered: that one
-    would go on, with its engine, and fail when it writes to a closed transport.
+    uvicorn reports a client's departure to the last request that it has read. If a client
+    pipelines, that is not the request being answered, which would go on, with its engine, and fail
+    when it writes to a closed transport. This class reports it to the request being answered.
     """
 
-    doors: Doors
+    listeners: Listeners
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self._head = 0
         self._late: asyncio.TimerHandle | None = None
         self._answering: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
-        self.app_state = {"door": self.doors.of(transport)}
+        self.app_state = {"listener": self.listeners.of(transport)}
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_longer_late()
         if self._answering is not None:
-            # From here on it receives a disconnect, and what it sends goes nowhere.
+            # From here on it receives a disconnect, and its output is discarded.
             self._answering.disconnected = True
             self._answering.message_event.set()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open for answers, for the client sends no more.
+        """Tell whether the connection stays open for answers after the client's last byte.
 
-        One that has closed looks the same until something is written to it, so a request that
-        keeps an engine busy ends with its client's half. What only asks is answered at once.
+        A client that has closed looks the same until something is written to it, so a request that
+        keeps an engine busy ends with its client's half. Short answers are sent at once.
         """
-        asked = [each for each in (self._answering, self.cycle) if each is not None]
-        if not asked or any(each.scope["method"] not in ("GET", "HEAD") for each in asked):
+        cycles = [cycle for cycle in (self._answering, self.cycle) if cycle is not None]
+        if not cycles or any(cycle.scope["method"] not in ("GET", "HEAD") for cycle in cycles):
             return False
         self.cycle.keep_alive = False
         return not self.cycle.response_complete
@@ -122,10 +127,10 @@ class Protocol(HttpToolsProtocol):
         if self._head >= 0:
             self._head += len(data)
         self._unset_keepalive_if_required()
-        rest: bytes | memoryview = data
+        remaining_data: bytes | memoryview = data
         try:
-            while rest:
-                rest = self._feed(rest)
+            while remaining_data:
+                remaining_data = self._feed(remaining_data)
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
         if self._head > LONGEST_HEAD and not self.transport.is_closing():
@@ -137,7 +142,7 @@ class Protocol(HttpToolsProtocol):
             self._wait_for_head()
 
     def _feed(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Parse up to the end, or to that of a head with an offer; gives what is left."""
+        """Parse up to the end, or to the end of a head with an offer; return the rest."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -148,13 +153,16 @@ class Protocol(HttpToolsProtocol):
         return b""
 
     def _offers(self) -> bool:
-        """Whether the request just read offers another protocol: CONNECT is no offer."""
+        """Tell whether the request just read offers another protocol; CONNECT does not count."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _head_without_offer(self) -> bytes:
         line = self.parser.get_method(), self.url, self.parser.get_http_version().encode()
-        rest = [pair for pair in self.headers if pair[0] != b"upgrade"]
-        return b"%b %b HTTP/%b\r\n%b\r\n" % (*line, b"".join(b"%b: %b\r\n" % pair for pair in rest))
+        kept_headers = [pair for pair in self.headers if pair[0] != b"upgrade"]
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (
+            *line,
+            b"".join(b"%b: %b\r\n" % pair for pair in kept_headers),
+        )
 
     def on_headers_complete(self) -> None:
         self._no_longer_late()
@@ -166,8 +174,8 @@ class Protocol(HttpToolsProtocol):
             self._too_long()
             return
         super().on_headers_complete()
-        # On the wire as it came, whatever it is quoted like.
-        self.scope["state"]["target"] = self.url
+        # The model as it was quoted on the wire.
+        self.scope["state"]["model"] = self.url
 
     def on_message_complete(self) -> None:
         self._head = 0
@@ -179,10 +187,10 @@ class Protocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def shutdown(self) -> None:
-        """End this connection with the answer under way.
+        """End this connection after the answer under way.
 
-        One that was accepted without a request yet has one coming, as a rule: it is waited for, or
-        a restart would refuse somebody who came just before it.
+        A connection accepted without a request yet usually has one coming. It is waited for, or a
+        restart would refuse a client that came just before it.
         """
         if self.cycle is None:
             self.loop.call_later(_LAST_S, super().shutdown)
@@ -198,8 +206,8 @@ class Protocol(HttpToolsProtocol):
             self._late = None
 
     def _too_long(self) -> None:
-        said = f"the request's line and headers are longer than {LONGEST_HEAD // 1024} KiB"
-        body = bytes(answers.document(answers.error("openai", 431, said)).body)
+        message = f"the request's line and headers are longer than {LONGEST_HEAD // 1024} KiB"
+        body = bytes(answers.document(answers.error("openai", 431, message)).body)
         head = (
             "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
@@ -208,36 +216,39 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def on_body(self, body: bytes) -> None:
-        """Of a request whose head was refused, the body is nobody's."""
+        """Discard the body of a request whose head was refused."""
         if not self.transport.is_closing():
             super().on_body(body)
 
 
-def listening_sockets(doors: Sequence[Door]) -> list[socket.socket]:
-    """A listening socket for each of these doors: systemd's, where systemd started this process.
+def listening_sockets(listeners: Sequence[ListenAddress]) -> list[socket.socket]:
+    """Return a listening socket for each address, from systemd if it started this process.
 
-    Problem where one cannot be had.
+    Raises:
+        errors.Problem: A socket is not available.
     """
     by_systemd = os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
-    handed = {_place(each): each for each in _handed_over()}
-    found = []
-    for door in doors:
-        listening = handed.pop((door.address, door.port), None)
+    handed_sockets = {_place(handed_socket): handed_socket for handed_socket in _handed_over()}
+    sockets = []
+    for listener in listeners:
+        listening = handed_sockets.pop((listener.address, listener.port), None)
         if listening is None and by_systemd:
-            # A port that is open here alone closes with this process, and then anybody takes it.
-            where = f"{door.address}, port {door.port}" if door.port else door.address
+            # A port that only this process holds is free for anybody once the process ends.
+            where = (
+                f"{listener.address}, port {listener.port}" if listener.port else listener.address
+            )
             raise errors.Problem(
                 f"systemd has not opened {where}. Remedy: systemctl restart {GATEWAY_SOCKET}; "
                 f"systemctl status {GATEWAY_SOCKET} says why it could not"
             )
-        found.append(_for_clients(listening or opened(door)))
-    for unasked in handed.values():
-        unasked.close()
-    return found
+        sockets.append(_for_clients(listening or open_listener(listener)))
+    for spare_socket in handed_sockets.values():
+        spare_socket.close()
+    return sockets
 
 
 def _handed_over() -> list[socket.socket]:
-    """Listening sockets that systemd hands over, as sd_listen_fds(3) has it."""
+    """Return the listening sockets from systemd, as in sd_listen_fds(3)."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return []
     numbers = range(_FIRST, _FIRST + int(os.environ.get("LISTEN_FDS", "0")))
@@ -247,45 +258,48 @@ def _handed_over() -> list[socket.socket]:
 
 
 def _place(listening: socket.socket) -> tuple[str, int]:
-    """Address and port of a socket, as its door has them."""
+    """Return address and port of a socket in the form of `ListenAddress`."""
     name = listening.getsockname()
     return (name, 0) if isinstance(name, str) else (name[0], name[1])
 
 
 def _for_clients(listening: socket.socket) -> socket.socket:
-    """Set what each connection inherits that is accepted there."""
+    """Set the options that accepted connections inherit."""
     if listening.family != socket.AF_UNIX:
-        # asyncio sets it only where a socket names its protocol, and without it the end of an
-        # answer waits 40 ms for the client's delayed acknowledgement.
+        # asyncio sets it only on sockets that name their protocol. Without it the end of an answer
+        # waits 40 ms for the client's delayed acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # For a client that is gone without a word its engine would go on.
+        # The engine would go on for a client that has silently gone.
         for option in connections.alive(unread=False):
             listening.setsockopt(*option)
     return listening
 
 
-def opened(door: Door) -> socket.socket:
-    """A listening socket; Problem where it cannot be opened."""
+def open_listener(listener: ListenAddress) -> socket.socket:
+    """Open a listening socket; raise Problem if that fails."""
     try:
-        if not door.port:
-            return _local(Path(door.address))
-        family = socket.AF_INET6 if ":" in door.address else socket.AF_INET
+        if not listener.port:
+            return _local(Path(listener.address))
+        family = socket.AF_INET6 if ":" in listener.address else socket.AF_INET
         return socket.create_server(
-            (door.address, door.port),
+            (listener.address, listener.port),
             family=family,
             backlog=_BACKLOG,
-            dualstack_ipv6=door.address == "::",
+            dualstack_ipv6=listener.address == "::",
         )
     except OSError as fault:
-        where, remedy = f"{door.address}, port {door.port}", f"`ss -ltnp sport = :{door.port}`"
-        if not door.port:
-            where, remedy = door.address, f"`ls -ld {Path(door.address).parent}`"
-        said = f"cannot listen at {where}: {fault.strerror}. Remedy: {remedy} shows who does"
-        raise errors.Problem(said) from fault
+        where, remedy = (
+            f"{listener.address}, port {listener.port}",
+            f"`ss -ltnp sport = :{listener.port}`",
+        )
+        if not listener.port:
+            where, remedy = listener.address, f"`ls -ld {Path(listener.address).parent}`"
+        message = f"cannot listen at {where}: {fault.strerror}. Remedy: {remedy} shows who does"
+        raise errors.Problem(message) from fault
 
 
 def _local(path: Path) -> socket.socket:
-    """A Unix socket for the group of its folder's owner; one of an earlier run is replaced."""
+    """Open a Unix socket for the group of its folder's owner; replace one of an earlier run."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
@@ -295,7 +309,7 @@ def _local(path: Path) -> socket.socket:
 
 
 def ready() -> None:
-    """Tell systemd that requests are answered (Type=notify); nothing where nobody asks."""
+    """Tell systemd that requests are answered (Type=notify); do nothing without a listener."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -304,71 +318,71 @@ def ready() -> None:
         notify.sendto(b"READY=1", "\0" + address[1:] if address[0] == "@" else address)
 
 
-def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.PATH) -> int:
-    """Command line; see the module's docstring. `kept`: where totals of persons are kept."""
+def main(argv: list[str], paths: layout.Paths | None = None, target_path: Path = usage.PATH) -> int:
+    """Run the command line; see the module's docstring. `target_path` holds persons' totals."""
     program.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
-    gateway, host = configuration.load(paths.gateway), config.load_host(paths.targets)
+    gateway, host = configuration.load(paths.gateway), config.load_host(paths.models)
     people = Keys(paths.gateway_keys)
-    twins = peers.Peers(gateway, peers.key())
-    totals = usage.Usage(kept)
+    peer_gateways = peers.Peers(gateway, peers.key())
+    totals = usage.Usage(target_path)
     counts = Counts(totals)
     webui = asdict(gateway.webui) if gateway.webui else None
     hot = Hot(host, paths)
-    swaps = swap.Swaps(hot, host, gateway, paths, twins)
+    swaps = swap.Swaps(hot, host, gateway, paths, peer_gateways)
     application = app.Application(
         gateway=gateway,
         host=host,
         hot=hot,
-        access=access.Access(gateway, people, twins, access.host_key(gateway)),
-        peers=twins,
+        access=access.Access(gateway, people, peer_gateways, access.host_key(gateway)),
+        peers=peer_gateways,
         counts=counts,
         swaps=swaps,
         page=Page(
             Facts(host, paths),
-            twins.facts if gateway.peers else None,
+            peer_gateways.facts if gateway.peers else None,
             paths.gateway_page,
             History(gateway.prometheus) if gateway.prometheus else None,
             lambda: {"use": counts.use(), "webui_at": webui},
         ),
         authority=paths.authority,
     )
-    doors = Doors(gateway.doors)
+    listeners = Listeners(gateway.listeners)
     sockets = listening_sockets(gateway.listening)
-    for door in gateway.doors:
-        where = address.at(door.address, door.port) if door.port else door.address
-        output.say(f"lockstep gateway: {where} ({' '.join((door.kind, *door.targets))})")
+    for listener in gateway.listeners:
+        where = address.at(listener.address, listener.port) if listener.port else listener.address
+        output.say(f"lockstep gateway: {where} ({' '.join((listener.kind, *listener.models))})")
     # Connections wait in the sockets' queues until the loop runs.
     ready()
     beside = [totals.keep()]
     if gateway.ttl_s is not None:
-        beside.append(Rest(hot, host, swaps, gateway.ttl_s, paths).forever())
-    uvloop.run(_serve(application, doors, sockets, beside))
+        beside.append(IdleStop(hot, host, swaps, gateway.ttl_s, paths).forever())
+    uvloop.run(_serve(application, listeners, sockets, beside))
     return errors.EXIT_DONE
 
 
-class Server(uvicorn.Server):
-    """uvicorn's, which ends by itself after a signal instead of sending it to itself anew."""
+class GatewayServer(uvicorn.Server):
+    """uvicorn's server, which ends after a signal instead of raising it again."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, and then do what is left to do."""
+        """Stop at a signal, then finish what is left."""
         loop = asyncio.get_running_loop()
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(each, self.handle_exit, each, None)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, self.handle_exit, signal_number, None)
         yield
 
 
 async def _serve(
     application: app.Application,
-    doors: Doors,
+    listeners: Listeners,
     sockets: list[socket.socket],
     beside: Sequence[Coroutine[Any, Any, None]],
 ) -> None:
-    """Answer until a signal; `beside` is cancelled then."""
+    """Answer requests until a signal; `beside` is cancelled then."""
     uvicorn_config = uvicorn.Config(
         application,
-        http=type("ProtocolOfDoors", (Protocol,), {"doors": doors}),
+        http=type("ProtocolOfListeners", (Protocol,), {"listeners": listeners}),
         ws="none",
         lifespan="off",
         log_level="error",
@@ -382,7 +396,7 @@ async def _serve(
     )
     tasks = [asyncio.create_task(work) for work in beside]
     try:
-        await Server(uvicorn_config).serve(sockets=sockets)
+        await GatewayServer(uvicorn_config).serve(sockets=sockets)
     finally:
         for task in tasks:
             task.cancel()

@@ -1,15 +1,15 @@
-"""Switch a model for the gateway, which has no right to do so, and tell it how that goes.
+"""Switch a model on behalf of the unprivileged gateway, and report the progress.
 
 usage: gateway-switch
 
 Started as root by lockstep-gateway-switch.socket for each connection, which is its standard input
-and output. Takes one line from root or the gateway's account: {"target": NAME, "none" or "cancel",
-"person": who asks, or null for the gateway itself}. Does what `switch.sh TARGET` does. Each line
-that this says comes as {"phase": ..., "line": ...}; the last one is {"code": exit code of
-switch.sh, "said": its last words, or why it failed}. A connection that is lost ends the display,
-not the switch.
+and output. Takes one line from root or the gateway's account: {"model": NAME, "none" or "cancel",
+"person": the person asking, or null for the gateway itself}. Does what `switch.sh MODEL` does.
+Each line of output comes as {"phase": ..., "line": ...}; the last one is {"code": exit code of
+switch.sh, "said": its last words, or why it failed}. A lost connection ends the display, not the
+switch.
 
-exit codes: 0 told how it went, or nobody listens any more; 2 the request is none; 77 not permitted
+exit codes: 0 reported the outcome, or nobody listens any more; 2 not a request; 77 not permitted
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from lockstep.onhost.gateway import keys
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.systemd import transient
 
-#: Where a target is expected: end the switch under way.
+#: As the model: cancel the switch under way.
 CANCEL = "cancel"
 _MOST_BYTES = 4096
 _LINE_S = 5.0
-# On systemd-run's command line; "$" and "%" would mean something there.
+# The name goes on systemd-run's command line, where "$" and "%" have a meaning.
 _PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 # First match wins; a line that matches nothing belongs to the phase before it.
 _PHASES = (
     ("failed", re.compile(r" FAILED|NO MODEL IS HOT|NOT hot")),
     ("done", re.compile(r"\bis hot\b|hot again|no model was hot")),
-    ("canary", re.compile(r"answered with|asking for a token|mak(?:es?|ing) sense")),
+    ("test_question", re.compile(r"answered with|asking for a token|mak(?:es?|ing) sense")),
     (
         "load",
         re.compile(
@@ -53,11 +53,11 @@ _PHASES = (
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     program.parser(__doc__).parse_args(argv)
     with socket.socket(fileno=0) as asker:
         try:
-            permitted(asker)
+            check_asker(asker)
             name, user = wish(first_line(asker))
         except errors.Problem as problem:
             _tell({"code": problem.code, "said": str(problem)})
@@ -66,8 +66,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     return errors.EXIT_DONE
 
 
-def permitted(asker: socket.socket) -> None:
-    """Return where the other end is root or the gateway. Problem (not permitted) elsewhere."""
+def check_asker(asker: socket.socket) -> None:
+    """Check that the other end is root or the gateway; else raise Problem (not permitted)."""
     credentials = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, account, _ = struct.unpack("3i", credentials)
     if account == 0:
@@ -75,12 +75,12 @@ def permitted(asker: socket.socket) -> None:
     with suppress(KeyError):
         if account == pwd.getpwnam(keys.ACCOUNT).pw_uid:
             return
-    said = f"account {account} may not switch here, only {keys.ACCOUNT} may"
-    raise errors.Problem(said, errors.EXIT_NOT_PERMITTED)
+    message = f"account {account} may not switch here, only {keys.ACCOUNT} may"
+    raise errors.Problem(message, errors.EXIT_NOT_PERMITTED)
 
 
 def first_line(asker: socket.socket) -> bytes:
-    """What was asked. Problem (wrong use) when it is long, or does not come."""
+    """Return the request's line. Raise Problem (wrong use) if it is long or does not come."""
     until, data = time.monotonic() + _LINE_S, b""
     while b"\n" not in data:
         asker.settimeout(max(0.01, until - time.monotonic()))
@@ -90,30 +90,30 @@ def first_line(asker: socket.socket) -> bytes:
             part = b""
         data += part
         if not part or len(data) > _MOST_BYTES:
-            said = f"no line of at most {_MOST_BYTES} bytes within {_LINE_S:.0f} s"
-            raise errors.Problem(said, errors.EXIT_USAGE)
-    # What is said goes there by print(), which knows no time-out.
+            message = f"no line of at most {_MOST_BYTES} bytes within {_LINE_S:.0f} s"
+            raise errors.Problem(message, errors.EXIT_USAGE)
+    # Output goes there by print(), which knows no timeout.
     asker.settimeout(None)
     return data.partition(b"\n")[0]
 
 
 def wish(line: bytes) -> tuple[str, str]:
-    """The target and who asks, in the words of the lock. Problem (wrong use) for no request."""
+    """Return model and person, the latter as in the lock. Raise Problem (wrong use) if invalid."""
     with suppress(ValueError, LookupError, TypeError, AttributeError):
         data = json.loads(line)
-        name, person = data["target"], data["person"]
-        if data.keys() == {"target", "person"} and isinstance(name, str):
+        name, person = data["model"], data["person"]
+        if data.keys() == {"model", "person"} and isinstance(name, str):
             if person is None:
                 return name, "the gateway"
             if _PERSON.fullmatch(person):
                 return name, f"{person}, by the gateway"
-    raise errors.Problem('expected {"target": NAME, "person": NAME or null}', errors.EXIT_USAGE)
+    raise errors.Problem('expected {"model": NAME, "person": NAME or null}', errors.EXIT_USAGE)
 
 
 def switch(
     name: str, user: str, paths: layout.Paths, tell: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Do it, and tell its lines and its end; what was refused is told as well."""
+    """Run the switch and report its lines and its outcome, also a refusal."""
     lines, phase = list[str](), "check"
 
     def say(line: str) -> None:
@@ -127,29 +127,30 @@ def switch(
             code = switch_sh.cancel(user, paths, say)
         else:
             if name != "none":
-                config.load_host(paths.targets).target(name)
-            code = switch_sh.asked(name, user, paths, wait=False, say=say)
-        said = reason(lines)
+                config.load_host(paths.models).model(name)
+            code = switch_sh.run_switch(name, user, paths, wait=False, say=say)
+        why = reason(lines)
         if code == transient.EXIT_ALONE:
             return
-    except switch_lock.Locked as problem:
-        code, said = problem.code, problem.who
+    except switch_lock.SwitchUnderWay as problem:
+        code, why = problem.code, problem.holder_text
     except errors.Problem as problem:
-        code, said = problem.code, str(problem)
-    tell({"code": code, "said": said})
+        code, why = problem.code, str(problem)
+    tell({"code": code, "said": why})
 
 
 def phase_of(line: str) -> str | None:
-    """What a line of a switch begins: stop, gate, load, canary, done or failed; None: nothing."""
+    """Return the phase a line begins: stop, gate, load, test question, done or failed; else
+    None."""
     return next((phase for phase, begins in _PHASES if begins.search(line)), None)
 
 
 def reason(lines: Sequence[str]) -> str:
-    """The end of a switch in one sentence: its last line, after what first failed and why."""
+    """Summarise the end of a switch: the first failure and its reason, then the last line."""
     first = next((at for at, line in enumerate(lines) if phase_of(line) == "failed"), len(lines))
     why = list(lines[first : first + 1])
     for line in lines[first + 1 :]:
-        # What an engine said about its end is indented.
+        # An engine's last words are indented.
         if not line.startswith("  "):
             break
         why.append(line.strip())

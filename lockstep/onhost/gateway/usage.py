@@ -1,4 +1,4 @@
-"""What each person has asked for, in all: kept over restarts of the gateway."""
+"""Totals of each person's requests, kept over restarts of the gateway."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _MOST_BYTES = 4 << 20  # Far more than a file of a thousand persons has.
 
 @dataclass
 class Total:
-    """One person's requests since the first one; `last` is the time of the newest, UTC."""
+    """Totals of one person since the first request; `last` is the time of the newest, UTC."""
 
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    refused: int = 0
+    refusals: int = 0
     last: str | None = None
 
 
 def read(path: Path = PATH) -> dict[str, Total]:
-    """Person → total. Problem where the file cannot be read, or is not one of ours."""
+    """Read totals by person. Raise Problem if the file is unreadable or not one of ours."""
     try:
-        # The file is the gateway's, and root reads it too: no link, and nothing that waits.
+        # The gateway owns the file and root reads it: follow no link, and never block.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, encoding="utf-8") as file:
             document = json.loads(file.read(_MOST_BYTES))
@@ -40,26 +40,26 @@ def read(path: Path = PATH) -> dict[str, Total]:
         return {}
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {errors.why(error)}") from error
-    found: dict[str, Total] = schema.convert(
+    usage_by_person: dict[str, Total] = schema.convert(
         dict[str, Total], document, where=str(path), key="", error=_unusable
     )
-    return found
+    return usage_by_person
 
 
-def _unusable(what: str, *, where: str, **_: Any) -> errors.Problem:
-    return errors.Problem(f"{where}: {what}")
+def _unusable(description: str, *, where: str, **_: Any) -> errors.Problem:
+    return errors.Problem(f"{where}: {description}")
 
 
 class Usage:
-    """Counts of all persons, written to usage.json while `keep` runs.
+    """Totals of all persons, written to usage.json while `keep` runs.
 
-    A file that cannot be read is told once, and begun anew.
+    An unreadable file is reported once, and begun anew.
     """
 
     def __init__(self, path: Path = PATH, now: keys.Now = keys.utc) -> None:
         self._path = path
         self._now = now
-        self._changed = False
+        self._has_changed = False
         self._writing = threading.Lock()
         try:
             self.totals = read(path)
@@ -74,33 +74,33 @@ class Usage:
         requests: int = 0,
         prompt_tokens: int = 0,
         completion_tokens: int = 0,
-        refused: int = 0,
+        refusals: int = 0,
     ) -> None:
-        """Count for one person; cheap, and writes nothing."""
+        """Add to one person's totals in memory; nothing is written."""
         total = self.totals.setdefault(person, Total())
         total.requests += requests
         total.prompt_tokens += prompt_tokens
         total.completion_tokens += completion_tokens
-        total.refused += refused
+        total.refusals += refusals
         total.last = keys.stamp(self._now())
-        self._changed = True
+        self._has_changed = True
 
     def write(self) -> None:
-        """Write what has changed since the last time. What the disk says against it is told."""
+        """Write what changed since the last time, and report an error of the disk."""
         with self._writing:
-            if not self._changed:
+            if not self._has_changed:
                 return
-            self._changed = False
+            self._has_changed = False
             totals = {name: asdict(total) for name, total in sorted(self.totals.items())}
             try:
                 atomic.write_json(self._path, totals, mode=0o600)
             except OSError as error:
-                self._changed = True
+                self._has_changed = True
                 keys.tell(f"{self._path}: {errors.why(error)}")
 
     async def keep(self, every_s: float = EVERY_S) -> None:
-        """Write again and again until it is cancelled, and a last time then."""
-        # Only the gateway itself runs this; who lists keys does not wait for the import.
+        """Write periodically until cancelled, and a last time then."""
+        # Only the gateway runs this, so `gateway-keys list` need not wait for the import.
         import asyncio
 
         try:

@@ -1,10 +1,10 @@
-"""Inside an engine's image: whether its engine takes the recipes that are to run on it.
+"""Ask an engine, inside its image, whether it accepts the recipes that are to run on it.
 
 usage: image-answer ENGINE QUESTION.json
 
-QUESTION.json is a list of recipes as `Engine.fault` takes them. The last line of standard
-output is JSON: {"version", "faults", "unanswered"}, where "unanswered" says why the engine could
-not be asked, or is null.
+QUESTION.json is a list of recipes in the form of `Engine.fault`. The last line of standard output
+is JSON: {"version", "faults", "unanswered"}, where "unanswered" is the reason why the engine could
+not be asked, or null.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ LIMIT_S = 240
 
 
 def answer(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Version, faults, why it was not asked."""
-    version, known = importlib.metadata.version(engine), engines.ENGINES[engine]
+    """Return the engine's version, its faults, and the reason why it was not asked."""
+    version, engine_module = importlib.metadata.version(engine), engines.ENGINES[engine]
     faults: list[str] = []
-    unanswered: dict[str, None] = {}
+    silent_recipes: dict[str, None] = {}
     for recipe in recipes:
         try:
-            fault = known.fault(version, recipe)
+            fault = engine_module.fault(version, recipe)
             faults += [fault] if fault else []
-        except engines.Unanswered as reason:
-            unanswered[str(reason)] = None
-    return {"version": version, "faults": faults, "unanswered": "; ".join(unanswered) or None}
+        except engines.EngineUnavailable as reason:
+            silent_recipes[str(reason)] = None
+    return {"version": version, "faults": faults, "unanswered": "; ".join(silent_recipes) or None}
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     signal.alarm(LIMIT_S)
     engine, question = argv
-    # Engines print banners.
+    # Engines print banners, which must not mix with the answer.
     with contextlib.redirect_stdout(sys.stderr):
-        said = answer(engine, json.loads(Path(question).read_text(encoding="utf-8")))
-    print(json.dumps(said), flush=True)
+        answer_document = answer(engine, json.loads(Path(question).read_text(encoding="utf-8")))
+    print(json.dumps(answer_document), flush=True)
     return 0

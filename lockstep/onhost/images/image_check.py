@@ -2,12 +2,12 @@
 
 usage: image-check REPOSITORY@sha256:DIGEST ENGINE
 
-The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see `image_answer`). Keeps
-{"engine", "version", "asked", "faults", "unanswered", "taken"} in
+The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see `image_answer`). Writes
+{"engine", "version", "asked", "faults", "unanswered", "taken"} to
 /var/cache/lockstep/images/sha256-DIGEST.json, where "asked" is the question's SHA-256, and "taken"
-those of earlier ones.
+those of earlier accepted questions.
 
-exit codes: 0 every recipe is taken, or the engine could not be asked; 1 a recipe is refused, or
+exit codes: 0 every recipe is accepted, or the engine could not be asked; 1 a recipe is refused, or
             the container did not run; 2 wrong use
 """
 
@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, errors, output, program, runner, taken
+from lockstep.onhost.core import atomic, check_cache, errors, output, program, runner
 
 FOLDER = Path("/var/cache/lockstep")
 TIMEOUT_S = 300.0
-# No network, no rights, nothing to write on but memory: whatever an engine does when it is
-# imported, it does to nobody.
+# No network, no rights, nothing to write on but memory: an engine's import can do no harm.
 LIMITS = (
     *("--rm", "--init", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
     *("--security-opt", "no-new-privileges", "--log-driver", "none", "--read-only"),
@@ -35,39 +34,39 @@ LIMITS = (
 
 
 def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
-    """What `image_answer` says inside the image."""
-    known = engines.ENGINES[engine]
+    """Return the answer of `image_answer` inside the image."""
+    engine_module = engines.ENGINES[engine]
 
     def run(
         words: Sequence[str], environment: Mapping[str, str], *options: str
     ) -> subprocess.CompletedProcess[str]:
-        given = {**known.environment, **environment}.items()
-        variables = [word for pair in given for word in ("--env", "=".join(pair))]
+        container_variables = {**engine_module.environment, **environment}.items()
+        variables = [word for pair in container_variables for word in ("--env", "=".join(pair))]
         program = ("--entrypoint", words[0], reference, *words[1:])
         argv = ["docker", "run", *LIMITS, *variables, *options, *program]
         return runner.run(argv, timeout=TIMEOUT_S)
 
-    if not known.on_python:
-        return known.answer(json.loads(question.read_text(encoding="utf-8")), run)
-    done = run(
+    if not engine_module.on_python:
+        return engine_module.answer(json.loads(question.read_text(encoding="utf-8")), run)
+    result = run(
         ("python3", "/lockstep", "image-answer", engine, "/question.json"),
         {},
         *("--mount", f"type=bind,source={program.PROGRAMS},target=/lockstep,readonly"),
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
     )
     try:
-        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        answer: dict[str, Any] = json.loads(result.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
-        said = (done.stderr.strip().splitlines() or [f"nothing (exit {done.returncode})"])[-1]
+        reason = (result.stderr.strip().splitlines() or [f"nothing (exit {result.returncode})"])[-1]
         raise errors.Problem(
             f"{reference.partition('@')[0]} does not say whether its {engine} takes its recipes: "
-            f"{said}"
+            f"{reason}"
         ) from None
     return answer
 
 
-def unanswered(folder: Path, image: str | None) -> str | None:
-    """Why the engine of an image could not be asked; None where it answered, or was never asked.
+def silence_reason(folder: Path, image: str | None) -> str | None:
+    """Return why the engine of an image could not be asked; None if it answered or never was.
 
     `folder` has the records, and `image` is REPOSITORY@sha256:DIGEST.
     """
@@ -80,7 +79,7 @@ def _file(reference: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
         return program.usage(__doc__)
     reference, engine = argv
@@ -88,14 +87,14 @@ def main(argv: list[str]) -> int:
     question = FOLDER / "questions" / name
     text = question.read_text(encoding="utf-8")
     answer = ask(reference, engine, question)
-    record = {"engine": engine, **answer, "asked": taken.digest(text)}
-    taken.write(FOLDER / "images" / name, record)
-    what = f"{engine} {answer['version']} in {reference.partition('@')[0]}"
+    record = {"engine": engine, **answer, "asked": check_cache.digest(text)}
+    check_cache.write(FOLDER / "images" / name, record)
+    subject = f"{engine} {answer['version']} in {reference.partition('@')[0]}"
     if answer["unanswered"]:
-        output.say(f"warning: {what} could not be asked about its recipes; its start will tell")
+        output.say(f"warning: {subject} could not be asked about its recipes; its start will tell")
         output.say(f"warning: {answer['unanswered']}")
     elif not answer["faults"]:
-        output.say(f"{what} takes {len(json.loads(text))} recipe(s)")
+        output.say(f"{subject} takes {len(json.loads(text))} recipe(s)")
     for fault in answer["faults"]:
         output.say(f"image check: {fault}")
     if answer["faults"]:

@@ -1,7 +1,7 @@
-"""An image's manifest, configuration and compressed layers as files named by their hash.
+"""Storage of an image's manifest, configuration and compressed layers as files named by hash.
 
 They are kept after Docker has them: only these bytes have the digests of the pin, and a Spark that
-lacks the image can copy them. Docker's own store has forgotten them (what it can give is unpacked).
+lacks the image can copy them. Docker's own store can only give unpacked layers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from lockstep.onhost.core import file_lock
 from lockstep.onhost.core.progress import Progress
-from lockstep.onhost.fetch import claims, content, download, peer_client
+from lockstep.onhost.fetch import blob_files, download, download_lock, peer_client
 from lockstep.onhost.images import registry
 
-#: Of a manifest or a configuration; real ones are a few kilobytes.
+#: For a manifest or a configuration; real ones are a few kilobytes.
 _LARGEST_JSON = 16 * 1024 * 1024
 
 
@@ -31,7 +31,7 @@ class Blob(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an image is made of."""
+    """The configuration and layers of an image."""
 
     media_type: str
     config: Blob
@@ -44,7 +44,7 @@ class Manifest:
 
 
 def parse(text: bytes) -> Manifest:
-    """A manifest of one platform's image. ValueError when it is anything else."""
+    """Parse the manifest of one platform's image; raise ValueError for anything else."""
     data = json.loads(text)
     if not isinstance(data, dict) or not isinstance(data.get("layers"), list):
         raise ValueError("not the manifest of one image")
@@ -57,20 +57,20 @@ def parse(text: bytes) -> Manifest:
 
 def _blob(entry: dict[str, Any]) -> Blob:
     algorithm, _, name = str(entry["digest"]).partition(":")
-    if algorithm != "sha256" or not content.NAME.fullmatch(name):
+    if algorithm != "sha256" or not blob_files.NAME.fullmatch(name):
         raise ValueError(f"digest {entry['digest']!r}")
     return Blob(name, int(entry["size"]))
 
 
-class Store:
-    """Fills the folder: from peers, else from the registry, several blobs at a time."""
+class ImageStore:
+    """Download of images into the store: from peers, else from the registry, in parallel."""
 
     def __init__(
         self,
         folder: Path,
         origin: registry.Registry,
         copier: peer_client.Copier,
-        claim: claims.Claim,
+        claim: download_lock.Claim,
     ) -> None:
         self._folder = folder
         self._origin = origin
@@ -78,40 +78,43 @@ class Store:
         self._claim = claim
 
     def manifest(self, name: str) -> Manifest:
-        """The manifest of that hash. ValueError when it is none."""
+        """Return the manifest of a hash; raise ValueError if it is invalid."""
         path = self._folder / name
         if not path.exists():
-            # Peers see it in its place only when they would be told to wait for its layers too.
+            # Peers that saw it in its place would wait for its layers too, so it moves there later.
             apart = self._folder / "new" / name
             self._bring("manifests", Blob(name, 0), None, apart)
             self._claim.add(blob.name for blob in parse(read_json(apart)).blobs)
             apart.replace(path)
-        found = parse(read_json(path))
-        self._claim.add(blob.name for blob in found.blobs)
-        return found
+        image_manifest = parse(read_json(path))
+        self._claim.add(blob.name for blob in image_manifest.blobs)
+        return image_manifest
 
     def platform(self, manifest: Manifest) -> str:
-        """`linux/arm64`, from the image's configuration."""
+        """Return the platform in the image's configuration, such as `linux/arm64`."""
         self._bring("blobs", manifest.config, manifest.config.size)
         config = json.loads(read_json(self._folder / manifest.config.name))
         return f"{config.get('os')}/{config.get('architecture')}"
 
     def fill(self, manifest: Manifest) -> None:
-        """Everything that is not here yet, large blobs first."""
+        """Download all missing blobs, large ones first."""
         order = sorted(manifest.blobs, key=lambda blob: -blob.size)
         download.several(lambda blob: self._bring("blobs", blob, blob.size), order)
 
-    def progress(self, what: str, manifest: Manifest) -> str:
-        """How much of an image's layers is here, and where the rest comes from."""
+    def progress(self, label: str, manifest: Manifest) -> str:
+        """Describe how much of an image's layers is here, and the source of the rest."""
         paths = [self._folder / blob.name for blob in manifest.layers]
-        whole, here = sum(path.exists() for path in paths), sum(map(content.begun, paths))
+        whole, present_bytes = (
+            sum(path.exists() for path in paths),
+            sum(map(blob_files.bytes_begun, paths)),
+        )
         total = sum(blob.size for blob in manifest.layers)
-        source = self._copier.source(what.partition(" ")[2].partition("/")[0])
-        return str(Progress(what, f"{whole} of {len(paths)} layers", here, total, source))
+        source = self._copier.source(label.partition(" ")[2].partition("/")[0])
+        return str(Progress(label, f"{whole} of {len(paths)} layers", present_bytes, total, source))
 
     def _bring(self, kind: str, blob: Blob, size: int | None, target: Path | None = None) -> None:
         path = target or self._folder / blob.name
-        with file_lock.held(self._folder / ".locks" / blob.name):
+        with file_lock.hold_lock(self._folder / ".locks" / blob.name):
             if path.exists() and size in (None, path.stat().st_size):
                 return
             if self._copier.bring(blob.name, size, path):
@@ -122,23 +125,27 @@ class Store:
                     lambda: self._origin.source(kind, digest, size), path, name=blob.name
                 )
             except urllib.error.HTTPError as error:
-                raise registry.Refused(registry.meaning(error)) from error
+                raise registry.RegistryRefusal(registry.meaning(error)) from error
 
 
 def forget(folder: Path, name: str) -> None:
-    """Remove a manifest from the store, and what no other manifest there needs."""
+    """Remove a manifest from the store, and the blobs that no other manifest there needs."""
     for path in alone(folder, name):
         path.unlink(missing_ok=True)
 
 
 def alone(folder: Path, name: str) -> list[Path]:
-    """A manifest of the store and what no other manifest there needs."""
-    kept: set[str] = set()
+    """Return the files of a manifest and of the blobs that no other manifest there needs."""
+    kept_blobs: set[str] = set()
     for path in _files(folder):
         if path.name != name:
             with contextlib.suppress(ValueError, OSError):
-                kept |= {path.name, *(blob.name for blob in parse(read_json(path)).blobs)}
-    return [path for path in _files(folder) if path.name.removesuffix(content.PARTIAL) not in kept]
+                kept_blobs |= {path.name, *(blob.name for blob in parse(read_json(path)).blobs)}
+    return [
+        path
+        for path in _files(folder)
+        if path.name.removesuffix(blob_files.PARTIAL) not in kept_blobs
+    ]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -146,7 +153,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> bytes:
-    """A small file. ValueError when it is none."""
+    """Read a small file; raise ValueError if it is too large."""
     if path.stat().st_size > _LARGEST_JSON:
         raise ValueError(f"{path.stat().st_size} bytes")
     return path.read_bytes()

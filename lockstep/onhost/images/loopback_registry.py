@@ -1,7 +1,7 @@
-"""A read-only registry on loopback, for Docker to take from this host's own store what it pulls.
+"""A read-only registry on loopback, from which Docker pulls images of this host's own store.
 
-Docker lists an image by digest only under a name that it pulled it by. So every image here has the
-name of this registry, and units refer to the digest that Docker itself has checked.
+Docker lists an image by digest only under the name that it was pulled by. So every image here has
+the name of this registry, and units refer to the digest that Docker itself has checked.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class _Handler(BaseHTTPRequestHandler):
     def handle(self) -> None:
         """Serve one connection.
 
-        With containerd's image store Docker speaks TLS first, also to loopback, and goes on without
-        only where the answer is one of HTTP (Docker 26, tried 2026-11-21; 29 has that store where
-        it is installed anew).
+        With containerd's image store Docker tries TLS first, also on loopback, and falls back to
+        HTTP only if the answer is one of HTTP (Docker 26, tried 2026-11-21; a new installation of
+        29 has that store).
         """
         if self.connection.recv(1, socket.MSG_PEEK) == _TLS_HANDSHAKE:
-            # Unread, it would make the kernel throw the answer away.
+            # With unread data the kernel would discard the answer.
             self.connection.recv(65536)
             self.wfile.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
             return
         super().handle()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Docker says itself what it does."""
+        """Log nothing, because Docker reports its own progress."""
 
     def do_GET(self) -> None:
         match = _PATH.fullmatch(self.path)
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
 
-class _Face(http_listener.Listener):
+class _Face(http_listener.HttpListener):
     def __init__(self, address: tuple[str, int], folder: Path) -> None:
         self.folder = folder
         super().__init__(address, _Handler)
@@ -68,7 +68,7 @@ class _Face(http_listener.Listener):
 
 @contextlib.contextmanager
 def serving(address: tuple[str, int], folder: Path) -> Iterator[None]:
-    """Serve the store while the block runs. Problem when the port is somebody else's."""
+    """Serve the store while the block runs; raise Problem if the port is taken."""
     try:
         face = _Face(address, folder)
     except OSError as error:

@@ -1,12 +1,12 @@
-"""Bring a container image by digest, showing bytes, and prove that it is the pinned one.
+"""Download a container image by digest, showing bytes, and prove that it is the pinned one.
 
 usage: pull-image NAME@sha256:DIGEST --platform linux/arm64 --from BASE
 
-NAME is `127.0.0.1:PORT/REGISTRY/REPOSITORY`, as Docker is to list it; BASE is where its bytes are,
-`https://REGISTRY/v2/REPOSITORY`. Manifest and layers come from another Spark of this deploy that
-has them, else from BASE, resumed and checked by hash; then Docker takes them from this host. Costs
-no network when the image is here. Tags it, so that no plain prune takes it. A login for BASE is
-taken from /root/.docker/config.json where that exists.
+NAME is `127.0.0.1:PORT/REGISTRY/REPOSITORY`, as Docker is to list it; BASE is the source of its
+bytes, `https://REGISTRY/v2/REPOSITORY`. Manifest and layers come from another Spark of this deploy
+that has them, else from BASE, resumed and checked by hash; then Docker loads them from this host.
+Uses no network if the image is here. Tags it, so that no plain prune removes it. A login for BASE
+is read from /root/.docker/config.json if that exists.
 
 exit codes: 0 here and equal to the pin, 1 it could not be had, 2 wrong use, 3 no access,
             4 not found, 5 disk full, 6 wrong architecture or not the pinned digest,
@@ -28,7 +28,7 @@ from typing import Any
 
 from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.fetch import claims, growth, peer_client
+from lockstep.onhost.fetch import download_lock, growth_report, peer_client
 from lockstep.onhost.images import image_store, loopback_registry, registry
 
 EXIT_NO_ACCESS = 3
@@ -38,20 +38,20 @@ EXIT_WRONG_IMAGE = 6
 EXIT_NO_DOCKER = 7
 
 PROGRESS_S = 5.0
-# Docker reports at least every few seconds while it works; a registry that went silent does not.
+# Docker reports at least every few seconds while it works; a silent registry does not.
 _SILENCE_S = 600.0
 
 _REFERENCE = re.compile(r"127\.0\.0\.1:\d{1,5}/[a-z0-9][\w./-]*@sha256:[0-9a-f]{64}")
 _ORIGIN = re.compile(r"https?://[^/\s]+/v2/\S+")
 _HUB = "https://index.docker.io/v1/"
 
-# What daemon and registries say, in the words of Docker 20.10-29 and of the OCI distribution
-# specification; first match wins.
+# Messages of daemon and registries, as in Docker 20.10-29 and the OCI distribution specification;
+# first match wins.
 _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
     (
         re.compile(r"no space left|disk quota", re.I),
         EXIT_DISK_FULL,
-        "`lockstep gc` removes what no target needs any more; `docker system df` shows what else "
+        "`lockstep gc` removes what no model needs any more; `docker system df` shows what else "
         "Docker holds",
     ),
     (
@@ -74,7 +74,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
 
 @dataclass(frozen=True)
 class Pin:
-    """An image by digest for one platform; `origin` is where its bytes are."""
+    """An image by digest for one platform; `origin` is the URL of its bytes."""
 
     repository: str
     digest: str
@@ -83,17 +83,17 @@ class Pin:
 
     @property
     def reference(self) -> str:
-        """`repository@sha256:…` as Docker takes it."""
+        """Name for Docker, `repository@sha256:…`."""
         return f"{self.repository}@{self.digest}"
 
     @property
     def name(self) -> str:
-        """The manifest's hash alone."""
+        """Hash of the manifest."""
         return self.digest.removeprefix("sha256:")
 
     @property
     def short_digest(self) -> str:
-        """`sha256:` and 12 digits, for people."""
+        """Start of the digest for people: `sha256:` and 12 digits."""
         return self.digest[:19]
 
     def __str__(self) -> str:
@@ -101,24 +101,24 @@ class Pin:
 
     @property
     def local(self) -> tuple[str, int]:
-        """Address and port at which Docker is given the image."""
+        """Address and port at which Docker pulls the image."""
         address, _, port = self.repository.partition("/")[0].partition(":")
         return address, int(port)
 
     @property
     def source_name(self) -> str:
-        """`REGISTRY/REPOSITORY`, for people."""
+        """Name for people, `REGISTRY/REPOSITORY`."""
         return self.repository.partition("/")[2]
 
     @property
     def registry(self) -> str:
-        """The registry's key in a Docker config.json."""
+        """Key of the registry in a Docker config.json."""
         host = urllib.parse.urlsplit(self.origin).netloc
         return _HUB if host == "registry-1.docker.io" else host
 
 
 def parse_pin(reference: str, platform: str, origin: str) -> Pin:
-    """Problem (wrong use) unless all three have the form that the module's docstring names."""
+    """Parse a pin; raise Problem (wrong use) unless all three have the documented form."""
     if not _REFERENCE.fullmatch(reference):
         raise errors.Problem(
             f"image {reference!r}: expected 127.0.0.1:PORT/NAME@sha256: and 64 hex digits",
@@ -137,7 +137,7 @@ def parse_pin(reference: str, platform: str, origin: str) -> Pin:
 
 
 def check(docker: docker_api.Docker, pin: Pin) -> bool:
-    """Whether the pinned image is here. Problem when what is here is for another platform."""
+    """Tell whether the pinned image is here; raise Problem if it is for another platform."""
     image = docker.json("GET", f"/images/{pin.reference}/json", none=(404,))
     if image is None:
         return False
@@ -158,42 +158,51 @@ def fetch(
     store: Path,
     login: tuple[str, str] | None,
     copier: peer_client.Copier,
-    claim: claims.Claim,
+    claim: download_lock.Claim,
 ) -> None:
-    """Bring manifest, configuration and layers into the store. Problem with cause and remedy."""
+    """Download manifest, configuration and layers into the store.
+
+    Raises:
+        errors.Problem: The download failed; with cause and remedy.
+    """
     origin = registry.Registry(pin.origin, login)
-    found = image_store.Store(store, origin, copier, claim)
+    image_store_found = image_store.ImageStore(store, origin, copier, claim)
     try:
-        manifest = found.manifest(pin.name)
-        _check_platform(pin, found.platform(manifest))
-        told = f"image {pin.source_name}"
-        with growth.repeated(lambda: output.say(found.progress(told, manifest)), PROGRESS_S):
-            found.fill(manifest)
-    except registry.Refused as error:
+        manifest = image_store_found.manifest(pin.name)
+        _check_platform(pin, image_store_found.platform(manifest))
+        label = f"image {pin.source_name}"
+        with growth_report.repeat(
+            lambda: output.say(image_store_found.progress(label, manifest)), PROGRESS_S
+        ):
+            image_store_found.fill(manifest)
+    except registry.RegistryRefusal as error:
         raise failure(pin, str(error)) from error
     except ValueError as error:
         raise failure(pin, f"no manifest of one image: {error}") from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise failure(pin, "no space left on device" if full else str(error)) from error
-    copier.told(f"image {pin.source_name}")
+    copier.report_copies(f"image {pin.source_name}")
 
 
-def _check_platform(pin: Pin, found: str) -> None:
-    wanted = "/".join(pin.platform.split("/")[:2])
-    if found != wanted:
+def _check_platform(pin: Pin, found_platform: str) -> None:
+    wanted_platform = "/".join(pin.platform.split("/")[:2])
+    if found_platform != wanted_platform:
         raise errors.Problem(
-            f"{pin}: expected {wanted}, the image is {found}. Remedy: pin the digest of the "
-            f"{wanted} manifest",
+            f"{pin}: expected {wanted_platform}, the image is {found_platform}. Remedy: pin the "
+            "digest of the "
+            f"{wanted_platform} manifest",
             EXIT_WRONG_IMAGE,
         )
 
 
-def load(docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: claims.Claim) -> None:
-    """Let Docker take the image from the store. Problem with the cause and its remedy."""
+def load(
+    docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: download_lock.Claim
+) -> None:
+    """Let Docker load the image from the store; raise Problem with cause and remedy."""
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
-    # One port for all images: a second deploy waits for its turn.
-    turn = file_lock.held(paths.run / "image-face.lock")
+    # All images share one port, so a second deploy waits for its turn.
+    turn = file_lock.hold_lock(paths.run / "image-face.lock")
     with turn, loopback_registry.serving(pin.local, paths.layers):
         output.say(
             f"image {pin.source_name}: given to Docker; it has failed where Docker says nothing "
@@ -205,10 +214,10 @@ def load(docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: claims
             raise failure(pin, str(error)) from error
 
 
-def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: claims.Claim) -> None:
+def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: download_lock.Claim) -> None:
     every: set[str] = set()
-    done: set[str] = set()
-    told = time.monotonic()
+    finished_layers: set[str] = set()
+    report_time = time.monotonic()
     for event in events:
         # Peers may wait for the image after this one.
         claim.beat()
@@ -219,14 +228,16 @@ def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: claims.Claim) -> 
         if layer and not status.startswith("Pulling from"):
             every.add(layer)
         if status in ("Pull complete", "Already exists"):
-            done.add(layer)
-        if time.monotonic() - told >= PROGRESS_S:
-            told = time.monotonic()
-            output.say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
+            finished_layers.add(layer)
+        if time.monotonic() - report_time >= PROGRESS_S:
+            report_time = time.monotonic()
+            output.say(
+                f"image {pin.source_name}: {len(finished_layers)} of {len(every)} layers unpacked"
+            )
 
 
 def failure(pin: Pin, message: str) -> errors.Problem:
-    """A pull's error as cause, exit code and remedy."""
+    """Return a pull's error as cause, exit code and remedy."""
     message = message.replace(pin.digest, pin.short_digest).strip() or "no reason given"
     for pattern, code, remedy in _CAUSES:
         if pattern.search(message):
@@ -238,13 +249,13 @@ def failure(pin: Pin, message: str) -> errors.Problem:
 
 
 def hold(docker: docker_api.Docker, pin: Pin) -> None:
-    """Tag the image, which is here: it is a target's also while no container uses it."""
+    """Tag the image, so that it stays a model's while no container uses it."""
     repository, _, tag = docker_api.hold_tag(pin.reference).rpartition(":")
     docker.json("POST", f"/images/{pin.reference}/tag", {"repo": repository, "tag": tag})
 
 
 def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
-    """User and password from a Docker config.json, or None when it has no entry."""
+    """Return user and password from a Docker config.json, or None without an entry."""
     try:
         auths = json.loads(path.read_text(encoding="utf-8")).get("auths") or {}
         entry = auths.get(pin.registry) or auths.get(f"https://{pin.registry}") or {}
@@ -257,13 +268,13 @@ def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
 
 
 def note(paths: layout.Paths, pin: Pin) -> None:
-    """Note that this image is here because of us: `lockstep gc` looks at no other."""
-    path = paths.pulled / f"{pin.digest.replace(':', '-')}.json"
+    """Record that we pulled this image: `lockstep gc` considers no other."""
+    path = paths.pulled_images / f"{pin.digest.replace(':', '-')}.json"
     atomic.write_json(path, {"reference": pin.reference}, mode=0o600)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("reference")
     parser.add_argument("--platform", required=True)
@@ -279,7 +290,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             return errors.EXIT_DONE
         login = registry_login(paths.root / "root/.docker/config.json", pin)
         copier = peer_client.Copier(peer_client.lease(paths))
-        with claims.held(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
+        with download_lock.hold_claim(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
             fetch(pin, paths.layers, login, copier, claim)
             taking = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
             load(taking, pin, paths, claim)
@@ -289,7 +300,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         note(paths, pin)
     except docker_api.DockerError as error:
         raise errors.Problem(f"{pin}: {error}") from error
-    except docker_api.Unreachable as error:
+    except docker_api.DockerUnreachable as error:
         raise errors.Problem(str(error), EXIT_NO_DOCKER) from error
     output.say(f"image {pin}: here and equal to the pin")
     return errors.EXIT_DONE

@@ -1,4 +1,4 @@
-"""One repository of an image registry, by the OCI distribution API: where its bytes are."""
+"""Client of one repository of an image registry, by the OCI distribution API."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _TOKEN_S = 200.0
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
-class Refused(Exception):
-    """The registry does not give it; the words are those that `pull_image.failure` knows."""
+class RegistryRefusal(Exception):
+    """A refusal by the registry, in words that `pull_image.failure` recognises."""
 
 
 class Registry:
@@ -35,10 +35,12 @@ class Registry:
         self._authorization: str | None = None
         self._since = 0.0
 
-    def source(self, kind: str, digest: str, size: int | None = None) -> download.Source:
-        """Where a manifest or a blob is ("manifests", "blobs"), with rights that hold now.
+    def source(self, kind: str, digest: str, size: int | None = None) -> download.DownloadSource:
+        """Return the source of a manifest or a blob ("manifests", "blobs"), with a valid login.
 
-        Raises Refused or OSError.
+        Raises:
+            RegistryRefused: The registry refuses access.
+            OSError: From the network.
         """
         url = f"{self._base}/{kind}/{digest}"
         headers = {"Accept": ", ".join(MANIFESTS)} if kind == "manifests" else {}
@@ -47,47 +49,47 @@ class Registry:
             self._since = time.monotonic()
         if self._authorization:
             headers["Authorization"] = self._authorization
-        return download.Source(url, size, headers)
+        return download.DownloadSource(url, size, headers)
 
     def _authorize(self, url: str, headers: dict[str, str]) -> str:
-        """The value of the Authorization header, "" where none is wanted."""
+        """Return the value of the Authorization header, or "" if none is required."""
         request = urllib.request.Request(url, headers=headers, method="HEAD")
         try:
-            download.opened(request).close()
+            download.open_request(request).close()
         except urllib.error.HTTPError as error:
             if error.code != 401:
-                raise Refused(meaning(error)) from error
-            scheme, _, rest = error.headers.get("WWW-Authenticate", "").partition(" ")
-            return self._answer(scheme.lower(), dict(_PARAMETER.findall(rest)))
+                raise RegistryRefusal(meaning(error)) from error
+            scheme, _, parameters = error.headers.get("WWW-Authenticate", "").partition(" ")
+            return self._answer(scheme.lower(), dict(_PARAMETER.findall(parameters)))
         return ""
 
-    def _answer(self, scheme: str, given: dict[str, str]) -> str:
+    def _answer(self, scheme: str, credentials: dict[str, str]) -> str:
         basic = ""
         if self._login:
             basic = "Basic " + base64.b64encode(":".join(self._login).encode()).decode()
         if scheme == "basic" and basic:
             return basic
-        realm = given.get("realm", "")
+        realm = credentials.get("realm", "")
         if scheme != "bearer" or not realm.startswith(("https://", "http://")):
-            raise Refused("unauthorized: authentication required")
+            raise RegistryRefusal("unauthorized: authentication required")
         path = urllib.parse.urlsplit(self._base).path.removeprefix("/v2/")
-        query = {"scope": given.get("scope", f"repository:{path}:pull")}
-        query |= {"service": given["service"]} if "service" in given else {}
+        query = {"scope": credentials.get("scope", f"repository:{path}:pull")}
+        query |= {"service": credentials["service"]} if "service" in credentials else {}
         joint = "&" if "?" in realm else "?"
         url = f"{realm}{joint}{urllib.parse.urlencode(query)}"
         request = urllib.request.Request(url, headers={"Authorization": basic} if basic else {})
         try:
-            with download.opened(request) as response:
+            with download.open_request(request) as response:
                 content: Any = json.load(response)
             token: str = content.get("token") or content["access_token"]
             return "Bearer " + token
         except urllib.error.HTTPError as error:
-            raise Refused(f"unauthorized: {error.code} from {realm}") from error
+            raise RegistryRefusal(f"unauthorized: {error.code} from {realm}") from error
         except (ValueError, LookupError, TypeError) as error:
-            raise Refused(f"unauthorized: no token from {realm}") from error
+            raise RegistryRefusal(f"unauthorized: no token from {realm}") from error
 
 
 def meaning(error: urllib.error.HTTPError) -> str:
-    """An HTTP status in the words of registries."""
+    """Return an HTTP status in the words of registries."""
     words = {401: "unauthorized", 403: "denied", 404: "manifest unknown or blob not found"}
     return f"{words.get(error.code, 'the registry does not give it')} (HTTP {error.code})"

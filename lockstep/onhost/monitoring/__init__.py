@@ -1,1 +1,1 @@
-"""What a Spark tells Prometheus of itself."""
+"""A Spark's metrics for Prometheus."""

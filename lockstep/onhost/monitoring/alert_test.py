@@ -1,10 +1,10 @@
-"""Send a test alert to each receiver of this host's Alertmanager, and say whether it was taken.
+"""Send a test alert to each receiver of this host's Alertmanager, and report its delivery.
 
 usage: alert-test HOST PORT RECEIVER=WAY...
 
-Prints JSON: receiver → "" where it took the message, else why not. WAY is how Alertmanager counts
-it: webhook or email. The receivers are told one after another, for Alertmanager counts each way
-and no single receiver.
+Prints JSON: receiver → "" if it took the message, else the reason. WAY is how Alertmanager counts
+it: webhook or email. The receivers are tested one after another, because Alertmanager counts each
+way and no single receiver.
 
 exit codes: 0 each took it, 1 one did not, 2 wrong use, or Alertmanager does not answer
 """
@@ -16,18 +16,24 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from lockstep.onhost.core import errors, program
-from lockstep.onhost.monitoring.alertmanager import Alertmanager, Refused, Unreachable
+from lockstep.onhost.monitoring.alertmanager import (
+    Alertmanager,
+    AlertmanagerRefusal,
+    AlertmanagerUnreachable,
+)
 
-LIMIT_S = 40.0  #: Seconds in which a receiver must have been told.
-_ENDS = timedelta(minutes=2)  # When the test is over, which is told too.
+LIMIT_S = 40.0  #: Seconds within which a receiver must have been notified.
+_ENDS = timedelta(minutes=2)  # Time until the test alert is resolved, which is notified too.
 
 
-def told(alertmanager: Alertmanager, host: str, receiver: str, way: str) -> str:
-    """Tell one receiver; why it did not take the message, "" where it did.
+def send_test(alertmanager: Alertmanager, host: str, receiver: str, way: str) -> str:
+    """Test one receiver; return why it did not take the message, or "".
 
-    Refused: Alertmanager does not take the alert. Unreachable: it does not answer.
+    Raises:
+        AlertmanagerRefused: Alertmanager does not take the alert.
+        AlertmanagerUnreachable: It does not answer.
     """
-    made, failed = alertmanager.requests().get(way, (0, 0))
+    made_count, failed_count = alertmanager.requests().get(way, (0, 0))
     moment = datetime.now(UTC)
     alertmanager.raise_alert(
         {
@@ -35,7 +41,7 @@ def told(alertmanager: Alertmanager, host: str, receiver: str, way: str) -> str:
             "instance": host,
             "receiver": receiver,
             "severity": "note",
-            # Each test is an alert of its own: of one that it knows nothing is told again.
+            # A label of its own makes each test a new alert; a known one would not be notified.
             "test": moment.isoformat(timespec="milliseconds"),
         },
         {
@@ -44,21 +50,21 @@ def told(alertmanager: Alertmanager, host: str, receiver: str, way: str) -> str:
         },
         (moment + _ENDS).isoformat(timespec="milliseconds"),
     )
-    ends, counted = time.monotonic() + LIMIT_S, False
+    ends, was_counted = time.monotonic() + LIMIT_S, False
     while time.monotonic() < ends:
         now, wrong = alertmanager.requests().get(way, (0, 0))
-        if wrong > failed:
+        if wrong > failed_count:
             return "it did not take the message"
-        # A request that failed is counted as one, and a moment later as failed.
-        if counted:
+        # Alertmanager counts a failed request as made, and a moment later as failed.
+        if was_counted:
             return ""
-        counted = now > made
+        was_counted = now > made_count
         time.sleep(0.2)
     return f"nothing was sent within {LIMIT_S:.0f} s"
 
 
 def main(argv: list[str]) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("host")
     parser.add_argument("port", type=int)
@@ -66,11 +72,13 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     alertmanager = Alertmanager(options.port)
     try:
-        found = {
-            receiver: told(alertmanager, options.host, receiver, way)
-            for receiver, _, way in (each.partition("=") for each in options.receivers)
+        outcomes = {
+            receiver: send_test(alertmanager, options.host, receiver, way)
+            for receiver, _, way in (
+                receiver_word.partition("=") for receiver_word in options.receivers
+            )
         }
-    except (Refused, Unreachable) as fault:
+    except (AlertmanagerRefusal, AlertmanagerUnreachable) as fault:
         raise errors.Problem(str(fault), errors.EXIT_USAGE) from fault
-    print(json.dumps(found))
-    return errors.EXIT_FAILED if any(found.values()) else errors.EXIT_DONE
+    print(json.dumps(outcomes))
+    return errors.EXIT_FAILED if any(outcomes.values()) else errors.EXIT_DONE

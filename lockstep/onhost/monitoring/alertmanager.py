@@ -1,4 +1,4 @@
-"""Alertmanager of this host, asked at its port on loopback."""
+"""Client of this host's Alertmanager, at its port on loopback."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _COUNT = re.compile(
 )
 
 
-class Unreachable(Exception):
-    """No answer, or none that can be used; says why."""
+class AlertmanagerUnreachable(Exception):
+    """No answer, or an unusable one; says why."""
 
 
-class Refused(Exception):
-    """It does not do what was asked; says why."""
+class AlertmanagerRefusal(Exception):
+    """A refused request; says why."""
 
 
 class Alertmanager:
-    """One Alertmanager.
+    """One Alertmanager on loopback.
 
     Args:
-        port: On loopback.
+        port: Its port.
     """
 
     def __init__(self, port: int) -> None:
@@ -36,17 +36,25 @@ class Alertmanager:
     def raise_alert(
         self, labels: Mapping[str, str], annotations: Mapping[str, str], ends: str
     ) -> None:
-        """Raise an alert that is over at a time of ISO 8601. Refused, or Unreachable."""
+        """Raise an alert that ends at a time (ISO 8601).
+
+        Raises:
+            AlertmanagerRefused: It refuses the alert.
+            AlertmanagerUnreachable: It gives no usable answer.
+        """
         alert = {"labels": dict(labels), "annotations": dict(annotations), "endsAt": ends}
         self._ask("POST", "/api/v2/alerts", [alert])
 
     def silences(self) -> list[dict[str, Any]]:
-        """The silences that it knows, also those that are over. Raises as `raise_alert`."""
-        found: list[dict[str, Any]] = json.loads(self._ask("GET", "/api/v2/silences"))
-        return found
+        """Return all silences, also expired ones. Raises as `raise_alert`."""
+        all_silences: list[dict[str, Any]] = json.loads(self._ask("GET", "/api/v2/silences"))
+        return all_silences
 
     def silence(self, silence: Mapping[str, Any]) -> str:
-        """Make a silence, or change the one with its "id"; its id. Raises as `raise_alert`."""
+        """Make a silence, or change the one with its "id"; return its id.
+
+        Raises as `raise_alert`.
+        """
         return str(json.loads(self._ask("POST", "/api/v2/silences", silence))["silenceID"])
 
     def end_silence(self, name: str) -> None:
@@ -54,11 +62,17 @@ class Alertmanager:
         self._ask("DELETE", f"/api/v2/silence/{name}")
 
     def requests(self) -> dict[str, tuple[int, int]]:
-        """Way of telling ("webhook") → requests made and failed. Raises as `raise_alert`."""
-        made, failed = dict[str, int](), dict[str, int]()
+        """Return notification requests, made and failed, by way ("webhook").
+
+        Raises as `raise_alert`.
+        """
+        made_counts, failed_counts = dict[str, int](), dict[str, int]()
         for kind, way, value in _COUNT.findall(self._ask("GET", "/metrics").decode()):
-            (failed if kind == "failed_" else made)[way] = int(float(value))
-        return {way: (made.get(way, 0), failed.get(way, 0)) for way in made | failed}
+            (failed_counts if kind == "failed_" else made_counts)[way] = int(float(value))
+        return {
+            way: (made_counts.get(way, 0), failed_counts.get(way, 0))
+            for way in made_counts | failed_counts
+        }
 
     def _ask(self, method: str, path: str, body: object = None) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
@@ -66,12 +80,12 @@ class Alertmanager:
             text = None if body is None else json.dumps(body)
             connection.request(method, path, text, {"Content-Type": "application/json"})
             answer = connection.getresponse()
-            said = answer.read()
+            answer_text = answer.read()
         except (OSError, http.client.HTTPException) as fault:
-            raise Unreachable(f"Alertmanager at port {self._port}: {fault}") from fault
+            raise AlertmanagerUnreachable(f"Alertmanager at port {self._port}: {fault}") from fault
         finally:
             connection.close()
         if answer.status != 200:
-            words = said.decode("utf-8", "replace").strip()[:200]
-            raise Refused(f"Alertmanager answers with {answer.status}: {words}")
-        return said
+            words = answer_text.decode("utf-8", "replace").strip()[:200]
+            raise AlertmanagerRefusal(f"Alertmanager answers with {answer.status}: {words}")
+        return answer_text

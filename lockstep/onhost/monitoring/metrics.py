@@ -1,7 +1,7 @@
-"""The table of metrics: everything that a Spark tells of itself beside what others publish.
+"""The table of metrics: everything that a Spark reports beside what others publish.
 
-The writer refuses what is not here. Rules, dashboards and docs/monitoring.md are checked against
-it.
+The writer refuses metrics that are not here. Rules, dashboards and docs/monitoring.md are checked
+against it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-#: Seconds between two looks: at what a black box needs, and at the rest.
+#: Seconds between two looks: for the black box's metrics, and for the rest.
 QUICK_S, SLOW_S = 1, 15
-# What the end of a name says about its value.
+# The unit of a metric follows from the end of its name.
 _UNITS = {
     "_seconds": "seconds",
     "_bytes": "bytes",
@@ -28,24 +28,24 @@ _UNITS = {
 class Metric:
     """One metric."""
 
-    name: str  #: As Prometheus knows it.
+    name: str  #: Full name in Prometheus.
     labels: tuple[str, ...]  #: Names of its labels.
-    help: str  #: What it says, in one line.
-    source: str  #: Who knows it on the host.
+    help: str  #: Description in one line.
+    source: str  #: The part of the host that knows the value.
     every_s: int  #: Seconds between two looks.
 
     @property
     def unit(self) -> str:
-        """Of its value; "" for a number of things, and for 1 (yes) and 0 (no)."""
+        """Unit of its value; "" for counts, and for 1 (yes) and 0 (no)."""
         return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
 
     @property
     def type(self) -> str:
-        """Prometheus' own word."""
+        """Type in Prometheus' terms."""
         return "counter" if self.name.endswith("_total") else "gauge"
 
 
-# NAME{LABELS}: who knows it, and what it says.
+# NAME{LABELS}: source, and description.
 _QUICK = """\
 lockstep_metrics_written_timestamp_seconds: the writer
     When the quick ones of these metrics were written.
@@ -67,39 +67,39 @@ lockstep_switch_running: the switch lock
 _SLOW = """\
 lockstep_deploy_running: systemd
     Whether a job of a deploy runs.
-lockstep_hot_target{target,recipe}: systemd
-    1 for the target that is hot.
-lockstep_loading_target{target}: systemd
-    1 for a target that is loading.
-lockstep_hot_since_timestamp_seconds{target}: systemd
-    Since when the hot target is hot.
-lockstep_wanted_hot{target}: the record of boots
-    1 for the target that the last switch of this boot made hot.
-lockstep_engine_up{target}: the engine
-    Whether the engine of the hot target answers that it is well.
-lockstep_engine_requests{target}: the engine
-    Requests under way and waiting at the hot target.
-lockstep_engine_tokens_per_second{target}: the engine
-    Tokens that the hot target generates, of all requests together.
-lockstep_engine_wedged{target}: the wedge watch
+lockstep_hot_model{model,recipe}: systemd
+    1 for the model that is hot.
+lockstep_loading_model{model}: systemd
+    1 for a model that is loading.
+lockstep_hot_since_timestamp_seconds{model}: systemd
+    Since when the hot model is hot.
+lockstep_wanted_hot{model}: the record of boots
+    1 for the model that the last switch of this boot made hot.
+lockstep_engine_up{model}: the engine
+    Whether the engine of the hot model answers that it is well.
+lockstep_engine_requests{model}: the engine
+    Requests under way and waiting at the hot model.
+lockstep_engine_tokens_per_second{model}: the engine
+    Tokens that the hot model generates, of all requests together.
+lockstep_engine_wedged{model}: the wedge watch
     Whether the wedge watch left it down after it had hung again and again.
-lockstep_wedge_deed_timestamp_seconds{target}: the wedge watch
+lockstep_wedge_deed_timestamp_seconds{model}: the wedge watch
     When the wedge watch last restarted it or left it down.
-lockstep_sense_ok{target}: the watch of sense
-    Whether the last answers of the hot target made sense.
+lockstep_sense_ok{model}: the watch of sense
+    Whether the last answers of the hot model made sense.
 lockstep_switches_total{result}: the record of switches
     Switches that ended since the writer started: done or failed.
-lockstep_memory_floor_bytes{target,phase}: targets.json
-    Least memory available while a target that is up loads or serves.
-lockstep_memory_floor_ended{target}: the memory floor
-    1 for a target that the memory floor ended, until it is hot again.
+lockstep_memory_minimum_bytes{model,phase}: models.json
+    Least memory available while a model that is up loads or serves.
+lockstep_memory_minimum_ended{model}: the memory watch
+    1 for a model that the memory watch ended, until it is hot again.
 lockstep_gpu_hot: the watch of the GPU
     Whether heat holds the GPU down at two looks.
 lockstep_gpu_slow: the watch of the GPU
     Whether the hot model is far below its speed.
 lockstep_gpu_foreign: the watch of the GPU
     Whether somebody else's engine holds the GPU's memory beside a model.
-lockstep_gpu_clock_cap_hertz: targets.json
+lockstep_gpu_clock_cap_hertz: models.json
     Cap of the GPU's clock, if any.
 lockstep_gpu_clock_cap_held: the watch of the GPU
     Whether that cap is in force.
@@ -136,7 +136,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """One value of one metric, by its whole name."""
 
     name: str
@@ -144,30 +144,32 @@ class Sample:
     labels: Mapping[str, str]
 
 
-def of(name: str, value: float, **labels: str) -> Sample:
-    """A sample of one of our own metrics, by its name without our prefix."""
-    return Sample(f"lockstep_{name}", value, labels)
+def of(name: str, value: float, **labels: str) -> MetricSample:
+    """Return a sample of one of our own metrics, by its name without our prefix."""
+    return MetricSample(f"lockstep_{name}", value, labels)
 
 
-def text(samples: Iterable[Sample]) -> str:
-    """Samples in Prometheus' text format, metric by metric.
+def text(samples: Iterable[MetricSample]) -> str:
+    """Format samples in Prometheus' text format, metric by metric.
 
     Raises:
-        ValueError: a sample of no metric of the table, or with other labels than it has.
+        ValueError: A sample of no metric of the table, or with other labels than it has.
     """
-    found: dict[str, list[str]] = {}
+    lines_by_metric: dict[str, list[str]] = {}
     for sample in samples:
         metric = METRICS.get(sample.name)
         if metric is None or sorted(metric.labels) != sorted(sample.labels):
             raise ValueError(f"no such metric: {sample.name} with {sorted(sample.labels)}")
-        labels = ",".join(f'{name}="{_escaped(sample.labels[name])}"' for name in metric.labels)
+        labels = ",".join(f'{name}="{_escape(sample.labels[name])}"' for name in metric.labels)
         line = f"{sample.name}{{{labels}}} {sample.value!r}" if labels else ""
-        found.setdefault(sample.name, []).append(line or f"{sample.name} {sample.value!r}")
+        lines_by_metric.setdefault(sample.name, []).append(
+            line or f"{sample.name} {sample.value!r}"
+        )
     lines = []
-    for name, of in found.items():
+    for name, of in lines_by_metric.items():
         lines += [f"# HELP {name} {METRICS[name].help}", f"# TYPE {name} {METRICS[name].type}", *of]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

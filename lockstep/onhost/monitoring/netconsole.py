@@ -1,11 +1,11 @@
-"""Have the kernel send its messages to another host, and see to it that it goes on doing so.
+"""Make the kernel send its messages to another host, and keep it doing so.
 
 usage: netconsole send FROM TO PORT   from the address FROM of this host to UDP port PORT of TO
-       netconsole end                 no more
+       netconsole end                 stop sending
 
 Runs as root in lockstep-netconsole.service. The kernel forgets its target when the interface goes,
-as on a Spark whose cable is pulled; each look sets it up again. Which interface leads to TO, and to
-which hardware address a packet goes, is asked at each look: the kernel cannot ask while it dies.
+as on a Spark whose cable is pulled; each look sets it up again. Each look also finds the interface
+that leads to TO and the hardware address of the next hop, because a dying kernel cannot.
 
 exit codes: 1 the kernel refused `end`, 2 wrong use; `send` ends by a signal only
 """
@@ -29,55 +29,60 @@ NO_MODULE = (
 _ANY = "ff:ff:ff:ff:ff:ff"
 
 
-def wanted(source: str, to: str, port: str) -> dict[str, str]:
-    """Attribute of a target → value that it must have; addresses are those of the fast link.
+def wanted_attributes(source: str, to: str, port: str) -> dict[str, str]:
+    """Return a target's attributes and their values; addresses are those of the fast link.
 
-    Problem: the way to that host does not begin at `source`, as without a cable.
+    Raises:
+        errors.Problem: The route to that host does not begin at `source`, as without a cable.
     """
     ways = _ip("route", "get", to)
     if not ways or ways[0].get("prefsrc") != source:
         raise errors.Problem(f"there is no way from {source} to {to}. Remedy: look at the cable")
     device, hop = ways[0]["dev"], ways[0].get("gateway", to)
-    neighbours = _ip("neigh", "show", "to", hop, "dev", device)
-    known = next((each["lladdr"] for each in neighbours if "lladdr" in each), None)
-    found = {"extended": "1", "dev_name": device, "local_ip": source}
-    found |= {"remote_ip": to, "remote_port": port}
-    return {**found, "remote_mac": known} if known else found
+    entries = _ip("neigh", "show", "to", hop, "dev", device)
+    hardware_address = next((entry["lladdr"] for entry in entries if "lladdr" in entry), None)
+    attributes = {"extended": "1", "dev_name": device, "local_ip": source}
+    attributes |= {"remote_ip": to, "remote_port": port}
+    return {**attributes, "remote_mac": hardware_address} if hardware_address else attributes
 
 
 def _ip(*words: str) -> list[dict[str, str]]:
-    done = runner.run(["ip", "-json", *words])
-    found: list[dict[str, str]] = json.loads(done.stdout or "[]") if done.returncode == 0 else []
-    return found
+    result = runner.run(["ip", "-json", *words])
+    entries: list[dict[str, str]] = (
+        json.loads(result.stdout or "[]") if result.returncode == 0 else []
+    )
+    return entries
 
 
-class Target:
-    """Our target in the kernel; `folder` is another one only in unit tests."""
+class LogReceiver:
+    """Our netconsole target in the kernel; `folder` is another one only in unit tests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def sends(self, wanted: Mapping[str, str]) -> bool:
-        """Whether it sends as wanted. A neighbour that is not known changes nothing."""
-        has = {"enabled": "1", **wanted}
+    def sends(self, wanted_attributes: Mapping[str, str]) -> bool:
+        """Tell whether it sends as wanted. An unknown hardware address makes no difference."""
+        has = {"enabled": "1", **wanted_attributes}
         return self._folder.is_dir() and all(self._get(name) == has[name] for name in has)
 
-    def set_up(self, wanted: Mapping[str, str]) -> None:
-        """Make it send as wanted.
+    def set_up(self, wanted_attributes: Mapping[str, str]) -> None:
+        """Configure and start it.
 
-        Problem: the kernel has no netconsole, or refuses. OSError: it does not let the target be.
+        Raises:
+            errors.Problem: The kernel has no netconsole, or refuses.
+            OSError: The kernel does not let the target be made.
         """
         if not self._folder.parent.is_dir():
             raise errors.Problem(NO_MODULE)
         self._folder.mkdir(exist_ok=True)
-        # While it sends, it takes no change.
+        # A target takes no change while it sends.
         self._stop()
-        for name, value in {"remote_mac": _ANY, **wanted}.items():
+        for name, value in {"remote_mac": _ANY, **wanted_attributes}.items():
             self._put(name, value)
         self._put("enabled", "1")
 
     def remove(self) -> None:
-        """Take it away, if it is there. Raises as `set_up`."""
+        """Remove it, if it is there. Raises as `set_up`."""
         if self._folder.is_dir():
             self._stop()
             self._folder.rmdir()
@@ -93,38 +98,38 @@ class Target:
         try:
             (self._folder / name).write_text(value, encoding="ascii")
         except OSError as fault:
-            # Written at the end: it names no file.
+            # The error comes from the write to the kernel, and its text names no file.
             why = f"the kernel does not take {name} {value}: {fault.strerror}"
             raise errors.Problem(why) from fault
 
 
 def look(paths: layout.Paths, where: tuple[str, str, str]) -> str:
-    """Set the target up where it does not send as wanted; what was done or is wrong, "" else."""
+    """Set the target up if it does not send as wanted; return the change or fault, else ""."""
     try:
-        asked, ours = wanted(*where), Target(paths.netconsole)
-        if ours.sends(asked):
+        attributes, own_target = wanted_attributes(*where), LogReceiver(paths.netconsole)
+        if own_target.sends(attributes):
             return ""
-        ours.set_up(asked)
+        own_target.set_up(attributes)
     except (OSError, errors.Problem) as problem:
         return str(problem)
-    return f"the kernel sends to {where[1]}, port {where[2]}, by {asked['dev_name']}"
+    return f"the kernel sends to {where[1]}, port {where[2]}, by {attributes['dev_name']}"
 
 
 def main(
     argv: list[str], paths: layout.Paths | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     if argv == ["end"]:
-        Target(paths.netconsole).remove()
+        LogReceiver(paths.netconsole).remove()
         return errors.EXIT_DONE
     if len(argv) != 4 or argv[0] != "send":
         print((__doc__ or "").strip(), file=sys.stderr)
         return errors.EXIT_USAGE
-    told = ""
+    last_message = ""
     while True:
-        said = look(paths, (argv[1], argv[2], argv[3]))
-        if said and said != told:
-            output.say(f"lockstep netconsole: {said}")
-        told = said or told
+        message = look(paths, (argv[1], argv[2], argv[3]))
+        if message and message != last_message:
+            output.say(f"lockstep netconsole: {message}")
+        last_message = message or last_message
         sleep(LOOK_S)

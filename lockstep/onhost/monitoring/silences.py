@@ -1,8 +1,8 @@
-"""Silences while somebody switches or a deploy is under way, made and taken back by a watch.
+"""Silences of alerts during a switch or a deploy, made and removed by a watch.
 
 The watch sees the switch lock and the jobs of a deploy. So no switch waits for Alertmanager, none
-fails by it, and a switch that is killed leaves no silence behind. A silence lasts a short time and
-is made to last longer while its reason does: without the watch it ends by itself.
+fails by it, and a killed switch leaves no silence behind. A silence is short and is prolonged while
+its reason holds: without the watch it ends by itself.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from lockstep.onhost.monitoring.alertmanager import Alertmanager, Refused, Unreachable
+from lockstep.onhost.monitoring.alertmanager import (
+    Alertmanager,
+    AlertmanagerRefusal,
+    AlertmanagerUnreachable,
+)
 
-AUTHOR = "lockstep"  #: Who made a silence, as Alertmanager shows it.
-#: Seconds that a silence lasts, and after which it is made to last longer.
+AUTHOR = "lockstep"  #: Creator of our silences, as Alertmanager shows it.
+#: Seconds that a silence lasts, and after which it is prolonged.
 LASTS_S, AGAIN_S = 120.0, 30.0
-#: Reason → subjects of the alerts that are not told meanwhile (`lockstep.monitoring.rules`).
+#: Reason → subjects of the silenced alerts (`lockstep.monitoring.rules`).
 SUBJECTS = {"a switch is under way": "model", "a deploy is under way": "model|host"}
 SWITCH, DEPLOY = SUBJECTS
 
@@ -29,40 +33,40 @@ class Silences:
     alertmanager: Alertmanager
     now: Callable[[], float] = time.time
     _ids: dict[str, str] | None = field(default=None, init=False)
-    _made: dict[str, float] = field(default_factory=dict, init=False)
+    _end_times: dict[str, float] = field(default_factory=dict, init=False)
 
     def keep(self, reasons: Mapping[str, bool]) -> str:
-        """See to it that there is a silence for each reason that holds, and none for another.
+        """Ensure a silence for each reason that holds, and for no other.
 
         Returns:
-            Why that could not be done; "" where it was. The next call tries again.
+            The reason why that failed, or "". The next call tries again.
         """
         try:
-            # Those of a watch that was killed are taken over.
+            # Adopt silences of a watch that was killed.
             if self._ids is None:
-                self._ids = self._ours()
+                self._ids = self._own_silences()
             for reason, holds in reasons.items():
                 if holds:
                     self._last(self._ids, reason)
                 elif reason in self._ids:
                     self._end(self._ids, reason)
-        except (Unreachable, Refused) as fault:
-            # It may have been started anew, and know none of them.
+        except (AlertmanagerUnreachable, AlertmanagerRefusal) as fault:
+            # Alertmanager may have been restarted, and know none of them.
             self._ids = None
             return str(fault)
         return ""
 
-    def _ours(self) -> dict[str, str]:
-        self._made.clear()
+    def _own_silences(self) -> dict[str, str]:
+        self._end_times.clear()
         return {
-            each["comment"]: each["id"]
-            for each in self.alertmanager.silences()
-            if each["createdBy"] == AUTHOR and each["status"]["state"] == "active"
+            silence["comment"]: silence["id"]
+            for silence in self.alertmanager.silences()
+            if silence["createdBy"] == AUTHOR and silence["status"]["state"] == "active"
         }
 
     def _last(self, ids: dict[str, str], reason: str) -> None:
         now = self.now()
-        if now - self._made.get(reason, -AGAIN_S) < AGAIN_S:
+        if now - self._end_times.get(reason, -AGAIN_S) < AGAIN_S:
             return
         subject = {"name": "subject", "value": SUBJECTS[reason], "isRegex": True, "isEqual": True}
         silence = {
@@ -72,14 +76,14 @@ class Silences:
             "createdBy": AUTHOR,
             "comment": reason,
         }
-        known = {"id": ids[reason]} if reason in ids else {}
-        ids[reason] = self.alertmanager.silence({**silence, **known})
-        self._made[reason] = now
+        silence_id = {"id": ids[reason]} if reason in ids else {}
+        ids[reason] = self.alertmanager.silence({**silence, **silence_id})
+        self._end_times[reason] = now
 
     def _end(self, ids: dict[str, str], reason: str) -> None:
         self.alertmanager.end_silence(ids[reason])
         del ids[reason]
-        self._made.pop(reason, None)
+        self._end_times.pop(reason, None)
 
 
 def _time(seconds: float) -> str:

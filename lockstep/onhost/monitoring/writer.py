@@ -1,11 +1,11 @@
-"""Write what a Spark knows of itself where node_exporter finds it (docs/monitoring.md).
+"""Write a Spark's own metrics to the folder that node_exporter reads (docs/monitoring.md).
 
 usage: metrics [--certificate FILE] [--alertmanager PORT]
 
 Runs as root in lockstep-metrics.service, from boot on. Writes quick.prom each second and slow.prom
-each 15 s into the folder that systemd gives it; metrics.py says which metric is in which. What
-cannot be told is left out. A look that hangs takes its file away, so that nothing old counts as
-new. It also keeps the silences of a switch and of a deploy at the host's Alertmanager.
+each 15 s into the folder that systemd gives it; metrics.py says which metric is in which. Unknown
+values are left out. If a look hangs, its file is removed, so that nothing old counts as new. Also
+keeps the silences of a switch and of a deploy at the host's Alertmanager.
 
 exit codes: 2 wrong use; it ends by a signal only
 """
@@ -19,9 +19,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, meminfo, output, program, switch_lock
-from lockstep.onhost.monitoring import looks, silences
+from lockstep.onhost.monitoring import silences, slow_metrics
 from lockstep.onhost.monitoring.alertmanager import Alertmanager
-from lockstep.onhost.monitoring.metrics import QUICK_S, SLOW_S, Sample, of, text
+from lockstep.onhost.monitoring.metrics import QUICK_S, SLOW_S, MetricSample, of, text
 from lockstep.onhost.monitoring.silences import Silences
 from lockstep.onhost.system import gpu
 
@@ -29,8 +29,8 @@ QUICK, SLOW = "quick.prom", "slow.prom"
 _HANGS_S = 60.0  # A slow look that takes longer hangs.
 
 
-def quick(paths: layout.Paths, reading: gpu.Reading) -> Iterator[Sample]:
-    """What a black box needs: each second, and without a program or a request."""
+def quick(paths: layout.Paths, reading: gpu.GpuReading) -> Iterator[MetricSample]:
+    """Yield the black box's metrics: each second, and without a program or a request."""
     yield of("metrics_written_timestamp_seconds", round(time.time(), 3))
     yield of("memory_available_bytes", int(meminfo.memory(paths.proc).available * meminfo.GIB))
     yield of("switch_running", int(switch_lock.holder(paths.switch_lock) is not None))
@@ -48,20 +48,22 @@ def quick(paths: layout.Paths, reading: gpu.Reading) -> Iterator[Sample]:
 
 
 class Writer:
-    """Both files of one host."""
+    """Writer of both files of one host."""
 
     def __init__(
         self,
         paths: layout.Paths,
         folder: Path,
-        look: Callable[[], gpu.Reading],
+        look: Callable[[], gpu.GpuReading],
         certificate: str = "",
         silences: Silences | None = None,
     ) -> None:
         self._paths = paths
         self._folder = folder
         self._gpu = look
-        self._slow = looks.Slow(paths, look, looks.Expiry(certificate) if certificate else None)
+        self._slow = slow_metrics.Slow(
+            paths, look, slow_metrics.Expiry(certificate) if certificate else None
+        )
         self._pool = ThreadPoolExecutor(2)
         self._silences = silences
         self._silencing: Future[str] | None = None
@@ -69,7 +71,7 @@ class Writer:
         self._began = -float(SLOW_S)
 
     def step(self, now: float) -> None:
-        """Write what is due at a time of the monotonic clock. Raises as `looks.Slow.look`."""
+        """Write the files due at a time of the monotonic clock. Raises as `Slow.look`."""
         atomic.write(self._folder / QUICK, text(quick(self._paths, self._gpu())))
         self._silence()
         running = self._running
@@ -84,7 +86,7 @@ class Writer:
             self._began, self._running = now, self._pool.submit(lambda: text(self._slow.look()))
 
     def _silence(self) -> None:
-        """An Alertmanager that does not answer holds nothing up, and is asked again."""
+        """Update the silences; a silent Alertmanager delays nothing and is asked again."""
         if self._silences is None or (self._silencing and not self._silencing.done()):
             return
         reasons = {
@@ -95,25 +97,25 @@ class Writer:
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("--certificate", default="", metavar="FILE")
     parser.add_argument("--alertmanager", type=int, metavar="PORT")
     options = parser.parse_args(argv)
     folder = Path(os.environ["RUNTIME_DIRECTORY"])
     port = options.alertmanager
-    kept = Silences(Alertmanager(port)) if port else None
-    watched = gpu.Watched()
-    writer = Writer(paths or layout.Paths(), folder, watched.now, options.certificate, kept)
-    told = ""
+    silences = Silences(Alertmanager(port)) if port else None
+    gpu_watch = gpu.GpuWatch()
+    writer = Writer(paths or layout.Paths(), folder, gpu_watch.now, options.certificate, silences)
+    last_message = ""
     while True:
         now = time.monotonic()
         try:
             writer.step(now)
-            told = ""
+            last_message = ""
         except (OSError, errors.Problem) as problem:
-            # Nothing that ails one look may end the rest.
-            if str(problem) != told:
-                told = str(problem)
-                output.say(f"lockstep metrics: {told}")
+            # A fault of one look must not end the others.
+            if str(problem) != last_message:
+                last_message = str(problem)
+                output.say(f"lockstep metrics: {last_message}")
         time.sleep(max(0.0, now + QUICK_S - time.monotonic()))

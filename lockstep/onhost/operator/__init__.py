@@ -1,1 +1,1 @@
-"""What an operator types: switch.sh."""
+"""The operator's command, switch.sh, and its programs."""

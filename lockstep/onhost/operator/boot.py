@@ -1,10 +1,10 @@
-"""Make a model hot after a boot, as the inventory's `boot` asks, by an ordinary switch.
+"""Make a model hot after a boot, as the inventory's `boot` says, by a normal switch.
 
 usage: boot
 
-Runs as root in lockstep-boot.service. Does nothing, and says why, where something is hot or an
-operator has switched since the boot, where the last switch left nothing, where a recipe forbids it,
-or where another member of the cluster begins. A cluster's target waits for its members.
+Runs as root in lockstep-boot.service. Does nothing, and says why, if something is hot, if an
+operator has switched since the boot, if the last switch left nothing hot, if a recipe forbids it,
+or if another member of the cluster begins. A cluster's model waits for its members.
 
 exit codes: those of switch.sh, with 0 for a fallback that is hot; 1 no model is made hot: two boots
             were cut off under one, or a member did not answer; 2 unreadable configuration
@@ -37,41 +37,48 @@ _REMEDY = "Remedy: find the cause (`lockstep help boot`), then switch.sh"
 
 
 class LeftAlone(Exception):
-    """Why there is nothing to do."""
+    """The reason why nothing is to be done."""
 
 
-def wanted(host: config.Host, paths: layout.Paths) -> config.Target:
-    """The target to make hot. LeftAlone where there is none; Problem where it stays down."""
+def wanted_model(host: config.HostConfig, paths: layout.Paths) -> config.Model:
+    """Return the model to make hot.
+
+    Raises:
+        LeftAlone: There is none.
+        errors.Problem: It must stay down.
+    """
     record = boots.load(paths)
     _idle(host, paths)
     name = record.hot if host.boot == "last" else host.boot
     if name is None or host.boot == "none":
         raise LeftAlone("no model was hot at the end of the last switch")
-    if name not in host.targets:
-        raise LeftAlone(f"{name}, which was hot last, is no target any more")
-    target = host.target(name)
-    for each in (target, host.targets.get(target.fallback or "")):
-        if each and each.not_at_boot:
-            raise LeftAlone(f"{each.name}: recipe {each.recipe} forbids it: {each.not_at_boot}")
+    if name not in host.models:
+        raise LeftAlone(f"{name}, which was hot last, is no model any more")
+    model = host.model(name)
+    for candidate in (model, host.models.get(model.fallback or "")):
+        if candidate and candidate.not_at_boot:
+            raise LeftAlone(
+                f"{candidate.name}: recipe {candidate.recipe} forbids it: {candidate.not_at_boot}"
+            )
     cluster = host.cluster(name)
     if cluster and cluster.rank:
         raise LeftAlone(f"{cluster.first.name} makes {name} hot")
     if reason := boots.crash_loop(record, boots.boot_id(paths)):
         raise errors.Problem(f"{name} stays down: {reason}. {_REMEDY} {name}")
     try:
-        boots.begun(paths, None)
+        boots.note_begin(paths, None)
     except OSError as error:
         raise errors.Problem(
             f"{name} stays down: {paths.boots}: {errors.why(error)}, so a start that freezes this "
             f"host would not be counted. {_REMEDY} {name}"
         ) from error
-    return target
+    return model
 
 
-def _idle(host: config.Host, paths: layout.Paths) -> None:
-    """LeftAlone where somebody has decided since the boot what is hot."""
-    state = units.show(target.unit for target in host.targets.values())
-    up = [target.name for target in host.targets.values() if state[target.unit].up]
+def _idle(host: config.HostConfig, paths: layout.Paths) -> None:
+    """Raise LeftAlone if somebody has decided since the boot which model is hot."""
+    state = units.show(model.unit for model in host.models.values())
+    up = [model.name for model in host.models.values() if state[model.unit].up]
     if up:
         raise LeftAlone(f"{up[0]} is up already")
     if boots.load(paths).switched_in == boots.boot_id(paths):
@@ -79,17 +86,19 @@ def _idle(host: config.Host, paths: layout.Paths) -> None:
 
 
 def wait_for_members(
-    host: config.Host,
-    target: config.Target,
+    host: config.HostConfig,
+    model: config.Model,
     cluster: config.Cluster,
     paths: layout.Paths,
 ) -> None:
-    """Return when every member of the target's cluster answers, and none has a model up.
+    """Wait until every member of the model's cluster answers, and none has a model up.
 
-    LeftAlone where one has, or somebody switches here meanwhile; Problem names who is missing.
+    Raises:
+        LeftAlone: A member has one, or somebody switches here meanwhile.
+        errors.Problem: Members are missing; it names them.
     """
-    caller = wire_client.Caller.of(cluster, paths)
-    began, told = clock.now(), False
+    caller = wire_client.MemberClient.of(cluster, paths)
+    began, has_reported = clock.now(), False
     while True:
         _idle(host, paths)
         missing = {}
@@ -100,43 +109,43 @@ def wait_for_members(
                 raise LeftAlone(f"{name} has {up[0]} up")
         if not missing:
             return
-        waited = clock.now() - began
-        if waited >= MEMBERS_S:
+        waited_s = clock.now() - began
+        if waited_s >= MEMBERS_S:
             raise errors.Problem(
-                f"{target.name} stays down: after {waited:.0f} s there is no answer of "
-                f"{', '.join(missing)} ({next(iter(missing.values()))}). {_REMEDY} {target.name}"
+                f"{model.name} stays down: after {waited_s:.0f} s there is no answer of "
+                f"{', '.join(missing)} ({next(iter(missing.values()))}). {_REMEDY} {model.name}"
             )
-        if not told:
-            told = True
-            terminal.say(f"{target.name} waits for {', '.join(missing)}")
+        if not has_reported:
+            has_reported = True
+            terminal.say(f"{model.name} waits for {', '.join(missing)}")
         clock.sleep(_EVERY_S)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     program.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
-    host = config.load_host(paths.targets)
+    host = config.load_host(paths.models)
     try:
-        target = wanted(host, paths)
-        if cluster := host.cluster(target.name):
-            wait_for_members(host, target, cluster, paths)
-        code = switch_sh.asked(target.name, boots.BOOT, paths, wait=False)
-    except (LeftAlone, switch_lock.Locked) as reason:
+        model = wanted_model(host, paths)
+        if cluster := host.cluster(model.name):
+            wait_for_members(host, model, cluster, paths)
+        code = switch_sh.run_switch(model.name, boots.BOOT, paths, wait=False)
+    except (LeftAlone, switch_lock.SwitchUnderWay) as reason:
         output.say(f"lockstep boot: nothing is made hot: {reason}")
         _note(paths, str(reason))
         return errors.EXIT_DONE
     except errors.Problem as problem:
         _note(paths, str(problem))
         name = boots.load(paths).hot if host.boot == "last" else host.boot
-        # The record of boots is for root alone, and this one is not.
+        # Recorded here too, because the record of boots is for root alone.
         with suppress(OSError):
-            what = boots.BOOT, name or "none", problem.code, str(problem)
-            switches.keep(paths, switches.Ended(time.time(), 0.0, *what))
+            record_fields = boots.BOOT, name or "none", problem.code, str(problem)
+            switches.keep(paths, switches.SwitchRecord(time.time(), 0.0, *record_fields))
         raise
     return errors.EXIT_DONE if code == errors.EXIT_FALLBACK else code
 
 
-def _note(paths: layout.Paths, said: str) -> None:
+def _note(paths: layout.Paths, message: str) -> None:
     with suppress(OSError):
-        boots.begun(paths, said)
+        boots.note_begin(paths, message)

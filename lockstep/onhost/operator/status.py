@@ -1,4 +1,4 @@
-"""The truth about a host's models, from systemd, Docker and the engine; never from a state file."""
+"""The state of a host's models, from systemd, Docker and the engine; never from a state file."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 from lockstep.onhost import engines
 from lockstep.onhost.cluster import cluster_status, runs
 from lockstep.onhost.core import config, errors, layout, meminfo, output, switch_lock, terminal
-from lockstep.onhost.core.need import rounded_up
+from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import alive, generates, gpu_holders, log_phases, sense_record
 from lockstep.onhost.images import image_check
-from lockstep.onhost.records import boots, ended, switches
+from lockstep.onhost.records import boots, memory_kills, switches
 from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
-from lockstep.onhost.systemd import generation, units
+from lockstep.onhost.systemd import restart_key, units
 
 
 @dataclass(frozen=True)
-class TargetStatus:
-    """One target: `state` is hot, loading, stopping, restarting, failed or off.
+class ModelStatus:
+    """One model: `state` is hot, loading, stopping, restarting, failed or off.
 
-    `wedge` is what the wedge watch did to it since boot, `ended` how the memory floor ended it,
-    `sense` what the last look found at the process that runs now, `needs_gib` what must be
-    available before it starts, `usual_s` the time that a switch to it takes here (None: none is on
-    record), and `unasked` why the engine of its image could not be asked about the recipe. `kind`
-    says what the model is asked for.
+    `wedge` is the wedge watch's last action since boot, `memory_kill` how the memory watch ended
+    it, `sense` the finding of the last look at the running process, `needs_gib` the memory (GiB)
+    that must be available before it starts, `usual_s` the usual seconds of a switch to it here
+    (None without a record), and `silence_reason` why its image's engine could not be asked about
+    the recipe. `kind` is the model's kind of requests.
     """
 
     name: str
@@ -43,123 +43,123 @@ class TargetStatus:
     fallback_of: str | None = None
     wedge: str | None = None
     sense: str | None = None
-    ended: str | None = None
+    memory_kill: str | None = None
     needs_gib: float = 0.0
     usual_s: float | None = None
     kind: str = "chat"
-    unasked: str | None = None
+    silence_reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Status:
-    """One host; `problems` are broken rules with their remedies, `unknown` what cannot be told.
+    """One host; `problems` are broken rules with their remedies, `unknown` are facts not found.
 
     `last_boot` is how the boot before this one was cut off under a model, and `boot` why no model
-    was made hot after this boot although one is asked for; only root can tell that.
-    `clusters` are those that it is a member of, as its agent knows them. `held` says who else
-    holds memory on the GPU; None: that was not asked.
+    was made hot after this boot although one is wanted; only root can tell that. `clusters` are
+    those that it is a member of, as its agent knows them. `memory_holders` lists other holders of
+    GPU memory; None if that was not asked.
     """
 
     host: str
-    targets: list[TargetStatus]
+    models: list[ModelStatus]
     memory: meminfo.Memory
     gateway: str
     webui: str
-    switching: switch_lock.Holder | None
+    switching: switch_lock.LockHolder | None
     last_switch: str | None = None
     last_boot: str | None = None
     boot: str | None = None
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     clusters: dict[str, Any] = field(default_factory=dict)
-    held: list[str] | None = None
+    memory_holders: list[str] | None = None
 
     @property
     def hot(self) -> str | None:
-        """The hot target, or None."""
-        return next((target.name for target in self.targets if target.state == "hot"), None)
+        """Name of the hot model, or None."""
+        return next((model.name for model in self.models if model.state == "hot"), None)
 
 
-def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> Status:
-    """Ask everything once: one systemctl call, one Docker call, one token of the hot engine.
+def gather(host: config.HostConfig, paths: layout.Paths, *, closely: bool = True) -> Status:
+    """Query everything once: one systemctl call, one Docker call, one token of the hot engine.
 
-    Without `closely` only what costs the engine nothing and needs no right: no token is asked for,
-    and neither Docker nor the journal is read.
+    Without `closely`, only queries that cost the engine nothing and need no right are made: no
+    token is requested, and neither Docker nor the journal is read.
     """
     memory = meminfo.memory(paths.proc)
-    names = [target.unit for target in host.targets.values()]
+    names = [model.unit for model in host.models.values()]
     state = units.show(
-        [*names, host.webui_unit, switch_job.UNIT, generation.GATEWAY, generation.GATEWAY_SOCKET]
+        [*names, host.webui_unit, switch_job.UNIT, restart_key.GATEWAY, restart_key.GATEWAY_SOCKET]
     )
-    watched = wedge_state.load(paths)
-    looked = sense_record.last(paths)
+    wedge_record = wedge_state.load(paths)
+    last_looks = sense_record.last(paths)
     usual = switches.usual_s(switches.load(paths))
-    main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
-    targets = []
-    for target in host.targets.values():
-        unit = state[target.unit]
-        ready, detail = _ready(target, unit, cluster_status.of_target(host, target), closely)
-        targets.append(
-            TargetStatus(
-                name=target.name,
+    main = {model.fallback: model.name for model in host.models.values() if model.fallback}
+    models = []
+    for model in host.models.values():
+        unit = state[model.unit]
+        ready, detail = _ready(model, unit, cluster_status.of_model(host, model), closely)
+        models.append(
+            ModelStatus(
+                name=model.name,
                 state=unit.state,
-                unit=target.unit,
-                recipe=target.recipe,
-                engine=target.engine,
-                url=target.url,
+                unit=model.unit,
+                recipe=model.recipe,
+                engine=model.engine,
+                url=model.url,
                 since=unit.since,
                 ready=ready,
                 detail=detail,
-                enabled=unit.enabled,
+                enabled=unit.is_enabled,
                 restarts=unit.restarts,
-                fallback_of=main.get(target.name),
-                wedge=_wedge(wedge_state.last_deed(watched, target.unit), unit),
-                sense=_sense(looked.get(target.name), unit),
-                ended=_ended(paths, unit),
-                needs_gib=float(rounded_up(target.need.available(memory.total))),
-                usual_s=usual.get(target.name),
-                kind=target.kind,
-                unasked=image_check.unanswered(paths.image_answers, target.image),
+                fallback_of=main.get(model.name),
+                wedge=_wedge(wedge_state.last_deed(wedge_record, model.unit), unit),
+                sense=_sense(last_looks.get(model.name), unit),
+                memory_kill=_kill_text(paths, unit),
+                needs_gib=float(rounded_up(model.need.available(memory.total))),
+                usual_s=usual.get(model.name),
+                kind=model.kind,
+                silence_reason=image_check.silence_reason(paths.image_answers, model.image),
             )
         )
-    gateway, webui = state[generation.GATEWAY], state[host.webui_unit]
+    gateway, webui = state[restart_key.GATEWAY], state[host.webui_unit]
     strays, unknown = _container_problems(host, state, paths) if closely else ([], [])
     return Status(
         host=host.name,
-        targets=targets,
+        models=models,
         memory=memory,
-        gateway=gateway.active if gateway.installed else "not installed",
-        webui=webui.active if webui.installed else "not installed",
+        gateway=gateway.active if gateway.is_installed else "not installed",
+        webui=webui.active if webui.is_installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
         last_switch=_last_switch(state[switch_job.UNIT], paths),
         last_boot=gpu_watch.load(paths).last_boot,
         boot=boots.not_hot(paths),
         problems=[
-            *_unit_problems(targets),
-            *_gateway_problems(gateway, state[generation.GATEWAY_SOCKET]),
+            *_unit_problems(models),
+            *_gateway_problems(gateway, state[restart_key.GATEWAY_SOCKET]),
             *_webui_problems(webui, closely),
             *strays,
             *gpu_watch.lines(paths),
         ],
         unknown=unknown,
         clusters=cluster_status.as_json(host, runs.load(paths)),
-        held=gpu_holders.in_words(host, paths) if closely else None,
+        memory_holders=gpu_holders.in_words(host, paths) if closely else None,
     )
 
 
 def _ready(
-    target: config.Target, unit: units.Unit, rank: str | None, closely: bool
+    model: config.Model, unit: units.Unit, rank: str | None, closely: bool
 ) -> tuple[bool | None, str]:
-    """Whether it answers, None where it was not asked, and what is to be said of that.
+    """Return whether the model answers (None if it was not asked), and a remark on that.
 
-    `rank` says who answers, where this host's unit answers nobody.
+    `rank` names the member that answers, if this host's unit answers nobody.
     """
-    if not unit.installed:
+    if not unit.is_installed:
         return None, f"unit {unit.load}: run the deploy"
     if unit.state == "hot" and rank:
         return None, rank
     if unit.state == "hot" and closely:
-        return generates.asked(target)
+        return generates.generating_state(model)
     if unit.state in ("failed", "restarting"):
         return None, _failure(unit) if closely else unit.failure
     return None, last_phase(unit) if unit.state == "loading" and closely else ""
@@ -168,111 +168,113 @@ def _ready(
 def _wedge(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
     if deed is None or (deed.left_down and unit.up):
         return None
-    what = "left it down" if deed.left_down else "restarted it"
-    return f"the wedge watch {what}: {deed.reason}; {terminal.since(deed.when)}"
+    deed_text = "left it down" if deed.left_down else "restarted it"
+    return f"the wedge watch {deed_text}: {deed.reason}; {terminal.since(deed.when)}"
 
 
-def _sense(seen: sense_record.Seen | None, unit: units.Unit) -> str | None:
-    if seen is None or seen.pid != unit.main_pid or unit.state != "hot":
+def _sense(last_look: sense_record.LastLook | None, unit: units.Unit) -> str | None:
+    if last_look is None or last_look.pid != unit.main_pid or unit.state != "hot":
         return None
-    return f"{seen.words}; asked {terminal.since(seen.at)}"
+    return f"{last_look.words}; asked {terminal.since(last_look.at)}"
 
 
-def _ended(paths: layout.Paths, unit: units.Unit) -> str | None:
-    found = None if unit.up else ended.of(paths, unit.name)
-    return str(found) if found else None
+def _kill_text(paths: layout.Paths, unit: units.Unit) -> str | None:
+    kill = None if unit.up else memory_kills.of(paths, unit.name)
+    return str(kill) if kill else None
 
 
 def _failure(unit: units.Unit) -> str:
-    ours = [line for line in units.last_lines(unit.name, 60) if "lockstep " in line]
-    said = _last(ours)
-    return f"{unit.failure}; {said}" if said else unit.failure
+    own_lines = [line for line in units.last_lines(unit.name, 60) if "lockstep " in line]
+    last_line = _last(own_lines)
+    return f"{unit.failure}; {last_line}" if last_line else unit.failure
 
 
 def last_phase(unit: units.Unit) -> str:
-    """How far a start is, as its journal says; "" when it does not."""
+    """Return the last phase of a start in its journal, or ""."""
     return _last(units.last_lines(unit.name, 60, unit.since))
 
 
 def _last(lines: list[str]) -> str:
-    """The last phase that lines of a journal tell; "" where they tell none."""
+    """Return the last phase in lines of a journal, or ""."""
     return next(filter(None, map(log_phases.phase, reversed(lines))), "")
 
 
 def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
-    """How the last switch since boot failed, or was finished; None when that is nothing to mend."""
+    """Return how the last switch since boot failed or was finished; None if all is well."""
     if unit.active != "failed" or unit.main_status == errors.EXIT_CANCELLED:
         return None
     try:
-        said = switch_job.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]
+        last_lines = switch_job.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]
     except OSError:
-        said = []
-    words = "".join(said) or unit.failure
-    finished = False
+        last_lines = []
+    words = "".join(last_lines) or unit.failure
+    is_finished = False
     if unit.result == "signal":
         words = f"cut off ({unit.failure}), then: {words}"
-        finished = any(last.code == errors.EXIT_DONE for last in switches.load(paths)[:1])
-    return f"{'' if finished else 'FAILED '}{terminal.since(unit.since)}: {words}"
+        is_finished = any(last.code == errors.EXIT_DONE for last in switches.load(paths)[:1])
+    return f"{'' if is_finished else 'FAILED '}{terminal.since(unit.since)}: {words}"
 
 
-def _unit_problems(targets: list[TargetStatus]) -> list[str]:
-    up = sorted({target.unit for target in targets if target.state in ("hot", "loading")})
+def _unit_problems(models: list[ModelStatus]) -> list[str]:
+    up = sorted({model.unit for model in models if model.state in ("hot", "loading")})
     problems = []
     if len(up) > 1:
-        said = f"{len(up)} engines at once: {', '.join(up)}"
-        problems.append(f"{said}. Remedy: switch.sh none, then one target")
-    starting = [target.unit for target in targets if target.enabled]
+        message = f"{len(up)} engines at once: {', '.join(up)}"
+        problems.append(f"{message}. Remedy: switch.sh none, then one model")
+    starting = [model.unit for model in models if model.enabled]
     remedy = "starts at boot. Remedy: sudo systemctl disable"
     return problems + [f"{unit} {remedy} {unit}" for unit in starting]
 
 
 def _gateway_problems(gateway: units.Unit, ports: units.Unit) -> list[str]:
-    """What keeps the gateway from answering; between two runs its ports stay open."""
-    found = []
-    if ports.installed and not ports.up:
-        said = f"the gateway's ports are closed: {ports.name} is {ports.active} ({ports.failure})"
+    """Return what keeps the gateway from answering; between two runs its ports stay open."""
+    problems = []
+    if ports.is_installed and not ports.up:
+        message = (
+            f"the gateway's ports are closed: {ports.name} is {ports.active} ({ports.failure})"
+        )
         remedy = f"sudo systemctl restart {ports.name}, and journalctl -u {ports.name} says why"
-        found.append(f"{said}. Remedy: {remedy}")
+        problems.append(f"{message}. Remedy: {remedy}")
     again = gateway.state == "loading" and gateway.restarts
-    if gateway.installed and (again or gateway.state not in ("hot", "loading", "stopping")):
-        said = f"the gateway is down, and nobody is answered at its ports: {gateway.state}"
+    if gateway.is_installed and (again or gateway.state not in ("hot", "loading", "stopping")):
+        message = f"the gateway is down, and nobody is answered at its ports: {gateway.state}"
         if again:
-            said += f" after {gateway.restarts} starts that failed"
+            message += f" after {gateway.restarts} starts that failed"
         elif gateway.state != "off":
-            said += f" ({gateway.failure})"
+            message += f" ({gateway.failure})"
         verb = "start" if gateway.state in ("off", "failed") else "status"
         remedy = f"journalctl -u {gateway.name} says why; sudo systemctl {verb} {gateway.name}"
-        found.append(f"{said}. Remedy: {remedy}")
-    return found
+        problems.append(f"{message}. Remedy: {remedy}")
+    return problems
 
 
 def _webui_problems(webui: units.Unit, closely: bool) -> list[str]:
-    """Why Open WebUI does not start: its journal names who else listens at its port."""
+    """Return why Open WebUI does not start; its journal names another listener at its port."""
     again = webui.state == "loading" and webui.restarts
-    if not webui.installed or not (again or webui.state in ("failed", "restarting")):
+    if not webui.is_installed or not (again or webui.state in ("failed", "restarting")):
         return []
     why = _failure(webui) if closely else webui.failure
     return [f"Open WebUI is down: {why}. Remedy: journalctl -u {webui.name} says more"]
 
 
 def _container_problems(
-    host: config.Host, state: dict[str, units.Unit], paths: layout.Paths
+    host: config.HostConfig, state: dict[str, units.Unit], paths: layout.Paths
 ) -> tuple[list[str], list[str]]:
-    """Engine containers that no started unit answers for, and why that could not be told."""
+    """Return engine containers without a started unit, and why they could not be found."""
     try:
         running = docker_api.Docker(paths.docker_socket, timeout=5).running()
-    except (docker_api.Unreachable, docker_api.DockerError) as error:
-        known = [
+    except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
+        known_containers = [
             f"{words}. Remedy: switch.sh none"
-            for target in host.targets.values()
-            if target.container and not state[target.unit].up
-            for words in alive.left_of(target, paths)
+            for model in host.models.values()
+            if model.container and not state[model.unit].up
+            for words in alive.left_of(model, paths)
         ]
-        away = isinstance(error, docker_api.Unreachable)
-        if away and not any(target.container for target in host.targets.values()):
+        away = isinstance(error, docker_api.DockerUnreachable)
+        if away and not any(model.container for model in host.models.values()):
             return [], []
-        return known, [f"containers: {error}"]
-    owners = {target.container: target for target in host.targets.values() if target.container}
+        return known_containers, [f"containers: {error}"]
+    owners = {model.container: model for model in host.models.values() if model.container}
     problems = []
     for name, container in sorted(running.items()):
         owner = owners.get(name)
@@ -290,26 +292,26 @@ def _container_problems(
 
 
 def as_json(status: Status) -> dict[str, Any]:
-    """The same facts for programs."""
-    found = asdict(status)
-    memory = found.pop("memory")
+    """Return the facts for programs."""
+    document = asdict(status)
+    memory = document.pop("memory")
     return {
         "host": status.host,
         "hot": status.hot,
-        **found,
-        "targets": {target["name"]: target for target in found["targets"]},
+        **document,
+        "models": {model["name"]: model for model in document["models"]},
         "memory_gib": {key: round(value, 2) for key, value in memory.items()},
     }
 
 
 def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
-    """The status as text of at most `columns` columns."""
+    """Format the status as text of at most `columns` columns."""
     now = time.time() if now is None else now
     out: list[str] = []
 
     def say(text: object, indent: str = "") -> None:
         if text:
-            out.extend(terminal.wrapped(str(text), columns, indent))
+            out.extend(terminal.wrap_text(str(text), columns, indent))
 
     say(status.switching and f"NOW: {status.switching}")
     say(status.last_switch and f"last switch {status.last_switch}")
@@ -317,39 +319,39 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
     say(status.boot and f"after the boot: {status.boot}")
     for problem in status.problems:
         say(f"BROKEN: {problem}")
-    pad = max((len(target.name) for target in status.targets), default=0)
-    for target in status.targets:
-        up = target.state != "off"
-        since = f" since {terminal.since(target.since, now)}"
-        when = since if up else f", needs {rounded_up(target.needs_gib)} GiB"
-        say(f"{target.name:<{pad}}  {target.state}{when}")
-        say(up and target.recipe, "  ")
-        if target.ready is not None:
-            say("ready" if target.ready else "NOT READY", "  ")
-        say(target.detail, "  ")
-        say(up and target.fallback_of and f"fallback of {target.fallback_of}", "  ")
-        unasked = "its start will tell whether the engine takes the recipe"
-        say(target.unasked and f"{unasked}: {target.unasked}", "  ")
-        for text in (target.sense, target.ended, target.wedge):
+    pad = max((len(model.name) for model in status.models), default=0)
+    for model in status.models:
+        up = model.state != "off"
+        since = f" since {terminal.since(model.since, now)}"
+        when = since if up else f", needs {rounded_up(model.needs_gib)} GiB"
+        say(f"{model.name:<{pad}}  {model.state}{when}")
+        say(up and model.recipe, "  ")
+        if model.ready is not None:
+            say("ready" if model.ready else "NOT READY", "  ")
+        say(model.detail, "  ")
+        say(up and model.fallback_of and f"fallback of {model.fallback_of}", "  ")
+        note = "its start will tell whether the engine takes the recipe"
+        say(model.silence_reason and f"{note}: {model.silence_reason}", "  ")
+        for text in (model.sense, model.memory_kill, model.wedge):
             say(text, "  ")
-        say(up and target.restarts and f"restarted {target.restarts} times", "  ")
+        say(up and model.restarts and f"restarted {model.restarts} times", "  ")
     for line in cluster_status.lines(status.clusters, now):
         text = line.strip()
         say(text, line[: len(line) - len(text)])
     memory = status.memory
     say(f"memory {memory.available:.1f} of {memory.total:.1f} GiB available")
-    for held in status.held or ():
-        say(held, "  ")
+    for holder in status.memory_holders or ():
+        say(holder, "  ")
     say(f"gateway {status.gateway}")
     say(f"Open WebUI {status.webui}")
-    for what in status.unknown:
-        say(f"could not tell: {what}")
+    for unknown_item in status.unknown:
+        say(f"could not tell: {unknown_item}")
     return [f"{status.host}: {status.hot or 'no model'} hot", *out]
 
 
 def render(status: Status) -> None:
-    """Print the status; the headline and what is broken stand out on a terminal."""
-    first, *rest = lines(status, terminal.width())
+    """Print the status; the headline and faults stand out on a terminal."""
+    first, *later_lines = lines(status, terminal.width())
     output.say(terminal.bold(first))
-    for line in rest:
+    for line in later_lines:
         output.say(terminal.bold(line) if line.startswith(("BROKEN", "NOW")) else line)

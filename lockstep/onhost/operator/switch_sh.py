@@ -1,9 +1,9 @@
 """Choose the one model that is hot here.
 
-switch.sh TARGET [--wait]  make it hot
-switch.sh TARGET --instead cancel a
+switch.sh MODEL [--wait]  make it hot
+switch.sh MODEL --instead cancel a
   switch under way, then make it hot
-switch.sh TARGET --dry     only check
+switch.sh MODEL --dry     only check
 switch.sh none [--wait]    stop all
 switch.sh cancel           end the
   switch under way; what was hot
@@ -11,12 +11,12 @@ switch.sh cancel           end the
 switch.sh status [--json]  the hot model
 switch.sh status --follow  the facts of
   its page, a line of JSON each second
-switch.sh log TARGET [-f]  its journal
+switch.sh log MODEL [-f]  its journal
 switch.sh wait             until no
   switch and no start is under way
 
 --wait: wait for another switch first.
-If TARGET does not start, its fallback
+If MODEL does not start, its fallback
 starts, else the model before it. Ctrl-C
 or a lost connection ends the display,
 not the switch.
@@ -63,10 +63,10 @@ _FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": (), "cancel"
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring.
+    """Run the command line; see the module's docstring.
 
     A switch passes here twice before its worker begins, as the operator and as root, and each time
-    the operator waits: what only the worker, the status or a rehearsal needs is imported there.
+    the operator waits. So imports that only the worker, the status or a rehearsal needs come later.
     """
     paths = paths or layout.Paths()
     if not argv or {"-h", "--help"} & set(argv):
@@ -76,61 +76,61 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         from lockstep.onhost.operator import switch_worker
 
         return switch_worker.main(argv, paths)
-    name, *rest = argv
-    host = config.load_host(paths.targets)
-    subject = rest.pop(0) if name == "log" and rest and not rest[0].startswith("-") else None
-    _check_words(host, name, subject, rest)
+    name, *words = argv
+    host = config.load_host(paths.models)
+    subject = words.pop(0) if name == "log" and words and not words[0].startswith("-") else None
+    _check_words(host, name, subject, words)
     if name == "wait":
         return follow.wait(host, paths)
     if name in ("status", "log"):
-        # Root sees containers and journals too; without a rule, what everybody may see is shown.
+        # Root sees containers and journals too; without a sudo rule, show what everybody may see.
         if not units.is_root() and _may_become_root(argv):
             _become_root(argv)
         if name == "log":
-            return follow.log(host.target(str(subject)), follow="-f" in rest)
-        if "--follow" in rest:
-            return _followed(host, paths)
-        return _status(host, paths, as_json="--json" in rest)
-    _be_root([name, *rest])
+            return follow.log(host.model(str(subject)), follow="-f" in words)
+        if "--follow" in words:
+            return _follow(host, paths)
+        return _status(host, paths, as_json="--json" in words)
+    _be_root([name, *words])
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     if name == "cancel":
         return cancel(user, paths)
-    if "--dry" in rest:
+    if "--dry" in words:
         from lockstep.onhost.operator import switch_worker
 
         return switch_worker.rehearse(name, user, host, paths)
-    if "--instead" in rest:
+    if "--instead" in words:
         _request_cancellation(user, paths, restore=False)
-    return asked(name, user, paths, wait=not {"--wait", "--instead"}.isdisjoint(rest))
+    return run_switch(name, user, paths, wait=not {"--wait", "--instead"}.isdisjoint(words))
 
 
-def _check_words(host: config.Host, name: str, subject: str | None, flags: list[str]) -> None:
-    target = subject if name == "log" else name
-    words = [*host.targets, "none", *_FLAGS]
+def _check_words(host: config.HostConfig, name: str, subject: str | None, flags: list[str]) -> None:
+    model = subject if name == "log" else name
+    words = [*host.models, "none", *_FLAGS]
     if name == "log" and subject is None:
-        raise errors.Problem(f"log of what? Known: {', '.join(host.targets)}", errors.EXIT_USAGE)
-    if target not in (host.targets if name == "log" else words):
-        known = ", ".join(host.targets if name == "log" else words)
-        raise errors.Problem(f"unknown target {target!r}. Known: {known}", errors.EXIT_USAGE)
-    allowed = _FLAGS.get(name, ("--wait", "--instead", "--dry"))
-    if wrong := [flag for flag in flags if flag not in allowed] or flags[1:]:
-        said = f"{name} does not take {' '.join(wrong)}. See switch.sh --help"
-        raise errors.Problem(said, errors.EXIT_USAGE)
+        raise errors.Problem(f"log of what? Known: {', '.join(host.models)}", errors.EXIT_USAGE)
+    if model not in (host.models if name == "log" else words):
+        known_names = ", ".join(host.models if name == "log" else words)
+        raise errors.Problem(f"unknown model {model!r}. Known: {known_names}", errors.EXIT_USAGE)
+    allowed_flags = _FLAGS.get(name, ("--wait", "--instead", "--dry"))
+    if wrong := [flag for flag in flags if flag not in allowed_flags] or flags[1:]:
+        message = f"{name} does not take {' '.join(wrong)}. See switch.sh --help"
+        raise errors.Problem(message, errors.EXIT_USAGE)
 
 
-def _status(host: config.Host, paths: layout.Paths, as_json: bool) -> int:
+def _status(host: config.HostConfig, paths: layout.Paths, as_json: bool) -> int:
     from lockstep.onhost.operator import status
 
-    found = status.gather(host, paths)
+    host_status = status.gather(host, paths)
     if as_json:
-        print(json.dumps(status.as_json(found), indent=2))
+        print(json.dumps(status.as_json(host_status), indent=2))
     else:
-        status.render(found)
+        status.render(host_status)
     return errors.EXIT_DONE
 
 
-def _followed(host: config.Host, paths: layout.Paths) -> int:
-    """The facts as a line of JSON each second, as long as somebody reads."""
+def _follow(host: config.HostConfig, paths: layout.Paths) -> int:
+    """Print the facts as a line of JSON each second, as long as somebody reads."""
     from lockstep.onhost.operator import facts
 
     now = facts.Facts(host, paths).now
@@ -145,9 +145,9 @@ def _be_root(argv: list[str]) -> None:
     if units.is_root():
         return
     if not _may_become_root(argv):
-        said = f"{getpass.getuser()} may not switch models on this host: no sudo rule"
+        message = f"{getpass.getuser()} may not switch models on this host: no sudo rule"
         remedy = "Remedy: add the user to the operators in the inventory and deploy"
-        raise errors.Problem(f"{said}. {remedy}", errors.EXIT_NOT_PERMITTED)
+        raise errors.Problem(f"{message}. {remedy}", errors.EXIT_NOT_PERMITTED)
     _become_root(argv)
 
 
@@ -165,12 +165,12 @@ def _may_become_root(argv: list[str]) -> bool:
     return False
 
 
-def asked(
+def run_switch(
     name: str, user: str, paths: layout.Paths, wait: bool, say: Callable[[str], None] = terminal.say
 ) -> int:
-    """Have systemd do the switch and show its output until it ends; its exit code.
+    """Run the switch in systemd and show its output until it ends; return its exit code.
 
-    Locked (75) while another one is under way, or that is waited for.
+    Raise Problem (75) if another switch is under way, unless `wait` is set.
     """
     job = switch_job.job(name, user, paths)
     since = time.time()
@@ -182,10 +182,13 @@ def asked(
 
 
 def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal.say) -> int:
-    """End the switch under way, and show that until what was hot before is hot again.
+    """End the switch under way, and show it until the previous model is hot again.
 
-    0 where that has happened, else the exit code with which the switch ended. Problem where no
-    switch is under way here.
+    Returns:
+        0 if that has happened, else the exit code of the switch.
+
+    Raises:
+        errors.Problem: No switch is under way here.
     """
     since = time.time()
     job = _request_cancellation(user, paths, restore=True)
@@ -203,32 +206,32 @@ def _code_on_record(
     paths: layout.Paths,
     since: float,
     say: Callable[[str], None],
-    meant: tuple[str, str] | None = None,
+    meaning: tuple[str, str] | None = None,
 ) -> int:
-    """How a switch ended whose unit the next switch has taken: as its record says, in its words.
+    """Return a switch's exit code from its record, after the next switch has reused its unit.
 
-    `meant`: who asked for it, and its target.
+    `meaning` is its person and model.
     """
     from lockstep.onhost.records import switches
 
     ends = [
-        each
-        for each in switches.load(paths)
-        if each.at >= since and meant in (None, (each.person, each.target))
+        kept_switch
+        for kept_switch in switches.load(paths)
+        if kept_switch.at >= since and meaning in (None, (kept_switch.person, kept_switch.model))
     ]
     if not ends:
         say("somebody stopped the switch")
         return transient.EXIT_GONE
-    # The first since then: what came later is the next one's.
-    say(ends[-1].said)
+    # The first since then: later ones belong to the next switch.
+    say(ends[-1].words)
     return ends[-1].code
 
 
 def _request_cancellation(user: str, paths: layout.Paths, restore: bool) -> transient.Job | None:
-    """Ask the switch under way to end; None where there is none."""
+    """Ask the switch under way to end, and return its job; None if there is none."""
     job = switch_job.job_under_way(paths)
     while transient.running(units.show([job.unit])[job.unit]):
-        # A request that comes before the switch has begun would be taken for one of an earlier.
+        # A request made before the switch begins would be taken for one of an earlier switch.
         if switch_lock.holder(paths.switch_lock):
             cancellation.ask(paths, user, restore=restore)
             return job
@@ -245,7 +248,7 @@ def _nothing_to_cancel(paths: layout.Paths) -> str:
 
 def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
     path = paths.switch_lock
-    told = -30.0
+    report_time = -30.0
     while True:
         holder = switch_lock.holder(path)
         try:
@@ -255,11 +258,11 @@ def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
         except transient.Busy:
             holder = switch_lock.holder(path)
         if not wait:
-            raise switch_lock.Locked(holder)
+            raise switch_lock.SwitchUnderWay(holder)
         if output.nobody_reads():
-            # Whoever asked has gone, and is not to be surprised by a switch later.
+            # The person who asked has gone, and must not be surprised by a later switch.
             raise errors.Problem("nobody waits for this switch any more: it was not begun")
-        if clock.now() - told >= 15:
-            told = clock.now()
+        if clock.now() - report_time >= 15:
+            report_time = clock.now()
             terminal.say(f"waiting: {holder or 'somebody else is switching'}")
         clock.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The switch itself, as root inside lockstep-switch.service, whoever asked for it."""
+"""The switch itself, as root inside lockstep-switch.service, for every kind of caller."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from lockstep.onhost.cluster import coordinator, planner, wire_client
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
 from lockstep.onhost.records import boots, switches
 from lockstep.onhost.switching import switch as switching
-from lockstep.onhost.switching import switch_job, unfinished
+from lockstep.onhost.switching import switch_job, unfinished_switch
 from lockstep.onhost.systemd import units
 
 Say = Callable[[str], None]
 
 
 def main(argv: list[str], paths: layout.Paths) -> int:
-    """One of `switch_job.WORK` with its words, as root."""
+    """Run one of `switch_job.WORK` with its words, as root."""
     match argv:
         case [switch_job.WORKER, name, user]:
             return switches.switch_and_record(
-                paths, user, name, lambda say: _switched(name, user, paths, say)
+                paths, user, name, lambda say: _switch(name, user, paths, say)
             )
         case [switch_job.FALL_BACK, name]:
             return _fall_back(name, paths)
     return _finish(paths)
 
 
-def rehearse(name: str, user: str, host: config.Host, paths: layout.Paths) -> int:
-    """Whether a switch would work, as an exit code of `switch.sh`; changes nothing."""
+def rehearse(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
+    """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
     if planner.concerns(host, name):
         return coordinator.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
     return switching.Switch(host, paths, terminal.say).rehearse(name)
 
 
-def _switched(name: str, user: str, paths: layout.Paths, say: switches.Telling) -> int:
-    """The switch itself, inside lockstep-switch.service."""
-    host = config.load_host(paths.targets)
+def _switch(name: str, user: str, paths: layout.Paths, say: switches.Telling) -> int:
+    """Make the switch, inside lockstep-switch.service."""
+    host = config.load_host(paths.models)
     switch = switching.Switch(host, paths, say, user)
     if not planner.concerns(host, name):
-        with switch_lock.held(paths.switch_lock, user, name):
-            # Whoever held it until now may have started a rank here.
+        with switch_lock.hold_lock(paths.switch_lock, user, name):
+            # The previous holder of the lock may have started a rank here.
             if not planner.concerns(host, name):
                 code = switch.none() if name == "none" else switch.to(name)
                 say.hot_already = switch.hot_already
@@ -53,60 +53,60 @@ def _switched(name: str, user: str, paths: layout.Paths, say: switches.Telling) 
         return code
     try:
         return group.none()
-    except wire_client.Unreachable as problem:
+    except wire_client.MemberUnreachable as problem:
         say(f"{problem}; stopping what is up here only")
-    with switch_lock.held(paths.switch_lock, user, name):
+    with switch_lock.hold_lock(paths.switch_lock, user, name):
         code = switch.none()
         _remember(host, paths, user)
         return code
 
 
 def _fall_back(name: str, paths: layout.Paths) -> int:
-    """The same job, where the memory floor has ended an engine and nobody was switching."""
-    user, wanted = "the memory floor", f"what replaces {name}"
+    """Fall back, in the same job, after the memory watch has ended an engine outside a switch."""
+    user, wanted_model = "the memory watch", f"what replaces {name}"
 
-    def replaced(say: Say) -> int:
-        host = config.load_host(paths.targets)
+    def start_replacement(say: Say) -> int:
+        host = config.load_host(paths.models)
         switch = switching.Switch(host, paths, say, user)
-        with switch_lock.held(paths.switch_lock, user, wanted):
+        with switch_lock.hold_lock(paths.switch_lock, user, wanted_model):
             code = switch.instead_of(name)
-            # A boot is not to bring back what was ended.
+            # A boot must not bring back a model that was ended.
             _remember(host, paths, user)
             return code
 
-    return switches.switch_and_record(paths, user, wanted, replaced)
+    return switches.switch_and_record(paths, user, wanted_model, start_replacement)
 
 
 def _finish(paths: layout.Paths) -> int:
-    """ExecStopPost= of that unit: the worker did not come to its own end."""
-    work = unfinished.take(paths)
+    """Clean up as ExecStopPost= of that unit, if the worker did not come to its own end."""
+    work = unfinished_switch.take(paths)
     if work is None:
         return errors.EXIT_DONE
     return switches.switch_and_record(
-        paths, work.user, work.target, lambda say: _finished(work, paths, say)
+        paths, work.user, work.model, lambda say: _finish_work(work, paths, say)
     )
 
 
-def _finished(work: unfinished.Unfinished, paths: layout.Paths, say: Say) -> int:
-    host = config.load_host(paths.targets)
+def _finish_work(work: unfinished_switch.UnfinishedSwitch, paths: layout.Paths, say: Say) -> int:
+    host = config.load_host(paths.models)
     if work.switch:
         group = coordinator.GroupSwitch(host, paths, say, work.user, switch=work.switch)
         group.undo()
         return errors.EXIT_DONE
     switch = switching.Switch(host, paths, say, work.user)
-    with switch_lock.held(paths.switch_lock, work.user, work.target):
+    with switch_lock.hold_lock(paths.switch_lock, work.user, work.model):
         code = switch.finish(work)
         _remember(host, paths, work.user)
         return code
 
 
-def _remember(host: config.Host, paths: layout.Paths, user: str) -> None:
-    """Keep on disk what is hot now, for `boot: "last"`; a boot changes nothing of that."""
+def _remember(host: config.HostConfig, paths: layout.Paths, user: str) -> None:
+    """Store the hot model for `boot: "last"`; a boot does not change that."""
     if user == boots.BOOT:
         return
-    state = units.show(target.unit for target in host.targets.values())
-    hot = (target.name for target in host.targets.values() if state[target.unit].state == "hot")
+    state = units.show(model.unit for model in host.models.values())
+    hot = (model.name for model in host.models.values() if state[model.unit].state == "hot")
     try:
-        boots.switched(paths, next(hot, None))
+        boots.note_switch(paths, next(hot, None))
     except OSError as error:
         output.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")

@@ -1,12 +1,12 @@
-"""One deploy at a time: the lock of a deploy on this host, and the lines that tell of it.
+"""The lock that allows one deploy at a time on this host, and its audit lines.
 
-A deploy sends this program to a host and speaks to its standard input until it ends: what it
-changes, how it ended, and every `BEAT_S` a line, so that it is known to live. The lock is the
-kernel's and goes with this process: at once where the deploy or its connection ends, and after
-`SILENCE_S` where the network was cut. Who has it is said by a note beside it, for root alone.
+A deploy sends this program to a host and writes to its standard input until it ends: its changes,
+its result, and a line every `BEAT_S` as a heartbeat. The lock is the kernel's and ends with this
+process: at once if the deploy or its connection ends, and after `SILENCE_S` if the network was cut.
+A note beside it names the holder, for root alone.
 
-A deploy that did not end well leaves no host between two generations: what `before` kept is
-returned to while this process still has the lock, and the next deploy is told of it.
+A failed deploy leaves no host between two generations: while this process still has the lock, it
+restores the state kept by `rollback_snapshot`, and the next deploy is told.
 """
 
 from __future__ import annotations
@@ -24,228 +24,247 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, runner
-from lockstep.onhost.records import audit, before
+from lockstep.onhost.records import audit, rollback_snapshot
 from lockstep.onhost.systemd import transient, units
 
 BEAT_S = 20
 SILENCE_S = 70
-#: How a deploy ended that did all it had to do.
-DONE = "done"
-#: Of two that begin at once and each have some of the hosts, the younger gives up, and the elder
-#: waits so long for that, seconds.
+#: Result of a deploy that did all it had to do.
+RESULT_DONE = "done"
+#: Of two deploys that begin at once and each hold some hosts, the younger gives up; seconds that
+#: the elder waits for that.
 PATIENCE_S = 10.0
-# A deploy that asks who has the lock has sent this program just before, seconds.
+# A deploy that asks for the holder has sent this program at most so many seconds before.
 _COMING_S = 12.0
 _LOOK_S = 0.05
 _JOB = "lockstep-job-rollout.service"
-# What a deploy does here is a job of this name; the return comes after it, and ends by itself too.
+# The steps of a deploy are jobs of this name; the rollback follows them, and ends by itself too.
 _RETURN = program.command(
     *("job", "run", "rollout"),
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
     *("--property", f"ExecStopPost={' '.join(program.command('rollout', 'mend'))}"),
     *("--", *program.command("rollout", "return")),
 )
-# Two starts of a large model, and the wait for a switch of an operator.
+# Two starts of a large model, and the wait for an operator's switch.
 _RETURN_S = 4 * 3600.0
-_SAID = 2000
+_MOST_OUTPUT = 2000
 
 
 @dataclass(frozen=True)
 class Deploy:
-    """Who deploys: a person (an account) at a machine (`origin`), in a run of its own name.
+    """One deploy: a person (an account) at a machine (`origin`), with a name for the run.
 
-    `what` is "deploy of spark", and `began` is Unix time by that machine's clock.
+    `activity` is "deploy of spark", and `began` is Unix time by that machine's clock.
     """
 
     run: str
     person: str
     origin: str
-    what: str
+    activity: str
     began: float
 
     def __str__(self) -> str:
         age = output.duration(max(0.0, time.time() - self.began))
-        return f"{self.person} from {self.origin}: {self.what}, since {age}"
+        return f"{self.person} from {self.origin}: {self.activity}, since {age}"
 
-    def elder(self, other: Deploy) -> bool:
-        """Whether it goes before another one that began at the same time."""
-        return (self.began, self.run) < (other.began, other.run)
+    def elder(self, other_deploy: Deploy) -> bool:
+        """Tell whether this deploy precedes another one that began at the same time."""
+        return (self.began, self.run) < (other_deploy.began, other_deploy.run)
 
 
-def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> dict[str, Any] | None:
-    """Hold the lock while somebody speaks; ends with 75 where another deploy has it.
+def take(
+    deploy_fields: dict[str, Any], messages: Iterable[str] = sys.stdin
+) -> dict[str, Any] | None:
+    """Hold the lock while the deploy sends messages; exit with 75 if another deploy has it.
 
     Args:
-        asked: A `Deploy` by its attributes.
-        said: What the deploy says: "changed WHAT", "ended HOW", or nothing.
+        deploy_fields: A `Deploy` by its attributes.
+        messages: Lines of the deploy: "changed WHAT", "ended HOW", or empty.
 
     Returns:
-        "returned": whether this host is as it was before, and what was "said"; None where there was
-        nothing to return from.
+        "returned": whether this host is as it was before, and the words "said"; None if there was
+        nothing to restore.
     """
     answer = None
-    mine, paths = Deploy(**asked), layout.Paths()
+    this_deploy, paths = Deploy(**deploy_fields), layout.Paths()
     try:
-        with held(mine, paths.deploy_lock):
+        with hold_lock(this_deploy, paths.deploy_lock):
             _gave_up(paths.deploy_lock).unlink(missing_ok=True)
-            result, changed = _listened(mine, said)
-            if result == DONE:
-                # What an earlier deploy could not do is not wanted any more, or was done by this.
+            result, has_changed = _listen(this_deploy, messages)
+            if result == RESULT_DONE:
+                # This deploy succeeded, so earlier unfinished work is obsolete.
                 runner.run(["systemctl", "reset-failed", "lockstep-job-*"], timeout=30)
-                before.over(paths, deploy=True)
+                rollback_snapshot.over(paths, deploy=True)
                 paths.cut_off.unlink(missing_ok=True)
-            elif changed and _between(paths):
-                result, answer = _returned(paths, mine, result)
-    except Occupied as occupied:
-        # The other one may have ended by the time at which this host is asked who it was.
-        gave_up = {"run": mine.run, "other": occupied.who}
+            elif has_changed and _between(paths):
+                result, answer = _roll_back(paths, this_deploy, result)
+    except DeployUnderWay as error:
+        # The other deploy may have ended by the time this host is asked for its name.
+        gave_up = {"run": this_deploy.run, "other": error.holder_text}
         atomic.write_json(_gave_up(paths.deploy_lock), gave_up, mode=0o600)
         sys.exit(errors.EXIT_LOCKED)
     if result:
-        audit.note(mine.person, mine.what, result, mine.origin)
+        audit.note(this_deploy.person, this_deploy.activity, result, this_deploy.origin)
     return answer
 
 
-class Occupied(errors.Problem):
-    """Another deploy has the lock; `who` is that, in words."""
+class DeployUnderWay(errors.Problem):
+    """The lock is held by another deploy, which `holder_text` describes."""
 
-    def __init__(self, who: str) -> None:
+    def __init__(self, holder_text: str) -> None:
         super().__init__(
-            f"a deploy is under way ({who}); nothing was changed. Remedy: wait for its end",
+            f"a deploy is under way ({holder_text}); nothing was changed. Remedy: wait for its end",
             errors.EXIT_LOCKED,
         )
-        self.who = who
+        self.holder_text = holder_text
 
 
 @contextlib.contextmanager
-def held(mine: Deploy, path: Path) -> Iterator[None]:
-    """Hold the lock of a deploy. Occupied (75) where another one has it and keeps it."""
-    with _taken(mine, path, PATIENCE_S) as other:
-        if other is not None:
-            raise Occupied(other or "by somebody")
+def hold_lock(this_deploy: Deploy, path: Path) -> Iterator[None]:
+    """Hold the lock of a deploy; raise DeployUnderWay (75) if another one keeps it."""
+    with _try_lock(this_deploy, path, PATIENCE_S) as holder_text:
+        if holder_text is not None:
+            raise DeployUnderWay(holder_text or "by somebody")
         yield
 
 
 @contextlib.contextmanager
-def _taken(mine: Deploy, path: Path, patience_s: float) -> Iterator[str | None]:
-    """Take the lock while the block runs; who has it ("": unknown) where that is not possible."""
+def _try_lock(this_deploy: Deploy, path: Path, patience_s: float) -> Iterator[str | None]:
+    """Try to hold the lock while the block runs; yield its holder ("" if unknown) on failure."""
     with file_lock.open_file(path) as file:
-        if not _locked(file, path, mine, patience_s):
+        if not _acquire(file, path, this_deploy, patience_s):
             yield str(holder(path) or "")
             return
-        with file_lock.noted(path, asdict(mine), mode=0o600):
+        with file_lock.note_holder(path, asdict(this_deploy), mode=0o600):
             yield None
 
 
 def _between(paths: layout.Paths) -> bool:
-    """Whether a deploy that has ended leaves this host between what it was and was to be."""
-    kept = before.there(paths)
-    if kept is None or kept["rollout"]:
+    """Tell whether a deploy has ended and left this host between two generations."""
+    snapshot = rollback_snapshot.load(paths)
+    if snapshot is None or snapshot["rollout"]:
         return False
     job = units.show([_JOB])[_JOB]
-    # A restart under way comes to its own end, good or bad, unless the other hosts return too.
-    return bool(kept["whole"]) or not transient.running(job)
+    # A restart under way ends by itself, unless the other hosts roll back too.
+    return bool(snapshot["whole"]) or not transient.running(job)
 
 
-def _returned(paths: layout.Paths, mine: Deploy, result: str) -> tuple[str, dict[str, Any]]:
-    """Return to what was kept; how the deploy ended, in words, and what `take` answers."""
-    why = f"{mine.what} of {mine.person}: {result}"
-    done = runner.run([*_RETURN, why], timeout=_RETURN_S)
-    ended = f"{result}; " + (
+def _roll_back(paths: layout.Paths, this_deploy: Deploy, result: str) -> tuple[str, dict[str, Any]]:
+    """Restore the kept state; return the deploy's result in words, and the answer of `take`."""
+    why = f"{this_deploy.activity} of {this_deploy.person}: {result}"
+    rollback_result = runner.run([*_RETURN, why], timeout=_RETURN_S)
+    outcome = f"{result}; " + (
         "this host returned to what it was before"
-        if done.returncode == errors.EXIT_DONE
+        if rollback_result.returncode == errors.EXIT_DONE
         else "this host could not return, /var/log/lockstep/jobs/rollout.log says why"
     )
-    atomic.write_json(paths.cut_off, {"said": f"{mine.what} of {mine.person}: {ended}"}, mode=0o600)
-    return ended, {"returned": done.returncode == 0, "said": done.stdout[-_SAID:]}
+    atomic.write_json(
+        paths.cut_off,
+        {"said": f"{this_deploy.activity} of {this_deploy.person}: {outcome}"},
+        mode=0o600,
+    )
+    return outcome, {
+        "returned": rollback_result.returncode == 0,
+        "said": rollback_result.stdout[-_MOST_OUTPUT:],
+    }
 
 
 def cut_off(paths: layout.Paths) -> str:
-    """What became of the deploy before, where this host had to return by itself; else ""."""
-    kept = atomic.read_json(paths.cut_off)
-    return str(kept.get("said", "")) if isinstance(kept, dict) else ""
+    """Return the outcome of the last deploy if this host rolled back by itself; else ""."""
+    note = atomic.read_json(paths.cut_off)
+    return str(note.get("said", "")) if isinstance(note, dict) else ""
 
 
-def _listened(mine: Deploy, said: Iterable[str]) -> tuple[str, bool]:
-    """What is said until the end; how the deploy ended, and whether it changed anything."""
-    result, changed = "cut off", False
+def _listen(this_deploy: Deploy, messages: Iterable[str]) -> tuple[str, bool]:
+    """Read messages to the end; return the result, and whether the deploy changed anything."""
+    result, has_changed = "cut off", False
     signal.signal(signal.SIGALRM, _silent)
     signal.alarm(SILENCE_S)
     try:
-        for line in said:
+        for line in messages:
             signal.alarm(SILENCE_S)
-            word, _, rest = line.strip().partition(" ")
+            word, _, detail = line.strip().partition(" ")
             if word == "changed":
-                changed = True
-                audit.note(mine.person, mine.what, f"changed {rest}", mine.origin, step=True)
+                has_changed = True
+                audit.note(
+                    this_deploy.person,
+                    this_deploy.activity,
+                    f"changed {detail}",
+                    this_deploy.origin,
+                    step=True,
+                )
             elif word == "ended":
-                result = rest
+                result = detail
     except TimeoutError:
         result = f"nothing heard for {SILENCE_S} s"
     finally:
         signal.alarm(0)
-    return result, changed
+    return result, has_changed
 
 
 def _silent(*_: object) -> NoReturn:
     raise TimeoutError
 
 
-def _locked(file: TextIO, path: Path, mine: Deploy, patience_s: float) -> bool:
+def _acquire(file: TextIO, path: Path, this_deploy: Deploy, patience_s: float) -> bool:
     until = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        other = holder(path)
-        if (other and other.elder(mine)) or time.monotonic() >= until:
+        current_holder = holder(path)
+        if (current_holder and current_holder.elder(this_deploy)) or time.monotonic() >= until:
             return False
         time.sleep(_LOOK_S)
 
 
 @contextlib.contextmanager
-def none_beside(what: str, paths: layout.Paths) -> Iterator[None]:
-    """Keep deploys away from this host meanwhile; one that meets it is told `what` is done here.
+def none_beside(activity: str, paths: layout.Paths) -> Iterator[None]:
+    """Keep deploys away while the block runs; a deploy that meets it is told the `activity`.
 
-    Problem when a deploy is under way.
+    Raises:
+        errors.Problem: A deploy is under way.
     """
-    mine = Deploy(uuid.uuid4().hex, "root", os.uname().nodename, what, time.time())
-    with _taken(mine, paths.deploy_lock, 0.0) as other:
-        if other is not None:
-            raise Occupied(other or "by somebody")
+    this_deploy = Deploy(uuid.uuid4().hex, "root", os.uname().nodename, activity, time.time())
+    with _try_lock(this_deploy, paths.deploy_lock, 0.0) as holder_text:
+        if holder_text is not None:
+            raise DeployUnderWay(holder_text or "by somebody")
         yield
 
 
 def _gave_up(lock: Path) -> Path:
-    """The note of the deploy that found the lock taken last."""
+    """Return the path of the note of the deploy that last found the lock taken."""
     return lock.with_name("deploy.gave-up.json")
 
 
 def holder(path: Path) -> Deploy | None:
-    """Who deploys to this host now, for root; a deploy that was killed has ended."""
-    said = file_lock.holder(path) or {}
+    """Return the present deploy of this host, for root; a killed deploy counts as ended."""
+    note = file_lock.holder(path) or {}
     try:
-        return Deploy(**{each.name: said[each.name] for each in fields(Deploy)})
+        return Deploy(**{field.name: note[field.name] for field in fields(Deploy)})
     except LookupError:
         return None
 
 
-def other_than(mine: Deploy, path: Path) -> Deploy | str | None:
-    """The deploy that has the lock and keeps it, None where this is `mine`; in words where it had
-    the lock when `mine` was to take it, and may have ended since.
+def other_than(this_deploy: Deploy, path: Path) -> Deploy | str | None:
+    """Return the deploy that keeps the lock, or None for `this_deploy`.
 
-    Problem when nobody took it.
+    It is returned in words if it had the lock when `this_deploy` was to take it, and may have ended
+    since.
+
+    Raises:
+        errors.Problem: Nobody took the lock.
     """
     began = time.monotonic()
     while True:
-        found, waited = holder(path), time.monotonic() - began
-        if found and found.run == mine.run:
+        current_holder, waited_s = holder(path), time.monotonic() - began
+        if current_holder and current_holder.run == this_deploy.run:
             return None
-        if found and (found.elder(mine) or waited >= PATIENCE_S):
-            return found
-        said = atomic.read_json(_gave_up(path)) or {}
-        if not found and said.get("run") == mine.run:
-            return str(said["other"])
-        if waited >= _COMING_S:
+        if current_holder and (current_holder.elder(this_deploy) or waited_s >= PATIENCE_S):
+            return current_holder
+        note = atomic.read_json(_gave_up(path)) or {}
+        if not current_holder and note.get("run") == this_deploy.run:
+            return str(note["other"])
+        if waited_s >= _COMING_S:
             raise errors.Problem("the lock of this deploy was not taken")
         time.sleep(_LOOK_S)

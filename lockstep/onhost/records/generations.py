@@ -5,11 +5,11 @@ usage: generations begin        note the contents on standard input: a deploy be
                                 deploy has ended well
        generations list         JSON of all records, newest first, without the files' texts
 
-A record is /var/lib/lockstep-deploy/generations/NNNN.json: "number", "date" (UTC), "digest" (of
-all contents), "lock" (of what was resolved), "lockstep" (the version that made it), "note", and
-the contents: "engine", "images", "weights", "files". A deploy that changes only the lock rewrites
-"lock" of the newest one.
-The note of a deploy that has not ended well is begun.json beside them, with the same keys.
+A record is /var/lib/lockstep-deploy/generations/NNNN.json: "number", "date" (UTC), "digest" (of all
+contents), "lock" (of what was resolved), "lockstep" (the version that made it), "note", and the
+contents: "engine", "images", "weights", "files". A deploy that changes only the lock rewrites
+"lock" of the newest one. The note of a deploy that has not ended well is begun.json beside them,
+with the same keys.
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """
@@ -33,62 +33,62 @@ Record = dict[str, Any]
 
 
 def records(paths: layout.Paths) -> list[Record]:
-    """All records, newest first; what cannot be read is no record."""
+    """Return all readable records, newest first."""
     return list(_read(paths))
 
 
 def newest(paths: layout.Paths) -> Record | None:
-    """The newest record; None without one."""
+    """Return the newest record, or None."""
     return next(_read(paths), None)
 
 
 def number(paths: layout.Paths) -> int:
-    """The number of the newest record; 0 without one."""
+    """Return the number of the newest record, or 0."""
     return int((newest(paths) or {}).get("number", 0))
 
 
 def _read(paths: layout.Paths) -> Iterator[Record]:
-    named = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
-    for path in sorted(named, key=lambda path: -int(path.stem)):
+    record_paths = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
+    for path in sorted(record_paths, key=lambda path: -int(path.stem)):
         if record := _record(path):
             yield record
 
 
-def begun(paths: layout.Paths) -> Record | None:
-    """What a deploy began to bring and has not ended well; None where there is no such deploy."""
-    return _record(_begun(paths))
+def begun_record(paths: layout.Paths) -> Record | None:
+    """Return the contents of a deploy that has begun and not ended well, or None."""
+    return _record(_begun_path(paths))
 
 
-def deployed(paths: layout.Paths) -> Record | None:
-    """What a deploy wrote here last, whether it has ended well or not; None where none did."""
-    return begun(paths) or newest(paths)
+def deployed_record(paths: layout.Paths) -> Record | None:
+    """Return the contents that the last deploy wrote here, even if it did not end well, or None."""
+    return begun_record(paths) or newest(paths)
 
 
-def known(paths: layout.Paths) -> list[Record]:
-    """All that deploys brought here or began to, the newest first."""
-    unfinished = begun(paths)
-    return [*([unfinished] if unfinished else []), *_read(paths)]
+def known_records(paths: layout.Paths) -> list[Record]:
+    """Return all contents that deploys brought here or began to, the newest first."""
+    unfinished_record = begun_record(paths)
+    return [*([unfinished_record] if unfinished_record else []), *_read(paths)]
 
 
 def begin(paths: layout.Paths, contents: Record) -> None:
-    """Note what a deploy is about to bring: until it has ended well, that is no record."""
+    """Note the contents that a deploy is about to bring; they become a record when it ends well."""
     last = newest(paths) or {"number": 0, "digest": None}
     coming = last["number"] + (last["digest"] != contents["digest"])
-    _write(_begun(paths), {**contents, "number": coming, "note": ""})
+    _write(_begun_path(paths), {**contents, "number": coming, "note": ""})
 
 
 def forget_begun(paths: layout.Paths) -> None:
-    """The deploy has ended well, or this host is as it was before it."""
-    _begun(paths).unlink(missing_ok=True)
+    """Remove that note, because the deploy has ended well or was rolled back."""
+    _begun_path(paths).unlink(missing_ok=True)
 
 
-def _begun(paths: layout.Paths) -> Path:
+def _begun_path(paths: layout.Paths) -> Path:
     return paths.generations / "begun.json"
 
 
 def _write(path: Path, record: Record) -> Record:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    written = {
+    new_record = {
         "number": record["number"],
         "date": record.get("date", now),
         "digest": record["digest"],
@@ -97,8 +97,8 @@ def _write(path: Path, record: Record) -> Record:
         "note": record["note"],
         **{key: record[key] for key in _CONTENTS},
     }
-    atomic.write_json(path, written, mode=0o600)
-    return written
+    atomic.write_json(path, new_record, mode=0o600)
+    return new_record
 
 
 def _record(path: Path) -> Record | None:
@@ -109,57 +109,60 @@ def _record(path: Path) -> Record | None:
 
 
 def distinct(newest_first: list[Record]) -> list[Record]:
-    """The newest record of each contents: a host that went back has not become a third thing."""
-    seen: dict[str, Record] = {}
+    """Return the newest record of each contents, so that a rollback adds no third one."""
+    record_by_digest: dict[str, Record] = {}
     for record in newest_first:
-        seen.setdefault(record["digest"], record)
-    return list(seen.values())
+        record_by_digest.setdefault(record["digest"], record)
+    return list(record_by_digest.values())
 
 
 def previous(paths: layout.Paths) -> Record | None:
-    """What this host was before it became what it is; None where there is no such record."""
+    """Return the record before the present contents, or None."""
     return next(iter(distinct(records(paths))[1:]), None)
 
 
 def record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
-    """Make `contents` the newest record, unless it is that already; the newest record."""
+    """Make `contents` the newest record, unless it is that already; return the newest record."""
     last = newest(paths)
     again = last is not None and last["digest"] == contents["digest"]
     if last is not None and again:
-        written = last
+        new_record = last
         if last.get("lock") != contents.get("lock"):
-            kept = {key: last.get(key, "") for key in ("number", "date", "note")}
-            written = _write(_numbered(paths, last["number"]), {**contents, **kept})
+            kept_fields = {key: last.get(key, "") for key in ("number", "date", "note")}
+            new_record = _write(_record_path(paths, last["number"]), {**contents, **kept_fields})
     else:
         number = (last["number"] if last else 0) + 1
         fresh = {key: contents[key] for key in ("digest", *_CONTENTS)}
         made_by = {"lock": contents.get("lock"), "lockstep": contents.get("lockstep", "")}
         whole = {**fresh, **made_by, "number": number, "note": note}
-        written = _write(_numbered(paths, number), whole)
+        new_record = _write(_record_path(paths, number), whole)
     forget_begun(paths)
-    return written
+    return new_record
 
 
-def _numbered(paths: layout.Paths, number: int) -> Path:
+def _record_path(paths: layout.Paths, number: int) -> Path:
     return paths.generations / f"{number:04}.json"
 
 
-def returned(paths: layout.Paths, since: int, why: str) -> None:
-    """Make record `since` the newest again: the deploy that this host returned from wrote one."""
-    found = records(paths)
-    was = next((each for each in found[1:] if each["number"] == since), None)
+def record_return(paths: layout.Paths, since: int, why: str) -> None:
+    """Make record `since` the newest again, after the rollback of a deploy that wrote one."""
+    all_records = records(paths)
+    was = next(
+        (earlier_record for earlier_record in all_records[1:] if earlier_record["number"] == since),
+        None,
+    )
     if was is not None:
-        record(paths, was, f"returned from generation {found[0]['number']}: {why}")
+        record(paths, was, f"returned from generation {all_records[0]['number']}: {why}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     if argv == ["list"]:
-        shown = [
+        listing = [
             {**item, "files": [file["path"] for file in item["files"]]} for item in records(paths)
         ]
-        print(json.dumps(shown, indent=1))
+        print(json.dumps(listing, indent=1))
         return errors.EXIT_DONE
     if argv not in (["record"], ["begin"]):
         return program.usage(__doc__)

@@ -1,17 +1,17 @@
-"""Packages that a deploy installs: noted before they come, purged when nothing asks for them.
+"""Packages that a deploy installs: noted before the installation, purged when no longer needed.
 
 usage: packages note PACKAGE[=ACCOUNT]...   before they are installed
        packages prepare PACKAGE...          between the two
        packages settle                      after they were installed
        packages purge PACKAGE...
 
-`note` remembers which of them, and whether the ACCOUNT that one makes, this host did not have.
-`prepare` reads the archive's lists and makes sure that apt can install them. It refuses where
-packages of others are half installed: apt would go on with them, and one that downloads a snap
-while it is configured takes hours. What a run of ours that was cut off left, apt goes on with:
-what was to come is on record until `settle` says that all has.
-`purge` removes those with their configuration and data, what apt installed for them alone, and the
-account. Of a package that was here before, nothing is removed.
+`note` records which of them, and whether the ACCOUNT that one makes, this host did not have.
+`prepare` reads the archive's lists and makes sure that apt can install them. It refuses if foreign
+packages are half installed: apt would go on with them, and one that downloads a snap while it is
+configured takes hours. apt completes what a run of ours that was cut off left: those packages stay
+on record until `settle` says that all are installed. `purge` removes those with their configuration
+and data, what apt installed for them alone, and the account. Nothing is removed of a package that
+was here before.
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """
@@ -25,98 +25,108 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
-from lockstep.onhost.records import ours
+from lockstep.onhost.records import ownership
 
-_REMOVED = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
+_REMOVAL_LINE = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
 _COMING = re.compile(r"^Inst (\S+)", re.MULTILINE)
 _UNMET = re.compile(r"^ (\S+) : ((?:Pre)?Depends: .+)$", re.MULTILINE)
-# With a source that does not answer apt-get warns, and takes the lists of before (apt 2.6 to 3.0).
+# apt-get only warns about a source that does not answer, and uses its earlier lists (apt 2.6 to
+# 3.0).
 _FAULT = re.compile(r"^(?:E: |W: (?:Failed to fetch|GPG error|An error occurred during)).*://")
-# What dpkg has begun with and not ended. One that waits for triggers is installed.
-_UNFINISHED = ("half-installed", "unpacked", "half-configured")
+# States that dpkg has begun and not ended. A package that waits for triggers is installed.
+_UNFINISHED_STATES = ("half-installed", "unpacked", "half-configured")
 _LIMIT_S = 900.0
-# Where a dpkg was killed, apt demands that its journal is worked off. Each dpkg that writes does
-# that; `--configure -a`, which apt names, would go on with everybody's packages besides.
+# After a killed dpkg, apt demands that its journal is processed. Each dpkg that writes does that;
+# `--configure -a`, which apt suggests, would configure everybody's packages too.
 MERGE = ("sh", "-c", "dpkg --set-selections < /dev/null")
 # As a deploy installs: a package that conflicts with one of the system's (docker.io with docker-ce)
-# is refused. What a cut-off run of ours left is put right along with it.
+# is refused. Leftovers of a cut-off run of ours are repaired along with it.
 INSTALL = ("install", "--fix-broken", "--no-remove", "--no-install-recommends")
 
 
 @dataclass
-class Noted:
-    """What this host did not have before.
+class PackageRecord:
+    """Packages and accounts that this host did not have before.
 
     Attributes:
         packages: Those that a deploy installed.
         accounts: Account → packages that make it.
-        before: Every package that was here when the first of them came.
-        coming: All that apt installs in the run that is under way, or in one that was cut off.
+        earlier_packages: Every package that was here when the first of them came.
+        coming: All that apt installs in the present run, or in one that was cut off.
     """
 
     packages: list[str] = field(default_factory=list)
     accounts: dict[str, list[str]] = field(default_factory=dict)
-    before: list[str] = field(default_factory=list)
+    earlier_packages: list[str] = field(default_factory=list)
     coming: list[str] = field(default_factory=list)
 
 
-def load(paths: layout.Paths) -> Noted:
-    """The record; an empty one where there is none or it cannot be read."""
+def load(paths: layout.Paths) -> PackageRecord:
+    """Return the record, empty if it is missing or unreadable."""
     try:
-        kept = Noted(**json.loads(paths.packages.read_text(encoding="utf-8")))
+        record = PackageRecord(**json.loads(paths.packages.read_text(encoding="utf-8")))
         # Until 2026-11-23 it had one account of all packages that it named.
-        kept.accounts = {name: list(of) for name, of in _accounts(kept).items()}
+        record.accounts = {name: list(of) for name, of in _accounts(record).items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        return Noted()
-    return kept
+        return PackageRecord()
+    return record
 
 
-def _accounts(kept: Noted) -> dict[str, list[str]]:
-    listed: object = kept.accounts
-    return dict.fromkeys(listed, kept.packages) if isinstance(listed, list) else kept.accounts
+def _accounts(record: PackageRecord) -> dict[str, list[str]]:
+    accounts: object = record.accounts
+    return (
+        dict.fromkeys(accounts, record.packages) if isinstance(accounts, list) else record.accounts
+    )
 
 
 def note(paths: layout.Paths, names: Sequence[str]) -> None:
-    """Remember what is not here yet, of PACKAGE or PACKAGE=ACCOUNT. OSError where that fails."""
-    kept = load(paths)
-    here = {name for name, status in _listed().items() if status == "installed"}
-    new = [each.partition("=") for each in names if each.partition("=")[0] not in here]
-    if new and not kept.before:
-        kept.before = sorted(here)
+    """Record PACKAGE or PACKAGE=ACCOUNT that is not here yet; raise OSError on failure."""
+    record = load(paths)
+    installed_names = {name for name, status in _package_states().items() if status == "installed"}
+    new = [
+        package.partition("=")
+        for package in names
+        if package.partition("=")[0] not in installed_names
+    ]
+    if new and not record.earlier_packages:
+        record.earlier_packages = sorted(installed_names)
     for name, _, account in new:
-        if name not in kept.packages:
-            kept.packages.append(name)
-        if account and (account in kept.accounts or ours.home_of(account) is None):
-            makers = kept.accounts.setdefault(account, [])
+        if name not in record.packages:
+            record.packages.append(name)
+        if account and (account in record.accounts or ownership.home_of(account) is None):
+            makers = record.accounts.setdefault(account, [])
             makers += [] if name in makers else [name]
-    atomic.write_json(paths.packages, asdict(kept), mode=0o600)
+    atomic.write_json(paths.packages, asdict(record), mode=0o600)
 
 
 def unfinished_packages(paths: layout.Paths, names: Sequence[str]) -> dict[str, str]:
-    """Packages of others that block apt → in what state they are, and what they wait for.
+    """Return foreign packages that block apt → their state, and what they wait for.
 
-    `names` are what a deploy installs: those, and what an earlier run brought with them, are ours.
+    `names` are the packages of the deploy: those, and what an earlier run brought with them, are
+    ours.
     """
-    kept = load(paths)
-    own = {*names, *kept.packages, *kept.coming}
-    found = {name: status for name, status in _listed().items() if status in _UNFINISHED}
-    # Nothing is changed, so no lock is taken: somebody may hold it.
-    checked = runner.run(["apt-get", "-q", "-oDebug::NoLocking=1", "check"], timeout=_LIMIT_S)
-    for name, why in _UNMET.findall(checked.stdout):
+    record = load(paths)
+    own = {*names, *record.packages, *record.coming}
+    states = {
+        name: status for name, status in _package_states().items() if status in _UNFINISHED_STATES
+    }
+    # Nothing is changed, so it needs no lock, which somebody may hold.
+    check_result = runner.run(["apt-get", "-q", "-oDebug::NoLocking=1", "check"], timeout=_LIMIT_S)
+    for name, why in _UNMET.findall(check_result.stdout):
         name = name.partition(":")[0]
-        found[name] = "; ".join(filter(None, (found.get(name), why)))
-    return {name: state for name, state in found.items() if name not in own}
+        states[name] = "; ".join(filter(None, (states.get(name), why)))
+    return {name: state for name, state in states.items() if name not in own}
 
 
-def states_text(unfinished: Mapping[str, str]) -> str:
-    """Packages and their states, the first of many."""
-    each = [f"{name} ({state})" for name, state in unfinished.items()]
-    more = f" and {len(each) - _SHOWN} more" if len(each) > _SHOWN else ""
-    return ", ".join(each[:_SHOWN]) + more
+def states_text(states: Mapping[str, str]) -> str:
+    """Format packages and their states, at most the first of many."""
+    descriptions = [f"{name} ({state})" for name, state in states.items()]
+    more = f" and {len(descriptions) - _MOST_SHOWN} more" if len(descriptions) > _MOST_SHOWN else ""
+    return ", ".join(descriptions[:_MOST_SHOWN]) + more
 
 
-_SHOWN = 4
-#: How an operator finishes packages of others.
+_MOST_SHOWN = 4
+#: Advice to operators on finishing foreign packages.
 CURE = (
     "`sudo dpkg --configure -a` and `sudo apt-get install --fix-broken` there finish them. Some "
     "of Firefox and Thunderbird download snaps meanwhile, which can take hours (`snap changes`). "
@@ -125,35 +135,35 @@ CURE = (
 
 
 def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
-    """Read the archive's lists, and note what apt will install. Problem where it cannot.
+    """Read the archive's lists, and record what apt will install; raise Problem if it cannot.
 
-    A source that fails is named, and is no obstacle while the others have everything.
+    A failing source is named, and is no obstacle while the others have everything.
     """
     _refuse_unfinished(paths, names)
     runner.must(*MERGE, timeout=_LIMIT_S)
     code, faults = _update_lists()
-    simulated = runner.run(["apt-get", "-q", "--simulate", *INSTALL, *names], timeout=_LIMIT_S)
-    # One that was refused a lock names no source.
-    if code != 0 and (simulated.returncode != 0 or not faults):
-        said = "; ".join(faults) or f"apt-get update ended with {code}"
+    simulation = runner.run(["apt-get", "-q", "--simulate", *INSTALL, *names], timeout=_LIMIT_S)
+    # A run that was refused a lock names no source.
+    if code != 0 and (simulation.returncode != 0 or not faults):
+        fault_text = "; ".join(faults) or f"apt-get update ended with {code}"
         cures = dict.fromkeys(_cure(paths, fault) for fault in faults)
         raise errors.Problem(
-            f"the archive's lists could not be read ({said}), and apt cannot install "
+            f"the archive's lists could not be read ({fault_text}), and apt cannot install "
             f"{', '.join(names)} without. Remedy: {' '.join(cures) or _DEAD}"
         )
     for fault in faults:
         output.say(f"{DEAD_SOURCE}{fault}. {_cure(paths, fault)}")
-    if unknown := _UNKNOWN.findall(simulated.stdout + simulated.stderr):
+    if unknown := _UNKNOWN.findall(simulation.stdout + simulation.stderr):
         raise errors.Problem(
             f"no source of apt has {', '.join(map(_with_near_name, dict.fromkeys(unknown)))}. "
             "Remedy: correct `packages` of the inventory or of group data, or add its source"
         )
-    kept = load(paths)
-    kept.coming = sorted(set(_COMING.findall(simulated.stdout)))
-    atomic.write_json(paths.packages, asdict(kept), mode=0o600)
+    record = load(paths)
+    record.coming = sorted(set(_COMING.findall(simulation.stdout)))
+    atomic.write_json(paths.packages, asdict(record), mode=0o600)
 
 
-#: How the line about a source that fails begins.
+#: Start of the line about a source that fails.
 DEAD_SOURCE = "warning: a source of apt fails: "
 _LOGIN = re.compile(r"(?<=://)[^/@]*@")
 _UNKNOWN = re.compile(r"^E: Unable to locate package (\S+)", re.MULTILINE)
@@ -164,21 +174,25 @@ _DEAD = (
 
 
 def _with_near_name(name: str) -> str:
-    import difflib  # Programs on a host start without it.
+    import difflib  # Imported here, so that programs on a host start without it.
 
-    near = difflib.get_close_matches(name, _said("apt-cache", "pkgnames").split(), 1, 0.8)
+    near = difflib.get_close_matches(name, _output_of("apt-cache", "pkgnames").split(), 1, 0.8)
     return f"{name} (did you mean {near[0]}?)" if near else name
 
 
 def _cure(paths: layout.Paths, fault: str) -> str:
-    """What to do about a source, with the file in which it stands."""
+    """Return the remedy for a failing source, with the file that names it."""
     failing = [word.rstrip("/") for word in fault.split() if "://" in word]
     folder = paths.root / "etc/apt"
     files = []
     for file in (folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))):
         words = file.read_text(errors="replace").split() if file.is_file() else []
         sources = [_LOGIN.sub("", word).rstrip("/") for word in words if "://" in word]
-        if any(url.startswith(each) or each.startswith(url) for url in failing for each in sources):
+        if any(
+            url.startswith(source) or source.startswith(url)
+            for url in failing
+            for source in sources
+        ):
             files.append(str(file))
     if not files:
         return _DEAD
@@ -193,7 +207,7 @@ def _refuse_unfinished(paths: layout.Paths, names: Sequence[str]) -> None:
 
 
 def _update_lists() -> tuple[int, list[str]]:
-    """How `apt-get update` ended, its output passed on, and what it said of sources that fail."""
+    """Run `apt-get update` and pass its output on; return its exit code and failing sources."""
     faults = []
     argv = ("apt-get", "-q", "update")
     with subprocess.Popen(
@@ -207,77 +221,87 @@ def _update_lists() -> tuple[int, list[str]]:
 
 
 def settle(paths: layout.Paths) -> None:
-    """Forget what was to come: it is here. OSError where the record cannot be written."""
+    """Clear the list of coming packages; raise OSError if the record cannot be written."""
     atomic.write_json(paths.packages, asdict(replace(load(paths), coming=[])), mode=0o600)
 
 
 def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
-    """Remove those of the names that are noted; every package that went.
+    """Remove the recorded packages among the names; return every package that went.
 
-    One that a package of somebody else's needs by now stays, and stays noted. Problem when apt or
-    dpkg refuses, OSError when the record cannot be written.
+    A package that a foreign one needs by now stays, and stays recorded.
+
+    Raises:
+        errors.Problem: apt or dpkg refuses.
+        OSError: The record cannot be written.
     """
-    kept = load(paths)
-    known = _listed()
-    noted = [name for name in names if name in kept.packages]
-    leaving = _free([name for name in noted if name in known])
+    record = load(paths)
+    known_packages = _package_states()
+    recorded_names = [name for name in names if name in record.packages]
+    leaving = _free([name for name in recorded_names if name in known_packages])
     # By default apt keeps what a package that stays only recommends or suggests.
     needs = [f"-oAPT::AutoRemove::{kind}Important=false" for kind in ("Recommends", "Suggests")]
-    with_them = _taken(*needs, "--auto-remove", "purge", *leaving) if leaving else set()
-    alone = with_them - _taken(*needs, "autoremove") - set(kept.before) - set(leaving)
-    # A run that is cut off leaves them to the next one: nothing else tells whose they were.
-    kept.packages += sorted(alone - set(kept.packages))
-    atomic.write_json(paths.packages, asdict(kept), mode=0o600)
-    gone = [*leaving, *sorted(alone)]
-    if gone:
+    with_them = (
+        _simulated_removals(*needs, "--auto-remove", "purge", *leaving) if leaving else set()
+    )
+    alone = (
+        with_them
+        - _simulated_removals(*needs, "autoremove")
+        - set(record.earlier_packages)
+        - set(leaving)
+    )
+    # After a cut-off run, only this record tells the next one whose they were.
+    record.packages += sorted(alone - set(record.packages))
+    atomic.write_json(paths.packages, asdict(record), mode=0o600)
+    purged_names = [*leaving, *sorted(alone)]
+    if purged_names:
         _refuse_unfinished(paths, names)
-        runner.must("apt-get", "-q", "-y", "purge", *gone, timeout=_LIMIT_S)
-    never = {name for name in noted if name not in known}
-    kept.packages = [name for name in kept.packages if name not in {*gone, *never}]
-    for account, makers in list(kept.accounts.items()):
-        if not set(makers) & set(kept.packages):
-            if ours.home_of(account) is not None:
+        runner.must("apt-get", "-q", "-y", "purge", *purged_names, timeout=_LIMIT_S)
+    never = {name for name in recorded_names if name not in known_packages}
+    record.packages = [name for name in record.packages if name not in {*purged_names, *never}]
+    for account, makers in list(record.accounts.items()):
+        if not set(makers) & set(record.packages):
+            if ownership.home_of(account) is not None:
                 runner.must("userdel", account, timeout=_LIMIT_S)
-            del kept.accounts[account]
-    atomic.write_json(paths.packages, asdict(kept), mode=0o600)
-    return gone
+            del record.accounts[account]
+    atomic.write_json(paths.packages, asdict(record), mode=0o600)
+    return purged_names
 
 
-def needed(names: Sequence[str]) -> list[str]:
-    """Those that cannot go without a package that is not among them."""
-    known = _listed()
-    here = [name for name in names if name in known]
-    free = _free(here)
-    return [name for name in here if name not in free]
+def needed_packages(names: Sequence[str]) -> list[str]:
+    """Return the packages that cannot go without one that is not among the names."""
+    known_packages = _package_states()
+    present_names = [name for name in names if name in known_packages]
+    free = _free(present_names)
+    return [name for name in present_names if name not in free]
 
 
 def _free(names: Sequence[str]) -> list[str]:
-    """Packages that go without any that is not among them."""
+    """Return the packages that go without any that is not among the names."""
     every = list(names)
-    if not every or _taken("purge", *every) <= set(every):
+    if not every or _simulated_removals("purge", *every) <= set(every):
         return every
-    free = [name for name in every if _taken("purge", name) <= set(every)]
+    free = [name for name in every if _simulated_removals("purge", name) <= set(every)]
     return free if free == every else _free(free)
 
 
-def _taken(*words: str) -> set[str]:
-    """Packages that apt would remove."""
-    return set(_REMOVED.findall(_said("apt-get", "--simulate", *words)))
+def _simulated_removals(*words: str) -> set[str]:
+    """Return the packages that apt would remove."""
+    return set(_REMOVAL_LINE.findall(_output_of("apt-get", "--simulate", *words)))
 
 
-def _listed() -> dict[str, str]:
-    """Package → its status, of every one that dpkg has something of."""
-    said = _said("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n").splitlines()
-    pairs = (line.split() for line in said if not line.startswith("not-installed "))
+def _package_states() -> dict[str, str]:
+    """Return the status of every package known to dpkg."""
+    lines = _output_of("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n").splitlines()
+    pairs = (line.split() for line in lines if not line.startswith("not-installed "))
     return {name: status for status, name in pairs}
 
 
-def _said(*argv: str) -> str:
+def _output_of(*argv: str) -> str:
     return runner.run(list(argv), timeout=_LIMIT_S).stdout
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     parser = program.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)

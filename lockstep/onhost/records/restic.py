@@ -1,4 +1,4 @@
-"""The host's restic repository: what is put into it, and taken out again.
+"""The host's restic repository: saving and restoring of files.
 
 restic reads the password from its file, by the environment's RESTIC_PASSWORD_FILE; it is in no
 argument.
@@ -21,20 +21,20 @@ from lockstep.onhost.core.config import read
 
 PACKAGE = "restic"
 _LIMIT_S = 3600.0
-# Characters of what restic says that are shown.
-_SAID = 600
-#: restic's words where a folder holds no repository.
+# Characters of restic's output that are shown.
+_MOST_OUTPUT = 600
+#: restic's message for a folder without a repository.
 _NONE_THERE = "Is there a repository"
 
 
 @dataclass(frozen=True)
 class Config:
-    """What the deploy wrote of it.
+    """Backup settings as the deploy wrote them.
 
     Attributes:
         to: Other repositories that each night's backup goes to.
-        keep: How many of which time stay: "daily", "weekly", "monthly".
-        unit: Open WebUI's unit, and `volume` its volume; "" where it has none.
+        keep: Snapshots to keep of each period: "daily", "weekly", "monthly".
+        unit: Open WebUI's unit, and `volume` its volume; "" without one.
     """
 
     to: tuple[str, ...]
@@ -44,10 +44,10 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Saved:
+class BackupSnapshot:
     """One snapshot by restic's id, made `at` (Unix time, s).
 
-    Of its tags one is ours, the others are "generation=NUMBER" and "image=IMAGE".
+    One of its tags is ours, the others are "generation=NUMBER" and "image=IMAGE".
     """
 
     id: str
@@ -55,24 +55,24 @@ class Saved:
     tags: tuple[str, ...]
 
     def tag(self, name: str) -> str:
-        """The value of a tag; "" where there is none."""
-        found = (tag.partition("=")[2] for tag in self.tags if tag.startswith(f"{name}="))
-        return next(found, "")
+        """Return the value of a tag, or ""."""
+        values = (tag.partition("=")[2] for tag in self.tags if tag.startswith(f"{name}="))
+        return next(values, "")
 
 
 def config(paths: layout.Paths) -> Config | None:
-    """What the deploy wrote; None where the inventory has no backup."""
+    """Return the settings; None if the inventory has no backup."""
     return read(Config, paths.backup) if paths.backup.exists() else None
 
 
 class NoneYet(errors.Problem):
-    """There is no repository in a place: no backup has come to it."""
+    """A place without a repository: no backup has come to it."""
 
 
-class Repository:
-    """One repository; the host's own where no other place is named.
+class ResticRepository:
+    """One repository; the host's own unless another place is named.
 
-    All methods: Problem where restic fails, with what it said.
+    All methods raise Problem with restic's message if it fails.
     """
 
     def __init__(self, paths: layout.Paths, place: str = "") -> None:
@@ -81,42 +81,47 @@ class Repository:
         self.password = paths.secrets / "backup.key"
 
     def make(self) -> None:
-        """Make password and repository where they are missing."""
+        """Make password and repository if they are missing."""
         if make_secrets.make(self.password, make_secrets.api_key):
             self._new_password()
         self._init()
 
-    def save(self, what: Sequence[Path], tags: Sequence[str], exclude: Sequence[Path] = ()) -> str:
-        """Put files and folders in; the id of the snapshot."""
+    def save(
+        self, sources: Sequence[Path], tags: Sequence[str], exclude: Sequence[Path] = ()
+    ) -> str:
+        """Save files and folders; return the id of the snapshot."""
         words = [word for tag in tags for word in ("--tag", tag)]
         words += [word for path in exclude for word in ("--exclude", str(path))]
         with self._alone():
-            out = self._run("backup", "--json", *words, "--", *map(str, what))
+            out = self._run("backup", "--json", *words, "--", *map(str, sources))
         for line in reversed(out.splitlines()):
-            said = json.loads(line)
-            if said.get("message_type") == "summary":
-                return str(said["snapshot_id"])
+            message = json.loads(line)
+            if message.get("message_type") == "summary":
+                return str(message["snapshot_id"])
         raise errors.Problem(f"restic named no snapshot in {self.place}")
 
-    def saved(self) -> list[Saved]:
-        """All snapshots, newest first. NoneYet where no backup was made or came here."""
+    def snapshots(self) -> list[BackupSnapshot]:
+        """Return all snapshots, newest first; raise NoneYet if no backup was made or came here."""
         if self.place == str(self.paths.backup_kept) and not (Path(self.place) / "config").exists():
             raise NoneYet(f"backup in {self.place}: there is none yet")
-        found = json.loads(self._run("snapshots", "--json")) or []
-        made = [
-            Saved(each["id"], _unix(each["time"]), tuple(each.get("tags") or ())) for each in found
+        documents = json.loads(self._run("snapshots", "--json")) or []
+        found_snapshots = [
+            BackupSnapshot(
+                snapshot["id"], _unix(snapshot["time"]), tuple(snapshot.get("tags") or ())
+            )
+            for snapshot in documents
         ]
-        return sorted(made, key=lambda each: -each.at)
+        return sorted(found_snapshots, key=lambda snapshot: -snapshot.at)
 
     def unpack(self, snapshot: str, to: Path) -> None:
-        """Write a snapshot's files, each with its whole path, below a folder."""
+        """Restore a snapshot's files, each with its whole path, below a folder."""
         self._run("restore", snapshot, "--target", str(to))
 
-    def copy_from(self, other: Repository) -> None:
-        """Take over the snapshots of another one that are not here yet."""
+    def copy_from(self, source_repository: ResticRepository) -> None:
+        """Copy the missing snapshots from another repository."""
         source = {
-            "RESTIC_FROM_REPOSITORY": other.place,
-            "RESTIC_FROM_PASSWORD_FILE": str(other.password),
+            "RESTIC_FROM_REPOSITORY": source_repository.place,
+            "RESTIC_FROM_PASSWORD_FILE": str(source_repository.password),
         }
         self._init(source)
         with self._alone():
@@ -134,21 +139,21 @@ class Repository:
             self._run("forget", "--prune", "--group-by", "", "--tag", tag, *words)
 
     def check(self) -> str:
-        """Read every byte of the repository; the words of `restic check` where it is whole."""
+        """Read every byte of the repository; return the words of `restic check` if it is intact."""
         return self._run("check", "--read-data")
 
     def _init(self, more: Mapping[str, str] | None = None) -> None:
-        done = self._done(("cat", "config"), {})
-        if done.returncode == 0:
-            # Locks of processes that were killed; those of living ones stay.
+        result = self._run_restic(("cat", "config"), {})
+        if result.returncode == 0:
+            # Removes locks of killed processes; those of living ones stay.
             self._run("unlock")
             return
-        if _NONE_THERE not in done.stderr:
-            raise self._problem(done.stderr)
+        if _NONE_THERE not in result.stderr:
+            raise self._problem(result.stderr)
         self._run("init", *(("--copy-chunker-params",) if more else ()), more=more)
 
     def _new_password(self) -> None:
-        """Refuse a password that was just made for a repository that is older: it fits nothing."""
+        """Refuse a new password for an older repository, which it cannot open."""
         if (Path(self.place) / "config").exists():
             self.password.unlink()
             raise errors.Problem(
@@ -157,15 +162,15 @@ class Repository:
             )
 
     def _alone(self) -> AbstractContextManager[None]:
-        return file_lock.held(self.paths.run / "backup.lock")
+        return file_lock.hold_lock(self.paths.run / "backup.lock")
 
     def _run(self, *words: str, more: Mapping[str, str] | None = None) -> str:
-        done = self._done(words, more or {})
-        if done.returncode:
-            raise self._problem(done.stderr)
-        return done.stdout
+        result = self._run_restic(words, more or {})
+        if result.returncode:
+            raise self._problem(result.stderr)
+        return result.stdout
 
-    def _done(
+    def _run_restic(
         self, words: Sequence[str], more: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         own = {
@@ -175,40 +180,40 @@ class Repository:
         }
         return runner.run(["restic", *words], timeout=_LIMIT_S, env={**os.environ, **own, **more})
 
-    def _problem(self, said: str) -> errors.Problem:
-        if _NONE_THERE in said:
+    def _problem(self, message: str) -> errors.Problem:
+        if _NONE_THERE in message:
             return NoneYet(f"backup in {self.place}: there is none yet")
         if not self.password.exists():
-            said = (
+            message = (
                 "this host has no password of a backup; the first backup makes one. "
                 f"Remedy after a wipe: put the old one into {self.password}, with mode 0600"
             )
-        return errors.Problem(f"backup in {self.place}: {_shortened(said)}")
+        return errors.Problem(f"backup in {self.place}: {_shorten(message)}")
 
     @property
     def on_this_disk(self) -> bool:
-        """Whether it lies where the host's own does, so that one lost disk takes both."""
+        """True if it is on the disk of the host's own, so that one lost disk takes both."""
         if not self.place.startswith("/"):
             return False
-        mine, own = (_existing(path) for path in (Path(self.place), self.paths.backup_kept))
-        return mine.stat().st_dev == own.stat().st_dev
+        place_folder, own = (_existing(path) for path in (Path(self.place), self.paths.backup_kept))
+        return place_folder.stat().st_dev == own.stat().st_dev
 
 
-def _shortened(said: str) -> str:
-    """The last whole lines of what restic says: the reason is at the end."""
+def _shorten(message: str) -> str:
+    """Return the last whole lines of restic's output, which have the reason."""
     lines: list[str] = []
-    for line in reversed(said.splitlines()):
-        if lines and len(" ".join((line, *lines))) > _SAID:
+    for line in reversed(message.splitlines()):
+        if lines and len(" ".join((line, *lines))) > _MOST_OUTPUT:
             break
         lines.insert(0, line.strip())
-    return " ".join(lines)[-_SAID:]
+    return " ".join(lines)[-_MOST_OUTPUT:]
 
 
 def _existing(path: Path) -> Path:
-    """A folder, or the one in which it is to come."""
+    """Return a folder, or its nearest existing parent."""
     return path if path.exists() else _existing(path.parent)
 
 
 def _unix(text: str) -> float:
-    """restic's time as Unix time, seconds."""
+    """Convert restic's time to Unix time, seconds."""
     return datetime.datetime.fromisoformat(text).timestamp()

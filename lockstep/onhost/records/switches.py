@@ -1,4 +1,4 @@
-"""The last switches of this host: who asked for what, and how each ended. Everybody may read it."""
+"""The last switches of this host, with person, model and outcome, readable for everybody."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from lockstep.onhost.core import atomic, errors, layout, output
 from lockstep.onhost.records import audit
 
 #: A page shows no more.
-KEPT = 20
+MOST_KEPT = 20
 
 
 @dataclass(frozen=True)
-class Ended:
-    """One switch; `at` is its end (Unix time), `code` as of switch.sh, `said` its last words.
+class SwitchRecord:
+    """One switch; `at` is its end (Unix time), `code` as of switch.sh, `words` its last words.
 
-    `hot_already`: the target was hot before, so nothing was started.
+    With `hot_already` the model was hot before, so nothing was started.
     """
 
     at: float
     took_s: float
     person: str
-    target: str
+    model: str
     code: int
-    said: str
+    words: str
     hot_already: bool = False
 
 
@@ -36,60 +36,63 @@ class Ended:
 class Telling:
     """Output of a switch: called with each line for the operator, and keeps the last."""
 
-    said: str = ""
+    last_line: str = ""
     hot_already: bool = False
 
     def __call__(self, line: str) -> None:
-        self.said = line.strip()
+        self.last_line = line.strip()
         output.say(line)
 
 
-def load(paths: layout.Paths) -> list[Ended]:
-    """Newest first; none where there is no record that can be read."""
+def load(paths: layout.Paths) -> list[SwitchRecord]:
+    """Return the switches, newest first; empty without a readable record."""
     try:
-        return [Ended(**each) for each in json.loads(paths.switches.read_text(encoding="utf-8"))]
+        return [
+            SwitchRecord(**entry)
+            for entry in json.loads(paths.switches.read_text(encoding="utf-8"))
+        ]
     except (OSError, ValueError, TypeError):
         return []
 
 
-def usual_s(ended: Iterable[Ended]) -> dict[str, float]:
-    """Target → the time that a switch to it takes on this host (s), where one is on record.
+def usual_s(switch_records: Iterable[SwitchRecord]) -> dict[str, float]:
+    """Return for each model the usual seconds of a switch to it on this host, if recorded.
 
     It is the median of those that started it and went well.
     """
     took: dict[str, list[float]] = {}
-    for each in ended:
-        if each.code == 0 and not each.hot_already:
-            took.setdefault(each.target, []).append(each.took_s)
-    return {target: statistics.median(seconds) for target, seconds in took.items()}
+    for record in switch_records:
+        if record.code == 0 and not record.hot_already:
+            took.setdefault(record.model, []).append(record.took_s)
+    return {model: statistics.median(seconds) for model, seconds in took.items()}
 
 
-def keep(paths: layout.Paths, ended: Ended) -> None:
-    """Add one. OSError where that fails."""
-    newest = [asdict(each) for each in (ended, *load(paths))][:KEPT]
+def keep(paths: layout.Paths, new_record: SwitchRecord) -> None:
+    """Add one record; raise OSError on failure."""
+    newest = [asdict(record) for record in (new_record, *load(paths))][:MOST_KEPT]
     atomic.write_json(paths.switches, newest)
 
 
 def switch_and_record(
-    paths: layout.Paths, person: str, target: str, switch: Callable[[Telling], int]
+    paths: layout.Paths, person: str, model: str, switch: Callable[[Telling], int]
 ) -> int:
-    """Do a switch for a person and keep how it ended; its exit code."""
+    """Make a switch for a person and record its outcome; return its exit code."""
     began, say = time.time(), Telling()
 
     def note(code: int, words: str) -> None:
         now = time.time()
-        # A switch that is done is not to fail for its record.
+        # A finished switch must not fail because of its record.
         with suppress(OSError):
             took = round(now - began, 1)
-            keep(paths, Ended(now, took, person, target, code, words, say.hot_already))
-        audit.note(person, f"switch to {target}", words or f"it ended with {code}")
+            keep(paths, SwitchRecord(now, took, person, model, code, words, say.hot_already))
+        audit.note(person, f"switch to {model}", words or f"it ended with {code}")
 
     try:
         code = switch(say)
     except errors.Problem as problem:
-        # Of two who ask at once, the one that goes on is kept.
+        # Of two simultaneous switches, only the one that goes on is recorded.
         if problem.code != errors.EXIT_LOCKED:
             note(problem.code, str(problem))
         raise
-    note(code, say.said)
+    note(code, say.last_line)
     return code

@@ -1,12 +1,12 @@
 """Write files atomically, after the tools that read them accepted every one.
 
-It is sent to a host, which may be wiped, and is asked {"folders": [{"path", "mode", "owner",
+This module is sent to a host, which may be wiped, with {"folders": [{"path", "mode", "owner",
 "group"}], "files": [{"path", "text", "mode", "owner", "group", "check"}], "remove": [path],
 "links": {path: target}, "adopt": [name]}.
 
-Nothing is changed where one thing in the way is not Lockstep's, nor adopted by the inventory.
-Where a checker refuses a file, every file that was there stays as it was. New files that no checker
-looks at may be there already then: systemd demands that a unit's script exists.
+Nothing is changed if one thing in the way is foreign and not adopted by the inventory. If a checker
+refuses a file, every file that was there stays as it was. New files without a checker may be there
+already then: systemd demands that a unit's script exists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic
-from lockstep.onhost.records import ours
+from lockstep.onhost.records import ownership
 
 File = dict[str, Any]
 
@@ -34,9 +34,9 @@ def place(file: File, root: Path = Path("/")) -> None:
 
 
 def sweep(folders: set[str]) -> None:
-    """Remove what a run that was cut off left half-written; some programs read every file.
+    """Remove half-written files of a cut-off run; some programs read every file in a folder.
 
-    What a program is writing just now stays: other programs of ours write in these folders, too.
+    Files being written just now stay: other programs of ours write in these folders, too.
     """
     for folder in folders:
         for path in filter(atomic.is_left, Path(folder).glob(f"{atomic.PREFIX}*")):
@@ -47,13 +47,13 @@ def sweep(folders: set[str]) -> None:
 
 
 def make(folder: File) -> None:
-    """A folder with its mode and owner. A new one has them at once, and so is known as ours."""
+    """Make a folder with its mode and owner. A new one has them at once, and so counts as ours."""
     path = folder["path"]
     if os.path.isdir(path):
         own(path, folder)
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    new = tempfile.mkdtemp(prefix=atomic.unfinished(), dir=os.path.dirname(path))
+    new = tempfile.mkdtemp(prefix=atomic.temporary_prefix(), dir=os.path.dirname(path))
     try:
         own(new, folder)
         os.rename(new, path)
@@ -67,16 +67,16 @@ def own(path: str, folder: File) -> None:
     shutil.chown(path, folder["owner"], folder["group"])
 
 
-def said(*argv: str, **environment: str) -> str:
-    """What a checker says against its file; "" when it accepts it."""
-    done = subprocess.run(
+def checker_output(*argv: str, **environment: str) -> str:
+    """Return a checker's objections to its file; "" if it accepts it."""
+    result = subprocess.run(
         argv, capture_output=True, text=True, env={**os.environ, **environment}, check=False
     )
-    return (done.stdout + done.stderr).strip() if done.returncode else ""
+    return (result.stdout + result.stderr).strip() if result.returncode else ""
 
 
 def candidates(files: list[File], check: str, folder: str) -> list[str]:
-    """Copies of the files that one checker looks at."""
+    """Write copies of the files that one checker reads, and return their paths."""
     paths = []
     for number, file in enumerate(item for item in files if item.get("check") == check):
         # Units must have their own names; other files of one name may lie in two folders.
@@ -89,16 +89,16 @@ def candidates(files: list[File], check: str, folder: str) -> list[str]:
     return paths
 
 
-# What names things of the same batch, and the checker does not look for.
+# Files that refer to others of the same batch, which the checker does not look for.
 _CHECKED_FIRST = ("unit", "sudoers", "caddy", "prometheus", "rules", "alertmanager")
 
-#: Check → what looks at one file that is named last.
+#: Check → command that checks the file named last.
 _CHECKERS = {
     "sudoers": ("visudo", "-cf"),
     "shell": ("sh", "-n"),
     "nft": ("nft", "-c", "-f"),
     "caddy": ("caddy", "adapt", "--adapter", "caddyfile", "--config"),
-    # Its rules may be new too, and are looked at by themselves.
+    # Its rules may be new too, and are checked by themselves.
     "prometheus": ("promtool", "check", "config", "--syntax-only"),
     "rules": ("promtool", "check", "rules"),
     "alertmanager": ("amtool", "check-config"),
@@ -106,19 +106,19 @@ _CHECKERS = {
 
 
 def refusals(files: list[File]) -> list[str]:
-    """What systemd, sudo, sh, nft, Caddy, Prometheus and JSON say; [] when all are accepted."""
+    """Return objections of systemd, sudo, sh, nft, Caddy, Prometheus and JSON; [] for none."""
     faults = []
     with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
         units = candidates(files, "unit", folder)
         if units:
             verify = ("systemd-analyze", "verify", "--man=no", "--recursive-errors=no")
-            faults.append(said(*verify, *units, SYSTEMD_UNIT_PATH=folder + ":"))
+            faults.append(checker_output(*verify, *units, SYSTEMD_UNIT_PATH=folder + ":"))
         # The folders that systemd gives to Caddy's unit. In a home it makes a folder .step.
-        given = ("RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "HOME")
+        folder_variables = ("RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "HOME")
         for check, argv in _CHECKERS.items():
-            places = dict.fromkeys(given, folder) if check == "caddy" else {}
+            places = dict.fromkeys(folder_variables, folder) if check == "caddy" else {}
             for path in candidates(files, check, folder):
-                faults.append(said(*argv, path, **places))
+                faults.append(checker_output(*argv, path, **places))
         faults = [fault.replace(folder + "/", "") for fault in faults if fault]
     for file in files:
         if file.get("check") == "json":
@@ -130,27 +130,27 @@ def refusals(files: list[File]) -> list[str]:
 
 
 def must_come_first(file: File) -> bool:
-    """Whether a unit in the same batch may refer to this file and would not find it."""
+    """Tell whether a unit in the same batch may refer to this file and would not find it."""
     if file.get("check") in _CHECKED_FIRST:
         return False
     runs = int(file["mode"], 8) & 0o111
     return not os.access(file["path"], os.X_OK if runs else os.F_OK)
 
 
-def write(asked: dict[str, Any]) -> int:
-    files = asked.get("files", [])
-    removed = asked.get("remove", [])
-    foreign = ours.intruders(asked)
+def write(request: dict[str, Any]) -> int:
+    files = request.get("files", [])
+    removed_paths = request.get("remove", [])
+    foreign = ownership.intruders(request)
     if foreign:
         print("not Lockstep's, and nothing was changed:", file=sys.stderr)
-        print("\n".join(f"{what}: {whose}" for what, whose in foreign.items()), file=sys.stderr)
+        print("\n".join(f"{name}: {owner}" for name, owner in foreign.items()), file=sys.stderr)
         return 1
-    judge = ours.Ours(asked.get("adopt", []))
-    for path in [*(file["path"] for file in files), *removed]:
+    judge = ownership.Ownership(request.get("adopt", []))
+    for path in [*(file["path"] for file in files), *removed_paths]:
         judge.keep_adopted(path)
-    links = asked.get("links", {})
+    links = request.get("links", {})
     sweep({os.path.dirname(path) for path in (*(file["path"] for file in files), *links)})
-    for item in asked.get("folders", []):
+    for item in request.get("folders", []):
         make(item)
     first = [file for file in files if must_come_first(file)]
     for file in first:
@@ -165,9 +165,9 @@ def write(asked: dict[str, Any]) -> int:
             place(file)
     for file in files:
         if file["path"].endswith(".py"):
-            # Who only reads a host writes nothing there, and would compile them each time.
+            # Programs that only read a host write nothing there, and would compile them each time.
             py_compile.compile(file["path"], quiet=2)
-    for path in removed:
+    for path in removed_paths:
         if os.path.lexists(path):
             os.unlink(path)
     for path, target in links.items():
@@ -175,12 +175,12 @@ def write(asked: dict[str, Any]) -> int:
     return 0
 
 
-def take(asked: dict[str, Any]) -> None:
-    """Write them, and end with the code that says whether all of them are there."""
+def take(request: dict[str, Any]) -> None:
+    """Write the files, and exit with the code that tells whether all of them are there."""
     try:
-        sys.exit(write(asked))
+        sys.exit(write(request))
     except OSError as fault:
         sys.exit(f"{fault.filename}: {fault.strerror}")
     except LookupError as fault:
-        # As shutil says it: "no such user: 'lockstep'".
+        # In the form of shutil: "no such user: 'lockstep'".
         sys.exit(fault.args[0])

@@ -1,1 +1,1 @@
-"""Takes everything of Lockstep off this host, by the record of what was here before."""
+"""Removal of everything of Lockstep from this host, by the baseline from before."""

@@ -1,11 +1,11 @@
-"""What `lockstep remove` would do on a host, as things by kind and name."""
+"""The effects of `lockstep remove` on a host, as things by kind and name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-#: What can be kept: models with their files, and what people brought or were given.
+#: Parts that can be kept: models with their files, and data that people brought or were given.
 WEIGHTS, DATA = "weights", "data"
 
 #: Kind → what is done with its things, in this order: what starts others before what is started,
@@ -33,13 +33,13 @@ KINDS = {
 }
 
 
-class Item(NamedTuple):
-    """One thing that goes, or returns to what it was.
+class RemovalItem(NamedTuple):
+    """One thing that is removed, or restored to its earlier state.
 
     Attributes:
         kind: One of `KINDS`.
         name: Its path, unit, package …; unique among its kind.
-        detail: What its action needs besides: an image's note, a setting's value.
+        detail: Further data for its action: an image's note, a setting's value.
     """
 
     kind: str
@@ -48,42 +48,42 @@ class Item(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """How it is named between the plan and its removal."""
+        """Name of the item between the plan and its removal."""
         return f"{self.kind} {self.name}"
 
 
 class Stays(NamedTuple):
     """One thing that stays, and why."""
 
-    what: str
+    name: str
     why: str
 
 
 @dataclass
-class Plan:
-    """What goes from one host, in the order of its actions, and what stays.
+class RemovalPlan:
+    """The things to remove from one host, in the order of the actions, and those that stay.
 
-    `unknown` is what cannot be known here, a sentence each.
+    `unknown` has a sentence for each fact that cannot be known here.
     """
 
-    goes: list[Item] = field(default_factory=list)
+    goes: list[RemovalItem] = field(default_factory=list)
     stays: list[Stays] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
     def go(self, kind: str, *names: str, detail: str = "") -> None:
-        """Add things of one kind."""
-        self.goes += [Item(kind, name, detail) for name in names]
+        """Add things of one kind to remove."""
+        self.goes += [RemovalItem(kind, name, detail) for name in names]
 
-    def stay(self, what: str, why: str) -> None:
-        """Add one that stays."""
-        self.stays.append(Stays(what, why))
+    def stay(self, name: str, why: str) -> None:
+        """Add a thing that stays."""
+        self.stays.append(Stays(name, why))
 
     def names(self, kind: str) -> set[str]:
-        """What goes of a kind."""
+        """Return the names to remove of a kind."""
         return {item.name for item in self.goes if item.kind == kind}
 
-    def ordered(self) -> Plan:
-        """The same in the order of the actions."""
+    def in_action_order(self) -> RemovalPlan:
+        """Return the same plan in the order of the actions."""
         order = list(KINDS)
         self.goes = sorted(dict.fromkeys(self.goes), key=lambda item: order.index(item.kind))
         return self

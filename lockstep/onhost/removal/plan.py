@@ -1,4 +1,4 @@
-"""What leaves a host, what stays, and what cannot be known: from the records and what is here."""
+"""Planning of a removal, from the records and the present state of the host."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 from lockstep.onhost.core import errors, layout, runner
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.garbage import unneeded
-from lockstep.onhost.records import found, generations, ours, packages
+from lockstep.onhost.garbage import unneeded_content
+from lockstep.onhost.records import baseline, generations, ownership, packages
 from lockstep.onhost.removal import places
-from lockstep.onhost.removal.items import DATA, WEIGHTS, Plan
+from lockstep.onhost.removal.items import DATA, WEIGHTS, RemovalPlan
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import hub_cache as hub
 
@@ -21,8 +21,8 @@ _NETPLAN = "/etc/netplan/"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the inventory says of a host.
+class RemovalSettings:
+    """Settings of a host in the inventory.
 
     Attributes:
         keep: Of `WEIGHTS` and `DATA`.
@@ -33,7 +33,7 @@ class Asked:
         accounts: Service accounts → their homes.
         group: The operators' group.
         folders: Folder → "folder", mode and owners that a deploy gives it.
-        own: How files of others in our folders are known, as `places.foreign` has it.
+        own: Patterns that tell foreign files in our folders, in the form of `places.foreign`.
     """
 
     keep: Sequence[str]
@@ -47,57 +47,61 @@ class Asked:
     own: Mapping[str, Sequence[str]]
 
 
-def make(paths: layout.Paths, docker: docker_api.Docker | None, asked: Asked) -> Plan:
-    """The plan of this host; Docker is None where it has none."""
-    record = found.load(paths) or found.Found(whole=False)
-    plan = Plan()
-    files = places.files(paths, asked.scripts)
+def make(
+    paths: layout.Paths, docker: docker_api.Docker | None, settings: RemovalSettings
+) -> RemovalPlan:
+    """Make the plan of this host; `docker` is None if it has none."""
+    record = baseline.load(paths) or baseline.Baseline(whole=False)
+    plan = RemovalPlan()
+    files = places.files(paths, settings.scripts)
     _units(paths, files, plan)
     if docker is not None:
-        _dockers(paths, docker, asked, plan)
+        _dockers(paths, docker, settings, plan)
     if _runs(["nft", "list", "table", *_TABLE]):
         plan.go("firewall", " ".join(_TABLE))
-    _weights(paths, record, asked, plan)
+    _weights(paths, record, settings, plan)
     returning = places.originals(paths)
     leaving = [path for path in files if path not in returning]
     plan.go("file", *leaving)
-    _packages(paths, record, asked, plan)
+    _packages(paths, record, settings, plan)
     _originals(paths, returning, plan)
     if any(path.startswith(_NETPLAN) for path in leaving):
         plan.stay("addresses of the fast link, until the next boot", "a login may need them")
     _settings(paths, record, plan)
-    _accounts(record, asked, plan)
-    keeps_data = DATA in asked.keep
-    strange = places.foreign(paths, asked.own)
-    plan.go("content", *places.contents(paths, record, asked.engines, keeps_data, strange))
+    _accounts(record, settings, plan)
+    keeps_data = DATA in settings.keep
+    strange = places.foreign(paths, settings.own)
+    plan.go("content", *places.contents(paths, record, settings.engines, keeps_data, strange))
     contents = plan.names("content")
-    made = places.made_folders(paths, record)
-    plan.go("folder", *(path for path in made if path not in contents))
-    for path, was in places.changed_folders(paths, record, asked.folders).items():
+    made_folders = places.made_folders(paths, record)
+    plan.go("folder", *(path for path in made_folders if path not in contents))
+    for path, was in places.changed_folders(paths, record, settings.folders).items():
         plan.go("original", path, detail=was)
     plan.go("program", *places.programs(paths, strange))
-    plan.go("record", *places.records(paths, bool(asked.keep), keeps_data))
+    plan.go("record", *places.records(paths, bool(settings.keep), keeps_data))
     for path in strange:
         plan.stay(path, "Lockstep did not write it")
-    _always(plan, bool(asked.keep), keeps_data, record)
-    return plan.ordered()
+    _always(plan, bool(settings.keep), keeps_data, record)
+    return plan.in_action_order()
 
 
-def _units(paths: layout.Paths, files: Sequence[str], plan: Plan) -> None:
-    """Our units, what starts others first; systemd stops none of a template's own."""
-    names = [PurePosixPath(path).name for path in files if path.startswith(ours.UNITS)]
+def _units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) -> None:
+    """Plan our units, those that start others first; systemd stops none of a template's own."""
+    names = [PurePosixPath(path).name for path in files if path.startswith(ownership.UNITS)]
     own = {name for name in names if name.endswith(_UNITS) and "@." not in name}
-    said = runner.run(["systemctl", "list-units", "--all", "--plain", "--no-legend", "lockstep-*"])
-    loaded = [line.split()[0] for line in said.stdout.splitlines() if line.strip()]
+    result = runner.run(
+        ["systemctl", "list-units", "--all", "--plain", "--no-legend", "lockstep-*"]
+    )
+    loaded_names = [line.split()[0] for line in result.stdout.splitlines() if line.strip()]
     own |= {
         name
-        for name, unit in units.show(loaded).items()
+        for name, unit in units.show(loaded_names).items()
         if name.endswith(_UNITS) and (unit.transient or _template(name) in names)
     }
     models = {
         PurePosixPath(file["path"]).name
-        for each in generations.known(paths)
-        for file in each["files"]
+        for record in generations.known_records(paths)
+        for file in record["files"]
     }
     hot = (name for name in sorted(own & models) if _runs(["systemctl", "is-active", name]))
     plan.go("model", *hot)
@@ -106,64 +110,70 @@ def _units(paths: layout.Paths, files: Sequence[str], plan: Plan) -> None:
 
 
 def _template(name: str) -> str:
-    """The template of a unit that is an instance of one: "a@.service" of "a@b.service"."""
-    stem, at, rest = name.partition("@")
-    return f"{stem}@.{rest.rpartition('.')[2]}" if at else ""
+    """Return the template of an instance: "a@.service" of "a@b.service"; else ""."""
+    stem, at, instance = name.partition("@")
+    return f"{stem}@.{instance.rpartition('.')[2]}" if at else ""
 
 
-def _dockers(paths: layout.Paths, docker: docker_api.Docker, asked: Asked, plan: Plan) -> None:
-    for each in docker.json("GET", "/containers/json", {"all": "1"}):
-        if docker_api.ours(each.get("Labels")):
-            plan.go("container", str(each["Names"][0]).lstrip("/"))
+def _dockers(
+    paths: layout.Paths, docker: docker_api.Docker, settings: RemovalSettings, plan: RemovalPlan
+) -> None:
+    for container in docker.json("GET", "/containers/json", {"all": "1"}):
+        if docker_api.is_ours(container.get("Labels")):
+            plan.go("container", str(container["Names"][0]).lstrip("/"))
     for volume in docker.json("GET", "/volumes")["Volumes"] or []:
         name = str(volume["Name"])
-        if not docker_api.ours(volume.get("Labels")):
+        if not docker_api.is_ours(volume.get("Labels")):
             continue
-        if DATA in asked.keep and not name.endswith("-cache"):
+        if DATA in settings.keep and not name.endswith("-cache"):
             plan.stay(f"volume {name}", "as --keep data says")
         else:
             plan.go("volume", name)
-    for note in sorted(paths.pulled.glob("*.json")):
-        if reference := unneeded.reference(note):
+    for note in sorted(paths.pulled_images.glob("*.json")):
+        if reference := unneeded_content.reference(note):
             plan.go("image", reference, detail=str(note))
 
 
-def _weights(paths: layout.Paths, record: found.Found, asked: Asked, plan: Plan) -> None:
-    cache = paths.root / f"{asked.hub_cache}/hub".lstrip("/")
+def _weights(
+    paths: layout.Paths, record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan
+) -> None:
+    cache = paths.root / f"{settings.hub_cache}/hub".lstrip("/")
     notes = sorted(hub.notes(cache).glob("*@*"))
-    if WEIGHTS in asked.keep:
+    if WEIGHTS in settings.keep:
         if notes:
-            plan.stay(f"{asked.hub_cache}: {len(notes)} models", "--keep weights")
+            plan.stay(f"{settings.hub_cache}: {len(notes)} models", "--keep weights")
         return
     for note in notes:
         plan.go("weights", note.name.replace("--", "/", 1), detail=str(note))
-    for path in places.beside_weights(paths, record, asked.hub_cache):
-        # What could not go is found by the notes again.
+    for path in places.beside_weights(paths, record, settings.hub_cache):
+        # A second run finds what could not go by these notes.
         plan.go("folder" if path.endswith("-fetched") else "content", path)
-    noted = {note.name.partition("@")[0] for note in notes}
+    noted_models = {note.name.partition("@")[0] for note in notes}
     for home in sorted(cache.glob("models--*")):
-        if home.name.removeprefix("models--") not in noted:
+        if home.name.removeprefix("models--") not in noted_models:
             plan.stay(str(home), "a model that no deploy fetched")
 
 
-def _packages(paths: layout.Paths, record: found.Found, asked: Asked, plan: Plan) -> None:
-    noted = packages.load(paths)
-    staying = packages.needed(noted.packages) if noted.packages else []
-    plan.go("package", *(name for name in noted.packages if name not in staying))
+def _packages(
+    paths: layout.Paths, record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan
+) -> None:
+    package_record = packages.load(paths)
+    staying = packages.needed_packages(package_record.packages) if package_record.packages else []
+    plan.go("package", *(name for name in package_record.packages if name not in staying))
     for name in staying:
         plan.stay(f"package {name}", "a package of somebody else's needs it")
-    before, untold = [], []
-    for name, unit in asked.packages.items():
-        if name in noted.packages:
-            mask = paths.root / f"{ours.UNITS}{unit}".lstrip("/")
+    earlier_names, untold = [], []
+    for name, unit in settings.packages.items():
+        if name in package_record.packages:
+            mask = paths.root / f"{ownership.UNITS}{unit}".lstrip("/")
             if unit and mask.is_symlink() and str(mask.readlink()) == "/dev/null":
                 plan.go("mask", unit)
-        elif name in noted.before:
-            before.append(name)
+        elif name in package_record.earlier_packages:
+            earlier_names.append(name)
         else:
             untold.append(name)
-    if before:
-        plan.stay(f"packages {', '.join(before)}", "they were here before")
+    if earlier_names:
+        plan.stay(f"packages {', '.join(earlier_names)}", "they were here before")
     if untold and record.whole:
         plan.stay(f"packages {', '.join(untold)}", "no deploy installed them")
     elif untold:
@@ -172,15 +182,15 @@ def _packages(paths: layout.Paths, record: found.Found, asked: Asked, plan: Plan
         )
 
 
-def _originals(paths: layout.Paths, returning: Sequence[str], plan: Plan) -> None:
+def _originals(paths: layout.Paths, returning: Sequence[str], plan: RemovalPlan) -> None:
     leaving = plan.names("package")
     for path in returning:
-        shipped = path in ours.CONFFILES and PurePosixPath(path).name in leaving
-        # It leaves with its package.
-        plan.go("file" if shipped else "original", path)
-    for path in ours.CONFFILES:
+        is_shipped = path in ownership.CONFFILES and PurePosixPath(path).name in leaving
+        # It is removed with its package.
+        plan.go("file" if is_shipped else "original", path)
+    for path in ownership.CONFFILES:
         stays = path not in returning and PurePosixPath(path).name not in leaving
-        if stays and ours.marked(paths.root / path.lstrip("/")):
+        if stays and ownership.is_marked(paths.root / path.lstrip("/")):
             plan.unknown.append(
                 f"What {path} said before: `apt-get install --reinstall -o "
                 f"Dpkg::Options::=--force-confmiss {PurePosixPath(path).name}` brings its "
@@ -188,9 +198,9 @@ def _originals(paths: layout.Paths, returning: Sequence[str], plan: Plan) -> Non
             )
 
 
-def _settings(paths: layout.Paths, record: found.Found, plan: Plan) -> None:
+def _settings(paths: layout.Paths, record: baseline.Baseline, plan: RemovalPlan) -> None:
     for key, was in record.sysctls.items():
-        if record.whole and was is not None and found.setting(paths.root, key) != was:
+        if record.whole and was is not None and baseline.setting(paths.root, key) != was:
             plan.go("setting", key, detail=was)
     drop_in = paths.root / "etc/sysctl.d/60-lockstep.conf"
     if drop_in.exists() and not record.whole:
@@ -199,29 +209,31 @@ def _settings(paths: layout.Paths, record: found.Found, plan: Plan) -> None:
         )
 
 
-def _accounts(record: found.Found, asked: Asked, plan: Plan) -> None:
-    known = record.accounts
-    kept = {name for name, home in asked.accounts.items() if _keeps(home, asked.keep)}
-    for name, home in asked.accounts.items():
-        have = found.groups_of(name)
+def _accounts(record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan) -> None:
+    account_groups = record.accounts
+    kept_accounts = {
+        name for name, home in settings.accounts.items() if _keeps(home, settings.keep)
+    }
+    for name, home in settings.accounts.items():
+        have = baseline.groups_of(name)
         if have is None:
             continue
-        # Of an earlier version the home tells: no other account has it.
-        made = known[name] is None if record.whole and name in known else None
-        if name in kept:
+        # An earlier version's account is known by its home, which no other account has.
+        is_made = account_groups[name] is None if record.whole and name in account_groups else None
+        if name in kept_accounts:
             plan.stay(f"account {name}", "what is kept belongs to it")
-        elif made or (made is None and ours.home_of(name) == home):
+        elif is_made or (is_made is None and ownership.home_of(name) == home):
             plan.go("account", name)
         else:
             plan.stay(f"account {name}", "it was here before")
-    gone = plan.names("account")
-    if found.members(asked.group) is not None and record.groups.get(asked.group) is None:
-        plan.go("group", asked.group)
-    for name, was in known.items():
-        now = found.groups_of(name)
-        if name in gone or now is None or not record.whole:
+    gone_accounts = plan.names("account")
+    if baseline.members(settings.group) is not None and record.groups.get(settings.group) is None:
+        plan.go("group", settings.group)
+    for name, was in account_groups.items():
+        now = baseline.groups_of(name)
+        if name in gone_accounts or now is None or not record.whole:
             continue
-        for group in ((set(now) - set(was or ())) & set(record.groups)) - {asked.group}:
+        for group in ((set(now) - set(was or ())) & set(record.groups)) - {settings.group}:
             plan.go("member", f"{name} of {group}", detail=f"{name} {group}")
     if not record.whole:
         plan.unknown.append(
@@ -230,11 +242,11 @@ def _accounts(record: found.Found, asked: Asked, plan: Plan) -> None:
 
 
 def _keeps(home: str, keep: Sequence[str]) -> bool:
-    of_data = home in (ours.GATEWAY_HOME, ours.BACKUP_HOME)
-    return (home == ours.HOME and WEIGHTS in keep) or (of_data and DATA in keep)
+    of_data = home in (ownership.GATEWAY_HOME, ownership.BACKUP_HOME)
+    return (home == ownership.HOME and WEIGHTS in keep) or (of_data and DATA in keep)
 
 
-def _always(plan: Plan, keeps: bool, keeps_data: bool, record: found.Found) -> None:
+def _always(plan: RemovalPlan, keeps: bool, keeps_data: bool, record: baseline.Baseline) -> None:
     if not record.whole:
         plan.unknown.insert(
             0,
@@ -253,7 +265,7 @@ def _always(plan: Plan, keeps: bool, keeps_data: bool, record: found.Found) -> N
 
 
 def _runs(argv: Sequence[str]) -> bool:
-    """Whether a program is there and succeeds."""
+    """Tell whether a program is there and succeeds."""
     try:
         return runner.run(list(argv)).returncode == 0
     except errors.Problem:

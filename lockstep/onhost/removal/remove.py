@@ -1,9 +1,9 @@
-"""Take Lockstep off this host: sent to it, because it removes what is installed.
+"""Take Lockstep off this host; sent to it, because it removes what is installed.
 
-It is asked {"action": "plan"} or {"action": "remove", "ids": [...], "deploy": {...}}, with the
-parts of `plan.Asked` as "inventory". It answers with the plan, or with what is gone and what could
-not go, or with {"fault": why}. A run that is cut off is gone on with by the next: each thing is
-looked for again, and the record is removed when nothing else is left.
+The request is {"action": "plan"} or {"action": "remove", "ids": [...], "deploy": {...}}, with the
+parts of `plan.RemovalSettings` as "inventory". The answer is the plan, or the things removed and
+those that could not be, or {"fault": reason}. The next run continues one that was cut off: it looks
+for each thing again, and removes the record when nothing else is left.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from lockstep.onhost.garbage import cleanup
 from lockstep.onhost.records import audit, deploys
 from lockstep.onhost.removal import plan
 from lockstep.onhost.removal.actions import Actions
-from lockstep.onhost.removal.items import Item, Plan
+from lockstep.onhost.removal.items import RemovalItem, RemovalPlan
 
 _DOCKER_S = 600.0
 _LAST = ("program", "record")
 
 
-def take(asked: dict[str, Any]) -> dict[str, Any]:
+def take(request: dict[str, Any]) -> dict[str, Any]:
     """Plan or remove on this host."""
     paths = layout.Paths()
     try:
-        inventory = plan.Asked(**asked["inventory"])
+        inventory = plan.RemovalSettings(**request["inventory"])
         docker = _docker(paths)
-        if asked["action"] == "plan":
-            return _told(plan.make(paths, docker, inventory))
-        return _removed(paths, docker, inventory, asked)
+        if request["action"] == "plan":
+            return _plan_document(plan.make(paths, docker, inventory))
+        return _remove(paths, docker, inventory, request)
     except errors.Problem as problem:
         return {"fault": str(problem)}
 
 
 def _docker(paths: layout.Paths) -> docker_api.Docker | None:
-    """Problem where Docker is there and does not answer: what it holds would stay."""
+    """Return Docker's client; raise Problem if Docker is there and does not answer.
+
+    Else the things in it would stay.
+    """
     if not paths.docker_socket.exists():
         return None
     docker = docker_api.Docker(paths.docker_socket, timeout=_DOCKER_S)
@@ -46,45 +49,45 @@ def _docker(paths: layout.Paths) -> docker_api.Docker | None:
     return docker
 
 
-def _told(made: Plan) -> dict[str, Any]:
+def _plan_document(removal_plan: RemovalPlan) -> dict[str, Any]:
     return {
-        "goes": [[item.kind, item.name, item.detail] for item in made.goes],
-        "stays": [list(each) for each in made.stays],
-        "unknown": made.unknown,
+        "goes": [[item.kind, item.name, item.detail] for item in removal_plan.goes],
+        "stays": [list(stay) for stay in removal_plan.stays],
+        "unknown": removal_plan.unknown,
     }
 
 
-def _removed(
+def _remove(
     paths: layout.Paths,
     docker: docker_api.Docker | None,
-    inventory: plan.Asked,
-    asked: dict[str, Any],
+    inventory: plan.RemovalSettings,
+    request: dict[str, Any],
 ) -> dict[str, Any]:
-    mine = deploys.Deploy(**asked["deploy"])
-    shown = set(asked["ids"])
-    with deploys.held(mine, paths.deploy_lock):
-        made = plan.make(paths, docker, inventory)
-        todo = [item for item in made.goes if item.identity in shown]
+    this_deploy = deploys.Deploy(**request["deploy"])
+    shown_ids = set(request["ids"])
+    with deploys.hold_lock(this_deploy, paths.deploy_lock):
+        removal_plan = plan.make(paths, docker, inventory)
+        todo = [item for item in removal_plan.goes if item.identity in shown_ids]
         actions = Actions(paths, docker)
         models = [item for item in todo if item.kind == "model"]
-        failed = actions.of("model", models) if models else []
+        failures = actions.of("model", models) if models else []
         cleanup.refuse_jobs(paths)
-        with switch_lock.held(paths.switch_lock, "lockstep remove", "nothing else"):
-            failed += _done(actions, [item for item in todo if item.kind != "model"])
-        gone = len(todo) - len(failed)
-        result = f"removed {gone}, could not remove {len(failed)}" if failed else "done"
-        audit.note(mine.person, mine.what, result, mine.origin)
-        if not failed:
-            # A lock whose file is gone holds on until this process ends.
-            actions.of("content", [Item("content", str(paths.run))])
-    return {"gone": gone, "failed": [[*item[:2], why] for item, why in failed]}
+        with switch_lock.hold_lock(paths.switch_lock, "lockstep remove", "nothing else"):
+            failures += _carry_out(actions, [item for item in todo if item.kind != "model"])
+        gone_count = len(todo) - len(failures)
+        result = f"removed {gone_count}, could not remove {len(failures)}" if failures else "done"
+        audit.note(this_deploy.person, this_deploy.activity, result, this_deploy.origin)
+        if not failures:
+            # A lock whose file is gone still holds until this process ends.
+            actions.of("content", [RemovalItem("content", str(paths.run))])
+    return {"gone": gone_count, "failed": [[*item[:2], why] for item, why in failures]}
 
 
-def _done(actions: Actions, todo: Sequence[Item]) -> list[tuple[Item, str]]:
-    """Do it in order; the record and the program stay where anything else did."""
-    failed: list[tuple[Item, str]] = []
+def _carry_out(actions: Actions, todo: Sequence[RemovalItem]) -> list[tuple[RemovalItem, str]]:
+    """Do the actions in order; the record and the program stay if anything else did."""
+    failures: list[tuple[RemovalItem, str]] = []
     for kind, items in groupby(todo, key=lambda item: item.kind):
-        if kind in _LAST and failed:
-            return failed
-        failed += actions.of(kind, list(items))
-    return failed
+        if kind in _LAST and failures:
+            return failures
+        failures += actions.of(kind, list(items))
+    return failures

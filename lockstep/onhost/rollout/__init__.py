@@ -1,1 +1,1 @@
-"""A deploy that changes a hot model: puts it into force, or restores the old state."""
+"""A deploy that changes a hot model: its activation, or the return to the old state."""

@@ -1,4 +1,4 @@
-"""Return to what there was before a deploy that this host, or another one, could not end well."""
+"""Return to the state before a deploy that did not end well on this host or another one."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from lockstep.onhost.core import config, errors, layout, output, runner
-from lockstep.onhost.records import before, generations
+from lockstep.onhost.records import generations, rollback_snapshot
 from lockstep.onhost.switching import rollout_mark, switch
-from lockstep.onhost.systemd import generation, units
+from lockstep.onhost.systemd import restart_key, units
 from lockstep.onhost.webui import record, update
 
-# A unit's own time-outs bound its start.
+# A unit's own timeouts limit its start.
 _START_S = 3600.0
 
 
 def take_back(paths: layout.Paths, why: str) -> int:
-    """Return to what `before` kept, have units run with it, and put `why` on record.
+    """Restore the rollback snapshot, make units run with it, and put `why` on record.
 
-    A model that ran with what was deployed has to serve again, as after a switch.
+    A model that ran with the deployed files has to serve again, as after a switch.
 
     Returns:
-        0 done, also where nothing was kept; 1 a unit does not start; 3 and 4 as for a switch.
+        0 done, also if nothing was kept; 1 a unit does not start; 3 and 4 as for a switch.
     """
     with rollout_mark.alone(paths):
-        kept = before.there(paths)
+        snapshot = rollback_snapshot.load(paths)
         # Members of a cluster return together, when the deploy tells them.
-        if kept is None or kept["rollout"]:
+        if snapshot is None or snapshot["rollout"]:
             output.say("nothing was kept here to return to")
             return errors.EXIT_DONE
-        absent = {PurePosixPath(path).name for path in kept["absent"]}
-        deployed = config.load_host(paths.targets)
-        models = {target.unit for target in deployed.targets.values()}
-        for target in deployed.targets.values():
-            if target.unit in absent:
-                switch.Switch(deployed, paths, user=rollout_mark.USER).stop(target.name)
-        _end(absent & before.watched_units(kept) - models)
-        before.restore(paths, kept)
-        generations.returned(paths, int(kept["since"]), why)
-        host = config.load_host(paths.targets)
-        models |= {target.unit for target in host.targets.values()}
-        _webui_data(paths, kept)
-        helpers = {name: was for name, was in kept["units"].items() if name not in models}
+        absent = {PurePosixPath(path).name for path in snapshot["absent"]}
+        deployed_host = config.load_host(paths.models)
+        model_units = {model.unit for model in deployed_host.models.values()}
+        for model in deployed_host.models.values():
+            if model.unit in absent:
+                switch.Switch(deployed_host, paths, user=rollout_mark.USER).stop(model.name)
+        _end(absent & rollback_snapshot.watched_units(snapshot) - model_units)
+        rollback_snapshot.restore(paths, snapshot)
+        generations.record_return(paths, int(snapshot["since"]), why)
+        host = config.load_host(paths.models)
+        model_units |= {model.unit for model in host.models.values()}
+        _webui_data(paths, snapshot)
+        helpers = {name: was for name, was in snapshot["units"].items() if name not in model_units}
         faults = [name for name, was in helpers.items() if not _as_before(paths, name, was)]
-        code = _model(paths, host, kept["hot"])
-        paths.before.unlink(missing_ok=True)
+        code = _model(paths, host, snapshot["hot"])
+        paths.rollback_snapshot.unlink(missing_ok=True)
     output.say("this host is as it was before the deploy")
     return code or (errors.EXIT_FAILED if faults else errors.EXIT_DONE)
 
 
-def _model(paths: layout.Paths, host: config.Host, was: str | None) -> int:
-    """Have the hot model run with the files that are back; it serves where this gives 0."""
-    state = units.show(target.unit for target in host.targets.values())
-    up = [target for target in host.targets.values() if state[target.unit].up]
+def _model(paths: layout.Paths, host: config.HostConfig, was: str | None) -> int:
+    """Make the hot model run with the restored files; return 0 if it serves."""
+    state = units.show(model.unit for model in host.models.values())
+    up = [model for model in host.models.values() if state[model.unit].up]
     name = up[0].name if up else was
-    if name is None or name not in host.targets:
+    if name is None or name not in host.models:
         return errors.EXIT_DONE
-    if up and not generation.old(state[up[0].unit], paths):
+    if up and not restart_key.old(state[up[0].unit], paths):
         return errors.EXIT_DONE
-    with rollout_mark.marked(paths, name):
+    with rollout_mark.hold_mark(paths, name):
         return switch.Switch(host, paths, user=rollout_mark.USER).revive(name)
 
 
@@ -70,32 +70,32 @@ def _end(names: Iterable[str]) -> None:
 
 
 def _as_before(paths: layout.Paths, name: str, was: dict[str, bool]) -> bool:
-    """Have a unit start at boot and run now as it did; whether it does."""
+    """Make a unit start at boot and run now as it did; tell whether it does."""
     unit = units.show([name])[name]
-    if was["enabled"] != unit.enabled and not _systemctl(
+    if was["enabled"] != unit.is_enabled and not _systemctl(
         "enable" if was["enabled"] else "disable", name
     ):
         return False
     if not was["up"]:
         return True
     # A socket has no process, and no restart while its service runs.
-    outdated = unit.up and unit.main_pid and generation.old(unit, paths)
-    return bool(unit.up and not outdated) or _systemctl("restart", name)
+    is_outdated = unit.up and unit.main_pid and restart_key.old(unit, paths)
+    return bool(unit.up and not is_outdated) or _systemctl("restart", name)
 
 
 def _systemctl(*words: str) -> bool:
-    done: subprocess.CompletedProcess[str] = runner.run(
+    result: subprocess.CompletedProcess[str] = runner.run(
         ["systemctl", *words[:-1], "--", words[-1]], timeout=_START_S
     )
-    if done.returncode:
-        output.say(f"systemctl {' '.join(words)} failed: {done.stderr.strip()}")
-    return done.returncode == 0
+    if result.returncode:
+        output.say(f"systemctl {' '.join(words)} failed: {result.stderr.strip()}")
+    return result.returncode == 0
 
 
-def _webui_data(paths: layout.Paths, kept: before.Document) -> None:
-    """Have Open WebUI's image of before begin with the copy that was made when it was replaced."""
-    if record.load(paths).image in ("", kept["webui"]):
+def _webui_data(paths: layout.Paths, snapshot: rollback_snapshot.Document) -> None:
+    """Make Open WebUI's earlier image start with the data copied when it was replaced."""
+    if record.load(paths).image in ("", snapshot["webui"]):
         return
-    copies = [each for each in record.snapshots(paths) if each.image == kept["webui"]]
+    copies = [copy for copy in record.snapshots(paths) if copy.image == snapshot["webui"]]
     if copies:
-        update.use(paths, kept["webui"], copies[0].number)
+        update.use(paths, snapshot["webui"], copies[0].number)

@@ -1,4 +1,4 @@
-"""The request to cancel a switch: a file that the switch looks at while it waits for a start."""
+"""The request to cancel a switch: a file that the switch checks while it waits for a start."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lockstep.onhost.core import atomic, clock, layout
 
 @dataclass(frozen=True)
 class Request:
-    """Somebody's wish that the switch under way ends.
+    """A request to end the switch under way.
 
     Attributes:
-        user: Who asks.
-        at: When, on the host's monotonic clock (s): a switch that began later is not meant.
-        restore: Whether the model before comes back. Another switch that follows at once does
+        user: The person who asks.
+        at: Time on the host's monotonic clock (s); switches that began later are not meant.
+        restore: Whether the previous model comes back. Another switch that follows at once does
             without.
     """
 
@@ -23,8 +23,8 @@ class Request:
     restore: bool
 
 
-class Cancelled(Exception):
-    """The switch that is under way is not wanted any more."""
+class SwitchCancellation(Exception):
+    """The switch under way was cancelled."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(f"cancelled by {request.user}")
@@ -38,9 +38,9 @@ def ask(paths: layout.Paths, user: str, *, restore: bool) -> None:
 
 
 def check(paths: layout.Paths, since: float) -> None:
-    """Raise Cancelled where somebody has asked since then (s of the monotonic clock).
+    """Raise SwitchCancellation if there was a request since then (s of the monotonic clock).
 
-    A request holds once: what the switch does then can be cancelled anew.
+    A request counts once: what the switch does then can be cancelled anew.
     """
     try:
         request = Request(**atomic.read_json(paths.cancellation))
@@ -48,4 +48,4 @@ def check(paths: layout.Paths, since: float) -> None:
         return
     if request.at >= since:
         paths.cancellation.unlink(missing_ok=True)
-        raise Cancelled(request)
+        raise SwitchCancellation(request)

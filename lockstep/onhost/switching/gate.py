@@ -1,11 +1,11 @@
 """Refuse to start an engine while another one lives or memory is short.
 
-usage: gate TARGET [--wait SECONDS]
+usage: gate MODEL [--wait SECONDS]
 
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
-gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache when
-it stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
-engine. Where it passes, it notes the start on disk.
+gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache if it
+stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
+engine. If it passes, it notes the start on disk.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), or a container that is not ours has the engine's name,
@@ -19,39 +19,39 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, program, runner
-from lockstep.onhost.core.need import rounded_down, rounded_up
+from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import alive, gpu_holders, port
-from lockstep.onhost.records import boots, ended
+from lockstep.onhost.records import boots, memory_kills
 from lockstep.onhost.systemd import units
 
 EXIT_OTHER_ENGINE = 3
 EXIT_MEMORY = 4
 
-# Upper end of what a stopped SGLang needs on a Spark to give its memory back (facts, 2026-11).
+# The longest time that a stopped SGLang needs on a Spark to release its memory (facts, 2026-11).
 DEFAULT_WAIT_S = 120.0
-# The kernel writes dirty pages back while it drops the cache; a slow disk must not hold the start.
+# Dropping the cache writes dirty pages back; a slow disk must not delay the start.
 _SYNC_TIMEOUT_S = 30.0
 
 
 @dataclass
 class Gate:
-    """The gate of one target. `wait_s` bounds all waiting together."""
+    """The gate of one model. `wait_s` limits all waiting together."""
 
-    target: config.Target
-    host: config.Host
+    model: config.Model
+    host: config.HostConfig
     paths: layout.Paths = field(default_factory=layout.Paths)
     wait_s: float = DEFAULT_WAIT_S
 
     def __post_init__(self) -> None:
-        self._started = clock.now()
+        self._start_time = clock.now()
         self._docker = docker_api.Docker(self.paths.docker_socket, timeout=20)
 
     def pass_or_refuse(self) -> None:
-        """Return when the engine may start; Problem with the numbers and the remedy otherwise."""
+        """Return when the engine may start; else raise Problem with the numbers and the remedy."""
         self.make_hidden_folder()
-        if before := ended.of(self.paths, self.target.unit):
-            tell(f"last time {before}")
+        if last_kill := memory_kills.of(self.paths, self.model.unit):
+            tell(f"last time {last_kill}")
         self.remove_own_orphan()
         self.wait_for_other_engines()
         self.refuse_taken_port()
@@ -61,20 +61,23 @@ class Gate:
     def make_hidden_folder(self) -> None:
         """Make the folder that the unit hides from its engine; systemd starts none without it.
 
-        After a boot nobody may have needed it yet. The mode is set, for the unit's UMask= is too
-        narrow for those who ask who is switching.
+        After a boot nobody may have needed it yet. The mode is set explicitly, because the unit's
+        UMask= would keep others from reading who is switching.
         """
         if not self.paths.run.is_dir():
             self.paths.run.mkdir(parents=True, exist_ok=True)
             self.paths.run.chmod(0o755)
 
     def remove_own_orphan(self) -> None:
-        """Remove a container of the target's own name: its unit is only about to start.
+        """Remove a container of the model's own name, because its unit is only about to start.
 
-        It is what a killed docker client leaves behind, and it would hold name and memory. Problem
-        where it is somebody else's, and where Docker does not answer: nothing would start it.
+        A killed docker client leaves one behind, which would hold name and memory.
+
+        Raises:
+            errors.Problem: The container is foreign, or Docker does not answer and could not start
+                one.
         """
-        name = self.target.container
+        name = self.model.container
         if name is None:
             return
         try:
@@ -84,60 +87,64 @@ class Gate:
             tell(f"container {name} not checked: {error}")
 
     def wait_for_other_engines(self) -> None:
-        """Wait until no other target's unit, process or container is alive."""
-        told = -10.0
-        while others := self.alive_elsewhere():
-            if self._waited() >= self.wait_s:
+        """Wait until no other model's unit, process or container is alive."""
+        last_report_s = -10.0
+        while live_engines := self.alive_elsewhere():
+            if self._waited_s() >= self.wait_s:
                 raise errors.Problem(
-                    f"another engine is alive after {self._waited():.0f} s: {'; '.join(others)}. "
+                    f"another engine is alive after {self._waited_s():.0f} s: "
+                    f"{'; '.join(live_engines)}. "
                     f"Only one model may be hot. Remedy: switch.sh none, then "
-                    f"switch.sh {self.target.name}",
+                    f"switch.sh {self.model.name}",
                     EXIT_OTHER_ENGINE,
                 )
-            if self._waited() - told >= 10:
-                told = self._waited()
-                tell(f"waiting for another engine to end, {told:.0f} s: {'; '.join(others)}")
+            if self._waited_s() - last_report_s >= 10:
+                last_report_s = self._waited_s()
+                tell(
+                    f"waiting for another engine to end, {last_report_s:.0f} s: "
+                    f"{'; '.join(live_engines)}"
+                )
             clock.sleep(1)
 
     def alive_elsewhere(self) -> list[str]:
-        """What is alive of other targets, in words."""
-        others = self.host.others(self.target.name)
-        state = units.show(other.unit for other in others)
-        containers = self._running({other.container for other in others if other.container})
-        found = []
-        for other in others:
-            unit = state[other.unit]
+        """Return descriptions of other models' units, processes and containers that are alive."""
+        other_models = self.host.other_models(self.model.name)
+        state = units.show(model.unit for model in other_models)
+        containers = self._running({model.container for model in other_models if model.container})
+        live_engines = []
+        for model in other_models:
+            unit = state[model.unit]
             if unit.up:
-                found.append(f"{other.unit} is {unit.active} ({unit.sub})")
-            elif other.container in containers:
-                found.append(
-                    f"container {other.container} runs outside {other.unit} "
-                    f"(docker rm -f {other.container})"
+                live_engines.append(f"{model.unit} is {unit.active} ({unit.sub})")
+            elif model.container in containers:
+                live_engines.append(
+                    f"container {model.container} runs outside {model.unit} "
+                    f"(docker rm -f {model.container})"
                 )
             else:
-                found += alive.left_of(other, self.paths)
-        return found
+                live_engines += alive.left_of(model, self.paths)
+        return live_engines
 
     def refuse_taken_port(self) -> None:
-        """Problem where anybody listens at the engine's port: it would be taken for the engine."""
-        if others := port.strangers(self.target, self.paths):
+        """Raise Problem if anybody listens at the port, and would be taken for the engine."""
+        if strangers := port.strangers(self.model, self.paths):
             raise errors.Problem(
-                f"{' and '.join(others)} listens at {self.target.itself.url}, where "
-                f"{self.target.name} is to answer. Remedy: stop it, then "
-                f"switch.sh {self.target.name}; or another port (targets.{self._data_key('port')})",
+                f"{' and '.join(strangers)} listens at {self.model.behind_gateway.url}, where "
+                f"{self.model.name} is to answer. Remedy: stop it, then "
+                f"switch.sh {self.model.name}; or another port (models.{self._data_key('port')})",
                 EXIT_OTHER_ENGINE,
             )
 
     def wait_for_memory(self) -> None:
-        """Wait until MemAvailable reaches what the target needs, dropping the page cache."""
+        """Wait until MemAvailable reaches the model's need, dropping the page cache."""
         now = meminfo.memory(self.paths.proc)
-        need = self.target.need.available(now.total)
-        dropped = told = -30.0
+        need = self.model.need.available(now.total)
+        last_drop_s = last_report_s = -30.0
         # MemFree decides about dropping only: vLLM before 0.20.2 counts it. MemAvailable decides
         # about starting.
         while now.free < need or now.available < need:
-            if self._waited() - dropped >= 30:
-                dropped = self._waited()
+            if self._waited_s() - last_drop_s >= 30:
+                last_drop_s = self._waited_s()
                 tell(
                     f"{now.free:.1f} GiB free, {rounded_down(now.available)} GiB available of "
                     f"{rounded_up(need)} needed: dropping the page cache"
@@ -146,55 +153,55 @@ class Gate:
                 now = meminfo.memory(self.paths.proc)
             if now.available >= need:
                 break
-            if self._waited() >= self.wait_s:
+            if self._waited_s() >= self.wait_s:
                 raise self._short(now)
-            if self._waited() - told >= 10:
-                told = self._waited()
+            if self._waited_s() - last_report_s >= 10:
+                last_report_s = self._waited_s()
                 tell(
-                    f"waiting for memory, {told:.0f} s: {rounded_down(now.available)} GiB "
+                    f"waiting for memory, {last_report_s:.0f} s: {rounded_down(now.available)} GiB "
                     f"available, {rounded_up(need)} GiB needed"
                 )
             clock.sleep(1)
             now = meminfo.memory(self.paths.proc)
-        found = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
-        tell(f"{found}, {rounded_up(need)} GiB needed")
+        memory_text = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
+        tell(f"{memory_text}, {rounded_up(need)} GiB needed")
 
     def note(self) -> None:
-        """Note on disk that the target is starting; failing is no error."""
+        """Note on disk that the model is starting; failing is no error."""
         try:
-            boots.noted(self.paths, self.target.name, boots.STARTING)
+            boots.note_phase(self.paths, self.model.name, boots.STARTING)
         except OSError as error:
             tell(f"start not noted in {self.paths.boots}: {errors.why(error)}")
 
     def _short(self, now: meminfo.Memory) -> errors.Problem:
-        need = self.target.need.available(now.total)
+        need = self.model.need.available(now.total)
         if need > now.total:
-            remedy = "this host can never run it: bind a smaller recipe to the target"
+            remedy = "this host can never run it: bind a smaller recipe to the model"
         else:
-            # What is on the GPU, `ps` charges to nobody.
-            held = gpu_holders.in_words(self.host, self.paths)
+            # `ps` charges GPU memory to no process.
+            holder_texts = gpu_holders.in_words(self.host, self.paths)
             see = "see what holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, "
             remedy = (
-                (f"{'; '.join(held)}; " if held else see)
-                + f"then switch.sh {self.target.name}; where nothing can be stopped, another share "
-                f"(targets.{self._data_key('overrides')} gpu_memory_utilization, "
+                (f"{'; '.join(holder_texts)}; " if holder_texts else see)
+                + f"then switch.sh {self.model.name}; where nothing can be stopped, another share "
+                f"(models.{self._data_key('overrides')} gpu_memory_utilization, "
                 "`lockstep help fit`)"
             )
         return errors.Problem(
-            f"{self.target.name} needs {rounded_up(need)} GiB, {rounded_down(now.available)} GiB "
-            f"available after {self._waited():.0f} s (of {now.total:.1f} GiB). Remedy: {remedy}",
+            f"{self.model.name} needs {rounded_up(need)} GiB, {rounded_down(now.available)} GiB "
+            f"available after {self._waited_s():.0f} s (of {now.total:.1f} GiB). Remedy: {remedy}",
             EXIT_MEMORY,
         )
 
     def _data_key(self, key: str) -> str:
-        """Where the inventory says it: of a fallback it stands at the target that has it."""
-        behind = (each for each in self.host.targets.values() if each.fallback == self.target.name)
-        owner = next(behind, self.target)
-        other = key == "overrides" and owner.engine != self.target.engine
-        return f"{owner.name}.{'fallback_' if other else ''}{key}"
+        """Return the key's place in the inventory; a fallback's key is that of its model."""
+        behind = (model for model in self.host.models.values() if model.fallback == self.model.name)
+        owner = next(behind, self.model)
+        is_fallback = key == "overrides" and owner.engine != self.model.engine
+        return f"{owner.name}.{'fallback_' if is_fallback else ''}{key}"
 
     def drop_page_cache(self) -> None:
-        """Write dirty pages back, then have the kernel give the cache up; failing is no error."""
+        """Write dirty pages back, then make the kernel drop the cache; failing is no error."""
         # What a slow disk has not taken by then stays in memory; everything else can go. A `sync`
         # that waits for the disk cannot be killed before, and is left to its end.
         with suppress(errors.Problem):
@@ -206,26 +213,26 @@ class Gate:
             return set()
         try:
             return set(self._docker.running(names))
-        except (docker_api.Unreachable, docker_api.DockerError) as error:
+        except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
             tell(f"containers not checked: {error}")
             return set()
 
-    def _waited(self) -> float:
-        return clock.now() - self._started
+    def _waited_s(self) -> float:
+        return clock.now() - self._start_time
 
 
 def tell(line: str) -> None:
-    """One line for the journal, with the mark by which switch.sh finds it."""
+    """Write one line to the journal, with the mark by which switch.sh finds it."""
     output.say(f"lockstep gate: {line}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
-    parser.add_argument("target")
+    parser.add_argument("model")
     parser.add_argument("--wait", type=float, default=DEFAULT_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
-    host = config.load_host(paths.targets)
-    Gate(host.target(options.target), host, paths, options.wait).pass_or_refuse()
+    host = config.load_host(paths.models)
+    Gate(host.model(options.model), host, paths, options.wait).pass_or_refuse()
     return errors.EXIT_DONE

@@ -1,16 +1,19 @@
-"""What is wrong with the GPU, looked for each minute by the wedge watch: hot, slow, or shared.
+"""Faults of the GPU, checked each minute by the wedge watch: hot, slow, or shared.
 
 gpu-hot: heat or the power supply holds the clock down, at two looks in a row.
-gpu-slow: the hot model makes less than 70 % of its accepted speed, at less power than it took then,
-at two looks in a row. So looks a Spark whose firmware holds it down: 611 to 702 MHz and 13 to 14 W
-under load, which a reboot does not cure, and a minute without mains does (reports of 2026-07 and
-2026-08, docs/gpu.md). An engine that makes no token at all is the wedge watch's.
-gpu-cap: the clock is above its cap, and a new start of the cap's unit did not help.
-gpu-foreign: somebody else's engine holds the GPU's memory while a model of ours is up, or anybody
-much of it. No gate is before its start, and the memory floor would end ours.
 
-Besides, it tells of a boot that was cut off under a model, until somebody switches: a Spark that
-turns itself off says nothing of why.
+gpu-slow: the hot model makes less than 70 % of its accepted speed, at less power than it took then,
+at two looks in a row. A Spark whose firmware holds it down shows this: 611 to 702 MHz and 13 to 14
+W under load, which a reboot does not cure, and a minute without mains does (reports of 2026-07 and
+2026-08, docs/gpu.md). An engine that makes no token at all is left to the wedge watch.
+
+gpu-cap: the clock is above its cap, and a new start of the cap's unit did not help.
+
+gpu-foreign: a foreign engine holds GPU memory while a model of ours is up, or any foreign program
+holds much of it. No gate precedes its start, and the memory watch would end our model.
+
+It also reports a boot that was cut off under a model, until somebody switches: a Spark that turns
+itself off leaves no reason.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 
 from lockstep.onhost.core import atomic, clock, config, errors, layout, output, runner
 from lockstep.onhost.engine import gpu_holders, openai_api
-from lockstep.onhost.records import accepted, boots
+from lockstep.onhost.records import accepted_speed, boots
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units
 
@@ -31,9 +34,9 @@ FOREIGN = "gpu-foreign"
 SLOW_SHARE = 0.7
 # A GPU that decodes shows more.
 BUSY = 90.0
-# A driver names a slow-down also while it changes the clock.
+# A driver reports a slow-down also while it changes the clock.
 AGAIN_S, MEASURE_S = 2.0, 5.0
-# What the kernel's last lines look like (reports of operators, 2026-05 to 2026-09); first match.
+# Forms of the kernel's last lines (reports of operators, 2026-05 to 2026-09); first match wins.
 _SIGNS = (
     (re.compile(r"critical temperature|thermal.*shut", re.IGNORECASE), "it looks like heat"),
     (
@@ -49,13 +52,13 @@ UNPLUG = (
 
 
 @dataclass
-class Record:
-    """What the watch found, of this boot.
+class GpuRecord:
+    """Findings of the watch in this boot.
 
     Attributes:
-        findings: Code → what is wrong, with the remedy.
+        findings: Code → the fault, with the remedy.
         slow: Looks in a row at which the model was too slow.
-        last_boot: How the boot before this one was cut off under a model; None: it was not, or
+        last_boot: How the boot before this one was cut off under a model; None if it was not, or
             somebody has switched since.
     """
 
@@ -64,168 +67,178 @@ class Record:
     last_boot: str | None = None
 
 
-def load(paths: layout.Paths) -> Record:
-    """The record; an empty one where there is none that can be read."""
+def load(paths: layout.Paths) -> GpuRecord:
+    """Return the record, empty if it is missing or unreadable."""
     try:
-        return Record(**json.loads(paths.gpu_record.read_text(encoding="utf-8")))
+        return GpuRecord(**json.loads(paths.gpu_record.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        return Record()
+        return GpuRecord()
 
 
 def lines(paths: layout.Paths) -> list[str]:
-    """The findings, each with its code."""
-    return [f"{code}: {said}" for code, said in sorted(load(paths).findings.items())]
+    """Return the findings, each with its code."""
+    return [f"{code}: {finding}" for code, finding in sorted(load(paths).findings.items())]
 
 
 @dataclass
-class Look:
+class GpuState:
     """One look at the GPU of one host."""
 
-    host: config.Host
+    host: config.HostConfig
     paths: layout.Paths
 
-    def take(self, hot: config.Target | None) -> None:
-        """Look, act where the cap is lost, and replace the record.
+    def take(self, hot: config.Model | None) -> None:
+        """Look, restore a lost cap, and replace the record.
 
         Args:
             hot: The model that is hot and answers on this host, if any.
         """
-        before = load(self.paths)
+        earlier_record = load(self.paths)
         now = gpu.look()
-        found = {
+        verdicts = {
             "gpu-cap": self._cap(now),
             "gpu-hot": self._heat(now),
             FOREIGN: self._foreign(),
         }
-        slow = before.slow
-        speed = self._slow(hot, now) if hot and not found["gpu-hot"] else None
-        # What cannot be told, as while nothing is asked, changes nothing.
+        slow = earlier_record.slow
+        speed = self._slow(hot, now) if hot and not verdicts["gpu-hot"] else None
+        # Without a measurement, as while nothing is asked, the count stays.
         if speed is not None:
             slow = slow + 1 if speed else 0
         if slow >= 2:
-            found["gpu-slow"] = speed or before.findings.get("gpu-slow")
-        findings = {code: said for code, said in found.items() if said}
-        for code in findings.keys() - before.findings.keys():
+            verdicts["gpu-slow"] = speed or earlier_record.findings.get("gpu-slow")
+        findings = {code: finding for code, finding in verdicts.items() if finding}
+        for code in findings.keys() - earlier_record.findings.keys():
             tell(f"{code}: {findings[code]}")
-        for code in before.findings.keys() - findings.keys():
+        for code in earlier_record.findings.keys() - findings.keys():
             tell(f"{code} is over")
-        record = Record(findings, slow, self._last_boot(before.last_boot))
+        record = GpuRecord(findings, slow, self._last_boot(earlier_record.last_boot))
         atomic.write_json(self.paths.gpu_record, asdict(record))
 
-    def _last_boot(self, told: str | None) -> str | None:
+    def _last_boot(self, earlier_text: str | None) -> str | None:
         cut_off = boots.cut_off(self.paths)
         present = boots.boot_id(self.paths)
         if cut_off is None or boots.load(self.paths).switched_in == present:
             return None
-        # The journal of that boot says tomorrow what it says today.
-        ended = time.localtime(cut_off.began + cut_off.lasted)
-        return told or (
-            f"cut off at {time.strftime('%Y-%m-%d %H:%M', ended)} while {cut_off.target} was "
+        # The journal of that boot does not change, so one reading is enough.
+        end_time = time.localtime(cut_off.began + cut_off.duration_s)
+        return earlier_text or (
+            f"cut off at {time.strftime('%Y-%m-%d %H:%M', end_time)} while {cut_off.model} was "
             f"{cut_off.phase}: {_kernel_said(cut_off.id)} (`lockstep help gpu`)"
         )
 
-    def _cap(self, now: gpu.Reading) -> str | None:
-        """Bring the cap back into force where it is lost; what is wrong when that does not help."""
+    def _cap(self, now: gpu.GpuReading) -> str | None:
+        """Restore a lost cap; return the fault if that does not help."""
         most = self.host.max_clock_mhz
         if not now.above(most):
             return None
         tell(f"the GPU runs at {now.clock_mhz:.0f} MHz, its cap of {most} MHz is lost: set again")
-        done = runner.run(["systemctl", "restart", gpu.CAP_UNIT], timeout=120)
+        result = runner.run(["systemctl", "restart", gpu.CAP_UNIT], timeout=120)
         clock.sleep(AGAIN_S)
-        after = gpu.look()
-        if done.returncode == 0 and not after.above(most):
+        later_reading = gpu.look()
+        if result.returncode == 0 and not later_reading.above(most):
             return None
         return (
-            f"the clock is {(after.clock_mhz or now.clock_mhz):.0f} MHz, above its cap of "
+            f"the clock is {(later_reading.clock_mhz or now.clock_mhz):.0f} MHz, above its cap of "
             f"{most} MHz. Remedy: see journalctl -u {gpu.CAP_UNIT}"
         )
 
-    def _heat(self, now: gpu.Reading) -> str | None:
+    def _heat(self, now: gpu.GpuReading) -> str | None:
         if not now.heat:
             return None
         clock.sleep(AGAIN_S)
-        after = gpu.look()
-        still = [words for words in after.heat if words in now.heat]
+        later_reading = gpu.look()
+        still = [words for words in later_reading.heat if words in now.heat]
         if not still:
             return None
-        shown = [
+        reading_texts = [
             f"{value:.0f} {unit}"
             for value, unit in (
-                (after.temperature_c, "°C"),
-                (after.clock_mhz, "MHz"),
-                (after.power_w, "W"),
+                (later_reading.temperature_c, "°C"),
+                (later_reading.clock_mhz, "MHz"),
+                (later_reading.power_w, "W"),
             )
             if value is not None
         ]
         return (
-            f"the GPU is held down ({', '.join(still)}) at {', '.join(shown)}. Remedy: free the "
+            f"the GPU is held down ({', '.join(still)}) at {', '.join(reading_texts)}. Remedy: "
+            "free the "
             "air inlets, look at the power supply, or cap the clock: gpu.max_clock_mhz "
             "(`lockstep help gpu`)"
         )
 
     def _foreign(self) -> str | None:
-        """Who else holds the GPU's memory while a model of ours is up."""
-        names = {target.unit: target.name for target in self.host.targets.values()}
-        shown = units.show(names)
-        up = [name for unit, name in names.items() if shown[unit].state in ("hot", "loading")]
+        """Return the foreign holders of GPU memory while a model of ours is up."""
+        names = {model.unit: model.name for model in self.host.models.values()}
+        unit_states = units.show(names)
+        up = [name for unit, name in names.items() if unit_states[unit].state in ("hot", "loading")]
         if not up:
             return None
         try:
-            others = gpu_holders.foreign(self.host, self.paths)
+            holders = gpu_holders.foreign(self.host, self.paths)
         except errors.Problem as problem:
             tell(str(problem))
             return None
-        told = [holder for holder in others if holder.matters]
-        if not told:
+        notable_holders = [holder for holder in holders if holder.matters]
+        if not notable_holders:
             return None
-        said = "; ".join(holder.words for holder in told)
-        remedies = "; ".join(holder.remedy for holder in told)
-        return f"beside {up[0]}, {said}. Remedy: {remedies}"
+        holders_text = "; ".join(holder.words for holder in notable_holders)
+        remedies = "; ".join(holder.remedy for holder in notable_holders)
+        return f"beside {up[0]}, {holders_text}. Remedy: {remedies}"
 
-    def _slow(self, target: config.Target, now: gpu.Reading) -> str | None:
-        """Why the model counts as slow, "" where it is not, None where that cannot be told."""
-        known = accepted.load(self.paths).get(target.name, {})
-        same = ("recipe", target.recipe), ("image", target.image)
-        cap = known.get("max_clock_mhz") == self.host.max_clock_mhz
-        if not (known.get("power_w") and cap and all(known[key] == is_ for key, is_ in same)):
+    def _slow(self, model: config.Model, now: gpu.GpuReading) -> str | None:
+        """Return why the model counts as slow, "" if it does not, None if that is unknown."""
+        accepted_record = accepted_speed.load(self.paths).get(model.name, {})
+        same_settings = ("recipe", model.recipe), ("image", model.image)
+        cap = accepted_record.get("max_clock_mhz") == self.host.max_clock_mhz
+        if not (
+            accepted_record.get("power_w")
+            and cap
+            and all(accepted_record[key] == is_ for key, is_ in same_settings)
+        ):
             return None
         if now.utilization is None or now.utilization < BUSY:
             return None
-        with gpu.sampled() as band:
-            rate = self._rate(target)
+        with gpu.sample_bands() as band:
+            rate = self._rate(model)
         if rate is None or not band.power_w:
             return None
-        found, least = band.as_json(), known["power_w"]["low"]
-        watts, speed = found["power_w"]["median"], known["decode_tok_s"]
+        band_record, least = band.as_json(), accepted_record["power_w"]["low"]
+        watts, speed = band_record["power_w"]["median"], accepted_record["decode_tok_s"]
         if rate >= SLOW_SHARE * speed or watts >= least:
             return ""
-        clock = f" and {found['clock_mhz']['median']:.0f} MHz" if "clock_mhz" in found else ""
+        clock = (
+            f" and {band_record['clock_mhz']['median']:.0f} MHz"
+            if "clock_mhz" in band_record
+            else ""
+        )
         return (
-            f"{target.name} makes {rate:.1f} tok/s, accepted were {speed:.1f}, at {watts:.0f} W"
-            f"{clock}, accepted were {least:.0f} to {known['power_w']['high']:.0f} W. {UNPLUG}"
+            f"{model.name} makes {rate:.1f} tok/s, accepted were {speed:.1f}, at {watts:.0f} W"
+            f"{clock}, accepted were {least:.0f} to {accepted_record['power_w']['high']:.0f} W. "
+            f"{UNPLUG}"
         )
 
-    def _rate(self, target: config.Target) -> float | None:
-        """tok/s of all requests together; None where they did not go on all the while."""
-        asked = target.itself
+    def _rate(self, model: config.Model) -> float | None:
+        """Return tok/s of all requests together; None if they did not run all the while."""
+        engine_model = model.behind_gateway
         try:
-            key = openai_api.api_key(asked)
-            first, began = openai_api.counters(asked, key), clock.now()
+            key = openai_api.api_key(engine_model)
+            first, began = openai_api.counters(engine_model, key), clock.now()
             clock.sleep(MEASURE_S)
-            last, seconds = openai_api.counters(asked, key), clock.now() - began
+            last, seconds = openai_api.counters(engine_model, key), clock.now() - began
         except openai_api.NotReady:
             return None
         if not (first and last and first.outstanding and last.outstanding):
             return None
         if last.rate is not None:
             return last.rate or None
-        # Of no token at all the wedge watch judges.
-        made = (last.generated or 0) - (first.generated or 0)
-        return made / seconds if made else None
+        # The wedge watch judges an engine without any token.
+        token_count = (last.generated_tokens or 0) - (first.generated_tokens or 0)
+        return token_count / seconds if token_count else None
 
 
 def _kernel_said(boot: str) -> str:
-    """What the end of a boot looks like, by the last lines of its kernel."""
+    """Describe the end of a boot, by the last lines of its kernel."""
     argv = ["journalctl", "--quiet", "--no-pager", "--dmesg", f"--boot={boot}", "--lines=200"]
     lines = runner.run([*argv, "--output=cat"], timeout=60).stdout.splitlines()
     for pattern, words in _SIGNS:
@@ -239,5 +252,5 @@ def _kernel_said(boot: str) -> str:
 
 
 def tell(line: str) -> None:
-    """One line for the journal."""
+    """Write one line to the journal."""
     output.say(f"lockstep gpu: {line}")

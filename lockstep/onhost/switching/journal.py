@@ -1,4 +1,4 @@
-"""Follows a unit's journal while it starts, and prints the phases of the engine's log."""
+"""A reader of a unit's journal while it starts, which prints the phases of the engine's log."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import suppress
 from lockstep.onhost.core import clock, errors, runner
 from lockstep.onhost.engine import log_phases
 
-# One line per few seconds: an engine's log must not push the phone's screen away.
+# One line per few seconds: an engine's log must not fill a phone's screen.
 _PHASE_EVERY_S = 3.0
 
 
 class JournalTail:
-    """Says the phases of a unit's start as its journal grows, one line per few seconds."""
+    """A printer of the phases of a unit's start, one line per few seconds of its journal."""
 
     def __init__(self, unit: str, since: float, say: Callable[[str], None]) -> None:
         self._argv = ["journalctl", "--follow", "--quiet", "--output=cat", "--lines=all"]
@@ -37,10 +37,10 @@ class JournalTail:
 
     def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
-        said, spoke = "", 0.0
+        last_phase, spoke = "", 0.0
         for line in self._process.stdout:
             text = log_phases.phase(line)
             own = "lockstep " in line
-            if text and text != said and (own or clock.now() - spoke >= _PHASE_EVERY_S):
-                said, spoke = text, clock.now()
+            if text and text != last_phase and (own or clock.now() - spoke >= _PHASE_EVERY_S):
+                last_phase, spoke = text, clock.now()
                 self._say(text)

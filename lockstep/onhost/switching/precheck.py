@@ -6,134 +6,137 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep.onhost.core import config, errors, layout, meminfo
-from lockstep.onhost.core.need import rounded_down, rounded_up
+from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import alive, gpu_holders, port
 from lockstep.onhost.system import cluster_link
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import weights_spec, weights_state
 
-#: Most seconds that Docker may take to answer. What it is asked here takes it milliseconds.
+#: Limit of seconds for Docker's answer. These queries take it milliseconds.
 DOCKER_S = 15.0
 
 
 @dataclass(frozen=True)
 class Precheck:
-    """Checks against one host as it is: `state` has every target's unit by name."""
+    """Checks against one host as it is: `state` has every model's unit by name."""
 
-    host: config.Host
+    host: config.HostConfig
     paths: layout.Paths
     docker: docker_api.Docker
     state: Mapping[str, units.Unit]
 
-    def check(self, target: config.Target) -> None:
-        """Problem when a start of `target` cannot work; it says that nothing was stopped."""
-        unit = self.state[target.unit]
-        if not unit.installed:
-            raise _refused(f"{target.unit} is {unit.load}", "run the deploy")
-        if cluster := self.host.cluster(target.name):
-            cluster_link.check(target.name, cluster, self.paths)
-        self._port(target)
-        self._docker_of_others(target)
-        self._memory(target)
-        self._image(target)
-        self._weights(target)
+    def check(self, model: config.Model) -> None:
+        """Raise Problem if a start of `model` cannot work; it says that nothing was stopped."""
+        unit = self.state[model.unit]
+        if not unit.is_installed:
+            raise _refusal(f"{model.unit} is {unit.load}", "run the deploy")
+        if cluster := self.host.cluster(model.name):
+            cluster_link.check(model.name, cluster, self.paths)
+        self._port(model)
+        self._docker_of_others(model)
+        self._memory(model)
+        self._image(model)
+        self._weights(model)
 
-    def promised(self) -> tuple[float, float]:
-        """GiB available now, and the most GiB that the units which are up can hold.
+    def memory_figures(self) -> tuple[float, float]:
+        """Return GiB available now, and the most GiB that the running units can hold.
 
-        The kernel charges no process for what it holds on the GPU, so what a unit holds cannot be
-        read; what its engine takes at most is known.
+        The kernel charges no process for its GPU memory, so the present use of a unit is unknown;
+        the most that its engine takes is known.
         """
         now = meminfo.memory(self.paths.proc)
         up = {
-            target.unit: target.need.held(now.total)
-            for target in self.host.targets.values()
-            if self.state[target.unit].up
+            model.unit: model.need.peak_gib(now.total)
+            for model in self.host.models.values()
+            if self.state[model.unit].up
         }
         return now.available, sum(up.values())
 
-    def _port(self, target: config.Target) -> None:
-        # Whose a socket is, the kernel tells root alone; the gate asks again.
+    def _port(self, model: config.Model) -> None:
+        # The kernel tells the owner of a socket to root alone; the gate checks again.
         if not units.is_root():
             return
-        if others := port.strangers(target, self.paths, self.host.targets.values()):
-            raise _refused(
-                f"{target.name}: {' and '.join(others)} listens at {target.itself.url}",
-                "stop it, or set another port of the target",
+        if strangers := port.strangers(model, self.paths, self.host.models.values()):
+            raise _refusal(
+                f"{model.name}: {' and '.join(strangers)} listens at {model.behind_gateway.url}",
+                "stop it, or set another port of the model",
             )
 
-    def _docker_of_others(self, target: config.Target) -> None:
-        """Refuse where Docker, which removes containers, does not reach those of other targets."""
-        # A rehearsal of an account that may not ask Docker tells of the rest.
+    def _docker_of_others(self, model: config.Model) -> None:
+        """Refuse if Docker, which must remove other models' containers, does not reach them."""
+        # A rehearsal by an account without access to Docker reports the rest.
         if not units.is_root():
             return
-        for each in self.host.others(target.name):
-            container = each.container
-            if not container or not (self.state[each.unit].up or alive.processes(each, self.paths)):
+        for other_model in self.host.other_models(model.name):
+            container = other_model.container
+            if not container or not (
+                self.state[other_model.unit].up or alive.processes(other_model, self.paths)
+            ):
                 continue
             try:
                 if self.docker.container(container):
                     self.docker.ask_containerd(container)
             except docker_api.DockerError as error:
-                raise errors.Problem(f"{each.name}: {error}; nothing was stopped") from error
-            except docker_api.Unreachable as error:
+                raise errors.Problem(f"{other_model.name}: {error}; nothing was stopped") from error
+            except docker_api.DockerUnreachable as error:
                 raise errors.Problem(
-                    f"{target.name}: {each.name} lives in container {container}, and {error}; "
+                    f"{model.name}: {other_model.name} lives in container {container}, and "
+                    f"{error}; "
                     "nothing was stopped. `switch.sh none` ends it without Docker"
                 ) from error
 
-    def _memory(self, target: config.Target) -> None:
+    def _memory(self, model: config.Model) -> None:
         total = meminfo.memory(self.paths.proc).total
-        need = target.need.available(total)
+        need = model.need.available(total)
         if need > total:
-            raise _refused(
-                f"{target.name} needs {rounded_up(need)} GiB, this host has {rounded_down(total)}",
-                "bind a smaller recipe to the target",
+            raise _refusal(
+                f"{model.name} needs {rounded_up(need)} GiB, this host has {rounded_down(total)}",
+                "bind a smaller recipe to the model",
             )
-        available, held = self.promised()
+        available, held_gib = self.memory_figures()
         # With nothing to lose the gate decides: it can wait for memory that is on its way back.
-        if held and need > available + held:
-            raise _refused(
-                f"{target.name} needs {rounded_up(need)} GiB; {rounded_down(available)} GiB are "
-                f"available and stopping what is hot frees at most {rounded_down(held)}",
+        if held_gib and need > available + held_gib:
+            raise _refusal(
+                f"{model.name} needs {rounded_up(need)} GiB; {rounded_down(available)} GiB are "
+                f"available and stopping what is hot frees at most {rounded_down(held_gib)}",
                 "; ".join(gpu_holders.in_words(self.host, self.paths))
                 or "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
             )
 
-    def _image(self, target: config.Target) -> None:
-        if not target.container or not target.image:
+    def _image(self, model: config.Model) -> None:
+        if not model.container or not model.image:
             return
         try:
-            self.docker.json("GET", f"/images/{target.image}/json")
+            self.docker.json("GET", f"/images/{model.image}/json")
             self.docker.ask_containerd()
         except docker_api.DockerError as error:
-            repository, _, digest = target.image.partition("@")
-            raise _refused(
-                f"{target.name}: image {repository} {digest[:19]} is not on this host",
+            repository, _, digest = model.image.partition("@")
+            raise _refusal(
+                f"{model.name}: image {repository} {digest[:19]} is not on this host",
                 "run the deploy, it pulls it",
             ) from error
-        except docker_api.Unreachable as error:
-            raise errors.Problem(f"{target.name}: {error}; nothing was stopped") from error
+        except docker_api.DockerUnreachable as error:
+            raise errors.Problem(f"{model.name}: {error}; nothing was stopped") from error
 
-    def _weights(self, target: config.Target) -> None:
-        for model in target.weights:
-            lacking = self._lacking(model)
+    def _weights(self, model: config.Model) -> None:
+        for checkpoint in model.weights:
+            lacking = self._lacking(checkpoint)
             if lacking:
                 more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
-                raise _refused(
-                    f"{target.name}: weights {model} are not whole on this host: "
+                raise _refusal(
+                    f"{model.name}: weights {checkpoint} are not whole on this host: "
                     f"{lacking[0]}{more}",
                     "run the deploy, it fetches them",
                 )
 
-    def _lacking(self, model: str) -> list[str]:
-        """Files of a model that are missing or of the wrong size, from `stat` calls alone."""
-        if model.startswith("/"):
-            place = self.paths.root / model.lstrip("/")
-            return [] if place.exists() else [f"{model} does not exist"]
+    def _lacking(self, checkpoint: str) -> list[str]:
+        """Return a model's files that are missing or of the wrong size, from `stat` calls alone."""
+        if checkpoint.startswith("/"):
+            place = self.paths.root / checkpoint.lstrip("/")
+            return [] if place.exists() else [f"{checkpoint} does not exist"]
         try:
-            state = weights_state.of_model(self.paths.weights, model)
+            state = weights_state.of_model(self.paths.weights, checkpoint)
         except LookupError as error:
             return [str(error)]
         except (OSError, weights_spec.BadSpec) as error:
@@ -141,5 +144,5 @@ class Precheck:
         return [*state["missing"], *state["wrong_size"], *state["not_merged"]]
 
 
-def _refused(what: str, remedy: str) -> errors.Problem:
-    return errors.Problem(f"{what}; nothing was stopped. Remedy: {remedy}")
+def _refusal(reason: str, remedy: str) -> errors.Problem:
+    return errors.Problem(f"{reason}; nothing was stopped. Remedy: {remedy}")

@@ -9,17 +9,17 @@ from contextlib import ExitStack, contextmanager
 from lockstep.onhost.core import atomic, clock, errors, layout, output, switch_lock
 
 USER = "the deploy"
-# A switch of an operator is waited for: it takes as long as two starts and a stop at most.
+# An operator's switch is waited for: it takes as long as two starts and a stop at most.
 SWITCH_LIMIT_S = 7200.0
 
 
 @contextmanager
-def marked(paths: layout.Paths, name: str) -> Iterator[None]:
-    """Say which target is being restarted until that has ended by itself.
+def hold_mark(paths: layout.Paths, name: str) -> Iterator[None]:
+    """Mark which model is being restarted, until that has ended by itself.
 
     In /run: a power cut leaves nothing that could start a model at boot.
     """
-    atomic.write_json(paths.rollout, {"target": name})
+    atomic.write_json(paths.rollout, {"model": name})
     try:
         yield
     except errors.Problem:
@@ -29,30 +29,32 @@ def marked(paths: layout.Paths, name: str) -> Iterator[None]:
 
 
 def take_mark(paths: layout.Paths) -> str | None:
-    """Target of a rollout that was cut off, whose mark is then gone; None without one."""
+    """Remove the mark of a rollout that was cut off, and return its model; None without one."""
     try:
-        found = str(json.loads(paths.rollout.read_text(encoding="utf-8"))["target"])
+        model_name = str(json.loads(paths.rollout.read_text(encoding="utf-8"))["model"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
     paths.rollout.unlink(missing_ok=True)
-    return found
+    return model_name
 
 
 @contextmanager
 def alone(paths: layout.Paths) -> Iterator[None]:
-    """Hold the switch lock; somebody else's switch is waited for."""
-    began, told = clock.now(), -30.0
+    """Hold the switch lock, after waiting for anybody else's switch."""
+    began, last_report_s = clock.now(), -30.0
     with ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(switch_lock.held(paths.switch_lock, USER, "a new generation"))
+                stack.enter_context(
+                    switch_lock.hold_lock(paths.switch_lock, USER, "a new generation")
+                )
                 break
-            except switch_lock.Locked as problem:
-                waited = clock.now() - began
-                if waited > SWITCH_LIMIT_S:
+            except switch_lock.SwitchUnderWay as problem:
+                waited_s = clock.now() - began
+                if waited_s > SWITCH_LIMIT_S:
                     raise
-                if waited - told >= 30:
-                    told = waited
+                if waited_s - last_report_s >= 30:
+                    last_report_s = waited_s
                     output.say(f"waiting: {problem}")
             clock.sleep(0.5)
         yield

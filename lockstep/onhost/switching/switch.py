@@ -1,8 +1,8 @@
 """A switch, step by step: check, stop the hot model, start, watch, and never end worse off.
 
-Everything here runs as root under the unit lockstep-switch.service, so that a lost phone
-connection or Ctrl-C ends the watching and not the switch. That the old engine is gone and its
-memory back is awaited by the gate of the new one's unit (gate.py), however that is started.
+Everything here runs as root under the unit lockstep-switch.service, so that a lost phone connection
+or Ctrl-C ends the watching and not the switch. The gate of the new model's unit (gate.py) waits
+until the old engine is gone and its memory is back, for every way of starting it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from contextlib import suppress
 from functools import partial
 
 from lockstep.onhost.core import atomic, clock, config, errors, layout, meminfo, output, runner
-from lockstep.onhost.core.need import rounded_down, rounded_up
+from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import container_group, docker_api, stop_container
 from lockstep.onhost.engine import alive, log_phases, openai_api
-from lockstep.onhost.records import boots, ended, switches
+from lockstep.onhost.records import boots, memory_kills, switches
 from lockstep.onhost.switching import (
     cancellation,
     gate,
     journal,
     precheck,
     timing,
-    unfinished,
+    unfinished_switch,
 )
 from lockstep.onhost.systemd import units
 
@@ -33,10 +33,10 @@ HEARTBEAT_S = 10.0
 # A start that is cancelled ends within seconds.
 _LOOK_S = 1.0
 # A hot engine under full load may keep one more request waiting.
-_HOT_CANARY_S = 30.0
-# More than TimeoutStopSec of any unit here; systemd itself bounds a stop.
+_HOT_TEST_QUESTION_S = 30.0
+# More than TimeoutStopSec of any unit here; systemd itself limits a stop.
 _STOP_LIMIT_S = 300.0
-# What the kernel may need to end processes that were killed: as long as the gate would wait.
+# The kernel's time to end killed processes: as long as the gate would wait.
 _GONE_S = 120.0
 
 State = dict[str, "units.Unit"]
@@ -47,14 +47,14 @@ class Switch:
 
     def __init__(
         self,
-        host: config.Host,
+        host: config.HostConfig,
         paths: layout.Paths,
         say: Callable[[str], None] = output.say,
         user: str = "",
     ) -> None:
         self._host = host
         self._print = say
-        self.hot_already = False  #: Whether `to` had nothing to start.
+        self.hot_already = False  #: True if `to` had nothing to start.
         self._spoke = 0.0
         self._began = clock.now()
         self._cancellable = False
@@ -64,139 +64,156 @@ class Switch:
         self._docker = docker_api.Docker(paths.docker_socket, precheck.DOCKER_S)
 
     def to(self, name: str) -> int:
-        """Make `name` the one hot target: 0 done, else one of `EXIT_*` by what is hot now."""
-        target = self._host.target(name)
-        with self._steps.timed("check"):
+        """Make `name` the one hot model; return 0, else one of `EXIT_*` by what is hot now."""
+        model = self._host.model(name)
+        with self._steps.time_step("check"):
             state = self._state()
-            if state[target.unit].state == "hot" and not self._up_beside(target, state):
+            if state[model.unit].state == "hot" and not self._up_beside(model, state):
                 try:
-                    return self._already_hot(target)
+                    return self._already_hot(model)
                 except openai_api.NotReady as answer:
                     self._say(f"{name} is up but does not serve ({answer}): restarting it")
             try:
-                self._precheck(state).check(target)
+                self._precheck(state).check(model)
             except errors.Problem as refusal:
-                return self._refuse(target, refusal, state)
-        previous = self._previous(target, state)
+                return self._refuse(model, refusal, state)
+        previous = self._previous(model, state)
         self._forget_interrupted()
         if usual := switches.usual_s(switches.load(self._paths)).get(name):
             self._say(f"a switch to {name} usually takes {output.duration(usual)}")
-        work = unfinished.Unfinished(name, previous.name if previous else None, self._user)
-        with unfinished.recorded(self._paths, work):
-            return self._replace(target, previous, state)
+        work = unfinished_switch.UnfinishedSwitch(
+            name, previous.name if previous else None, self._user
+        )
+        with unfinished_switch.keep_on_record(self._paths, work):
+            return self._replace(model, previous, state)
 
-    def _refuse(self, target: config.Target, refusal: errors.Problem, state: State) -> int:
+    def _refuse(self, model: config.Model, refusal: errors.Problem, state: State) -> int:
         """Raise the refusal, or start the model that a cancelled switch left to this one."""
-        interrupted = self._host.targets.get(self._interrupted() or "")
-        if interrupted is None:
+        interrupted_model = self._host.models.get(self._interrupted_name() or "")
+        if interrupted_model is None:
             raise refusal
         self._forget_interrupted()
-        self._say(f"{target.name} FAILED: {refusal}")
-        code = self._replace(interrupted, None, state)
+        self._say(f"{model.name} FAILED: {refusal}")
+        code = self._replace(interrupted_model, None, state)
         return errors.EXIT_FAILED if code == errors.EXIT_DONE else code
 
     def none(self) -> int:
-        """Stop every target's unit. Problem when something would not end."""
+        """Stop every model's unit; raise Problem if one does not end."""
         self._forget_interrupted()
-        stopped = self._stop_all(self._state())
+        has_stopped = self._stop_all(self._state())
         self._forgive()
-        self._say("no model is hot" if stopped else "no model was hot")
+        self._say("no model is hot" if has_stopped else "no model was hot")
         return errors.EXIT_DONE
 
     def start(self, name: str) -> bool:
-        """Start a target where nothing else is up; whether it is hot."""
-        return self._attempt(self._host.target(name), lambda: None)
+        """Start a model while nothing else is up; tell whether it is hot."""
+        return self._attempt(self._host.model(name), lambda: None)
 
     def drop(self) -> None:
-        """Stop what is up, where anything is; says nothing where nothing is."""
+        """Stop all units that are up, silently if there are none."""
         self._stop_all(self._state())
 
     def again(self, name: str) -> bool:
-        """Stop and start a target, whose files may be new; whether it is hot."""
-        target = self._host.target(name)
-        return self._attempt(target, lambda: self._stop([target]))
+        """Stop and start a model, whose files may be new; tell whether it is hot."""
+        model = self._host.model(name)
+        return self._attempt(model, lambda: self._stop([model]))
 
     def revive(self, name: str) -> int:
-        """Start a target that was hot until now, without a look at what it needs; as for `to`."""
-        return self._replace(self._host.target(name), None, self._state())
+        """Start a model that was hot until now, without the precheck; codes as for `to`."""
+        return self._replace(self._host.model(name), None, self._state())
 
     def stop(self, name: str) -> None:
-        """Stop a target that failed, and with that its restarts; what goes wrong is said."""
-        self._quietly_stop([self._host.target(name)])
+        """Stop a failed model, and with that its restarts; report errors."""
+        self._quietly_stop([self._host.model(name)])
 
     def instead_of(self, name: str) -> int:
-        """Start what may take the place of a target that the memory floor has ended; as for `to`.
+        """Start the replacement of a model that the memory watch has ended; codes as for `to`.
 
-        Its fallback, else what was hot before it; never what the floor has ended as well.
+        It is the fallback, else the previously hot model, but never one that the memory watch has
+        ended too.
         """
-        target, state = self._host.target(name), self._state()
-        up = [other.name for other in self._host.targets.values() if state[other.unit].up]
+        model, state = self._host.model(name), self._state()
+        up = [
+            other_model.name
+            for other_model in self._host.models.values()
+            if state[other_model.unit].up
+        ]
         if up:
             self._say(f"{', '.join(up)} is up meanwhile")
             return errors.EXIT_DONE
         spares = [
             spare
-            for spare in self._spares(target, self._hot_before(target))
-            if spare.cluster is None and ended.of(self._paths, spare.unit) is None
+            for spare in self._spares(model, self._hot_before(model))
+            if spare.cluster is None and memory_kills.of(self._paths, spare.unit) is None
         ]
-        why = ended.of(self._paths, target.unit)
+        why = memory_kills.of(self._paths, model.unit)
         self._say(f"{name}: {why.reason}" if why else f"{name} was ended")
         if not spares:
             self._say(f"NO MODEL IS HOT: {name} was ended, and nothing may take its place")
             return errors.EXIT_NOTHING_HOT
         first, second = spares[0], spares[1] if spares[1:] else None
-        work = unfinished.Unfinished(first.name, second.name if second else None, self._user)
-        with unfinished.recorded(self._paths, work):
+        work = unfinished_switch.UnfinishedSwitch(
+            first.name, second.name if second else None, self._user
+        )
+        with unfinished_switch.keep_on_record(self._paths, work):
             return self._replace(first, second, state)
 
-    def _hot_before(self, target: config.Target) -> config.Target | None:
-        """What was hot before the switch that made a target hot."""
+    def _hot_before(self, model: config.Model) -> config.Model | None:
+        """Return the model that was hot before the switch that made a model hot."""
         try:
-            said = json.loads(self._paths.hot_before.read_text(encoding="utf-8"))
-            return self._host.targets.get(said["before"]) if said["hot"] == target.name else None
+            record = json.loads(self._paths.hot_before.read_text(encoding="utf-8"))
+            return self._host.models.get(record["before"]) if record["hot"] == model.name else None
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def finish(self, work: unfinished.Unfinished) -> int:
-        """Go on where a switch was cut off; codes as for `to`."""
-        self._say(f"the switch to {work.target} was cut off, finishing it")
-        target = self._host.target(work.target)
-        previous = self._host.targets.get(work.previous) if work.previous else None
+    def finish(self, work: unfinished_switch.UnfinishedSwitch) -> int:
+        """Continue a switch that was cut off; codes as for `to`."""
+        self._say(f"the switch to {work.model} was cut off, finishing it")
+        model = self._host.model(work.model)
+        previous = self._host.models.get(work.previous) if work.previous else None
         state = self._state()
-        if state[target.unit].up:
-            # What is starting goes on starting; only the others are stopped.
-            state = {name: unit for name, unit in state.items() if name != target.unit}
-        return self._replace(target, previous, state)
+        if state[model.unit].up:
+            # A unit that is starting goes on starting; only the others are stopped.
+            state = {name: unit for name, unit in state.items() if name != model.unit}
+        return self._replace(model, previous, state)
 
     def rehearse(self, name: str) -> int:
-        """Say what a switch would do; touches nothing.
+        """Report what a switch would do; touch nothing.
 
-        Problem when it would be refused at once; the code of a failure where the memory gate would
-        refuse it with what is available now.
+        Returns:
+            0, or the code of a failure if the memory gate would refuse it with the memory available
+            now.
+
+        Raises:
+            errors.Problem: It would be refused at once.
         """
         state = self._state()
-        up = sorted({t.name for t in self._host.targets.values() if state[t.unit].up})
+        up = sorted({t.name for t in self._host.models.values() if state[t.unit].up})
         self._say(f"up now: {', '.join(up) or 'no model'}")
         if name == "none":
             self._say(f"would stop {', '.join(up)}" if up else "nothing to do")
             return errors.EXIT_DONE
-        target = self._host.target(name)
-        if state[target.unit].state == "hot" and not self._up_beside(target, state):
+        model = self._host.model(name)
+        if state[model.unit].state == "hot" and not self._up_beside(model, state):
             self._say(f"{name} is hot already: would ask it for a token")
             return errors.EXIT_DONE
         check = self._precheck(state)
-        check.check(target)
-        available, held = check.promised()
-        need = target.need.available(meminfo.memory(self._paths.proc).total)
+        check.check(model)
+        available, held_gib = check.memory_figures()
+        need = model.need.available(meminfo.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
         self._say(
             f"memory: needs {rounded_up(need)} GiB, {rounded_down(available)} available"
-            + (f", {rounded_down(held)} more when {', '.join(up)} is stopped" if held else "")
+            + (
+                f", {rounded_down(held_gib)} more when {', '.join(up)} is stopped"
+                if held_gib
+                else ""
+            )
         )
-        if not held and need > available:
+        if not held_gib and need > available:
             self._say(f"would wait {gate.DEFAULT_WAIT_S:.0f} s for memory and then be refused")
             return errors.EXIT_FAILED
-        spare = [spare.name for spare in self._spares(target, self._previous(target, state))]
+        spare = [spare.name for spare in self._spares(model, self._previous(model, state))]
         self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
         return errors.EXIT_DONE
 
@@ -205,155 +222,164 @@ class Switch:
         self._print(line)
 
     def _state(self) -> State:
-        return units.show(target.unit for target in self._host.targets.values())
+        return units.show(model.unit for model in self._host.models.values())
 
     def _precheck(self, state: State) -> precheck.Precheck:
         return precheck.Precheck(self._host, self._paths, self._docker, state)
 
-    def _up_beside(self, target: config.Target, state: State) -> list[config.Target]:
-        return [other for other in self._host.others(target.name) if state[other.unit].up]
+    def _up_beside(self, model: config.Model, state: State) -> list[config.Model]:
+        return [
+            other_model
+            for other_model in self._host.other_models(model.name)
+            if state[other_model.unit].up
+        ]
 
-    def _already_hot(self, target: config.Target) -> int:
-        engine = target.itself
+    def _already_hot(self, model: config.Model) -> int:
+        engine = model.behind_gateway
         openai_api.check_health(engine)
         try:
-            canary = openai_api.canary(engine, openai_api.api_key(engine), _HOT_CANARY_S)
-        except (openai_api.NotReady, openai_api.Refused) as answer:
+            test_answer = openai_api.ask_test_question(
+                engine, openai_api.api_key(engine), _HOT_TEST_QUESTION_S
+            )
+        except (openai_api.NotReady, openai_api.RequestRefusal) as answer:
             raise errors.Problem(
-                f"{target.name} is hot and /health is green, but it generated nothing within "
-                f"{_HOT_CANARY_S:.0f} s ({answer}): busy or wedged. Remedy: switch.sh none, then "
-                f"switch.sh {target.name}"
+                f"{model.name} is hot and /health is green, but it generated nothing within "
+                f"{_HOT_TEST_QUESTION_S:.0f} s ({answer}): busy or wedged. Remedy: switch.sh "
+                f"none, then switch.sh {model.name}"
             ) from answer
         self._forgive()
         self.hot_already = True
-        self._say(f"{target.name} is hot already ({canary})")
+        self._say(f"{model.name} is hot already ({test_answer})")
         return errors.EXIT_DONE
 
-    def _previous(self, target: config.Target, state: State) -> config.Target | None:
-        """The model to bring back when the start fails: one that was up and not failing."""
-        for other in self._up_beside(target, state):
-            if state[other.unit].state in ("hot", "loading"):
-                return other
-        return self._host.targets.get(self._interrupted() or "")
+    def _previous(self, model: config.Model, state: State) -> config.Model | None:
+        """Return the model to bring back if the start fails: one that was up and not failing."""
+        for other_model in self._up_beside(model, state):
+            if state[other_model.unit].state in ("hot", "loading"):
+                return other_model
+        return self._host.models.get(self._interrupted_name() or "")
 
-    def _interrupted(self) -> str | None:
-        """The model that a cancelled switch has stopped and left to this one to bring back."""
-        said = atomic.read_json(self._paths.hot_before)
-        if not isinstance(said, dict) or said.get("hot") is not None:
+    def _interrupted_name(self) -> str | None:
+        """Return the model that a cancelled switch stopped and left to this one to bring back."""
+        record = atomic.read_json(self._paths.hot_before)
+        if not isinstance(record, dict) or record.get("hot") is not None:
             return None
-        return str(said.get("before"))
+        return str(record.get("before"))
 
     def _forget_interrupted(self) -> None:
-        if self._interrupted():
+        if self._interrupted_name():
             self._paths.hot_before.unlink(missing_ok=True)
 
-    def _spares(self, target: config.Target, previous: config.Target | None) -> list[config.Target]:
-        """What to start instead of a target that does not start, best first."""
-        fallback = self._host.targets.get(target.fallback) if target.fallback else None
-        found = [spare for spare in (fallback, previous) if spare is not None]
-        return [spare for at, spare in enumerate(found) if spare not in found[:at]]
+    def _spares(self, model: config.Model, previous: config.Model | None) -> list[config.Model]:
+        """Return the models to start instead of a model that does not start, best first."""
+        fallback = self._host.models.get(model.fallback) if model.fallback else None
+        candidates = [spare for spare in (fallback, previous) if spare is not None]
+        return [spare for at, spare in enumerate(candidates) if spare not in candidates[:at]]
 
-    def _replace(self, target: config.Target, previous: config.Target | None, state: State) -> int:
-        tried = [target]
+    def _replace(self, model: config.Model, previous: config.Model | None, state: State) -> int:
+        tried_models = [model]
         self._cancellable = True
         try:
-            if self._attempt(target, lambda: self._stop_all(state)):
+            if self._attempt(model, lambda: self._stop_all(state)):
                 self._forgive()
-                self._note_hot(target.name, previous)
+                self._note_hot(model.name, previous)
                 return errors.EXIT_DONE
-            for spare in self._spares(target, previous):
+            for spare in self._spares(model, previous):
                 # A unit that restarts itself would come back beside the next one.
-                stop = partial(self._stop, tuple(tried))
-                tried.append(spare)
+                stop = partial(self._stop, tuple(tried_models))
+                tried_models.append(spare)
                 if self._attempt(spare, stop):
-                    return self._instead(target, spare, was_hot=spare == previous)
-        except cancellation.Cancelled as cancelled:
-            return self._take_back(cancelled.request, tried, previous)
-        return self._nothing_hot(tried, "failed" if previous else "failed; none was before")
+                    return self._instead(model, spare, was_hot=spare == previous)
+        except cancellation.SwitchCancellation as error:
+            return self._take_back(error.request, tried_models, previous)
+        return self._nothing_hot(tried_models, "failed" if previous else "failed; none was before")
 
     def _take_back(
         self,
         request: cancellation.Request,
-        tried: Sequence[config.Target],
-        previous: config.Target | None,
+        tried_models: Sequence[config.Model],
+        previous: config.Model | None,
     ) -> int:
-        """Undo a switch that somebody cancelled while the last of `tried` was starting."""
-        target = tried[0]
-        self._say(f"{request.user} cancelled the switch to {target.name}")
-        if previous in tried:
-            return self._nothing_hot(tried, f"failed, or {request.user} cancelled it")
+        """Undo a switch that was cancelled while the last of `tried_models` was starting."""
+        model = tried_models[0]
+        self._say(f"{request.user} cancelled the switch to {model.name}")
+        if previous in tried_models:
+            return self._nothing_hot(tried_models, f"failed, or {request.user} cancelled it")
         if previous is None or not request.restore:
-            self._quietly_stop(tried)
+            self._quietly_stop(tried_models)
             self._forgive()
             if previous:
                 self._note_hot(None, previous)
-            self._say(f"the switch to {target.name} was cancelled; no model is hot")
+            self._say(f"the switch to {model.name} was cancelled; no model is hot")
             return errors.EXIT_CANCELLED
         try:
-            if self._attempt(previous, partial(self._stop, tuple(tried))):
+            if self._attempt(previous, partial(self._stop, tuple(tried_models))):
                 self._forgive()
-                self._say(
-                    f"the switch to {target.name} was cancelled; {previous.name} is hot again"
-                )
+                self._say(f"the switch to {model.name} was cancelled; {previous.name} is hot again")
                 return errors.EXIT_CANCELLED
-        except cancellation.Cancelled as second:
+        except cancellation.SwitchCancellation as second:
             request = second.request
-        return self._nothing_hot([*tried, previous], f"failed, or {request.user} cancelled it")
+        return self._nothing_hot(
+            [*tried_models, previous], f"failed, or {request.user} cancelled it"
+        )
 
-    def _nothing_hot(self, tried: Sequence[config.Target], why: str) -> int:
-        self._quietly_stop(tried)
-        self._say(f"NO MODEL IS HOT: {' and '.join(each.name for each in tried)} {why}")
+    def _nothing_hot(self, tried_models: Sequence[config.Model], why: str) -> int:
+        self._quietly_stop(tried_models)
+        self._say(f"NO MODEL IS HOT: {' and '.join(model.name for model in tried_models)} {why}")
         return errors.EXIT_NOTHING_HOT
 
-    def _note_hot(self, name: str | None, previous: config.Target | None) -> None:
-        before = previous.name if previous else None
+    def _note_hot(self, name: str | None, previous: config.Model | None) -> None:
+        previous_name = previous.name if previous else None
         with suppress(OSError):
-            atomic.write_json(self._paths.hot_before, {"hot": name, "before": before})
+            atomic.write_json(self._paths.hot_before, {"hot": name, "before": previous_name})
 
     def _forgive(self) -> None:
-        """Forget units that failed earlier, now that the operator has what they asked for.
+        """Reset failed units, now that the operator has the model that they asked for.
 
-        The journal keeps why; `lockstep diff` would name them until somebody did this by hand.
+        The journal keeps the reason; `lockstep diff` would name the units until somebody reset them
+        by hand.
         """
-        names = [*(target.unit for target in self._host.targets.values()), boots.UNIT]
-        # What the operator asked for is done, whatever comes of this.
+        names = [*(model.unit for model in self._host.models.values()), boots.UNIT]
+        # The operator's request is done, so a fault here must not fail it.
         with suppress(errors.Problem):
-            failed = [name for name, unit in units.show(names).items() if unit.state == "failed"]
-            if failed:
-                runner.run(["systemctl", "reset-failed", "--", *failed])
+            failed_units = [
+                name for name, unit in units.show(names).items() if unit.state == "failed"
+            ]
+            if failed_units:
+                runner.run(["systemctl", "reset-failed", "--", *failed_units])
 
-    def _instead(self, target: config.Target, spare: config.Target, was_hot: bool) -> int:
+    def _instead(self, model: config.Model, spare: config.Model, was_hot: bool) -> int:
         again = " again" if was_hot else ""
-        if spare.name == target.fallback:
-            self._say(f"{target.name} FAILED; its fallback {spare.name} is hot{again}")
+        if spare.name == model.fallback:
+            self._say(f"{model.name} FAILED; its fallback {spare.name} is hot{again}")
             return errors.EXIT_FALLBACK
-        self._say(f"the switch to {target.name} FAILED; {spare.name} is hot{again}")
+        self._say(f"the switch to {model.name} FAILED; {spare.name} is hot{again}")
         return errors.EXIT_FAILED
 
-    def _attempt(self, target: config.Target, first: Callable[[], object]) -> bool:
-        """Do `first`, then start `target`; whatever goes wrong is said, and costs this attempt."""
+    def _attempt(self, model: config.Model, first: Callable[[], object]) -> bool:
+        """Do `first`, then start `model`; a fault is reported and ends only this attempt."""
         try:
             first()
-            return self._start(target)
+            return self._start(model)
         except errors.Problem as problem:
-            self._say(f"{target.name} FAILED: {problem}")
+            self._say(f"{model.name} FAILED: {problem}")
             return False
 
-    def _quietly_stop(self, targets: Iterable[config.Target]) -> None:
+    def _quietly_stop(self, models: Iterable[config.Model]) -> None:
         try:
-            self._stop(targets)
+            self._stop(models)
         except errors.Problem as problem:
             self._say(str(problem))
 
     def _stop_all(self, state: State) -> bool:
-        """Stop units that are up and stray containers; whether there was anything to stop."""
+        """Stop units that are up and stray containers; tell whether there was anything to stop."""
         up = [
-            target
-            for target in self._host.targets.values()
-            if target.unit in state and state[target.unit].up
+            model
+            for model in self._host.models.values()
+            if model.unit in state and state[model.unit].up
         ]
-        names = sorted({target.name for target in up})
-        with self._steps.timed("stop"):
+        names = sorted({model.name for model in up})
+        with self._steps.time_step("stop"):
             if up:
                 began = clock.now()
                 self._say(f"stopping {', '.join(names)}")
@@ -361,103 +387,107 @@ class Switch:
                 self._say(f"stopped in {output.duration(clock.now() - began)}")
             return bool(self._remove_stray_containers(state) + names)
 
-    def _stop(self, targets: Iterable[config.Target]) -> None:
+    def _stop(self, models: Iterable[config.Model]) -> None:
         """Stop units, and with that also the restarts of those that fail.
 
-        Stopped is what has no process left: systemd calls a unit stopped whose container lives.
+        A unit is stopped once no process is left: systemd calls one stopped whose container lives.
         """
-        targets = tuple(targets)
-        names = sorted({target.unit for target in targets})
-        result = self._watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
+        models = tuple(models)
+        names = sorted({model.unit for model in models})
+        result = self._run_watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
         if result.returncode != 0:
             raise errors.Problem(f"systemctl stop failed: {result.stderr.strip()}")
         began = clock.now()
-        while left := [words for each in targets for words in alive.left_of(each, self._paths)]:
-            waited = clock.now() - began
-            if waited >= _GONE_S:
+        while leftovers := [
+            words for stopped_model in models for words in alive.left_of(stopped_model, self._paths)
+        ]:
+            waited_s = clock.now() - began
+            if waited_s >= _GONE_S:
                 raise errors.Problem(
-                    f"not stopped after {output.duration(waited)}: {'; '.join(left)}. "
+                    f"not stopped after {output.duration(waited_s)}: {'; '.join(leftovers)}. "
                     "Remedy: switch.sh none; where that says the same, reboot"
                 )
             if clock.now() - self._spoke >= HEARTBEAT_S:
-                self._say(f"… waiting for the end of {'; '.join(left)}")
+                self._say(f"… waiting for the end of {'; '.join(leftovers)}")
             clock.sleep(0.5)
 
     def _remove_stray_containers(self, state: State) -> list[str]:
         names = {
-            target.container
-            for target in self._host.targets.values()
-            if target.container and target.unit in state
+            model.container
+            for model in self._host.models.values()
+            if model.container and model.unit in state
         }
         if not names:
             return []
         stray = {name for name in names if container_group.processes(name, self._paths)}
         try:
             running = self._docker.running(names)
-            stray |= {name for name in running if docker_api.ours(running[name].get("Labels"))}
+            stray |= {name for name in running if docker_api.is_ours(running[name].get("Labels"))}
             for name in sorted(running.keys() - stray):
                 self._say(f"container {name} is not Lockstep's and stays")
-        except (docker_api.Unreachable, docker_api.DockerError) as error:
+        except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
             self._say(f"Docker not asked for containers: {error}")
         for name in sorted(stray):
             self._say(f"removing container {name}: it runs outside its unit")
             try:
                 stop_container.stop(self._docker, name, 60, self._paths)
-            except (docker_api.Unreachable, docker_api.DockerError) as error:
+            except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
                 self._say(f"container {name} was ended, its name is not free yet: {error}")
         return sorted(stray)
 
-    def _start(self, target: config.Target) -> bool:
-        """Start a unit and show how far it is; its readiness check is part of the start.
+    def _start(self, model: config.Model) -> bool:
+        """Start a unit and show its progress; its readiness check is part of the start.
 
-        Raises Cancelled, and then the unit may still be starting.
+        Raises:
+            SwitchCancellation: The unit may still be starting then.
         """
         self._check_cancelled()
         began = clock.now()
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
-        runner.run(["systemctl", "reset-failed", "--", target.unit])
-        self._say(f"starting {target.name}")
-        with journal.JournalTail(target.unit, since, self._say):
-            result = self._watched(["systemctl", "start", "--", target.unit], "starting")
+        runner.run(["systemctl", "reset-failed", "--", model.unit])
+        self._say(f"starting {model.name}")
+        with journal.JournalTail(model.unit, since, self._say):
+            result = self._run_watched(["systemctl", "start", "--", model.unit], "starting")
         took = output.duration(clock.now() - began)
-        unit = units.show([target.unit])[target.unit]
+        unit = units.show([model.unit])[model.unit]
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
         if result.returncode == 0 and unit.state == "hot":
-            brought = self._brought(target.unit, since)
+            test_answer = self._test_answer(model.unit, since)
             self._say(f"took: {self._steps}")
             self._say(
-                f"{target.name} is hot, started in {took}" + (f", {brought}" if brought else "")
+                f"{model.name} is hot, started in {took}"
+                + (f", {test_answer}" if test_answer else "")
             )
             return True
-        self._say(f"{target.name} FAILED after {took}: {unit.failure}")
-        # The floor's end of it may be a moment away: it kills first.
-        if by_floor := ended.of(self._paths, target.unit):
-            self._say(f"  {by_floor.reason}")
+        self._say(f"{model.name} FAILED after {took}: {unit.failure}")
+        # The memory watch's record may come a moment later: it kills first.
+        if memory_kill := memory_kills.of(self._paths, model.unit):
+            self._say(f"  {memory_kill.reason}")
         for line in log_phases.reason(units.last_lines(unit.name, 60, since)):
             self._say(f"  {line}")
         return False
 
-    def _brought(self, unit: str, since: float) -> str | None:
-        brought = self._steps.started(unit, units.last_lines(unit, 20, since))
-        if brought:
-            return brought
-        # The journal may be a moment behind the unit whose start it tells of.
+    def _test_answer(self, unit: str, since: float) -> str | None:
+        test_answer = self._steps.add_start(unit, units.last_lines(unit, 20, since))
+        if test_answer:
+            return test_answer
+        # The journal may lag a moment behind the unit whose start it records.
         with suppress(errors.Problem):
             runner.run(["journalctl", "--sync"], timeout=20)
-        return self._steps.started(unit, units.last_lines(unit, 20, since))
+        return self._steps.add_start(unit, units.last_lines(unit, 20, since))
 
     def _check_cancelled(self) -> None:
         if self._cancellable:
             cancellation.check(self._paths, self._began)
 
-    def _watched(
+    def _run_watched(
         self, argv: list[str], doing: str, limit_s: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a blocking systemctl with a heartbeat line; systemd bounds how long a start takes.
+        """Run a blocking systemctl with a heartbeat line; systemd limits the time of a start.
 
-        What has no limit can be cancelled: Cancelled, and systemd goes on with it.
+        Without `limit_s` it can be cancelled: it raises SwitchCancellation, and systemd goes on.
         """
         began = clock.now()
         with runner.start(argv) as process:
@@ -467,7 +497,7 @@ class Switch:
                         self._check_cancelled()
                     _, stderr = process.communicate(timeout=min(_LOOK_S, HEARTBEAT_S / 4))
                     return subprocess.CompletedProcess(argv, process.returncode, "", stderr or "")
-                except cancellation.Cancelled:
+                except cancellation.SwitchCancellation:
                     process.kill()
                     raise
                 except subprocess.TimeoutExpired:

@@ -10,34 +10,37 @@ from lockstep.onhost.core.program import command
 from lockstep.onhost.systemd import transient
 
 WORKER, FALL_BACK, FINISH = "--worker", "--fall-back", "--finish"
-#: First words of what the job itself runs, which is no operator's business.
+#: First words of the job's own commands, which operators do not use.
 WORK = (WORKER, FALL_BACK, FINISH)
 #: The unit of `job`.
 UNIT = "lockstep-switch.service"
 
 
 def program() -> list[str]:
-    """The command line of switch.sh's own program."""
+    """Return the command line of switch.sh's own program."""
     return [*command("switch")]
 
 
 def log_file(paths: layout.Paths) -> Path:
-    """What the last switch said since boot. In memory: a full disk silences no switch."""
+    """Return the path of the last switch's output since boot.
+
+    It is in memory, so that a full disk silences no switch.
+    """
     return paths.run / "switch.log"
 
 
 def job(name: str, user: str, paths: layout.Paths) -> transient.Job:
-    """The switch to `name` that `user` asks for."""
+    """Return the job of the switch to `name` that `user` asks for."""
     return _job(paths, WORKER, name, user)
 
 
 def job_under_way(paths: layout.Paths) -> transient.Job:
-    """The switch under way, for whoever only looks at it."""
+    """Return the job of the switch under way, for reading only."""
     return transient.Job("switch", (), unit_prefix="lockstep-", log=log_file(paths))
 
 
 def fall_back(name: str, paths: layout.Paths) -> transient.Job:
-    """The switch to what takes the place of `name`, which the memory floor has ended."""
+    """Return the job that starts the replacement of `name`, which the memory watch has ended."""
     return _job(paths, FALL_BACK, name)
 
 
@@ -53,14 +56,14 @@ def _job(paths: layout.Paths, *words: str) -> transient.Job:
             # A switch must survive the memory pressure that it may be the remedy for.
             "OOMScoreAdjust=-900",
             f"ExecStopPost={_finisher(paths)}",
-            # Finishing a switch includes a start, which its own unit bounds.
+            # Finishing a switch includes a start, which its own unit limits.
             "TimeoutStopSec=7200",
         ),
     )
 
 
 def _finisher(paths: layout.Paths) -> str:
-    """The command that finishes a switch which was cut off, and costs nothing otherwise."""
-    words = [str(paths.unfinished), *program(), FINISH]
-    # systemd puts one `$` in the place of two.
+    """Return the command that finishes a switch which was cut off, and costs nothing otherwise."""
+    words = [str(paths.unfinished_switch), *program(), FINISH]
+    # systemd turns two `$` into one.
     return shlex.join(["/bin/sh", "-c", 'test ! -e "$0" || exec "$@"', *words]).replace("$", "$$")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from lockstep.onhost.core import clock, output
 from lockstep.onhost.systemd import units
 
-_CANARY = re.compile(
+_TEST_ANSWER = re.compile(
     r"lockstep ready: \S+ answered with (?P<what>.+) in (?P<seconds>[\d.]+) s"
     r"(?: \((?P<rate>[\d.]+ tok/s)\))?"
 )
@@ -22,7 +22,7 @@ class Steps:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
+    def time_step(self, name: str) -> Iterator[None]:
         """Count the time inside as `name`."""
         began = clock.now()
         try:
@@ -30,26 +30,26 @@ class Steps:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + clock.now() - began
 
-    def started(self, unit: str, journal: list[str]) -> str | None:
-        """Add a start's own steps as systemd and the readiness check saw them.
+    def add_start(self, unit: str, journal: list[str]) -> str | None:
+        """Add a start's own steps, as seen by systemd and the readiness check.
 
         Args:
             unit: The unit that has started.
             journal: Its last lines.
 
         Returns:
-            What the canary brought (`57.0 tok/s`, `2 vectors of 1024 numbers`), None when the
-            journal does not say.
+            The test question's result (`57.0 tok/s`, `2 vectors of 1024 numbers`), or None if the
+            journal has none.
         """
         took = units.start_times(unit)
         if took is not None:
             self.seconds["gate"], self.seconds["load"] = took
-        match = next(filter(None, map(_CANARY.search, reversed(journal))), None)
+        match = next(filter(None, map(_TEST_ANSWER.search, reversed(journal))), None)
         if match is None:
             return None
-        self.seconds["canary"] = float(match["seconds"])
+        self.seconds["test question"] = float(match["seconds"])
         if "load" in self.seconds:
-            self.seconds["load"] = max(0.0, self.seconds["load"] - self.seconds["canary"])
+            self.seconds["load"] = max(0.0, self.seconds["load"] - self.seconds["test question"])
         return match["rate"] or match["what"]
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from lockstep.onhost.core import atomic, layout
 
 @dataclass
 class Deed:
-    """One restart, or leaving down: unit, seconds since boot, Unix time, why."""
+    """One restart or final stop: unit, seconds since boot, Unix time, reason."""
 
     unit: str
     at: float
@@ -23,10 +23,10 @@ class Deed:
 
 
 @dataclass
-class Record:
-    """The process last looked at, its counters, when it last showed life, and what was done.
+class WedgeRecord:
+    """The process last looked at, its counters, its last sign of life, and the actions.
 
-    `asked_at`: when the watch last asked for a token, seconds since boot.
+    `asked_at` is the time of the watch's last request for a token, seconds since boot.
     """
 
     pid: int = 0
@@ -36,21 +36,21 @@ class Record:
     deeds: list[Deed] = field(default_factory=list)
 
 
-def load(paths: layout.Paths) -> Record:
-    """The record; an empty one when there is none or it cannot be read."""
+def load(paths: layout.Paths) -> WedgeRecord:
+    """Return the record, empty if it is missing or unreadable."""
     try:
         data = json.loads(paths.wedge_record.read_text(encoding="utf-8"))
         deeds = [Deed(**deed) for deed in data.pop("deeds")]
-        return Record(**data, deeds=deeds)
+        return WedgeRecord(**data, deeds=deeds)
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
-        return Record()
+        return WedgeRecord()
 
 
-def save(paths: layout.Paths, record: Record) -> None:
+def save(paths: layout.Paths, record: WedgeRecord) -> None:
     """Replace the record in one step; everybody may read it."""
     atomic.write_json(paths.wedge_record, asdict(record))
 
 
-def last_deed(record: Record, unit: str) -> Deed | None:
-    """What was last done to a unit."""
+def last_deed(record: WedgeRecord, unit: str) -> Deed | None:
+    """Return the last action on a unit."""
     return next((deed for deed in reversed(record.deeds) if deed.unit == unit), None)

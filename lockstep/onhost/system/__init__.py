@@ -1,1 +1,1 @@
-"""The host's own network and packages: changed without losing the host."""
+"""Changes of the host's network and packages that never lock people out."""

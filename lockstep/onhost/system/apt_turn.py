@@ -1,14 +1,14 @@
-"""Run an apt or dpkg command when its turn has come, and again when somebody was faster.
+"""Run an apt or dpkg command when the locks are free, and again if another process was faster.
 
 usage: apt-turn [--limit SECONDS] -- ARGV...
 
-Apt and dpkg hold four locks. `dpkg --configure` and `apt-get update` give up at once when another
+Apt and dpkg hold four locks. `dpkg --configure` and `apt-get update` give up at once if another
 process has one (DPkg::Lock::Timeout is for the locks of dpkg alone), and in the first hour of a
 Spark four services want them: the DGX Dashboard, apt's daily services, the one-shot upgrade of DGX
-OS and its OTA checker (facts of a Spark, 2026-11-22). The Dashboard has the work done by others,
-who go on when it has died. So this waits until all four are free, with
-a line a minute that names the holder. Nobody can hold a lock for `apt-get`, so a command that is
-refused one after all has changed nothing and waits again.
+OS and its OTA checker (facts of a Spark, 2026-11-22). The Dashboard delegates the work to other
+processes, which go on after it has died. So this waits until all four are free, with a line a
+minute that names the holder. Nobody can hold a lock for `apt-get`, so a command that is refused one
+after all has changed nothing and waits again.
 
 exit codes: those of the command; 128 + N when signal N killed it, 75 when the locks were not free
             within --limit, 2 wrong use
@@ -35,7 +35,7 @@ LOCKS = (
     "var/cache/apt/archives/lock",
 )
 # Two owners saw a lock held for 21 minutes by aptd, and by PackageKit, after the updater of the
-# Dashboard had died (facts of a Spark, 2026-11-25). Who has it for longer is worth a look.
+# Dashboard had died (facts of a Spark, 2026-11-25). A longer hold deserves a look.
 LIMIT_S = 1800.0
 SAY_EVERY_S = 60.0
 LOOK_EVERY_S = 1.0
@@ -47,8 +47,8 @@ _FLOCK = "hhqqi0q"
 
 
 @dataclass(frozen=True)
-class Holder:
-    """Who has a lock; pid 0 where the kernel does not tell, unit "" for none."""
+class AptLockHolder:
+    """The holder of a lock; pid 0 if the kernel does not tell it, unit "" for none."""
 
     lock: str
     pid: int
@@ -57,12 +57,14 @@ class Holder:
 
     def __str__(self) -> str:
         place = f", {self.unit}" if self.unit else ""
-        who = f"{self.process} (process {self.pid}{place})" if self.pid else "another process"
-        return f"{self.lock} is held by {who}"
+        process_text = (
+            f"{self.process} (process {self.pid}{place})" if self.pid else "another process"
+        )
+        return f"{self.lock} is held by {process_text}"
 
     @property
     def remedy(self) -> str:
-        """How an operator sees what it does, and ends one that works for nobody any more."""
+        """Advice to the operator: how to inspect the holder, and end one that nobody needs."""
         if self.process in _SERVANTS:
             stop = f"systemctl stop {self.unit}" if self.unit else f"kill {self.pid}"
             return (
@@ -75,44 +77,46 @@ class Holder:
         return f"`ps -fp {self.pid}` shows it" if self.pid else "`lslocks` lists what is held"
 
 
-def holder(paths: layout.Paths) -> Holder | None:
-    """Who has one of the locks, None when all are free; asks without taking any."""
+def holder(paths: layout.Paths) -> AptLockHolder | None:
+    """Return the holder of one of the locks, None if all are free; no lock is taken for that."""
     for name in LOCKS:
         path = paths.root / name
         try:
             with path.open("rb") as file:
-                asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-                kind, *_, pid = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+                lock_question = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                kind, *_, pid = struct.unpack(
+                    _FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, lock_question)
+                )
         except FileNotFoundError:
             continue
         if kind != fcntl.F_UNLCK:
-            # -1 is the kernel's word for a lock of an open file, which may be several processes'.
-            return _named(str(path), max(pid, 0), paths.proc)
+            # The kernel reports -1 for a lock of an open file, which several processes may share.
+            return _describe_holder(str(path), max(pid, 0), paths.proc)
     return None
 
 
-def _named(lock: str, pid: int, proc: Path) -> Holder:
+def _describe_holder(lock: str, pid: int, proc: Path) -> AptLockHolder:
     try:
         process = (proc / str(pid) / "comm").read_text(encoding="utf-8").strip()
         group = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()[-1]
     except (OSError, IndexError):
-        return Holder(lock, pid, "a process that has ended", "")
+        return AptLockHolder(lock, pid, "a process that has ended", "")
     places = group.rpartition(":")[2].split("/")
-    unit = next((each for each in places if each.endswith((".service", ".scope"))), "")
-    return Holder(lock, pid, process, unit)
+    unit = next((place for place in places if place.endswith((".service", ".scope"))), "")
+    return AptLockHolder(lock, pid, process, unit)
 
 
 def _wait(work: Sequence[str], paths: layout.Paths, began: float, limit_s: float) -> None:
-    """Return when all locks are free; Problem names the holder when they are not in time."""
-    said = float("-inf")
-    while found := holder(paths):
+    """Wait until all locks are free; raise Problem with the holder if they are not in time."""
+    report_time = float("-inf")
+    while lock_holder := holder(paths):
         now = time.monotonic()
         if now - began >= limit_s:
-            raise _late(work, limit_s, f"{found}. Remedy: {found.remedy}")
-        if now - said >= SAY_EVERY_S:
-            said = now
-            waited, limit = output.duration(now - began), output.duration(limit_s)
-            output.say(f"{_named_work(work)}: waited {waited} of {limit}, {found}")
+            raise _late(work, limit_s, f"{lock_holder}. Remedy: {lock_holder.remedy}")
+        if now - report_time >= SAY_EVERY_S:
+            report_time = now
+            waited_text, limit = output.duration(now - began), output.duration(limit_s)
+            output.say(f"{_named_work(work)}: waited {waited_text} of {limit}, {lock_holder}")
         time.sleep(LOOK_EVERY_S)
 
 
@@ -125,22 +129,22 @@ def _late(work: Sequence[str], limit_s: float, why: str) -> errors.Problem:
 
 
 def _named_work(work: Sequence[str]) -> str:
-    """ "apt-get update", without options; of a program of ours "packages prepare"."""
+    """Name a command: "apt-get update", without options; a program of ours "packages prepare"."""
     if program.PROGRAMS in work:
         work = work[work.index(program.PROGRAMS) + 1 :]
     return " ".join([Path(work[0]).name, *(word for word in work[1:] if word.isalpha())][:2])
 
 
 def _attempt(work: Sequence[str]) -> tuple[int, bool]:
-    """Run it, its output passed on: how it ended, and whether it was refused a lock."""
+    """Run it with its output passed on; return its exit code, and whether a lock refused it."""
     environment = {
         **os.environ,
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
-        # Else it would restart what uses a library that came along, a hot engine for one.
+        # Else it would restart programs with an updated library, as a hot engine.
         "NEEDRESTART_SUSPEND": "1",
     }
-    refused = False
+    is_refused = False
     try:
         running = subprocess.Popen(
             work,
@@ -154,14 +158,14 @@ def _attempt(work: Sequence[str]) -> tuple[int, bool]:
         raise errors.Problem(f"{work[0]}: {error.strerror}", errors.EXIT_USAGE) from error
     with running:
         for line in running.stdout or ():
-            refused = refused or _REFUSED.search(line) is not None
+            is_refused = is_refused or _REFUSED.search(line) is not None
             output.say(line.rstrip("\n"))
     code = running.returncode
-    return (128 - code if code < 0 else code), refused and code != 0
+    return (128 - code if code < 0 else code), is_refused and code != 0
 
 
 def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     parser = program.parser(__doc__)
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS")
@@ -170,8 +174,8 @@ def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
     began = time.monotonic()
     while True:
         _wait(options.work, paths, began, options.limit)
-        code, refused = _attempt(options.work)
-        if not refused:
+        code, is_refused = _attempt(options.work)
+        if not is_refused:
             return code
         if time.monotonic() - began >= options.limit:
             raise _late(options.work, options.limit, "it was refused a lock each time")

@@ -1,4 +1,4 @@
-"""Whether a rank's fast link is there; a port without its cable has no interface.
+"""The check of a rank's fast link; a port without its cable has no interface.
 
 DGX OS removes a ConnectX port from PCI while its cable is out or the Spark at the other end is off
 (package dgx-spark-mlnx-hotplug): there is no network interface then, and no RDMA device.
@@ -10,10 +10,10 @@ from lockstep.onhost.core import errors, layout, topology
 
 
 def check(name: str, cluster: topology.Cluster, paths: layout.Paths) -> None:
-    """Return when all links of this host are there; Problem for the target `name` otherwise."""
+    """Check that all links of this host are there; else raise Problem for the model `name`."""
     lacking = []
     for interface, device in cluster.links.items():
-        # Asked at /sys: the agent sees no devices.
+        # /sys is used, because the agent sees no devices.
         if not (paths.root / "sys/class/net" / interface).exists():
             lacking.append(f"no network interface {interface}")
         elif device and not (paths.root / "sys/class/infiniband" / device).exists():

@@ -1,13 +1,13 @@
 """Give the fast link its addresses without losing the host.
 
 usage: fabric try --seconds N [--adopt]
-                                   apply the netplan file on standard input; after N seconds what
-                                   there was comes back. A file that Lockstep did not write is
+                                   apply the netplan file on standard input; after N seconds the
+                                   previous state comes back. A file that Lockstep did not write is
                                    replaced only with --adopt
-       fabric keep              a fresh login came through: it stays
-       fabric back              what there was comes back now
+       fabric keep              a fresh login came through: the new file stays
+       fabric back              the previous state comes back now
 
-exit codes: 0 done, 1 netplan refused it or it was taken back meanwhile, 2 wrong use
+exit codes: 0 done, 1 netplan refused it or it was reverted meanwhile, 2 wrong use
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout, runner
-from lockstep.onhost.records import ours
-from lockstep.onhost.system import trial
+from lockstep.onhost.records import ownership
+from lockstep.onhost.system import confirm_or_revert
 
 _NAME = "40-cx7.yaml"
 _APPLY_S = 60.0
 
 
-class Fabric(trial.Trial):
+class FabricTrial(confirm_or_revert.Trial):
     """The link of one host; `paths` is another root only in unit tests."""
 
     def __init__(self, paths: layout.Paths) -> None:
         self._root = paths.root
         self._file = paths.root / "etc/netplan" / _NAME
-        before = paths.run / "fabric-before.json"
-        said = f"{self._file} was taken back: nobody confirmed it"
-        super().__init__("fabric", before, before.with_suffix(".lock"), said)
+        target_path = paths.run / "fabric-before.json"
+        message = f"{self._file} was taken back: nobody confirmed it"
+        super().__init__("fabric", target_path, target_path.with_suffix(".lock"), message)
 
     def attempt(self, text: str, seconds: int, adopt: bool = False) -> None:
         """Apply a file, with a timer that undoes it unless somebody keeps it."""
         path = f"/etc/netplan/{_NAME}"
-        judge = ours.Ours([path] if adopt else [], self._root)
-        if whose := judge.file(path):
+        judge = ownership.Ownership([path] if adopt else [], self._root)
+        if owner := judge.file(path):
             raise errors.Problem(
-                f"{path} was not made by Lockstep ({whose}); nothing was changed. Remedy: set "
+                f"{path} was not made by Lockstep ({owner}); nothing was changed. Remedy: set "
                 f'fabric.netplan to False, or take it over: "adopt": ("{path}",)'
             )
         _check(text)
@@ -50,66 +50,66 @@ class Fabric(trial.Trial):
         self.try_out(seconds, lambda: self._apply(text))
 
     def keep(self) -> None:
-        """Let it stay. Problem when it was taken back meanwhile."""
+        """Keep the change; raise Problem if it was reverted meanwhile."""
         self.disarm()
-        if not self.before.exists():
+        if not self.backup.exists():
             raise errors.Problem(
                 f"{self._file} was taken back: no new login came through in time. Remedy: look at "
                 "fabric.interfaces in the inventory, and deploy again"
             )
-        self.before.unlink()
+        self.backup.unlink()
 
     def remember(self) -> None:
-        """The file, and how this host is reached."""
+        """Store the file, and the addresses and routes by which this host is reached."""
         old = self._file.read_text(encoding="utf-8") if self._file.exists() else None
-        atomic.write_json(self.before, {"text": old, "links": _links()}, mode=0o600)
+        atomic.write_json(self.backup, {"text": old, "links": _links()}, mode=0o600)
 
     def _apply(self, text: str) -> None:
         atomic.write(self._file, text, mode=0o600)
         runner.must("netplan", "apply")
 
     def restore(self) -> None:
-        """The file, and every address and route of before."""
-        kept = json.loads(self.before.read_text(encoding="utf-8"))
-        if kept["text"] is None:
+        """Restore the file, and every earlier address and route."""
+        kept_state = json.loads(self.backup.read_text(encoding="utf-8"))
+        if kept_state["text"] is None:
             self._file.unlink(missing_ok=True)
         else:
-            atomic.write(self._file, kept["text"], mode=0o600)
-        # Whatever netplan makes of it, the addresses of before are what lets somebody in.
+            atomic.write(self._file, kept_state["text"], mode=0o600)
+        # The earlier addresses let people in, even if netplan fails.
         runner.run(["netplan", "apply"], _APPLY_S)
-        for name, link in kept["links"].items():
+        for name, link in kept_state["links"].items():
             runner.run(["ip", "link", "set", "dev", name, "mtu", str(link["mtu"])])
             for address in link["addresses"]:
                 runner.run(["ip", "address", "replace", address, "dev", name])
-        for link in kept["links"].values():
+        for link in kept_state["links"].values():
             for route in link["routes"]:
                 runner.run(["ip", "route", "replace", *route])
-        self.before.unlink()
+        self.backup.unlink()
 
 
 def _links() -> dict[str, dict[str, Any]]:
-    """Interface → MTU, addresses that other hosts reach, and its default routes."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return MTU, addresses that other hosts reach, and default routes by interface."""
+    links_by_name: dict[str, dict[str, Any]] = {}
     for link in json.loads(runner.must("ip", "-json", "address", "show") or "[]"):
         if link["ifname"] == "lo":
             continue
         addresses = [
-            f"{each['local']}/{each['prefixlen']}"
-            for each in link.get("addr_info", [])
-            if each.get("scope") == "global"
+            f"{address['local']}/{address['prefixlen']}"
+            for address in link.get("addr_info", [])
+            if address.get("scope") == "global"
         ]
-        found[link["ifname"]] = {"mtu": link["mtu"], "addresses": addresses, "routes": []}
+        links_by_name[link["ifname"]] = {"mtu": link["mtu"], "addresses": addresses, "routes": []}
     for route in json.loads(runner.must("ip", "-json", "route", "show", "default") or "[]"):
-        if route.get("dev") in found and route.get("gateway"):
+        if route.get("dev") in links_by_name and route.get("gateway"):
             words = ["default", "via", route["gateway"], "dev", route["dev"]]
-            found[route["dev"]]["routes"].append(
+            links_by_name[route["dev"]]["routes"].append(
                 words + (["metric", str(route["metric"])] if "metric" in route else [])
             )
-    return found
+    return links_by_name
 
 
 def _check(text: str) -> None:
-    """Problem where netplan does not take the file; nothing of the host is touched."""
+    """Raise Problem if netplan does not accept the file; nothing of the host is touched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "etc/netplan" / _NAME
         atomic.write(path, text, mode=0o600)
@@ -117,10 +117,10 @@ def _check(text: str) -> None:
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     actions = {"try": "apply it for some seconds", "keep": "let it stay", "back": "take it back"}
-    options = trial.options(__doc__, argv, actions)
-    fabric = Fabric(paths or layout.Paths())
+    options = confirm_or_revert.options(__doc__, argv, actions)
+    fabric = FabricTrial(paths or layout.Paths())
     text = sys.stdin.read() if options.action == "try" else ""
     with fabric.alone():
         if options.action == "try":

@@ -1,12 +1,12 @@
 """Bring the firewall's rules into force without locking anybody out.
 
-usage: firewall try --seconds N   load the new rules; they are taken back after N seconds
+usage: firewall try --seconds N   load the new rules; they are reverted after N seconds
        firewall keep              a fresh login came through: they stay, also after a boot
-       firewall back              take them back now
+       firewall back              revert them now
        firewall load              load the rules that were kept (at boot)
        firewall clear             remove them: everything is open
 
-exit codes: 0 done, 1 nftables refused or the rules were taken back meanwhile, 2 wrong use
+exit codes: 0 done, 1 nftables refused or the rules were reverted meanwhile, 2 wrong use
 """
 
 from __future__ import annotations
@@ -17,64 +17,64 @@ from functools import partial
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, runner
-from lockstep.onhost.system import trial
+from lockstep.onhost.system import confirm_or_revert
 
 _TABLE = ("inet", "lockstep")
 _EMPTY = "table inet lockstep\ndelete table inet lockstep\n"
 
 
-class Firewall(trial.Trial):
+class FirewallTrial(confirm_or_revert.Trial):
     """The table of one host; `paths` is another root only in unit tests."""
 
     def __init__(self, paths: layout.Paths) -> None:
         self._rules = paths.root / "etc/lockstep/firewall.nft"
-        self._kept = paths.root / "etc/lockstep/firewall-kept.nft"
+        self._kept_file = paths.root / "etc/lockstep/firewall-kept.nft"
         self._record = paths.run / "firewall.json"
         self._record_before = paths.run / "firewall-before.json"
-        before, lock = paths.run / "firewall-before.nft", self._record.with_suffix(".lock")
-        said = "the firewall's new rules were taken back: nobody confirmed them"
-        super().__init__("firewall", before, lock, said)
+        target_path, lock = paths.run / "firewall-before.nft", self._record.with_suffix(".lock")
+        message = "the firewall's new rules were taken back: nobody confirmed them"
+        super().__init__("firewall", target_path, lock, message)
 
     def attempt(self, seconds: int) -> None:
-        """Load the new rules, with a timer that takes them back unless somebody keeps them."""
+        """Load the new rules, with a timer that reverts them unless somebody keeps them."""
         self.try_out(seconds, partial(self._load, self._rules))
 
     def keep(self) -> None:
-        """Let the rules of `attempt` stay. Problem when they were taken back meanwhile."""
+        """Keep the rules of `attempt`; raise Problem if they were reverted meanwhile."""
         self.disarm()
         if not self.in_force():
             raise errors.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
-        atomic.write(self._kept, self._rules.read_text(encoding="utf-8"))
-        self.before.unlink(missing_ok=True)
+        atomic.write(self._kept_file, self._rules.read_text(encoding="utf-8"))
+        self.backup.unlink(missing_ok=True)
         self._record_before.unlink(missing_ok=True)
 
     def load(self) -> None:
-        """The rules that were kept."""
-        self._load(self._kept)
+        """Load the rules that were kept."""
+        self._load(self._kept_file)
 
     def clear(self) -> None:
-        """No rules of ours."""
+        """Remove all rules of ours."""
         runner.must("nft", *_EMPTY.replace("\n", "; ").split())
         self._record.unlink(missing_ok=True)
 
     def in_force(self) -> bool:
-        """Whether the table is what the last load made of it."""
+        """Tell whether the table is still as the last load made it."""
         record = atomic.read_json(self._record)
         return bool(record and record["listing"] == _digest(_listing()))
 
     def remember(self) -> None:
-        """The rules in force, and what is known of them: hand-made changes stay known as that."""
+        """Store the rules in force and their record, so that manual changes stay known as such."""
         self._record_before.unlink(missing_ok=True)
         if self._record.exists():
             shutil.copyfile(self._record, self._record_before)
-        atomic.write(self.before, _EMPTY + _listing())
+        atomic.write(self.backup, _EMPTY + _listing())
 
     def restore(self) -> None:
-        """The rules in force then, and what was known of them."""
-        runner.must("nft", "-f", str(self.before))
-        self.before.unlink()
+        """Restore the stored rules and their record."""
+        runner.must("nft", "-f", str(self.backup))
+        self.backup.unlink()
         self._record.unlink(missing_ok=True)
         if self._record_before.exists():
             self._record_before.replace(self._record)
@@ -85,9 +85,9 @@ class Firewall(trial.Trial):
 
 
 def _listing() -> str:
-    """The table as the kernel has it; "" where there is none."""
-    done = runner.run(["nft", "list", "table", *_TABLE])
-    return done.stdout if done.returncode == 0 else ""
+    """Return the table as the kernel has it, or ""."""
+    result = runner.run(["nft", "list", "table", *_TABLE])
+    return result.stdout if result.returncode == 0 else ""
 
 
 def _digest(text: str) -> str:
@@ -95,7 +95,7 @@ def _digest(text: str) -> str:
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     actions = {
         "try": "load the new rules for some seconds",
         "keep": "let them stay",
@@ -103,8 +103,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         "load": "load the rules that were kept",
         "clear": "remove the rules",
     }
-    options = trial.options(__doc__, argv, actions)
-    firewall = Firewall(paths or layout.Paths())
+    options = confirm_or_revert.options(__doc__, argv, actions)
+    firewall = FirewallTrial(paths or layout.Paths())
     with firewall.alone():
         if options.action == "try":
             firewall.attempt(options.seconds)

@@ -1,7 +1,7 @@
-"""The GPU of this moment, as nvidia-smi tells it: power, clock, heat, and what slows it down.
+"""The present state of the GPU from nvidia-smi: power, clock, heat, and causes of a slow-down.
 
-Many fields of a GB10 are "[N/A]" or "Not Supported", memory among them. The driver tells no cap of
-the clock that was set (seen on 580.178.04): only a clock above it shows that it is lost.
+Many fields of a GB10 are "[N/A]" or "Not Supported", memory among them. The driver reports no cap
+set on the clock (seen on 580.178.04): only a clock above it shows that it is lost.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _FIELDS = {
 }
 _UNKNOWN = re.compile(r'Field "([^"]+)" is not a valid field')
 _SAMPLE_MS = 500
-# After this nothing is known of the present; so long after its end it is started again, seconds.
+# Seconds after which a reading is too old to use, and after which an ended program is restarted.
 _OLD_S, _AGAIN_S = 3.0, 10.0
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One moment. None: this driver does not tell it.
+class GpuReading:
+    """One reading; None for a value that this driver does not report.
 
     Attributes:
         power_w: Watts of the GPU alone, a mean of the last second.
-        clock_mhz: Its clock.
-        temperature_c: Degrees.
-        utilization: Per cent of the time in which some kernel ran; one that only waits counts.
-        reasons: Bits of what holds the clock down.
+        clock_mhz: Its clock in MHz.
+        temperature_c: Degrees Celsius.
+        utilization: Per cent of the time in which some kernel ran, also one that only waits.
+        reasons: Bits of the causes that hold the clock down.
     """
 
     power_w: float | None = None
@@ -61,42 +61,44 @@ class Reading:
 
     @property
     def heat(self) -> list[str]:
-        """What slows it down by heat or by the power supply, in words."""
+        """Causes of a slow-down by heat or by the power supply, in words."""
         return [words for bit, words in HEAT.items() if (self.reasons or 0) & bit]
 
     def above(self, cap_mhz: int | None) -> bool:
-        """Whether its clock shows that a cap is not in force; False where it cannot be told."""
+        """Tell whether its clock shows that a cap is not in force; False if that is unknown."""
         return bool(cap_mhz and self.clock_mhz and self.clock_mhz > cap_mhz + CAP_MARGIN_MHZ)
 
 
-def look() -> Reading:
-    """One look. Of a field that this driver does not know, or all without a driver: None."""
-    return _asked()[1]
+def look() -> GpuReading:
+    """Read the GPU once. Fields unknown to this driver, or all without a driver, are None."""
+    return _first_look()[1]
 
 
-def _asked() -> tuple[list[str], Reading]:
-    """The fields that this driver knows, none without one, and one look at them."""
-    asked = list(_FIELDS)
-    while asked:
+def _first_look() -> tuple[list[str], GpuReading]:
+    """Return the fields that this driver knows, none without one, and a first reading."""
+    fields = list(_FIELDS)
+    while fields:
         try:
-            done = runner.run(["nvidia-smi", *_query(asked)], timeout=20)
+            result = runner.run(["nvidia-smi", *_query(fields)], timeout=20)
         except errors.Problem:
             break
-        unknown = _UNKNOWN.search(done.stdout + done.stderr)
-        if unknown is None or unknown[1] not in asked:
+        unknown = _UNKNOWN.search(result.stdout + result.stderr)
+        if unknown is None or unknown[1] not in fields:
             return (
-                (asked, _reading(asked, done.stdout)) if done.returncode == 0 else ([], Reading())
+                (fields, _reading(fields, result.stdout))
+                if result.returncode == 0
+                else ([], GpuReading())
             )
-        asked.remove(unknown[1])
-    return [], Reading()
+        fields.remove(unknown[1])
+    return [], GpuReading()
 
 
 def _query(fields: Sequence[str]) -> tuple[str, str]:
     return f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"
 
 
-def _repeated(fields: Sequence[str], period_ms: int) -> subprocess.Popen[str]:
-    """A line of these fields each period, until it is ended. OSError without a driver."""
+def _start_repeating(fields: Sequence[str], period_ms: int) -> subprocess.Popen[str]:
+    """Print a line of these fields each period, until ended; raise OSError without a driver."""
     return subprocess.Popen(
         ("nvidia-smi", *_query(fields), f"--loop-ms={period_ms}"),
         stdout=subprocess.PIPE,
@@ -105,38 +107,38 @@ def _repeated(fields: Sequence[str], period_ms: int) -> subprocess.Popen[str]:
     )
 
 
-class Watched:
-    """A look each second, by one nvidia-smi that stays: starting it costs more than a look."""
+class GpuWatch:
+    """A reading each second, by one lasting nvidia-smi: starting it costs more than a reading."""
 
     def __init__(self) -> None:
-        self._newest: tuple[float, Reading] | None = None
+        self._newest: tuple[float, GpuReading] | None = None
         threading.Thread(target=self._follow, daemon=True).start()
 
-    def now(self) -> Reading:
-        """The newest look; nothing where that is old, because a driver hangs, or there is none."""
+    def now(self) -> GpuReading:
+        """Return the newest reading; an empty one if the driver hangs or is missing."""
         newest = self._newest
         fresh = newest is not None and time.monotonic() - newest[0] < _OLD_S
-        return newest[1] if newest is not None and fresh else Reading()
+        return newest[1] if newest is not None and fresh else GpuReading()
 
     def _follow(self) -> None:
         while True:
-            fields, first = _asked()
+            fields, first = _first_look()
             if fields:
                 self._newest = time.monotonic(), first
                 self._read(fields)
             time.sleep(_AGAIN_S)
 
     def _read(self, fields: Sequence[str]) -> None:
-        with _repeated(fields, 1000) as asking:
+        with _start_repeating(fields, 1000) as asking:
             for line in asking.stdout or ():
                 self._newest = time.monotonic(), _reading(fields, line)
 
 
-def _reading(asked: Sequence[str], line: str) -> Reading:
+def _reading(fields: Sequence[str], line: str) -> GpuReading:
     numbers = [_number(word) for word in line.partition("\n")[0].split(",")]
-    found = dict(zip((_FIELDS[name] for name in asked), numbers, strict=False))
-    reasons = found.pop("reasons", None)
-    return Reading(**found, reasons=None if reasons is None else int(reasons))
+    values = dict(zip((_FIELDS[name] for name in fields), numbers, strict=False))
+    reasons = values.pop("reasons", None)
+    return GpuReading(**values, reasons=None if reasons is None else int(reasons))
 
 
 def _number(word: str) -> float | None:
@@ -148,13 +150,13 @@ def _number(word: str) -> float | None:
 
 @dataclass
 class Band:
-    """Samples of a while: power in watts and clock in MHz, each as it came."""
+    """Samples over a period: power in watts and clock in MHz, each as it came."""
 
     power_w: list[float]
     clock_mhz: list[float]
 
     def as_json(self) -> dict[str, dict[str, float]]:
-        """ "power_w" and "clock_mhz", each {"median", "low", "high"}; only what had a sample."""
+        """Return "power_w" and "clock_mhz", each {"median", "low", "high"}, if it had a sample."""
         return {
             name: {"median": statistics.median(of), "low": min(of), "high": max(of)}
             for name, of in (("power_w", self.power_w), ("clock_mhz", self.clock_mhz))
@@ -163,11 +165,11 @@ class Band:
 
 
 @contextlib.contextmanager
-def sampled() -> Iterator[Band]:
-    """Samples of power and clock each half second while the block runs; none without a driver."""
+def sample_bands() -> Iterator[Band]:
+    """Sample power and clock each half second while the block runs; none without a driver."""
     band = Band([], [])
     try:
-        asking = _repeated(("power.draw", "clocks.sm"), _SAMPLE_MS)
+        asking = _start_repeating(("power.draw", "clocks.sm"), _SAMPLE_MS)
     except OSError:
         yield band
         return

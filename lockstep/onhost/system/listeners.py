@@ -1,4 +1,4 @@
-"""Who listens at this host's ports, by the kernel's own tables."""
+"""Listeners at this host's ports and their owners, by the kernel's own tables."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _TABLES = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
 
 
 @dataclass(frozen=True)
-class Listener:
+class SocketOwner:
     """A listening socket.
 
     Attributes:
         protocol: "tcp" or "udp".
-        address: At which it listens, "0.0.0.0" or "::" for all.
+        address: Its address, "0.0.0.0" or "::" for all.
         port: Its number.
         uid: The account that made it.
-        processes: Every process that has it, youngest first; () where they cannot be read.
+        processes: Every process that has it, youngest first; () if they cannot be read.
     """
 
     protocol: str
@@ -32,9 +32,9 @@ class Listener:
     processes: tuple[int, ...] = ()
 
 
-def listeners(proc: Path = Path("/proc")) -> Iterator[Listener]:
-    """Every listening socket, with its processes as far as this account may read them."""
-    sockets: dict[str, Listener] = {}
+def listeners(proc: Path = Path("/proc")) -> Iterator[SocketOwner]:
+    """Yield every listening socket, with its processes as far as this account may read them."""
+    sockets: dict[str, SocketOwner] = {}
     for table, state in _TABLES:
         try:
             lines = (proc / "net" / table).read_text(encoding="ascii").splitlines()[1:]
@@ -46,10 +46,10 @@ def listeners(proc: Path = Path("/proc")) -> Iterator[Listener]:
                 number, _, port = words[1].rpartition(":")
                 protocol = table.removesuffix("6")
                 address = address_of(number)
-                sockets[words[9]] = Listener(protocol, address, int(port, 16), int(words[7]))
+                sockets[words[9]] = SocketOwner(protocol, address, int(port, 16), int(words[7]))
     holders = _processes(sockets.keys(), proc)
     for inode, listener in sockets.items():
-        yield Listener(
+        yield SocketOwner(
             listener.protocol,
             listener.address,
             listener.port,
@@ -58,26 +58,30 @@ def listeners(proc: Path = Path("/proc")) -> Iterator[Listener]:
         )
 
 
-def at_port(port: int, proc: Path = Path("/proc")) -> list[Listener]:
-    """Those that listen at a port by TCP, at whatever address."""
-    return [each for each in listeners(proc) if (each.protocol, each.port) == ("tcp", port)]
+def at_port(port: int, proc: Path = Path("/proc")) -> list[SocketOwner]:
+    """Return the TCP listeners at a port, at any address."""
+    return [
+        listener
+        for listener in listeners(proc)
+        if (listener.protocol, listener.port) == ("tcp", port)
+    ]
 
 
 def address_of(number: str) -> str:
-    """An address as people write it; the kernel writes words of the machine's byte order."""
+    """Format an address for people; the kernel writes words in the machine's byte order."""
     words = [int(number[at : at + 8], 16) for at in range(0, len(number), 8)]
     raw = struct.pack(f"={len(words)}I", *words)
     return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, raw)
 
 
 def _processes(inodes: Iterable[str], proc: Path) -> dict[str, list[int]]:
-    """Inode → ids of the processes that have it, youngest first."""
-    wanted = {f"socket:[{inode}]": inode for inode in inodes}
-    found: dict[str, list[int]] = {}
-    for pid in sorted(_ids(proc), reverse=True) if wanted else []:
-        for link in _links(f"{proc}/{pid}/fd") & wanted.keys():
-            found.setdefault(wanted[link], []).append(pid)
-    return found
+    """Return for each inode the ids of the processes that have it, youngest first."""
+    inode_links = {f"socket:[{inode}]": inode for inode in inodes}
+    process_ids: dict[str, list[int]] = {}
+    for pid in sorted(_ids(proc), reverse=True) if inode_links else []:
+        for link in _links(f"{proc}/{pid}/fd") & inode_links.keys():
+            process_ids.setdefault(inode_links[link], []).append(pid)
+    return process_ids
 
 
 def _ids(proc: Path) -> list[int]:
@@ -85,11 +89,11 @@ def _ids(proc: Path) -> list[int]:
 
 
 def _links(folder: str) -> set[str]:
-    """What a process has open, as far as it lives and is this account's to read."""
+    """Return the open files of a process, if it lives and this account may read them."""
     links = set()
     with suppress(OSError):
         for name in os.listdir(folder):
-            # Of this process, the descriptor by which the folder is read is gone by now.
+            # In this process, the descriptor that read the folder is gone by now.
             with suppress(OSError):
                 links.add(os.readlink(f"{folder}/{name}"))
     return links

@@ -1,1 +1,1 @@
-"""systemd's units, and long work as a unit."""
+"""Client of systemd's units, and long work as a unit."""

@@ -1,4 +1,4 @@
-"""Run long work once per host, even when the connection that asked for it dies.
+"""Run long work once per host, even if the connection that asked for it dies.
 
 usage: job run NAME [options] -- ARGV...     start (or attach to) the job and follow it
        job attach NAME                       follow a job that runs, or tell how it ended
@@ -23,9 +23,9 @@ from lockstep.onhost.systemd import transient, units
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    # argparse would give options of the work to us and swallow a second `--`.
+    # argparse would take options of the work for ours, and swallow a second `--`.
     at = argv.index("--") if "--" in argv else len(argv)
     options, work = _parser().parse_args(argv[:at]), tuple(argv[at + 1 :])
     if options.action == "run" and not work:
@@ -38,15 +38,15 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return errors.EXIT_DONE
     if options.action == "attach":
         unit = units.show([job.unit])[job.unit]
-        if not unit.installed or not job.log.exists():
+        if not unit.is_installed or not job.log.exists():
             raise errors.Problem(f"job {job.name}: not running, nothing known of it since boot")
         return transient.follow(job, from_end=True)
     properties = tuple(options.property)
     job = replace(job, user=options.uid, env_file=options.setenv_file, properties=properties)
-    started = transient.start(job, paths, output.say)
-    if not started:
+    has_started = transient.start(job, paths, output.say)
+    if not has_started:
         output.say(f"job {job.name}: is running already, following it")
-    return transient.follow(job, from_end=not started)
+    return transient.follow(job, from_end=not has_started)
 
 
 def _parser() -> argparse.ArgumentParser:

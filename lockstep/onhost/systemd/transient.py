@@ -20,7 +20,7 @@ from lockstep.onhost.systemd import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
 EXIT_ALONE = 141  # as if killed by SIGPIPE: the connection is gone, the job goes on
-# As if ended by SIGTERM: systemd knows the unit no more, or other work has its name.
+# As if ended by SIGTERM: systemd no longer knows the unit, or other work has its name.
 EXIT_GONE = 143
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 
@@ -31,7 +31,10 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """What to run. `env_file` is read by systemd itself: its values appear on no command line."""
+    """A command to run.
+
+    `env_file` is read by systemd itself: its values appear on no command line.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -57,7 +60,7 @@ class Job:
 
     @property
     def fingerprint(self) -> str:
-        """Tells this work apart from other work under the same name."""
+        """Identity of this work among others under the same name."""
         parts = (*self.argv, "", self.user or "", self.env_file or "")
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -68,22 +71,22 @@ class Job:
 
 
 def command(job: Job) -> list[str]:
-    """The systemd-run call that starts `job`, as an argument list."""
-    # `exec` makes systemd-run fail at once when the program cannot be executed. Killing a build
-    # is better than losing sshd: it is offered to the out-of-memory killer first.
+    """Return the systemd-run call that starts `job`, as an argument list."""
+    # `exec` makes systemd-run fail at once if the program cannot be executed. Killing a build is
+    # better than losing sshd: it is offered to the out-of-memory killer first.
     properties = [
         "Type=exec",
         "RemainAfterExit=yes",
         "OOMScoreAdjust=500",
-        # Not `truncate:`, which would empty it again for each command of the unit.
+        # `truncate:` would empty the log again for each command of the unit.
         f"StandardOutput=append:{job.log}",
         *job.properties,
     ]
     if job.env_file:
         properties.append(f"EnvironmentFile={job.env_file}")
     if job.user:
-        # torch and uv make folders and locks of names that everybody knows there: another account
-        # could have them first, and so hold up a build, or give it what it loads.
+        # torch and uv make folders and locks with well-known names there: another account could
+        # make them first, and so delay a build, or plant what it loads.
         properties.append("PrivateTmp=yes")
     argv = ["systemd-run", "--quiet", "--no-ask-password", f"--unit={job.unit}"]
     argv += [f"--description={job.description}"]
@@ -93,7 +96,7 @@ def command(job: Job) -> list[str]:
 
 
 def running(unit: units.Unit) -> bool:
-    """Whether the job's processes are at work (a finished one stays `active (exited)`)."""
+    """Tell whether the job's processes are at work (a finished one stays `active (exited)`)."""
     return unit.up and unit.sub != "exited"
 
 
@@ -102,12 +105,15 @@ def start(
 ) -> bool:
     """Start `job` unless it is running already: True when started, False when attached to.
 
-    Other work that runs under the same name is waited for first, or raises Busy without `wait`.
-    Problem when systemd refuses.
+    Other work that runs under the same name is waited for first.
+
+    Raises:
+        Busy: Other work runs under that name, and `wait` is false.
+        errors.Problem: systemd refuses.
     """
-    told = False
+    has_reported = False
     while True:
-        with file_lock.held(paths.run / "jobs" / f"{job.name}.lock"):
+        with file_lock.hold_lock(paths.run / "jobs" / f"{job.name}.lock"):
             unit = units.show([job.unit])[job.unit]
             if not running(unit):
                 _clear(job, unit, say)
@@ -117,9 +123,9 @@ def start(
             return False
         if not wait:
             raise Busy(f"{job.unit} is doing other work")
-        if not told:
+        if not has_reported:
             say(f"job {job.name}: other work under this name is running, waiting for its end")
-            told = True
+            has_reported = True
         clock.sleep(1)
 
 
@@ -159,7 +165,7 @@ def _launch(job: Job) -> None:
 
 
 def _until_end(pid: int, seconds: float) -> None:
-    """Sleep that long, or until process `pid` ends: an end is seen at once without busy asking.
+    """Sleep so many seconds, or until process `pid` ends, which is noticed at once.
 
     Without a process the job is just beginning or ending, which takes systemd a moment.
     """
@@ -181,50 +187,52 @@ def follow(
     heartbeat_s: float = 15.0,
     tell_failure: bool = True,
 ) -> int:
-    """Say a job's log as it grows until the job ended; its exit status, 128 + signal, or 124.
+    """Print a job's log as it grows, and return its exit status, 128 + signal, or 124.
 
-    143 is also of a job whose unit has gone, or has become that of other work: how it ended, its
-    unit says no more.
+    143 is also returned for a job whose unit is gone or has become that of other work, because its
+    outcome is then unknown.
 
-    `from_end` starts with the last ten lines: for a job that somebody else started. A job that is
-    silent for `heartbeat_s` is said to run still.
+    `from_end` starts with the last ten lines, for a job that somebody else started. After
+    `heartbeat_s` seconds of silence, a line says that the job still runs.
     """
-    started = spoke = clock.now()
+    start_time = spoke = clock.now()
     with job.log.open("rb") as log:
-        lines, rest = _lines(log.read()) if from_end else ([], "")
+        lines, partial_line = _lines(log.read()) if from_end else ([], "")
         for line in lines[-10:]:
             say(line)
         while True:
-            # State first, log second: what was written before the end is never missed.
+            # State first, log second, so that no output before the end is missed.
             unit = units.show([job.unit])[job.unit]
-            # By other work; its lines are in the same log.
-            replaced = unit.installed and job.argv and unit.description != job.description
-            lines, rest = ([], "") if replaced else _lines(log.read(), rest)
+            # Replaced by other work, whose lines are in the same log.
+            is_replaced = unit.is_installed and job.argv and unit.description != job.description
+            lines, partial_line = ([], "") if is_replaced else _lines(log.read(), partial_line)
             for line in lines:
                 say(line)
-            if replaced or not unit.installed:
+            if is_replaced or not unit.is_installed:
                 if tell_failure:
                     say(f"job {job.name}: somebody stopped it")
                 return EXIT_GONE
             if not running(unit):
-                if rest.strip():
-                    say(rest)
+                if partial_line.strip():
+                    say(partial_line)
                 return _status(job, unit, say, tell_failure)
             now = clock.now()
             if lines:
                 spoke = now
             elif now - spoke >= heartbeat_s:
                 spoke = now
-                say(f"job {job.name}: still running, {output.duration(now - started)}")
+                say(f"job {job.name}: still running, {output.duration(now - start_time)}")
             if output.nobody_reads():
                 return EXIT_ALONE
-            _until_end(unit.main_pid, min(1.0, 0.05 + (now - started) / 10))
+            _until_end(unit.main_pid, min(1.0, 0.05 + (now - start_time) / 10))
 
 
-def _lines(data: bytes, rest: str = "") -> tuple[list[str], str]:
-    """Whole lines and the rest; a progress bar that redraws itself counts as lines too."""
-    *whole, rest = (rest + data.decode("utf-8", "replace")).replace("\r", "\n").split("\n")
-    return [line for line in whole if line.strip()], rest
+def _lines(data: bytes, partial_line: str = "") -> tuple[list[str], str]:
+    """Split into whole lines and the rest; a progress bar's redrawing counts as lines too."""
+    *whole, partial_line = (
+        (partial_line + data.decode("utf-8", "replace")).replace("\r", "\n").split("\n")
+    )
+    return [line for line in whole if line.strip()], partial_line
 
 
 def _status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_failure: bool) -> int:

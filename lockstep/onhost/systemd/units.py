@@ -1,4 +1,4 @@
-"""What systemd knows about units: the only source of truth about what runs on a host."""
+"""Client of `systemctl show`: the only source of truth about what runs on a host."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _CLD_EXITED = "1"
 class Unit:
     """One unit as `systemctl show` describes it.
 
-    `since` is when its state changed last, in seconds of Unix time or None; `changed` the same in
-    those of `time.monotonic`, which no jump of the clock moves. `entered` is when it became active
-    last, as `since`: a socket that was open all the time changes its state with its service.
+    `since` is the time of its last change of state, in seconds of Unix time or None; `change_time`
+    the same by `time.monotonic`, which no jump of the clock moves. `enter_time` is the time at
+    which it last became active, as `since`: a socket that was open all the time changes its state
+    with its service.
     """
 
     name: str
@@ -35,34 +36,34 @@ class Unit:
     main_code: str = "0"
     main_status: int = 0
     since: float | None = None
-    entered: float | None = None
-    changed: float = 0.0
+    enter_time: float | None = None
+    change_time: float = 0.0
     restarts: int = 0
     description: str = ""
 
     @property
-    def installed(self) -> bool:
-        """Whether systemd could load it."""
+    def is_installed(self) -> bool:
+        """True if systemd could load it."""
         return self.load == "loaded"
 
     @property
     def up(self) -> bool:
-        """Whether any process of it may be alive: started, starting or stopping."""
+        """True if any process of it may be alive: started, starting or stopping."""
         return self.active in UP
 
     @property
-    def enabled(self) -> bool:
-        """Whether it has a boot link."""
+    def is_enabled(self) -> bool:
+        """True if it has a boot link."""
         return self.file_state in ("enabled", "enabled-runtime", "linked-runtime-enabled")
 
     @property
     def transient(self) -> bool:
-        """Whether `systemd-run` made it: it has a file in /run alone."""
+        """True if `systemd-run` made it: it has a file in /run alone."""
         return self.file_state == "transient"
 
     @property
     def state(self) -> str:
-        """In the operator's words: hot, loading, stopping, restarting, failed or off."""
+        """State in the operator's words: hot, loading, stopping, restarting, failed or off."""
         if self.active == "activating" and self.sub.startswith("auto-restart"):
             return "restarting"
         words = {"activating": "loading", "deactivating": "stopping", "failed": "failed"}
@@ -75,12 +76,12 @@ class Unit:
 
     @property
     def failure(self) -> str:
-        """Why it failed, e.g. `exit-code, exit status 3` or `timeout, killed by signal 9`."""
+        """Reason of a failure, e.g. `exit-code, exit status 3` or `timeout, killed by signal 9`."""
         if self.main_code in ("", "0"):
             return self.result
         exited_well = self.main_code == _CLD_EXITED and self.main_status == 0
         if self.result == "exit-code" and (exited_well or self.main_code != _CLD_EXITED):
-            # The verdict came from ExecStartPre= or ExecStartPost=, not from the main process.
+            # The result came from ExecStartPre= or ExecStartPost=, not from the main process.
             return "exit-code, a check of its start failed"
         how = "exit status" if self.main_code == _CLD_EXITED else "killed by signal"
         return f"{self.result}, {how} {self.main_status}"
@@ -94,7 +95,7 @@ def _moment(text: str) -> float | None:
     return float(_number(text.lstrip("@"))) or None
 
 
-#: Property of `systemctl show` → field of `Unit`, and how its text is read.
+#: Property of `systemctl show` → field of `Unit`, and the parser of its text.
 _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "Id": ("name", str),
     "LoadState": ("load", str),
@@ -106,8 +107,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "ExecMainCode": ("main_code", str),
     "ExecMainStatus": ("main_status", _number),
     "StateChangeTimestamp": ("since", _moment),
-    "ActiveEnterTimestamp": ("entered", _moment),
-    "StateChangeTimestampMonotonic": ("changed", lambda text: _number(text) / 1e6),
+    "ActiveEnterTimestamp": ("enter_time", _moment),
+    "StateChangeTimestampMonotonic": ("change_time", lambda text: _number(text) / 1e6),
     "NRestarts": ("restarts", _number),
     "Description": ("description", str),
 }
@@ -115,46 +116,51 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 def show(names: Iterable[str]) -> dict[str, Unit]:
     """Ask systemd about all units in one call; a unit that does not exist is `not-found`."""
-    wanted = list(dict.fromkeys(names))
-    if not wanted:
+    wanted_names = list(dict.fromkeys(names))
+    if not wanted_names:
         return {}
     argv = ["systemctl", "show", "--timestamp=unix", f"--property={','.join(_FIELDS)}"]
-    result = runner.run([*argv, "--", *wanted], timeout=30)
+    result = runner.run([*argv, "--", *wanted_names], timeout=30)
     if result.returncode != 0:
         raise errors.Problem(f"systemctl show failed: {result.stderr.strip()}")
-    found = [_unit(block) for block in result.stdout.strip().split("\n\n")]
-    # Answers come in the order asked; Id differs from the name asked when that is an alias.
-    return dict(zip(wanted, found, strict=True))
+    units_found = [_unit(block) for block in result.stdout.strip().split("\n\n")]
+    # Answers come in the order asked; Id differs from the requested name if that is an alias.
+    return dict(zip(wanted_names, units_found, strict=True))
 
 
-def _said(shown: str) -> dict[str, str]:
-    return dict(line.partition("=")[::2] for line in shown.splitlines())
+def _properties(properties_text: str) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in properties_text.splitlines())
 
 
-def _unit(shown: str) -> Unit:
-    said = _said(shown)
-    return Unit(**{to: read(said[name]) for name, (to, read) in _FIELDS.items() if name in said})
+def _unit(properties_text: str) -> Unit:
+    properties = _properties(properties_text)
+    return Unit(
+        **{to: read(properties[name]) for name, (to, read) in _FIELDS.items() if name in properties}
+    )
 
 
 def start_times(unit: str) -> tuple[float, float] | None:
-    """Seconds of the last start before its main process (the gate) and after (load, canary)."""
+    """Return seconds of the last start before its main process (gate) and after (load, test
+    question)."""
     names = ("InactiveExit", "ExecMainStart", "ActiveEnter")
     properties = ",".join(f"{name}TimestampMonotonic" for name in names)
     result = runner.run(["systemctl", "show", f"--property={properties}", "--", unit], timeout=30)
-    said = _said(result.stdout)
-    left, began, up = (_number(said.get(f"{name}TimestampMonotonic", "")) for name in names)
-    if not 0 < left <= began <= up:
+    unit_properties = _properties(result.stdout)
+    deactivate_time, began, up = (
+        _number(unit_properties.get(f"{name}TimestampMonotonic", "")) for name in names
+    )
+    if not 0 < deactivate_time <= began <= up:
         return None
-    return (began - left) / 1e6, (up - began) / 1e6
+    return (began - deactivate_time) / 1e6, (up - began) / 1e6
 
 
 def processes(unit: str, proc: Path = Path("/proc")) -> list[int]:
-    """Process ids inside the unit's control group, also those that outlived the unit.
+    """Return process ids in the unit's control group, also those that outlived the unit.
 
-    systemd calls a unit inactive even when a process survived SIGKILL (stuck in the driver);
-    such a process still holds its memory.
+    systemd calls a unit inactive even if a process survived SIGKILL (stuck in the driver); such a
+    process still holds its memory.
     """
-    found = []
+    process_ids = []
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -163,12 +169,12 @@ def processes(unit: str, proc: Path = Path("/proc")) -> list[int]:
         except OSError:
             continue
         if any(unit in line.split("/") for line in groups.splitlines()):
-            found.append(int(entry.name))
-    return found
+            process_ids.append(int(entry.name))
+    return process_ids
 
 
 def last_lines(unit: str, count: int, since: float | None = None) -> list[str]:
-    """The unit's last journal lines; empty when the journal cannot be read."""
+    """Return the unit's last journal lines; empty if the journal cannot be read."""
     argv = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={count}"]
     if since is not None:
         argv.append(f"--since=@{int(since)}")
@@ -180,5 +186,5 @@ def last_lines(unit: str, count: int, since: float | None = None) -> list[str]:
 
 
 def is_root() -> bool:
-    """Whether this process may start and stop units."""
+    """Tell whether this process may start and stop units."""
     return os.geteuid() == 0

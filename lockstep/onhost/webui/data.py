@@ -1,4 +1,4 @@
-"""The data of Open WebUI: the folder of its Docker volume, copied, compared and asked."""
+"""Data of Open WebUI: copies, checks and queries of its Docker volume's folder."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from lockstep.onhost.docker import docker_api
 
 DATABASE = "webui.db"
 _HEADER = b"SQLite format 3\0"
-# What SQLite keeps beside a database that is open; a copy by SQLite itself needs none of it.
+# SQLite's files beside an open database; a copy by SQLite itself needs none of them.
 _BESIDE = ("-wal", "-shm", "-journal")
 _COPY_S = 3600.0
-# How often a copy of living data begins anew, where a file was replaced while it was copied.
+# Attempts to copy living data, if a file is replaced during the copy.
 _TRIES = 3
-# Lines of cp that are told.
+# Lines of cp that are shown.
 _SAID = 3
-#: What cp says of a file that the program removed meanwhile: it is none of its data any more.
+#: cp's message for a file that the program has since removed: it is no longer part of the data.
 _VANISHED = re.compile(r"cp: cannot (?:stat|open|access) .+: No such file or directory")
 _REPLACED = re.compile(r"cp: skipping file .+, as it was replaced while being copied")
 
 
 def folder(paths: layout.Paths, volume: str) -> Path | None:
-    """Where a volume's files are; None where there is no such volume.
+    """Return the folder of a volume's files; None without the volume.
 
-    Problem when Docker does not answer.
+    Raises:
+        errors.Problem: Docker does not answer.
     """
     docker = docker_api.Docker(paths.docker_socket)
     try:
-        found = docker.json("GET", f"/volumes/{urllib.parse.quote(volume, safe='')}", none=(404,))
+        volume_facts = docker.json(
+            "GET", f"/volumes/{urllib.parse.quote(volume, safe='')}", none=(404,)
+        )
     except docker_api.DockerError as error:
         raise errors.Problem(f"volume {volume}: {error}") from error
-    return paths.root / str(found["Mountpoint"]).lstrip("/") if found else None
+    return paths.root / str(volume_facts["Mountpoint"]).lstrip("/") if volume_facts else None
 
 
 def copy(source: Path, to: Path, *, live: bool = False) -> None:
@@ -46,23 +49,24 @@ def copy(source: Path, to: Path, *, live: bool = False) -> None:
 
     Args:
         source: The folder.
-        to: Its copy. Whatever an earlier call left there half done is removed first.
-        live: Whether a program may be writing: each SQLite database is then copied by SQLite, and
-            a file may vanish meanwhile.
+        to: Its copy. Anything that an earlier call left there half done is removed first.
+        live: Whether a program may be writing: each SQLite database is then copied by SQLite, and a
+            file may vanish meanwhile.
 
-    Problem where anything else of it could not be copied: what is left is no copy.
+    Raises:
+        errors.Problem: Anything else could not be copied, so the result is no copy.
     """
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         remove(to)
         words = ["cp", "--archive", "--reflink=auto", "--", str(source), str(to)]
-        done = runner.run(words, timeout=_COPY_S, env={**os.environ, "LC_ALL": "C"})
-        lines = done.stderr.strip().splitlines()
+        result = runner.run(words, timeout=_COPY_S, env={**os.environ, "LC_ALL": "C"})
+        lines = result.stderr.strip().splitlines()
         wrong = [line for line in lines if not (live and _VANISHED.fullmatch(line))]
-        if not done.returncode or (lines and not wrong):
+        if not result.returncode or (lines and not wrong):
             break
-        if not (left and live and wrong and all(map(_REPLACED.fullmatch, wrong))):
-            said = "; ".join(wrong[:_SAID]) or f"cp ended with {done.returncode}"
-            raise errors.Problem(f"{source} cannot be copied: {said}")
+        if not (tries_left and live and wrong and all(map(_REPLACED.fullmatch, wrong))):
+            reason = "; ".join(wrong[:_SAID]) or f"cp ended with {result.returncode}"
+            raise errors.Problem(f"{source} cannot be copied: {reason}")
     if live:
         for database in databases(source):
             _copy_database(database, to / database.relative_to(source))
@@ -76,7 +80,7 @@ def remove(path: Path) -> None:
 
 
 def replace(data: Path, by: Path) -> None:
-    """Put a copy of `by` in the place of `data`; once more after a power cut, it does the same."""
+    """Replace `data` by a copy of `by`; a repetition after a power cut has the same result."""
     new, old = data.with_name(f"{data.name}.new"), data.with_name(f"{data.name}.old")
     copy(by, new)
     if data.exists():
@@ -87,34 +91,34 @@ def replace(data: Path, by: Path) -> None:
     remove(old)
 
 
-def within(unpacked: Path) -> Path:
-    """The data among the files of a backup. Problem where there are none."""
-    found = next((path.parent for path in sorted(unpacked.rglob(DATABASE))), None)
-    if found is None:
+def within(backup_folder: Path) -> Path:
+    """Return the data's folder among the files of a backup; raise Problem without one."""
+    target_path = next((path.parent for path in sorted(backup_folder.rglob(DATABASE))), None)
+    if target_path is None:
         raise errors.Problem("the backup holds no data of Open WebUI")
-    return found
+    return target_path
 
 
 def databases(data: Path) -> list[Path]:
-    """The SQLite databases below a folder."""
+    """Return the SQLite databases below a folder."""
     return [path for path in sorted(data.rglob("*")) if _is_database(path)]
 
 
 def fault(database: Path) -> str:
-    """What SQLite finds wrong with a database; "" where it is whole."""
+    """Return the faults that SQLite finds in a database; "" if it is intact."""
     try:
-        with _opened(database) as connection:
+        with _open_copy(database) as connection:
             rows = connection.execute("PRAGMA integrity_check(3)").fetchall()
     except sqlite3.Error as error:
         return str(error)
-    said = "; ".join(str(row[0]) for row in rows)
-    return "" if said == "ok" else said
+    reasons = "; ".join(str(row[0]) for row in rows)
+    return "" if reasons == "ok" else reasons
 
 
 def chats_since(data: Path, since: float) -> int | None:
-    """Chats that were begun or continued after a time (Unix, s); None where that is not told."""
+    """Count chats that were begun or continued after a time (Unix, s); None if unknown."""
     try:
-        with _opened(data / DATABASE) as connection:
+        with _open_copy(data / DATABASE) as connection:
             query = "SELECT count(*) FROM chat WHERE updated_at > ?"
             return int(connection.execute(query, (since,)).fetchone()[0])
     except (sqlite3.Error, TypeError):
@@ -122,10 +126,10 @@ def chats_since(data: Path, since: float) -> int | None:
 
 
 def _flush(folder: Path) -> None:
-    """Have a copy on disk. Not by sync(2), which waits for whatever else is written to any disk."""
-    for each in (folder, *folder.rglob("*")):
-        if each.is_dir() or (each.is_file() and not each.is_symlink()):
-            atomic.flush(each)
+    """Flush a copy to disk. sync(2) would wait for all other writes to any disk."""
+    for target_path in (folder, *folder.rglob("*")):
+        if target_path.is_dir() or (target_path.is_file() and not target_path.is_symlink()):
+            atomic.flush(target_path)
 
 
 def _is_database(path: Path) -> bool:
@@ -137,19 +141,19 @@ def _is_database(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(database: Path) -> Iterator[sqlite3.Connection]:
+def _open_copy(database: Path) -> Iterator[sqlite3.Connection]:
     place = urllib.parse.quote(str(database))
     with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
         yield connection
 
 
 def _copy_database(database: Path, to: Path) -> None:
-    """Copy a database that may be in use. Problem when SQLite cannot."""
+    """Copy a database that may be in use; raise Problem if SQLite cannot."""
     state = database.stat()
     for ending in ("", *_BESIDE):
         to.with_name(to.name + ending).unlink(missing_ok=True)
     try:
-        with _opened(database) as live, contextlib.closing(sqlite3.connect(to)) as new:
+        with _open_copy(database) as live, contextlib.closing(sqlite3.connect(to)) as new:
             live.backup(new)
     except sqlite3.Error as error:
         raise errors.Problem(f"{database} cannot be copied: {error}") from error

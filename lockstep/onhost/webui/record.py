@@ -1,7 +1,7 @@
-"""What is on record of Open WebUI: which image opened its data last, and the copies of its data.
+"""The record of Open WebUI: the image that opened its data last, and the copies of its data.
 
 The record is /var/lib/lockstep-deploy/webui.json, a copy the folder webui/NNNN beside it with
-"about.json" and "data". Where the host has backups, restic has the data instead.
+"about.json" and "data". On a host with backups, restic has the data instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from lockstep.onhost.core import atomic, errors, layout, schema
 from lockstep.onhost.records import restic
-from lockstep.onhost.records.restic import Saved
+from lockstep.onhost.records.restic import BackupSnapshot
 from lockstep.onhost.webui import data
 
 T = TypeVar("T")
@@ -30,10 +30,11 @@ class Snapshot:
 
     Attributes:
         number: Its own; the folder's name.
-        at: When it was made, seconds of Unix time.
+        at: Time of the copy, seconds of Unix time.
         image: The image that had the data open before.
         generation: The generation of this host then.
-        repository: Where restic has it; "" for a plain copy, as of a host without backups.
+        repository: The restic repository with it; "" for a plain copy, as of a host without
+            backups.
         backup: restic's id of it.
     """
 
@@ -46,7 +47,7 @@ class Snapshot:
 
     @property
     def date(self) -> str:
-        """When it was made, in UTC."""
+        """Time of the copy, in UTC."""
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.at))
 
 
@@ -58,20 +59,20 @@ class Update:
         to: Its image.
         snapshot: Number of the copy from before it.
         use: Number of the copy that `to` is to be given first; None: the data as they are.
-        failed: Why image and data are to return; "" while that is open.
+        failure: Reason why image and data are to return; "" while that is open.
     """
 
     to: str
     snapshot: int
     use: int | None = None
-    failed: str = ""
+    failure: str = ""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The number of a copy that an image is to be given when it comes in the place of another one.
+class WantedCopy:
+    """The number of a copy that an image is given when it replaces another one.
 
-    From `until` (Unix time, s) on that is no longer so.
+    It is valid until `until` (Unix time, s).
     """
 
     image: str
@@ -80,15 +81,15 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Record:
+class WebUiRecord:
     """The record.
 
     Attributes:
-        image: The image that opened the data last; "" where none is on record.
+        image: The image that opened the data last; "" if none is on record.
         unit: Lines of the unit's file then.
         generation: The generation of this host then.
-        update: What is under way.
-        wanted: What a rollback asked for.
+        update: The update under way.
+        wanted_copy: The copy requested by a rollback.
         last: How the last update that failed ended.
     """
 
@@ -96,96 +97,102 @@ class Record:
     unit: tuple[str, ...] = ()
     generation: int = 0
     update: Update | None = None
-    wanted: Wanted | None = None
+    wanted_copy: WantedCopy | None = None
     last: str = ""
 
 
-def load(paths: layout.Paths) -> Record:
-    """The record; an empty one where there is none. Problem when it cannot be read."""
-    return _read(Record, paths.webui) if paths.webui.exists() else Record()
+def load(paths: layout.Paths) -> WebUiRecord:
+    """Return the record, empty if missing; raise Problem if it is unreadable."""
+    return _read(WebUiRecord, paths.webui) if paths.webui.exists() else WebUiRecord()
 
 
 def _read(kind: type[T], path: Path) -> T:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {error}") from error
-    return schema.build(kind, found, where=str(path), error=_unusable)
+    return schema.build(kind, document, where=str(path), error=_unusable)
 
 
-def save(paths: layout.Paths, record: Record) -> None:
+def save(paths: layout.Paths, record: WebUiRecord) -> None:
     """Write the record."""
     atomic.write_json(paths.webui, asdict(record), mode=0o600)
 
 
 def snapshots(paths: layout.Paths) -> list[Snapshot]:
-    """The copies, newest first; what is half made is none."""
-    found = paths.webui_kept.glob("[0-9]*/about.json")
-    return sorted((_read(Snapshot, path) for path in found), key=lambda each: -each.number)
+    """Return the complete copies, newest first."""
+    snapshot_files = paths.webui_kept.glob("[0-9]*/about.json")
+    return sorted(
+        (_read(Snapshot, path) for path in snapshot_files), key=lambda snapshot: -snapshot.number
+    )
 
 
 def kept_data(paths: layout.Paths, number: int) -> Path:
-    """The folder of a copy's data."""
+    """Return the folder of a copy's data."""
     return paths.webui_kept / f"{number:04}" / "data"
 
 
-def keep(paths: layout.Paths, source: Path, record: Record) -> Snapshot:
-    """Copy data that nobody has open, and say so on disk when all of it is there."""
-    made = Snapshot(_next(paths), time.time(), record.image, record.generation)
+def keep(paths: layout.Paths, source: Path, record: WebUiRecord) -> Snapshot:
+    """Copy data that nobody has open, and mark the copy on disk once it is complete."""
+    snapshot = Snapshot(_next(paths), time.time(), record.image, record.generation)
     if restic.config(paths) is None:
-        return take(paths, source, made)
-    own = restic.Repository(paths)
+        return take(paths, source, snapshot)
+    own = restic.ResticRepository(paths)
     own.make()
-    tags = [TAG, f"generation={made.generation}", f"image={made.image}"]
-    made = replace(made, repository=own.place, backup=own.save([source], tags))
-    _say(paths, made)
-    return made
+    tags = [TAG, f"generation={snapshot.generation}", f"image={snapshot.image}"]
+    snapshot = replace(snapshot, repository=own.place, backup=own.save([source], tags))
+    _say(paths, snapshot)
+    return snapshot
 
 
-def take(paths: layout.Paths, source: Path, made: Snapshot | Saved) -> Snapshot:
-    """Make a plain copy of data, as what is said or what a backup says of them."""
-    if isinstance(made, Saved):
-        generation = int(made.tag("generation") or 0)
-        made = Snapshot(_next(paths), made.at, made.tag("image"), generation)
-    folder = kept_data(paths, made.number).parent
+def take(paths: layout.Paths, source: Path, snapshot: Snapshot | BackupSnapshot) -> Snapshot:
+    """Make a plain copy of data, described by a snapshot or a backup."""
+    if isinstance(snapshot, BackupSnapshot):
+        generation = int(snapshot.tag("generation") or 0)
+        snapshot = Snapshot(_next(paths), snapshot.at, snapshot.tag("image"), generation)
+    folder = kept_data(paths, snapshot.number).parent
     data.remove(folder)
     folder.mkdir(parents=True, mode=0o700)
     data.copy(source, folder / "data")
-    _say(paths, made)
-    return made
+    _say(paths, snapshot)
+    return snapshot
 
 
 def put_back(paths: layout.Paths, place: Path, number: int) -> None:
-    """Put a copy in the place of the data; once more after a power cut, it does the same."""
-    made = next((each for each in snapshots(paths) if each.number == number), None)
-    if made is None or not made.backup:
+    """Replace the data by a copy; a repetition after a power cut has the same result."""
+    snapshot_to_restore = next(
+        (snapshot for snapshot in snapshots(paths) if snapshot.number == number), None
+    )
+    if snapshot_to_restore is None or not snapshot_to_restore.backup:
         data.replace(place, kept_data(paths, number))
         return
-    unpacked = kept_data(paths, number)
-    data.remove(unpacked)
-    restic.Repository(paths, made.repository).unpack(made.backup, unpacked)
-    data.replace(place, data.within(unpacked))
-    data.remove(unpacked)
+    target_path = kept_data(paths, number)
+    data.remove(target_path)
+    restic.ResticRepository(paths, snapshot_to_restore.repository).unpack(
+        snapshot_to_restore.backup, target_path
+    )
+    data.replace(place, data.within(target_path))
+    data.remove(target_path)
 
 
 def forget_old(paths: layout.Paths) -> None:
     """Remove the oldest copies."""
-    for each in snapshots(paths)[KEPT:]:
-        if each.backup:
-            restic.Repository(paths, each.repository).forget(each.backup)
-        data.remove(kept_data(paths, each.number).parent)
+    for snapshot in snapshots(paths)[KEPT:]:
+        if snapshot.backup:
+            restic.ResticRepository(paths, snapshot.repository).forget(snapshot.backup)
+        data.remove(kept_data(paths, snapshot.number).parent)
 
 
 def _next(paths: layout.Paths) -> int:
-    known = snapshots(paths)
-    return known[0].number + 1 if known else 1
+    kept_snapshots = snapshots(paths)
+    return kept_snapshots[0].number + 1 if kept_snapshots else 1
 
 
-def _say(paths: layout.Paths, made: Snapshot) -> None:
-    folder = kept_data(paths, made.number).parent
+def _say(paths: layout.Paths, snapshot: Snapshot) -> None:
+    folder = kept_data(paths, snapshot.number).parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    atomic.write_json(folder / "about.json", asdict(made), mode=0o600)
+    atomic.write_json(folder / "about.json", asdict(snapshot), mode=0o600)
 
 
-def _unusable(what: str, *, where: str, **_: object) -> errors.Problem:
-    return errors.Problem(f"{where}: {what}")
+def _unusable(description: str, *, where: str, **_: object) -> errors.Problem:
+    return errors.Problem(f"{where}: {description}")

@@ -1,4 +1,4 @@
-"""Open WebUI under another image: its data are copied first, and return where the image fails.
+"""Open WebUI under another image: its data are copied first, and return if the image fails.
 
 usage: webui alone URL
        webui begin UNIT VOLUME IMAGE
@@ -9,16 +9,15 @@ usage: webui alone URL
        webui use IMAGE NUMBER
 
 The unit runs `alone` and `begin` before each start, `ready` until it serves, and `ended` after it.
-Whoever else listens at its port would read what people type there: `alone` refuses that, and
-`ready` takes an answer of its own container alone. An image
-that is another one than opened the data last finds them copied to /var/lib/lockstep-deploy/webui,
-or into the backup. Where it does not serve, or leaves a broken database, the unit's file and the
-data of before return, and systemd starts those. The record is on disk, so that a killed host goes
-on with it.
+Another listener at its port would read what people type there: `alone` refuses that, and `ready`
+accepts only an answer of its own container. Before another image than the last one opens the data,
+they are copied to /var/lib/lockstep-deploy/webui, or into the backup. If it does not serve, or
+leaves a broken database, the previous unit file and data return, and systemd starts those. The
+record is on disk, so that a killed host continues.
 
-`restart` and `start` are for a deploy: they fail with what happened, when the former image serves.
-`snapshots` prints JSON. `use` has IMAGE, when it comes in the place of another one, begin with the
-data of copy NUMBER; what there is then is copied as well.
+`restart` and `start` are for a deploy: if the former image serves, they fail with the reason.
+`snapshots` prints JSON. `use` makes IMAGE, when it replaces another one, begin with the data of
+copy NUMBER; the data present then are copied as well.
 
 exit codes: 0 done; 1 it failed, or the unit is to start again; 2 wrong use
 """
@@ -41,7 +40,7 @@ from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port
 from lockstep.onhost.engine.ready import MainProcess
 from lockstep.onhost.records import generations
-from lockstep.onhost.records.restic import Saved
+from lockstep.onhost.records.restic import BackupSnapshot
 from lockstep.onhost.system import listeners
 from lockstep.onhost.systemd import units
 from lockstep.onhost.webui import data, record
@@ -50,27 +49,32 @@ from lockstep.onhost.webui import data, record
 SERVES_S = 900.0
 _RETURNS_S = 1800.0
 _DOCKER_S = 20.0
-# A rollback deploys at once. What one asked for that never came is not done by a later update.
+# A rollback deploys at once. If its image never came, a later update must not use its copy.
 _WANTED_S = 3600.0
 
 
 def alone(paths: layout.Paths, url: str, container: str | None = None) -> None:
-    """Problem where anybody listens at its port, but for its container where one is named."""
-    others = port.listening(url, paths)
-    if others and container:
-        found = docker_api.Docker(paths.docker_socket, _DOCKER_S).container(container)
-        others = [each for each in others if not (found and _is_in(found["Id"], each, paths))]
-    if others:
-        who = " and ".join(port.words(each, paths.proc) for each in others)
+    """Raise Problem if anybody listens at its port, except its container if one is named."""
+    foreign_listeners = port.listening(url, paths)
+    if foreign_listeners and container:
+        container_facts = docker_api.Docker(paths.docker_socket, _DOCKER_S).container(container)
+        foreign_listeners = [
+            listener
+            for listener in foreign_listeners
+            if not (container_facts and _is_in(container_facts["Id"], listener, paths))
+        ]
+    if foreign_listeners:
+        owners = " and ".join(port.words(listener, paths.proc) for listener in foreign_listeners)
         raise errors.Problem(
-            f"{who} listens at {urllib.parse.urlsplit(url).netloc}, where Open WebUI is to answer, "
+            f"{owners} listens at {urllib.parse.urlsplit(url).netloc}, where Open WebUI is to "
+            "answer, "
             "and reads what people type there. Remedy: stop it, then sudo systemctl restart of "
             "Open WebUI's unit; or another port (webui.port)"
         )
 
 
-def _is_in(container: str, listener: listeners.Listener, paths: layout.Paths) -> bool:
-    """Whether a process of a container has it: Docker's control groups are named by its id."""
+def _is_in(container: str, listener: listeners.SocketOwner, paths: layout.Paths) -> bool:
+    """Tell whether a process of a container has it: Docker's control groups are named by its id."""
     for process in listener.processes:
         with contextlib.suppress(OSError):
             if container in (paths.proc / str(process) / "cgroup").read_text(encoding="utf-8"):
@@ -81,74 +85,86 @@ def _is_in(container: str, listener: listeners.Listener, paths: layout.Paths) ->
 def begin(paths: layout.Paths, unit: str, volume: str, image: str) -> None:
     """Copy or return the data before `image` opens them.
 
-    Problem when the unit is to start again, with its former file.
+    Raises:
+        errors.Problem: The unit is to start again, with its former file.
     """
-    known, place = record.load(paths), data.folder(paths, volume)
+    present_record, place = record.load(paths), data.folder(paths, volume)
     if place is None:
         return
-    if known.update and (known.update.failed or known.update.to != image):
-        known = _returned(paths, unit, place, known, image)
-    if known.update is None and known.image != image and (place / data.DATABASE).exists():
-        known = _kept(paths, unit, place, known, image)
-    update = known.update
+    if present_record.update and (
+        present_record.update.failure or present_record.update.to != image
+    ):
+        present_record = _return_data(paths, unit, place, present_record, image)
+    if (
+        present_record.update is None
+        and present_record.image != image
+        and (place / data.DATABASE).exists()
+    ):
+        present_record = _keep_data(paths, unit, place, present_record, image)
+    update = present_record.update
     if update and update.use is not None:
         record.put_back(paths, place, update.use)
-        record.save(paths, replace(known, update=replace(update, use=None)))
+        record.save(paths, replace(present_record, update=replace(update, use=None)))
         output.say(f"Open WebUI has the data of copy {update.use}")
 
 
-def _returned(
-    paths: layout.Paths, unit: str, place: Path, known: record.Record, image: str
-) -> record.Record:
-    """Put the data of before an update back; the record without that update."""
-    update = known.update
+def _return_data(
+    paths: layout.Paths, unit: str, place: Path, present_record: record.WebUiRecord, image: str
+) -> record.WebUiRecord:
+    """Restore the data from before an update; return the record without that update."""
+    update = present_record.update
     assert update is not None
-    last = known.last
-    if update.failed:
-        _unit_back(paths, unit, known)
-        last = f"{update.to} {update.failed}; {known.image} is back, with its data"
+    last = present_record.last
+    if update.failure:
+        _unit_back(paths, unit, present_record)
+        last = f"{update.to} {update.failure}; {present_record.image} is back, with its data"
     record.put_back(paths, place, update.snapshot)
-    known = replace(known, update=None, last=last)
-    record.save(paths, known)
+    present_record = replace(present_record, update=None, last=last)
+    record.save(paths, present_record)
     record.forget_old(paths)
     output.say(f"Open WebUI has the data of before {update.to} again")
-    if update.failed and image == update.to:
+    if update.failure and image == update.to:
         raise errors.Problem(last)
-    return known
+    return present_record
 
 
-def _kept(
-    paths: layout.Paths, unit: str, place: Path, known: record.Record, image: str
-) -> record.Record:
-    """Copy the data before another image opens them; the record with that update."""
+def _keep_data(
+    paths: layout.Paths, unit: str, place: Path, present_record: record.WebUiRecord, image: str
+) -> record.WebUiRecord:
+    """Copy the data before another image opens them; return the record with that update."""
     try:
-        made = record.keep(paths, place, known)
+        snapshot = record.keep(paths, place, present_record)
     except (errors.Problem, OSError) as error:
-        if not known.unit:
+        if not present_record.unit:
             raise
-        last = f"{image} did not start, for the data cannot be copied: {error}; {known.image} stays"
-        record.save(paths, replace(known, last=last))
-        _unit_back(paths, unit, known)
+        last = (
+            f"{image} did not start, for the data cannot be copied: {error}; "
+            f"{present_record.image} stays"
+        )
+        record.save(paths, replace(present_record, last=last))
+        _unit_back(paths, unit, present_record)
         raise errors.Problem(last) from error
-    where = made.repository or record.kept_data(paths, made.number).parent
+    where = snapshot.repository or record.kept_data(paths, snapshot.number).parent
     output.say(f"copied Open WebUI's data: {where}")
-    if not known.image:
-        # Without a record of what was there before there is no way back to it.
-        return known
-    wanted = known.wanted
-    fits = wanted and wanted.image == image and time.time() < wanted.until
-    update = record.Update(image, made.number, wanted.number if wanted and fits else None)
-    known = replace(known, update=update, wanted=None)
-    record.save(paths, known)
-    return known
+    if not present_record.image:
+        # Without a record of the earlier state there is no way back to it.
+        return present_record
+    wanted_copy = present_record.wanted_copy
+    fits = wanted_copy and wanted_copy.image == image and time.time() < wanted_copy.until
+    update = record.Update(
+        image, snapshot.number, wanted_copy.number if wanted_copy and fits else None
+    )
+    present_record = replace(present_record, update=update, wanted_copy=None)
+    record.save(paths, present_record)
+    return present_record
 
 
 def _unit_file(paths: layout.Paths, unit: str) -> Path:
     return paths.root / "etc/systemd/system" / unit
 
 
-def _unit_back(paths: layout.Paths, unit: str, known: record.Record) -> None:
-    path, text = _unit_file(paths, unit), "\n".join(known.unit)
+def _unit_back(paths: layout.Paths, unit: str, present_record: record.WebUiRecord) -> None:
+    path, text = _unit_file(paths, unit), "\n".join(present_record.unit)
     if path.read_text(encoding="utf-8") == text:
         return
     atomic.write(path, text)
@@ -158,25 +174,26 @@ def _unit_back(paths: layout.Paths, unit: str, known: record.Record) -> None:
 def ready(
     paths: layout.Paths, unit: str, volume: str, image: str, url: str, alive: Callable[[], None]
 ) -> None:
-    """Wait until it serves, and see after an update that its database is whole.
+    """Wait until it serves, and check after an update that its database is intact.
 
-    Problem when it does not serve, or the database is broken.
+    Raises:
+        errors.Problem: It does not serve, or the database is broken.
     """
     _wait(url, alive)
     alone(paths, url, unit.removesuffix(".service"))
-    known = record.load(paths)
+    present_record = record.load(paths)
     lines = tuple(_unit_file(paths, unit).read_text(encoding="utf-8").split("\n"))
     place = data.folder(paths, volume)
-    if (known.update or known.image != image) and place:
+    if (present_record.update or present_record.image != image) and place:
         wrong = data.fault(place / data.DATABASE)
         if wrong:
             raise errors.Problem(f"its database is broken: {wrong}")
         alive()
-    number = int((generations.deployed(paths) or {}).get("number", 0))
-    now = record.Record(image, lines, number, last=known.last)
-    if known.update:
+    number = int((generations.deployed_record(paths) or {}).get("number", 0))
+    now = record.WebUiRecord(image, lines, number, last=present_record.last)
+    if present_record.update:
         now = replace(now, last="")
-    if now != known:
+    if now != present_record:
         record.save(paths, now)
         record.forget_old(paths)
 
@@ -197,80 +214,82 @@ def _wait(url: str, alive: Callable[[], None]) -> None:
         clock.sleep(0.5)
 
 
-def ended(paths: layout.Paths, unit: str, result: str) -> None:
-    """Have image and data return, where an update was under way and the unit failed.
+def end_update(paths: layout.Paths, unit: str, result: str) -> None:
+    """Restore image and data if the unit failed during an update.
 
     `result` is systemd's word for how it ended ($SERVICE_RESULT).
     """
-    known = record.load(paths)
-    # Stopped on purpose, or with the host: the next start goes on.
-    if known.update is None or known.update.failed or result == "success":
+    present_record = record.load(paths)
+    # Stopped on purpose, or with the host: the next start continues.
+    if present_record.update is None or present_record.update.failure or result == "success":
         return
     why = {"timeout": "did not serve in time"}.get(result, "did not serve with its database open")
-    record.save(paths, replace(known, update=replace(known.update, failed=why)))
-    _unit_back(paths, unit, known)
-    output.say(f"{known.update.to} {why}: {known.image} returns, with its data")
+    record.save(paths, replace(present_record, update=replace(present_record.update, failure=why)))
+    _unit_back(paths, unit, present_record)
+    output.say(f"{present_record.update.to} {why}: {present_record.image} returns, with its data")
 
 
-def started(paths: layout.Paths, verb: str, unit: str) -> None:
-    """Start a unit; where an update fails, wait for the image of before and say what happened."""
-    before = record.load(paths)
-    done = runner.run(["systemctl", verb, "--", unit], timeout=3600)
-    if done.returncode == 0:
+def start_unit(paths: layout.Paths, verb: str, unit: str) -> None:
+    """Start a unit; if an update fails, wait for the previous image and report what happened."""
+    earlier_record = record.load(paths)
+    result = runner.run(["systemctl", verb, "--", unit], timeout=3600)
+    if result.returncode == 0:
         return
-    known, began = record.load(paths), clock.now()
-    if known.update is None and known.last == before.last:
-        raise errors.Problem(done.stderr.strip())
-    while known.update or units.show([unit])[unit].active != "active":
+    present_record, began = record.load(paths), clock.now()
+    if present_record.update is None and present_record.last == earlier_record.last:
+        raise errors.Problem(result.stderr.strip())
+    while present_record.update or units.show([unit])[unit].active != "active":
         if clock.now() - began >= _RETURNS_S:
             raise errors.Problem(f"{unit} does not come back. Remedy: journalctl -u {unit}")
         clock.sleep(1)
-        known = record.load(paths)
-    raise errors.Problem(f"{known.last}. Remedy: journalctl -u {unit} says why it failed")
+        present_record = record.load(paths)
+    raise errors.Problem(f"{present_record.last}. Remedy: journalctl -u {unit} says why it failed")
 
 
-def listed(paths: layout.Paths, volume: str) -> dict[str, object]:
-    """The present image, and each copy with the chats that have changed since."""
+def list_copies(paths: layout.Paths, volume: str) -> dict[str, object]:
+    """Return the present image, and each copy with the number of chats changed since."""
     place = data.folder(paths, volume)
     copies = [
         {
-            **asdict(each),
-            "date": each.date,
-            "chats_since": data.chats_since(place, each.at) if place else None,
+            **asdict(snapshot),
+            "date": snapshot.date,
+            "chats_since": data.chats_since(place, snapshot.at) if place else None,
         }
-        for each in record.snapshots(paths)
+        for snapshot in record.snapshots(paths)
     ]
     return {"image": record.load(paths).image, "snapshots": copies}
 
 
-def restored(paths: layout.Paths, unit: str, volume: str, saved: Saved, unpacked: Path) -> None:
-    """Begin again with data of a backup, whose files are in `unpacked`.
+def restore_data(
+    paths: layout.Paths, unit: str, volume: str, saved_snapshot: BackupSnapshot, target_path: Path
+) -> None:
+    """Restore the data of a backup, whose files are in `target_path`.
 
-    Where they do not serve, the present ones return.
+    If they do not serve, the present ones return.
     """
-    known, place = record.load(paths), data.folder(paths, volume)
-    if place is None or not known.image:
+    present_record, place = record.load(paths), data.folder(paths, volume)
+    if place is None or not present_record.image:
         raise errors.Problem("Open WebUI has never served here. Remedy: deploy first")
-    chosen = record.take(paths, data.within(unpacked), saved)
-    done = runner.run(["systemctl", "stop", "--", unit], timeout=300)
-    if done.returncode:
-        raise errors.Problem(done.stderr.strip())
-    made = record.keep(paths, place, known)
-    update = record.Update(known.image, made.number, chosen.number)
-    record.save(paths, replace(known, update=update, wanted=None))
-    started(paths, "start", unit)
+    restored_snapshot = record.take(paths, data.within(target_path), saved_snapshot)
+    result = runner.run(["systemctl", "stop", "--", unit], timeout=300)
+    if result.returncode:
+        raise errors.Problem(result.stderr.strip())
+    snapshot = record.keep(paths, place, present_record)
+    update = record.Update(present_record.image, snapshot.number, restored_snapshot.number)
+    record.save(paths, replace(present_record, update=update, wanted_copy=None))
+    start_unit(paths, "start", unit)
 
 
 def use(paths: layout.Paths, image: str, number: int) -> None:
-    """Have an image begin with a copy when it comes. Problem when there is no such copy."""
-    if number not in [each.number for each in record.snapshots(paths)]:
+    """Select a copy for an image that is to come; raise Problem if there is no such copy."""
+    if number not in [snapshot.number for snapshot in record.snapshots(paths)]:
         raise errors.Problem(f"there is no copy {number} of Open WebUI's data")
-    wanted = record.Wanted(image, number, time.time() + _WANTED_S)
-    record.save(paths, replace(record.load(paths), wanted=wanted))
+    wanted_copy = record.WantedCopy(image, number, time.time() + _WANTED_S)
+    record.save(paths, replace(record.load(paths), wanted_copy=wanted_copy))
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     parser = program.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -290,20 +309,20 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             of_verb.add_argument(name, type=int if name == "number" else str)
         if verb == "ready":
             of_verb.add_argument("--main-pid", type=int, required=True)
-    given = parser.parse_args(argv)
-    if given.verb == "alone":
-        alone(paths, given.url)
-    elif given.verb == "begin":
-        begin(paths, given.unit, given.volume, given.image)
-    elif given.verb == "ready":
-        process = MainProcess(given.main_pid)
-        ready(paths, given.unit, given.volume, given.image, given.url, process.check)
-    elif given.verb == "ended":
-        ended(paths, given.unit, os.environ.get("SERVICE_RESULT", "success"))
-    elif given.verb == "snapshots":
-        json.dump(listed(paths, given.volume), sys.stdout)
-    elif given.verb == "use":
-        use(paths, given.image, given.number)
+    options = parser.parse_args(argv)
+    if options.verb == "alone":
+        alone(paths, options.url)
+    elif options.verb == "begin":
+        begin(paths, options.unit, options.volume, options.image)
+    elif options.verb == "ready":
+        process = MainProcess(options.main_pid)
+        ready(paths, options.unit, options.volume, options.image, options.url, process.check)
+    elif options.verb == "ended":
+        end_update(paths, options.unit, os.environ.get("SERVICE_RESULT", "success"))
+    elif options.verb == "snapshots":
+        json.dump(list_copies(paths, options.volume), sys.stdout)
+    elif options.verb == "use":
+        use(paths, options.image, options.number)
     else:
-        started(paths, given.verb, given.unit)
+        start_unit(paths, options.verb, options.unit)
     return errors.EXIT_DONE

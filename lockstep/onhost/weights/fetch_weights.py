@@ -1,12 +1,12 @@
-"""Fetch pinned model weights into the Hugging Face cache, check them once, repair what is broken.
+"""Download pinned model weights to the Hugging Face cache, check them once, repair broken files.
 
 usage: fetch-weights SPEC.json [--token-file FILE] [--small]
 
-What another Spark of this deploy has is copied from it, what an earlier one is fetching is waited
-for, the rest comes from the hub. Resumes; several files at a time; a complete repository costs no
-network. Every file is compared with its hash once, LFS files by SHA-256, others by git's id; a
-stamp keeps a later run from reading it again. A corrupt file is removed and fetched again once.
-With --small only the small files, such as configurations.
+Files that another Spark of this deploy has are copied from it; those that an earlier host is
+downloading are waited for; the rest comes from the hub. Resumes; several files at a time; a
+complete repository costs no network. Every file is compared with its hash once, LFS files by
+SHA-256, others by git's id; a stamp keeps a later run from reading it again. A corrupt file is
+removed and downloaded again once. With --small only the small files, such as configurations.
 
 exit codes: 0 everything is there and right, 1 a file could not be had, 2 wrong use,
             3 no access (licence, token), 4 not found, 5 disk full
@@ -17,15 +17,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from lockstep.onhost.core import errors, layout, program
-from lockstep.onhost.fetch import claims, peer_client
+from lockstep.onhost.fetch import download_lock, peer_client
 from lockstep.onhost.weights import weights_spec, weights_state, weights_store
 
-# What `lockstep.deploy.copying` calls these files before this program has begun.
+# The name that `lockstep.deploy.copying` uses for these files before this program begins.
 CLAIM = "weights"
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Command line; see the module's docstring."""
+    """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--token-file", type=Path, metavar="FILE")
@@ -42,20 +42,20 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         spec = spec.small()
     paths = paths or layout.Paths()
     copier = peer_client.Copier(peer_client.lease(paths))
-    # Peers that wait for the weights wait for the claim of that name, which comes later.
+    # Peers wait for the claim named "weights", which comes later.
     name = "small" if options.small else CLAIM
-    with claims.held(paths, name, weights_state.absent(spec)) as claim:
-        store = weights_store.Store(spec, token, copier, claim)
+    with download_lock.hold_claim(paths, name, weights_state.absent(spec)) as claim:
+        store = weights_store.WeightsStore(spec, token, copier, claim)
         store.announce()
         for repository in spec.repositories:
             store.bring(repository, "small files" if options.small else "complete")
-    copier.told("weights")
+    copier.report_copies("weights")
     return errors.EXIT_DONE
 
 
 def _token(path: Path | None) -> str | None:
-    # The environment would show it in /proc; a file has a mode. The deploy always names the place;
-    # only gated repositories need something there.
+    # The environment would show it in /proc; a file has a mode. The deploy always names the path;
+    # only gated repositories need a file there.
     if path is None or not path.exists():
         return None
     return path.read_text(encoding="utf-8").strip() or None

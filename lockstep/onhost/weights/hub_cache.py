@@ -1,8 +1,8 @@
-"""Revisions in the hub's cache that a deploy fetched, and how one of them is removed.
+"""Revisions in the hub's cache that a deploy downloaded, and their removal.
 
 A note, an empty file `lockstep-fetched/ORG--NAME@COMMIT` beside the cache, says that we made that
-snapshot. A blob is removed with the last snapshot that links to it; what an operator's own tools
-put into the same cache has other snapshots, and no note.
+snapshot. A blob is removed with the last snapshot that links to it. Snapshots that an operator's
+own tools put into the same cache are others, and have no note.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOTE = re.compile(r"([A-Za-z0-9][\w.-]*--[A-Za-z0-9][\w.-]*)@([0-9a-f]{40})")
 
 
 class Revision(NamedTuple):
-    """One snapshot of ours: `name` is ORG/NAME@COMMIT, `bytes` come free with it."""
+    """One snapshot of ours: `name` is ORG/NAME@COMMIT, `bytes` are freed with it."""
 
     note: Path
     name: str
@@ -26,40 +26,40 @@ class Revision(NamedTuple):
 
 
 def notes(cache_dir: Path) -> Path:
-    """The folder of the notes."""
+    """Return the folder of the notes."""
     return cache_dir.parent / "lockstep-fetched"
 
 
-def noted(cache_dir: Path, repository: str, commit: str) -> None:
-    """Note, before the first byte comes, that a snapshot is ours; not where it is there already."""
+def mark_own(cache_dir: Path, repository: str, commit: str) -> None:
+    """Note that a snapshot is ours, before its first byte comes, unless it is there already."""
     if (cache_dir / f"models--{repository}/snapshots/{commit}").exists():
         return
     notes(cache_dir).mkdir(parents=True, exist_ok=True)
     (notes(cache_dir) / f"{repository}@{commit}").touch()
 
 
-def unneeded(cache_dir: Path, text: str) -> Iterator[Revision]:
-    """Snapshots of ours whose commit does not stand in `text`."""
-    found = [
+def unneeded_revisions(cache_dir: Path, text: str) -> Iterator[Revision]:
+    """Yield snapshots of ours whose commit is not in `text`."""
+    revisions = [
         (note, match[1], match[2])
         for note in sorted(notes(cache_dir).glob("*"))
         if (match := _NOTE.fullmatch(note.name)) and match[2] not in text
     ]
-    counted: set[Path] = set()
-    for note, name, commit in found:
-        going = {other for _, its_name, other in found if its_name == name}
+    counted_blobs: set[Path] = set()
+    for note, name, commit in revisions:
+        going = {other_commit for _, its_name, other_commit in revisions if its_name == name}
         repository = cache_dir / f"models--{name}"
-        blobs = _blobs(repository, commit) - counted
+        blobs = _blobs(repository, commit) - counted_blobs
         for snapshot in repository.glob("snapshots/*"):
             if snapshot.name not in going:
                 blobs -= _blobs(repository, snapshot.name)
-        counted |= blobs
+        counted_blobs |= blobs
         size = sum(blob.stat().st_blocks * 512 for blob in blobs)
         yield Revision(note, f"{name.replace('--', '/', 1)}@{commit}", size)
 
 
 def remove(note: Path, cache_dir: Path) -> None:
-    """Remove the snapshot of one note, with what only it needed, and the note last."""
+    """Remove the snapshot of one note, with the blobs that only it needed, and the note last."""
     match = _NOTE.fullmatch(note.name)
     assert match, note
     name, commit = match[1], match[2]
@@ -74,7 +74,7 @@ def remove(note: Path, cache_dir: Path) -> None:
         if ref.read_text(encoding="ascii", errors="replace").strip() == commit:
             ref.unlink()
     for folder in ("snapshots", "blobs", "refs", "."):
-        # Only what is empty goes.
+        # Only empty folders are removed.
         with contextlib.suppress(OSError):
             (repository / folder).rmdir()
     _rmtree(cache_dir.parent / "lockstep-merged" / name / commit)
@@ -88,7 +88,7 @@ def _rmtree(folder: Path) -> None:
 
 
 def _blobs(repository: Path, commit: str) -> set[Path]:
-    """Blobs that a snapshot links to."""
+    """Return the blobs that a snapshot links to."""
     blobs = repository / "blobs"
     links = (repository / "snapshots" / commit).glob("**/*")
     targets = {link.resolve() for link in links if link.is_symlink()}

@@ -1,4 +1,4 @@
-"""Which files of which repositories a host must have, and where they are in the hub's cache.
+"""The files of each repository that a host must have, and their paths in the hub's cache.
 
 Shared by the download (`fetch_weights`), the readers and the deploy.
 
@@ -39,14 +39,14 @@ _Inside = schema.Rule(
 
 
 class BadSpec(ValueError):
-    """The specification is unusable; `str()` names the key, what was found and what is allowed."""
+    """An unusable specification; `str()` names the key, the value found and those allowed."""
 
 
 @dataclass(frozen=True)
 class File:
-    """One file: path inside the repository, size in bytes (None: unknown), and its hash.
+    """One file: path inside the repository, size in bytes (None if unknown), and its hash.
 
-    `sha256` is there for LFS files (the weights), `blob`, git's own id, for all others.
+    LFS files (the weights) have `sha256`, all others `blob`, git's own id.
     """
 
     path: Annotated[str, _Inside]
@@ -56,7 +56,7 @@ class File:
 
     @property
     def name(self) -> str:
-        """The hash by which the hub's cache and every peer know the content."""
+        """Hash by which the hub's cache and every peer know the content."""
         return self.sha256 or self.blob or ""
 
 
@@ -66,7 +66,7 @@ _HASHED = schema.Rule(
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightsPart:
     """Files of one model at a pinned revision."""
 
     model: _Model
@@ -80,27 +80,27 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Repository(Part):
+class RepositoryPart(WeightsPart):
     """One model with all files that the host must have, some of them from other repositories.
 
     `refs` are names (`main`) that an engine without `--revision` resolves offline.
     """
 
-    borrow: tuple[Part, ...] = ()
+    borrow: tuple[WeightsPart, ...] = ()
     refs: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[WeightsPart, ...]:
         """Its own files, then those that it borrows from each repository."""
-        return (Part(self.model, self.revision, self.files), *self.borrow)
+        return (WeightsPart(self.model, self.revision, self.files), *self.borrow)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What one host needs; `endpoint` is where from, None for the public hub."""
+    """Files that one host needs; `endpoint` is their source, None for the public hub."""
 
     cache_dir: Annotated[Path, schema.Rule("must be an absolute path", Path.is_absolute)]
-    repositories: tuple[Repository, ...]
+    repositories: tuple[RepositoryPart, ...]
     endpoint: str | None = None
 
     @property
@@ -109,12 +109,12 @@ class Spec:
         return (self.endpoint or DEFAULT_ENDPOINT).rstrip("/")
 
     def small(self) -> Spec:
-        """Its small files alone: what an engine's code reads of a checkpoint before its weights.
+        """Return its small files alone, which an engine's code reads before the weights.
 
-        Without merged folders and names, which promise a checkpoint that is whole.
+        Merged folders and names are left out, because they promise a complete checkpoint.
         """
         few = [
-            Repository(part.model, part.revision, tuple(filter(_is_small, part.files)))
+            RepositoryPart(part.model, part.revision, tuple(filter(_is_small, part.files)))
             for repository in self.repositories
             for part in repository.parts
         ]
@@ -122,27 +122,27 @@ class Spec:
 
     @property
     def stamps(self) -> Path:
-        """Folder of the stamps that say which files were read and found right."""
+        """Folder of the stamps, which record the files that were read and found right."""
         return self.cache_dir.parent / "lockstep-verified"
 
-    def stamp(self, part: Part) -> Path:
-        """Stamp file of one repository: {path: {size, mtime_ns, and sha256 or blob}}."""
+    def stamp(self, part: WeightsPart) -> Path:
+        """Return the stamp file of one repository: {path: {size, mtime_ns, and sha256 or blob}}."""
         return self.stamps / f"{_folder(part.model)}@{part.revision}.json"
 
     def repository_folder(self, model: str) -> Path:
-        """The hub cache's folder of one repository, with blobs/, refs/ and snapshots/."""
+        """Return the hub cache's folder of one repository, with blobs/, refs/ and snapshots/."""
         return self.cache_dir / f"models--{_folder(model)}"
 
     def snapshot(self, model: str, revision: str) -> Path:
-        """The hub cache's folder with the files of one revision."""
+        """Return the hub cache's folder with the files of one revision."""
         return self.repository_folder(model) / "snapshots" / revision
 
-    def model_path(self, repository: Repository) -> Path:
-        """The folder to give to an engine: the snapshot, or the merged folder if it borrows."""
+    def model_path(self, repository: RepositoryPart) -> Path:
+        """Return the folder for an engine: the snapshot, or the merged folder if it borrows."""
         if not repository.borrow:
             return self.snapshot(repository.model, repository.revision)
-        merged = self.cache_dir.parent / "lockstep-merged"
-        return merged / _folder(repository.model) / repository.revision
+        target_path = self.cache_dir.parent / "lockstep-merged"
+        return target_path / _folder(repository.model) / repository.revision
 
 
 def _folder(model: str) -> str:
@@ -154,7 +154,7 @@ def _is_small(file: File) -> bool:
 
 
 def parse(text: str) -> Spec:
-    """Read a specification. BadSpec says what is wrong, with its place."""
+    """Parse a specification; raise BadSpec with the fault and its place."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -162,5 +162,7 @@ def parse(text: str) -> Spec:
     return schema.build(Spec, data, where="the specification", error=_bad)
 
 
-def _bad(what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = "") -> BadSpec:
-    return BadSpec(schema.sentence(what, found, allowed))
+def _bad(
+    description: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
+) -> BadSpec:
+    return BadSpec(schema.sentence(description, found, allowed))

@@ -1,4 +1,4 @@
-"""Tells, without a network and without reading a weight, which models are complete on this host."""
+"""Completeness of the models on this host, without a network and without reading a weight."""
 
 from __future__ import annotations
 
@@ -11,93 +11,96 @@ from lockstep.onhost.core import atomic
 from lockstep.onhost.weights import weights_spec
 
 
-def stamps(spec: weights_spec.Spec, part: weights_spec.Part) -> dict[str, Any]:
-    """The stamps of one repository; empty when there are none or they cannot be read."""
+def stamps(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> dict[str, Any]:
+    """Return the stamps of one repository, empty if they are missing or unreadable."""
     data = atomic.read_json(spec.stamp(part))
     return data if isinstance(data, dict) else {}
 
 
 def stamp_of(file: weights_spec.File, stat: os.stat_result) -> dict[str, Any]:
-    """What a stamp says about a file that was read and found right."""
+    """Return the stamp of a file that was read and found right."""
     held_to = {"sha256": file.sha256} if file.sha256 else {"blob": file.blob}
     return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, **held_to}
 
 
 @dataclass
 class Files:
-    """What `stat` says about the files of one repository: paths, and bytes that are right."""
+    """Files of one repository by `stat`: paths, and bytes of the right ones."""
 
     missing: list[str] = field(default_factory=list)
     wrong_size: list[str] = field(default_factory=list)
-    unverified: list[str] = field(default_factory=list)
+    unverified_paths: list[str] = field(default_factory=list)
     present: int = 0
 
 
-def files(spec: weights_spec.Spec, part: weights_spec.Part) -> Files:
-    """The files of one repository, without those that it borrows."""
+def files(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> Files:
+    """Check the files of one repository, without those that it borrows."""
     snapshot = spec.snapshot(part.model, part.revision)
-    known = stamps(spec, part)
-    found = Files()
+    stamps_by_file = stamps(spec, part)
+    file_states = Files()
     for file in part.files:
         try:
             stat = (snapshot / file.path).stat()
         except OSError:
-            found.missing.append(file.path)
+            file_states.missing.append(file.path)
             continue
         if file.size is not None and stat.st_size != file.size:
-            found.wrong_size.append(file.path)
+            file_states.wrong_size.append(file.path)
             continue
-        found.present += stat.st_size
-        if known.get(file.path) != stamp_of(file, stat):
-            found.unverified.append(file.path)
-    return found
+        file_states.present += stat.st_size
+        if stamps_by_file.get(file.path) != stamp_of(file, stat):
+            file_states.unverified_paths.append(file.path)
+    return file_states
 
 
 def states(spec: weights_spec.Spec) -> dict[str, Any]:
-    """ "ORG/NAME@REVISION" of every repository → its `state`."""
+    """Return the `state` of every repository by "ORG/NAME@REVISION"."""
     return {
         f"{repository.model}@{repository.revision}": state(spec, repository)
         for repository in spec.repositories
     }
 
 
-def state(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, Any]:
-    """State of one repository from `stat` calls alone.
+def state(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> dict[str, Any]:
+    """Return the state of one repository from `stat` calls alone.
 
     {"state", "path", "missing", "wrong_size", "unverified", "not_merged", "bytes_present",
-    "bytes_total"}. "state" is `complete` when every file is there in its right size, was read once
+    "bytes_total"}. "state" is `complete` if every file is there in its right size, was read once
     and has not changed since, and the merged folder (if files are borrowed) stands; else
     `incomplete`. Borrowed files are named with their repository.
     """
-    own, *borrowed = repository.parts
-    found = files(spec, own)
-    for part in borrowed:
-        theirs = files(spec, part)
-        for mine, others in (
-            (found.missing, theirs.missing),
-            (found.wrong_size, theirs.wrong_size),
-            (found.unverified, theirs.unverified),
+    own, *borrowed_parts = repository.parts
+    own_files = files(spec, own)
+    for part in borrowed_parts:
+        part_files = files(spec, part)
+        for own_names, part_names in (
+            (own_files.missing, part_files.missing),
+            (own_files.wrong_size, part_files.wrong_size),
+            (own_files.unverified_paths, part_files.unverified_paths),
         ):
-            mine.extend(f"{part.model}/{path}" for path in others)
+            own_names.extend(f"{part.model}/{path}" for path in part_names)
     not_merged = _not_merged(spec, repository)
-    lacking = [*found.missing, *found.wrong_size, *found.unverified, *not_merged]
+    lacking = [*own_files.missing, *own_files.wrong_size, *own_files.unverified_paths, *not_merged]
     refs = all(right_ref(spec, repository, ref) for ref in repository.refs)
     return {
         "state": "complete" if refs and not lacking else "incomplete",
         "path": str(spec.model_path(repository)),
-        "missing": found.missing,
-        "wrong_size": found.wrong_size,
-        "unverified": found.unverified,
+        "missing": own_files.missing,
+        "wrong_size": own_files.wrong_size,
+        "unverified": own_files.unverified_paths,
         "not_merged": not_merged,
-        "bytes_present": found.present,
+        "bytes_present": own_files.present,
         "bytes_total": repository.size,
     }
 
 
 def of_model(path: Path, model: str) -> dict[str, Any]:
-    """`state` of one model that the specification at `path` names.
+    """Return the `state` of one model in the specification at `path`.
 
-    Raises OSError, BadSpec, or LookupError where it does not name the model.
+    Raises:
+        OSError: The specification cannot be read.
+        BadSpec: It is unusable.
+        LookupError: It does not name the model.
     """
     spec = weights_spec.parse(path.read_text(encoding="utf-8"))
     for repository in spec.repositories:
@@ -107,7 +110,7 @@ def of_model(path: Path, model: str) -> dict[str, Any]:
 
 
 def absent(spec: weights_spec.Spec) -> list[str]:
-    """Names of the content that is not in the cache yet."""
+    """Return the names of the content that is not in the cache yet."""
     parts = [part for repository in spec.repositories for part in repository.parts]
     missing = [
         file.name
@@ -118,34 +121,35 @@ def absent(spec: weights_spec.Spec) -> list[str]:
     return list(dict.fromkeys(missing))
 
 
-def right_ref(spec: weights_spec.Spec, repository: weights_spec.Repository, ref: str) -> bool:
-    """Whether a name that an engine may ask for (`main`) leads to the pinned revision."""
+def right_ref(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart, ref: str) -> bool:
+    """Tell whether a name that an engine may ask for (`main`) leads to the pinned revision."""
     path = spec.repository_folder(repository.model) / "refs" / ref
     return path.is_file() and path.read_text(encoding="utf-8") == repository.revision
 
 
-def links(spec: weights_spec.Spec, repository: weights_spec.Repository) -> dict[str, str]:
-    """The merged folder's links: path inside it → relative target. Empty when nothing is borrowed.
+def links(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> dict[str, str]:
+    """Return the merged folder's links: path inside it → relative target. Empty without borrowing.
 
     A borrowed file takes the place of the repository's own file of that name.
     """
     if not repository.borrow:
         return {}
-    merged = spec.model_path(repository)
+    target_path = spec.model_path(repository)
     sources = {
         file.path: spec.snapshot(part.model, part.revision) / file.path
         for part in repository.parts
         for file in part.files
     }
     return {
-        path: os.path.relpath(source, (merged / path).parent) for path, source in sources.items()
+        path: os.path.relpath(source, (target_path / path).parent)
+        for path, source in sources.items()
     }
 
 
-def _not_merged(spec: weights_spec.Spec, repository: weights_spec.Repository) -> list[str]:
-    merged = spec.model_path(repository)
+def _not_merged(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> list[str]:
+    target_path = spec.model_path(repository)
     return [
         path
         for path, target in links(spec, repository).items()
-        if not (merged / path).is_symlink() or str((merged / path).readlink()) != target
+        if not (target_path / path).is_symlink() or str((target_path / path).readlink()) != target
     ]

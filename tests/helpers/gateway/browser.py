@@ -21,12 +21,12 @@ _PACKAGE = "chromium-headless-shell"
 PHONE, DESK = 390, 1280
 _HERE = Path(__file__).parent
 _PICTURES = Path(__file__).parents[3] / "docs" / "images"
-#: How Chromium itself reports an answer of 400 and more; a script did not write it.
+#: Chromium's own report of an answer of 400 and more, not a script's.
 _ANSWERED = "Failed to load resource: the server responded with a status of "
 
 
 class Browser:
-    """Sessions in a Chromium; `faults` is what their pages did that no page may do."""
+    """Sessions in a Chromium; `faults` are things that no page may do."""
 
     def __init__(self, chromium: Chromium) -> None:
         self._chromium = chromium
@@ -38,9 +38,9 @@ class Browser:
     ) -> Page:
         """A page at `url`, in a session of its own, `width` CSS pixels wide.
 
-        What counts as a fault: an error on its console, an exception in its script, and a request
-        to another origin, which is not sent. `refusals` are the HTTP status codes of 400 and more
-        that the test wants to meet.
+        Faults are: an error on its console, an exception in its script, and a request to another
+        origin, which is not sent. `refusals` are the HTTP status codes of 400 and more that the
+        test wants to meet.
         """
         scheme = "dark" if dark else "light"
         height = 844 if width < 600 else 800
@@ -49,11 +49,11 @@ class Browser:
         )
         self._sessions.append(context)
         page = context.new_page()
-        page.on("console", lambda message: self._said(message, refusals))
+        page.on("console", lambda message: self._record_console(message, refusals))
         page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
-        page.on("websocket", lambda socket: self._asked(socket.url, url))
+        page.on("websocket", lambda socket: self._check_socket(socket.url, url))
         page.route(
-            lambda other: _origin(other) != _origin(url),
+            lambda request_url: _origin(request_url) != _origin(url),
             lambda route, request: (self._elsewhere(request), route.abort())[0],
         )
         page.goto(url)
@@ -64,25 +64,26 @@ class Browser:
         for context in self._sessions:
             context.close()
 
-    def _said(self, message: ConsoleMessage, refusals: tuple[int, ...]) -> None:
-        wanted = any(message.text.startswith(f"{_ANSWERED}{code} ") for code in refusals)
-        if message.type == "error" and not wanted:
+    def _record_console(self, message: ConsoleMessage, refusals: tuple[int, ...]) -> None:
+        is_expected = any(message.text.startswith(f"{_ANSWERED}{code} ") for code in refusals)
+        if message.type == "error" and not is_expected:
             place = message.location
             self.faults.append(f"console: {message.text} ({place['url']}:{place['lineNumber']})")
 
-    def _asked(self, other: str, url: str) -> None:
-        if _origin(other) != _origin(url).replace("http", "ws", 1):
-            self.faults.append(f"request to another origin: {other}")
+    def _check_socket(self, socket_url: str, url: str) -> None:
+        if _origin(socket_url) != _origin(url).replace("http", "ws", 1):
+            self.faults.append(f"request to another origin: {socket_url}")
 
     def _elsewhere(self, request: Request) -> None:
         self.faults.append(f"request to another origin: {request.url}")
 
 
 @contextlib.contextmanager
-def started(namespace: Path | None = None) -> Iterator[Chromium]:
+def start_chromium(namespace: Path | None = None) -> Iterator[Chromium]:
     """A Chromium for `browser`.
 
-    One at a time in a thread, and no `asyncio.run` in the block: Playwright's own loop runs there.
+    Start one at a time in a thread, and call no `asyncio.run` in the block: Playwright's own loop
+    runs there.
 
     Args:
         namespace: The network namespace that it runs in; None for this process's.
@@ -96,7 +97,7 @@ def started(namespace: Path | None = None) -> Iterator[Chromium]:
             inside.write_text(f'#!/bin/sh\nexec nsenter --net={namespace} {program} "$@"\n')
             inside.chmod(0o755)
             program = str(inside)
-        # The address of a test is on this machine, whatever proxy its environment names.
+        # The test's address is on this machine, so a proxy of the environment must not be used.
         chromium = playwright.chromium.launch(executable_path=program, args=["--no-proxy-server"])
         try:
             yield chromium
@@ -109,11 +110,11 @@ def browser(namespace: Path | None = None, chromium: Chromium | None = None) -> 
     """Sessions in Chromium, ended with the block; a fault of one of their pages fails its end.
 
     Args:
-        namespace: See `started`.
-        chromium: One that is started; None for one of the block's own.
+        namespace: As for `start_chromium`.
+        chromium: A Chromium that runs; None for one of the block's own.
     """
     with contextlib.ExitStack() as stack:
-        pages = Browser(chromium or stack.enter_context(started(namespace)))
+        pages = Browser(chromium or stack.enter_context(start_chromium(namespace)))
         try:
             yield pages
         except BaseException as error:
@@ -127,34 +128,36 @@ def browser(namespace: Path | None = None, chromium: Chromium | None = None) -> 
 
 
 def faults(page: Page) -> list[str]:
-    """What somebody could not read, could not hear, or would not hit with a finger.
+    """The faults of a page for somebody who cannot read it, hear it, or hit a model with a finger.
 
-    axe-core looks for what breaks a rule of WCAG or one of its own for good practice.
+    axe-core reports breaches of a rule of WCAG or of one of its own for good practice.
     """
-    found = [
+    findings = [
         f"{rule['id']}: {node['failureSummary']}: {node['html'][:200]}"
         for rule in Axe().run(page).response["violations"]
         for node in rule["nodes"]
     ]
-    return found + page.evaluate((_HERE / "readable.js").read_text(encoding="utf-8"))
+    return findings + page.evaluate((_HERE / "readable.js").read_text(encoding="utf-8"))
 
 
 def faults_of_report(html: str, folder: Path) -> list[str]:
-    """`faults` of a page without a server, by width and colours, and what is cut off in it."""
+    """`faults` of a page without a server, by width and colours, and its cut-off parts."""
     place = folder / "report.html"
     place.write_text(html, encoding="utf-8")
-    found = []
+    findings = []
     with browser() as chromium:
         for width in (PHONE, DESK):
             for dark in (False, True):
                 page = chromium.page(place.as_uri(), width, dark=dark)
-                said = page.evaluate((_HERE / "report.js").read_text(encoding="utf-8"))
-                found += [f"{width}, dark {dark}: {fault}" for fault in said + faults(page)]
-    return found
+                report_faults = page.evaluate((_HERE / "report.js").read_text(encoding="utf-8"))
+                findings += [
+                    f"{width}, dark {dark}: {fault}" for fault in report_faults + faults(page)
+                ]
+    return findings
 
 
 def picture(page: Page, name: str) -> None:
-    """The top of the page as docs/images/NAME.png, where UPDATE_PICTURES=1 asks for it."""
+    """Save the top of the page as docs/images/NAME.png, if UPDATE_PICTURES=1."""
     if os.environ.get("UPDATE_PICTURES"):
         size = page.evaluate("[innerWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], _TALLEST)}

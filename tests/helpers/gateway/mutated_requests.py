@@ -1,9 +1,9 @@
-"""Requests that were broken at random: nothing falls over, and no engine is asked without a key.
+"""Requests that were broken at random: the gateway survives, and without a key no engine is asked.
 
     python tests/helpers/gateway/mutated_requests.py --requests 5000 --seed 20261123
 
-So many without a key, and as many with one, to a gateway on this machine. A call with the same seed
-sends the same. Exit code 0 when all is as it should be.
+Sends that many requests without a key, and as many with one, to a gateway on this machine. The
+same seed sends the same requests. Exit code 0 when all is as it should be.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from gateway_process import KEYS, Spark, running  # noqa: E402
 from lockstep.onhost.gateway import app  # noqa: E402
 
 SEED, AT_ONCE = 20261123, 32
-#: Who sends half a request waits no longer for an answer: so many other answers of the gateway, so
-#: many seconds apart. A gateway that has little of the processor is waited for as much longer.
+#: Patience of a client that sends half a request, in other answers of the gateway, which are
+#: PULSE_S seconds apart. So a gateway with little processor time gets more patience.
 PATIENCE, PULSE_S = 5, 0.1
 PATHS = (*app.MODEL_PATHS, "/", "/health", "/metrics", "/status", "/switch", "/v1/models")
 _READ = ("/", "/health", "/metrics", "/status", "/v1/models")
@@ -141,8 +141,8 @@ _BODIES = (
     *(b'{"model": "qwen", "messages": {"role": {}}}', b'{"model": "auto", "stream": "yes"}'),
     *(
         b'{"model": "' + b"q" * 100000 + b'"}',
-        b'{"target": "none"}',
-        b'{"target": {"a": 1}}',
+        b'{"model": "none"}',
+        b'{"model": {"a": 1}}',
         b"5\r\n{}\r\n0",
     ),
 )
@@ -150,7 +150,7 @@ _BODIES = (
 
 @dataclass
 class Engine:
-    """Answers whatever comes, and keeps the first bytes of each request."""
+    """Answers every request, and keeps its first bytes."""
 
     sockets: list[socket.socket]
     requests: list[bytes] = field(default_factory=list)
@@ -185,7 +185,7 @@ class Engine:
                 return
 
 
-def mutated(dice: random.Random, key: bytes | None) -> bytes:
+def mutated_request(dice: random.Random, key: bytes | None) -> bytes:
     """One request, whole or broken in a few places."""
     path = dice.choice(PATHS) if dice.random() < 0.8 else dice.choice(_ODD_PATHS)
     usual = "GET" if path in _READ else "POST"
@@ -204,10 +204,10 @@ def mutated(dice: random.Random, key: bytes | None) -> bytes:
     line = f"{method} {path} HTTP/{dice.choice(('1.1',) * 9 + ('1.0', '2.0', '9', ''))}"
     text = line.encode("latin-1") + b"\r\n" + b"\r\n".join(headers) + b"\r\n\r\n" + body
     if dice.random() < 0.15:
-        broken = bytearray(text)
+        corrupted_text = bytearray(text)
         for _ in range(dice.randint(1, 8)):
-            broken[dice.randrange(len(broken))] = dice.randrange(256)
-        text = bytes(broken)
+            corrupted_text[dice.randrange(len(corrupted_text))] = dice.randrange(256)
+        text = bytes(corrupted_text)
     if dice.random() < 0.05:
         text = text[: dice.randrange(len(text))]
     if dice.random() < 0.02:
@@ -217,7 +217,7 @@ def mutated(dice: random.Random, key: bytes | None) -> bytes:
 
 @dataclass
 class Pulse:
-    """Counts answers of the gateway to somebody else, one after the other."""
+    """Counts the gateway's answers to another client, one after the other."""
 
     spark: Spark
     count: int = 0
@@ -225,8 +225,8 @@ class Pulse:
 
     async def go_on(self) -> None:
         """Ask again and again on one connection."""
-        door = self.spark.door("local")
-        reader, writer = await asyncio.open_connection(door.address, door.port)
+        listener = self.spark.listener("local")
+        reader, writer = await asyncio.open_connection(listener.address, listener.port)
         try:
             while True:
                 writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -239,35 +239,35 @@ class Pulse:
             writer.close()
 
     async def patience_ends(self) -> None:
-        """Return when a client would leave that waits from now on."""
+        """Return when a client that begins to wait now would lose its patience."""
         until = self.count + PATIENCE
         async with self.beaten:
             await self.beaten.wait_for(lambda: self.count >= until)
 
 
-async def answered(spark: Spark, pulse: Pulse, kind: str, text: bytes) -> bytes:
-    """What comes back within the patience of a client."""
-    door = spark.door(kind)
+async def fetch_answer(spark: Spark, pulse: Pulse, kind: str, text: bytes) -> bytes:
+    """The part of an answer that comes within the patience of a client."""
+    listener = spark.listener(kind)
     opening = (
-        asyncio.open_connection(door.address, door.port)
-        if door.port
-        else asyncio.open_unix_connection(door.address)
+        asyncio.open_connection(listener.address, listener.port)
+        if listener.port
+        else asyncio.open_unix_connection(listener.address)
     )
     reader, writer = await opening
-    found = b""
+    answer = b""
     try:
         writer.write(text)
         while part := await within(pulse.patience_ends(), reader.read(65536)):
-            found += part
+            answer += part
     except ConnectionError:
         pass
     finally:
         writer.close()
-    return found
+    return answer
 
 
 async def within(patience: Coroutine[Any, Any, None], reading: Coroutine[Any, Any, bytes]) -> bytes:
-    """What is read before the patience ends; b"" for nothing."""
+    """The bytes that are read before the patience ends; b"" for none."""
     waits, reads = asyncio.ensure_future(patience), asyncio.ensure_future(reading)
     try:
         await asyncio.wait((waits, reads), return_when=asyncio.FIRST_COMPLETED)
@@ -277,17 +277,17 @@ async def within(patience: Coroutine[Any, Any, None], reading: Coroutine[Any, An
         reads.cancel()
 
 
-async def sent(
+async def send_requests(
     spark: Spark, kinds: tuple[str, ...], number: int, key: bytes | None, seed: int
 ) -> Counter[str]:
-    """So many requests, some at once; how often each status came ("" for none)."""
+    """Send so many requests, some at once; returns the count of each status ("" for none)."""
     turns, statuses, pulse = asyncio.Semaphore(AT_ONCE), Counter[str](), Pulse(spark)
 
-    async def one(index: int) -> None:
+    async def send_single(index: int) -> None:
         dice = random.Random(f"{seed} {key is None} {index}")
-        kind, text = dice.choice(kinds), mutated(dice, key)
+        kind, text = dice.choice(kinds), mutated_request(dice, key)
         async with turns:
-            answer = await answered(spark, pulse, kind, text)
+            answer = await fetch_answer(spark, pulse, kind, text)
         status = answer.split(b" ", 2)[1].decode("latin-1") if answer else ""
         assert not answer or answer.startswith(b"HTTP/1.1 "), (text, answer)
         assert status != "500", (kind, text, answer)
@@ -299,7 +299,7 @@ async def sent(
         statuses[status] += 1
 
     beating = asyncio.create_task(pulse.go_on())
-    await asyncio.gather(*(one(index) for index in range(number)))
+    await asyncio.gather(*(send_single(index) for index in range(number)))
     assert not beating.done(), beating.result()
     beating.cancel()
     return statuses
@@ -309,35 +309,37 @@ _FREE = {path.encode() for path in app.FREE} | {b"/root.crt"}
 
 
 def hold(folder: Path, number: int, seed: int = SEED) -> None:
-    """Nothing of what must hold breaks under so many requests without a key, and with one."""
+    """Check that a gateway withstands so many requests without a key, and as many with one."""
     with running(folder) as spark:
-        engine = Engine(list({id(one): one for one in spark.engines.values()}.values()))
-        without = asyncio.run(sent(spark, ("open", "tls"), number, None, seed))
+        engine = Engine(list({id(value): value for value in spark.engines.values()}.values()))
+        without = asyncio.run(send_requests(spark, ("open", "tls"), number, None, seed))
         assert engine.requests == []
         assert without["401"] > number / 3 and without["200"] > 0, without
         key = KEYS["operate"].encode()
-        with_key = asyncio.run(sent(spark, ("open", "tls", "local"), number, key, seed))
+        with_key = asyncio.run(send_requests(spark, ("open", "tls", "local"), number, key, seed))
         assert with_key["200"] > number / 20 and with_key["400"] > number / 10, with_key
-        allowed = {path.encode() for path in app.MODEL_PATHS}
+        allowed_paths = {path.encode() for path in app.MODEL_PATHS}
         # The facts of the page come from the engine's counters.
-        asked = [
-            one for one in engine.requests if one and not one.startswith(b"GET /metrics HTTP/1.1")
+        model_requests = [
+            value
+            for value in engine.requests
+            if value and not value.startswith(b"GET /metrics HTTP/1.1")
         ]
-        assert len(asked) > number / 50
-        for request in asked:
+        assert len(model_requests) > number / 50
+        for request in model_requests:
             method, target = request.split(b" ", 2)[:2]
-            assert method == b"POST" and target.partition(b"?")[0] in allowed, request[:300]
+            assert method == b"POST" and target.partition(b"?")[0] in allowed_paths, request[:300]
             assert key not in request
         with contextlib.closing(spark.client()) as client:
             client.request("GET", "/health")
             assert client.getresponse().status == 200
-        said = spark.stop()
-        assert "Traceback" not in said and "Exception" not in said, said[-3000:]
-        assert KEYS["operate"] not in said
+        output = spark.stop()
+        assert "Traceback" not in output and "Exception" not in output, output[-3000:]
+        assert KEYS["operate"] not in output
 
 
 def main() -> int:
-    """Command line; an assertion that fails tells the request."""
+    """Command line; a failed assertion names the request."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=SEED)

@@ -18,7 +18,7 @@ def chunk(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RawRequest:
     """A request as it came over the wire."""
 
     line: str
@@ -36,45 +36,45 @@ class Wire:
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         connection.settimeout(LIMIT_S)
-        self._kept = b""
+        self._buffer = b""
 
     def send(self, data: bytes) -> None:
-        """All of it."""
+        """Send all of the data."""
         self.socket.sendall(data)
 
     def until(self, end: bytes) -> bytes:
-        """What came up to and with `end`."""
-        while end not in self._kept:
+        """Read up to and with `end`."""
+        while end not in self._buffer:
             more = self.socket.recv(65536)
-            assert more, f"closed after {self._kept!r}"
-            self._kept += more
-        found, _, self._kept = self._kept.partition(end)
-        return found + end
+            assert more, f"closed after {self._buffer!r}"
+            self._buffer += more
+        data, _, self._buffer = self._buffer.partition(end)
+        return data + end
 
-    def asked(self) -> Asked:
-        """The next request with its body, a chunked one put together."""
+    def next_request(self) -> RawRequest:
+        """Read the next request with its body; a chunked body is put together."""
         head = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")[:-2]
         pairs = [line.partition(": ")[::2] for line in head[1:]]
-        request = Asked(head[0], pairs, b"")
+        request = RawRequest(head[0], pairs, b"")
         if length := request.get("content-length"):
-            while len(self._kept) < int(length[0]):
-                self._kept += self.socket.recv(65536)
-            body, self._kept = self._kept[: int(length[0])], self._kept[int(length[0]) :]
-            return Asked(head[0], pairs, body)
+            while len(self._buffer) < int(length[0]):
+                self._buffer += self.socket.recv(65536)
+            body, self._buffer = self._buffer[: int(length[0])], self._buffer[int(length[0]) :]
+            return RawRequest(head[0], pairs, body)
         body = b""
         while request.get("transfer-encoding") and (chunk := self.chunk()):
             body += chunk
-        return Asked(head[0], pairs, body)
+        return RawRequest(head[0], pairs, body)
 
     def chunk(self) -> bytes:
-        """The next chunk of a chunked body; empty at its end."""
+        """Read the next chunk of a chunked body; empty at its end."""
         size = int(self.until(b"\r\n"), 16)
-        while len(self._kept) < size + 2:
-            self._kept += self.socket.recv(65536)
-        data, self._kept = self._kept[:size], self._kept[size + 2 :]
+        while len(self._buffer) < size + 2:
+            self._buffer += self.socket.recv(65536)
+        data, self._buffer = self._buffer[:size], self._buffer[size + 2 :]
         return data
 
-    def closed(self) -> bool:
+    def wait_until_closed(self) -> bool:
         """Wait until the other side has closed."""
         try:
             return self.socket.recv(1) == b""
@@ -83,8 +83,8 @@ class Wire:
 
 
 @contextlib.contextmanager
-def notified(folder: Path) -> Iterator[tuple[socket.socket, str]]:
-    """What systemd gives a Type=notify unit."""
+def notify_socket(folder: Path) -> Iterator[tuple[socket.socket, str]]:
+    """A socket and its address, which systemd gives to a Type=notify unit."""
     path = folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(path))

@@ -1,4 +1,4 @@
-"""A gateway before two stand-in engines that refuse what their models' chat templates refuse."""
+"""A gateway before two stand-in engines with the refusals of their models' chat templates."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lab_servers import CONTENT, ask, until
 
 from lab.content.standin import engine
 from lockstep.onhost.core.kind import SHAPES, Shape
-from lockstep.onhost.gateway.configuration import Model
+from lockstep.onhost.gateway.configuration import ServedModel
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a target of `gateway_process` is served; `evens`: what its recipe and engine say."""
+    """The way a model of `gateway_process` is served; `evens` comes from its recipe and engine."""
 
     engine: str
     template: str
@@ -34,22 +34,26 @@ _KNOBS = {"NEED_MODEL": 0, "NEED_MEMORY": 0, "LOAD_SECONDS": 0, "DECODE_RATE": 5
 
 
 @contextlib.contextmanager
-def templated(folder: Path, *, log: int | None = None) -> Iterator[tuple[Spark, dict[str, str]]]:
-    """The host, with qwen hot, and the address of each engine; `log`: where these write theirs."""
+def templated_spark(
+    folder: Path, *, log: int | None = None
+) -> Iterator[tuple[Spark, dict[str, str]]]:
+    """The host with qwen hot, and each engine's address; `log` is the descriptor for their logs."""
     models = {
-        "qwen": Model(aliases=("coder",), context=32768, evens=KINDS["qwen"].evens),
-        "mistral": Model(evens=KINDS["mistral"].evens),
+        "qwen": ServedModel(aliases=("coder",), context=32768, evens=KINDS["qwen"].evens),
+        "mistral": ServedModel(evens=KINDS["mistral"].evens),
     }
     with contextlib.ExitStack() as stack:
         spark = stack.enter_context(running(folder, models=models))
-        urls = {name: stack.enter_context(_served(folder, spark, name, log)) for name in KINDS}
+        urls = {
+            name: stack.enter_context(_serve_engine(folder, spark, name, log)) for name in KINDS
+        }
         for url in urls.values():
             until(lambda url=url: ask(f"{url}/health").status == 200, "the engine is ready")
         yield spark, urls
 
 
 @contextlib.contextmanager
-def _served(folder: Path, spark: Spark, name: str, log: int | None) -> Iterator[str]:
+def _serve_engine(folder: Path, spark: Spark, name: str, log: int | None) -> Iterator[str]:
     kind, model = KINDS[name], folder / name
     model.mkdir()
     template = (CONTENT / "models" / kind.template).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Open WebUI in a browser, the real one (0.12.4) or the lab's stand-in: both have these parts."""
+"""Open WebUI in a browser: the parts that the real one (0.12.4) and the lab's stand-in share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _MODEL = "#model-selector-model-button"
 
 
 class WebUI:
-    """The page of somebody who has signed in."""
+    """The page of a user who has signed in."""
 
     def __init__(self, page: Page, email: str, password: str) -> None:
         self._page = page
         self._url = page.url
-        # The real one tells an administrator once what is new.
+        # The real Open WebUI shows its news to an administrator once.
         news = page.get_by_role("button", name="Okay, Let's Go!")
         page.add_locator_handler(news, lambda button: button.click())
         page.locator("input[type=email], input[name=email]").fill(email)
@@ -22,23 +22,23 @@ class WebUI:
         page.locator("#chat-input").wait_for()
 
     @property
-    def chosen(self) -> str:
-        """The model that the next message goes to."""
+    def chosen_model(self) -> str:
+        """The model that gets the next message."""
         label = self._page.locator(_MODEL).get_attribute("aria-label") or ""
         return label.removeprefix("Selected model: ")
 
     def models(self) -> list[str]:
-        """The names in the picker, in its order; it asks for them each time it opens."""
+        """The names in the picker, in its order; each opening of the picker asks for them anew."""
         with self._page.expect_response(lambda answer: "/api/models" in answer.url):
             self._page.locator(_MODEL).click()
         self._page.locator("[data-value]").first.wait_for()
         names = self._page.locator("[data-value]").all()
-        found = [name.get_attribute("data-value") or "" for name in names]
+        model_names = [name.get_attribute("data-value") or "" for name in names]
         self._page.keyboard.press("Escape")
-        return found
+        return model_names
 
     def new_chat(self, model: str) -> None:
-        """An empty chat with a model out of the picker."""
+        """Begin an empty chat with a model out of the picker."""
         self._page.goto(self._url)
         self._page.locator("#chat-input").wait_for()
         self._page.locator(_MODEL).click()

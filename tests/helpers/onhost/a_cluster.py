@@ -1,7 +1,7 @@
 """Several members of a cluster in this process: each with its own agent, systemd and engine.
 
-Their programs are threads by one clock, which goes as fast as they do. What the agents say to each
-other goes through the real messages of `wire_client` and `wire_server`, without a network.
+Their programs are threads by one clock, which passes as fast as they run. The agents exchange the
+real messages of `wire_client` and `wire_server`, without a network.
 tests/unit/onhost/cluster/test_agent.py has agents that are processes.
 """
 
@@ -38,7 +38,7 @@ KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
 
 
-class Port(wire_server.Server):
+class Port(wire_server.ClusterServer):
     """An agent's port: `Line` finds it by its address."""
 
     process: Process
@@ -49,7 +49,7 @@ class Port(wire_server.Server):
         self.open[self.server_address[0]] = self
 
     def server_activate(self) -> None:
-        """There is no network."""
+        """Do nothing; there is no network."""
 
 
 class Line(http.client.HTTPConnection):
@@ -59,37 +59,37 @@ class Line(http.client.HTTPConnection):
         if self.host not in Port.open:
             raise ConnectionRefusedError(111, "Connection refused")
         source = self.source_address  # type: ignore[attr-defined]
-        self.sock = _Socket(lambda asked: _answer(Port.open[self.host], source, asked))  # type: ignore[assignment]
+        self.sock = _Socket(lambda request: _answer(Port.open[self.host], source, request))  # type: ignore[assignment]
 
 
 class _Socket:
-    """One end of it: what is sent, and what comes then."""
+    """One end of a connection: the data sent, and the response to it."""
 
-    def __init__(self, given: Callable[[bytes], bytes]) -> None:
-        self.sent, self._given = b"", given
+    def __init__(self, respond: Callable[[bytes], bytes]) -> None:
+        self.sent_data, self._respond = b"", respond
 
     def sendall(self, data: bytes) -> None:
-        self.sent += data
+        self.sent_data += data
 
     def makefile(self, *_: object) -> io.BytesIO:
-        return io.BytesIO(self._given(self.sent))
+        return io.BytesIO(self._respond(self.sent_data))
 
     def close(self, *_: object) -> None:
-        """It is of memory alone."""
+        """Do nothing; the connection is only in memory."""
 
     settimeout = close
 
 
-def _answer(port: Port, source: object, asked: bytes) -> bytes:
-    if port.process.frozen:
+def _answer(port: Port, source: object, request: bytes) -> bytes:
+    if port.process.is_frozen:
         raise TimeoutError("timed out")
-    there = _Socket(lambda _: asked)
-    port.process.do(lambda: wire_server.Handler(there, source, port))
-    return there.sent
+    connection = _Socket(lambda _: request)
+    port.process.do(lambda: wire_server.ClusterRequestHandler(connection, source, port))
+    return connection.sent_data
 
 
-class Begun:
-    """A program that goes on; `returncode` when it has ended."""
+class RunningProgram:
+    """A program that runs; `returncode` is set when it has ended."""
 
     def __init__(self, process: Process, work) -> None:
         self.process, self.returncode = process, None
@@ -101,29 +101,29 @@ class Begun:
         self.returncode = self._work()
 
     def kill(self) -> None:
-        self.process.frozen = True
+        self.process.is_frozen = True
 
     def output(self) -> str:
-        """Its whole output, once it has ended."""
+        """The program's whole output; waits for its end."""
         until(lambda: self.returncode is not None, "it ends", 3600)
         return self.process.out.getvalue()
 
 
 class Spark(ModelHost):
-    """One member."""
+    """One member of the cluster."""
 
     def __init__(self, folder: Path, monkeypatch, rank: int, members: list[dict], port: int):
         self.name, self.address, self.port = *members[rank].values(), port
         joint = {"cluster": "pair", "start_timeout_s": 60, **({"url": ""} if rank else {})}
-        targets = {
+        models = {
             "glm": {**joint, "unit": GLM, "fallback": "glm-fallback"},
             "glm-fallback": {**joint, "unit": SPARE},
             "own": {"unit": OWN, "start_timeout_s": 60},
         }
-        super().__init__(folder, monkeypatch, targets)
-        data = json.loads(self.paths.targets.read_text())
+        super().__init__(folder, monkeypatch, models)
+        data = json.loads(self.paths.models.read_text())
         clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
-        self.paths.targets.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
+        self.paths.models.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
         self.paths.run.mkdir(parents=True)
         self.paths.secrets.mkdir(parents=True)
         (self.paths.secrets / "cluster-pair.key").write_text(KEY)
@@ -132,35 +132,35 @@ class Spark(ModelHost):
         self.clock: Clock | None = None
 
     def process(self, out: io.StringIO) -> Process:
-        """One of the host's programs, which says to `out`."""
+        """One of the host's programs, which prints to `out`."""
         return Process(str(self.systemd.folder), out)
 
     def leave_cluster(self) -> None:
-        """A deploy has taken the cluster and its targets away."""
-        data = json.loads(self.paths.targets.read_text())
-        data["targets"] = {"own": data["targets"]["own"]}
-        self.paths.targets.write_text(json.dumps({**data, "clusters": {}}))
+        """Remove the cluster and its models, as a deploy does."""
+        data = json.loads(self.paths.models.read_text())
+        data["models"] = {"own": data["models"]["own"]}
+        self.paths.models.write_text(json.dumps({**data, "clusters": {}}))
 
     def program(self, module: str, *words: str) -> int:
-        """What one of the host's programs does."""
+        """Run one of the host's programs in this thread."""
         program = importlib.import_module(f"lockstep.onhost.{module}")
-        return errors.ended(module, lambda: program.main(list(words), self.paths))
+        return errors.run_main(module, lambda: program.main(list(words), self.paths))
 
     def power_on(self) -> None:
         """Start the agent."""
         process = self.agent = self.process(self.log)
-        made = process.do(lambda: agent.Agent(self.paths, participant.Times()))
+        member_agent = process.do(lambda: agent.Agent(self.paths, participant.Times()))
 
         def run() -> None:
-            made.member.resume()
+            member_agent.member.resume()
             while True:
                 clock.sleep(1.0)
-                made.step()
+                member_agent.step()
 
         threading.Thread(target=lambda: process.do(run), daemon=True).start()
 
     def power_off(self) -> None:
-        """As if the plug was pulled: nothing ends in order, /run is gone, no unit is up."""
+        """Pull the plug: nothing ends in order, /run is gone, no unit is up."""
         self.kill_agent()
         for path in self.paths.run.glob("*"):
             if path.is_file():
@@ -176,68 +176,68 @@ class Spark(ModelHost):
             path.unlink(missing_ok=True)
 
     def freeze(self) -> None:
-        """The host hangs, or its fabric is cut: nobody answers, nothing is refused."""
+        """Hang the host, or cut its fabric: no answer comes, and no refusal."""
         assert self.agent is not None
-        self.agent.frozen = True
+        self.agent.is_frozen = True
 
     def thaw(self) -> None:
         assert self.agent is not None
-        self.agent.frozen = False
+        self.agent.is_frozen = False
 
-    def begun(self, module: str, *words: str) -> Begun:
-        """One of the host's programs, started."""
-        return Begun(self.process(io.StringIO()), lambda: self.program(module, *words))
+    def start_program(self, module: str, *words: str) -> RunningProgram:
+        """Start one of the host's programs."""
+        return RunningProgram(self.process(io.StringIO()), lambda: self.program(module, *words))
 
-    def switch_begun(self, name: str) -> Begun:
-        """The switch's own process, as systemd's job runs it."""
-        return self.begun("operator.switch_sh", "--worker", name, "alice")
+    def switch_begun(self, name: str) -> RunningProgram:
+        """Start the switch's own process, as systemd's job runs it."""
+        return self.start_program("operator.switch_sh", "--worker", name, "alice")
 
     def switch(self, name: str, *words: str) -> tuple[int, list[str]]:
-        """A whole switch: exit code and lines."""
+        """Run a whole switch; returns exit code and lines."""
         return self.run(
             "operator.switch_sh", *([name, *words] if words else ["--worker", name, "alice"])
         )
 
     def run(self, module: str, *words: str) -> tuple[int, list[str]]:
-        """One of the host's programs: exit code and lines."""
+        """Run one of the host's programs; returns exit code and lines."""
         out = io.StringIO()
         code = self.do(lambda: self.program(module, *words), out)
         return code, out.getvalue().splitlines()
 
     def do(self, work: Callable[[], T], out: io.StringIO | None = None) -> T:
-        """Do something as a program of this host."""
+        """Call a function as a program of this host."""
         return self.process(out or io.StringIO()).do(work)
 
     def state(self, unit: str = GLM) -> str:
         return str(self.systemd.state(unit)["ActiveState"])
 
     @property
-    def group(self) -> runs.Group:
+    def group(self) -> runs.ClusterRun:
         return runs.load(self.paths)["pair"]
 
-    def said(self) -> wire_client.Answer:
-        """What its agent says of itself."""
+    def agent_state(self) -> wire_client.Answer:
+        """The agent's report of its state."""
         return self.ask("state")
 
     def ask(self, verb: str, body: wire_client.Answer | None = None) -> wire_client.Answer:
-        """The answer of its agent to a member."""
-        cluster = config.load_host(self.paths.targets).clusters["pair"]
-        return wire_client.Caller(cluster, KEY.encode()).ask(cluster.me, verb, body)
+        """The agent's answer to a member."""
+        cluster = config.load_host(self.paths.models).clusters["pair"]
+        return wire_client.MemberClient(cluster, KEY.encode()).ask(cluster.me, verb, body)
 
 
 def _one_by_one(work, names):
-    """Ask members one after the other: who waits for threads would stop the clock."""
-    found = {}
+    """Ask members one after the other: a thread that waits for threads would stop the clock."""
+    answers = {}
     for name in names:
         try:
-            found[name] = work(name)
+            answers[name] = work(name)
         except errors.Problem as problem:
-            found[name] = problem
-    return found
+            answers[name] = problem
+    return answers
 
 
 def hosts_of(folder: Path, monkeypatch, count: int, port: int) -> list[Spark]:
-    """Members with nothing up."""
+    """Members with no unit up."""
     members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
     sparks = [
         Spark(folder / member["name"], monkeypatch, rank, members, port)
@@ -254,10 +254,10 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     wire = SimpleNamespace(HTTPConnection=Line, HTTPException=http.client.HTTPException)
     monkeypatch.setattr(wire_client, "http", SimpleNamespace(client=wire))
     monkeypatch.setattr(wire_client, "at_once", _one_by_one)
-    monkeypatch.setattr(wire_server, "Server", Port)
+    monkeypatch.setattr(wire_server, "ClusterServer", Port)
     monkeypatch.setattr(Port, "open", {})
     switch = onhost_fake_systemd.HERE["switch.sh",]
-    monkeypatch.setattr(cluster_rollout, "switched", lambda name: switch([name, "--wait"]))
+    monkeypatch.setattr(cluster_rollout, "run_switch", lambda name: switch([name, "--wait"]))
     with one_clock(monkeypatch) as time:
         for spark in sparks:
             spark.clock = time

@@ -13,7 +13,7 @@ from typing import IO, Any
 from unittest import mock
 
 import pytest
-from onhost_fakes import Here
+from onhost_fakes import InlineProcess
 
 from lockstep.onhost.core import runner
 
@@ -46,17 +46,17 @@ class AGpu:
                 exec(code, {"__name__": "__main__"})
             return int(end.value.code or 0)
 
-        def started(argv: Sequence[str], *more: Any, **how: Any) -> Any:
-            """As long as it is that program, no process is started for it."""
-            found = argv[0] == "nvidia-smi" and shutil.which(argv[0]) == str(self.program)
-            if found and self.program.read_text() == usual:
-                return Here(argv, answer)
+        def start_process(argv: Sequence[str], *more: Any, **how: Any) -> Any:
+            """Run the lab's `nvidia-smi` within this process, unless a test has replaced it."""
+            is_own_program = argv[0] == "nvidia-smi" and shutil.which(argv[0]) == str(self.program)
+            if is_own_program and self.program.read_text() == usual:
+                return InlineProcess(argv, answer)
             return start(argv, *more, **how)
 
-        monkeypatch.setattr(runner, "start", started)
+        monkeypatch.setattr(runner, "start", start_process)
 
     def shows(self, **figures: object) -> None:
-        """What it shows from now on, beside the usual; nothing: the usual alone."""
+        """Set the figures to show beside the usual ones; without figures, the usual ones only."""
         (self.folder / "gpu.json").write_text(json.dumps(figures))
 
     @property

@@ -1,4 +1,4 @@
-"""A host with one model hot on an engine of which a test writes the metrics."""
+"""A host with one hot model, whose engine's metrics the test writes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ UNIT = "vllm-qwen36.service"
 
 
 class HotSpark(ModelHost):
-    """qwen is hot; `more` are keys of its target."""
+    """A host on which qwen is hot; `more` are keys of its model."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, **more: object) -> None:
         super().__init__(folder, patch, {"qwen": {"unit": UNIT, **more}})
-        self.target = self.targets["qwen"]
+        self.model = self.models["qwen"]
         self.runs(pid=7)
 
     def runs(self, pid: int) -> None:
-        """The engine is a process of this number."""
+        """Make the process of this number the engine."""
         self.systemd.unit(UNIT, **UP, MainPID=str(pid))
 
-    def said(self) -> str:
-        """What `switch.sh status` shows."""
-        found = status.gather(config.load_host(self.paths.targets), self.paths)
-        return " ".join(line.strip() for line in status.lines(found, 60))
+    def status_text(self) -> str:
+        """The output of `switch.sh status`."""
+        gathered_status = status.gather(config.load_host(self.paths.models), self.paths)
+        return " ".join(line.strip() for line in status.lines(gathered_status, 60))

@@ -7,46 +7,46 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_target import about
+from a_model import about
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
 
-#: What systemd says of a unit that is up.
+#: systemd's properties of an active unit.
 UP = {"ActiveState": "active", "SubState": "running"}
 
 
 class ModelHost:
-    """Its models by name, each with keys of its target; `up` is the one that is hot."""
+    """A host's models by name, each with its keys in models.json; `up` is the hot one."""
 
     def __init__(
         self,
         folder: Path,
         monkeypatch: pytest.MonkeyPatch,
-        targets: dict[str, dict[str, Any]],
+        models: dict[str, dict[str, Any]],
         up: str | None = None,
         available_gib: float = 100.0,
     ) -> None:
         self.folder = folder
         self.engine = FakeEngine()
-        self.targets = {
+        self.models = {
             name: about(**{"url": self.engine.url, "unit": f"{name}.service", **keys})
-            for name, keys in targets.items()
+            for name, keys in models.items()
         }
-        self.unit_of = {name: target["unit"] for name, target in self.targets.items()}
-        self.paths = host_root(folder / "root", self.targets, available_gib)
+        self.unit_of = {name: model["unit"] for name, model in self.models.items()}
+        self.paths = host_root(folder / "root", self.models, available_gib)
         self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
         self.docker = FakeDocker(self.paths.docker_socket)
         for name, unit in self.unit_of.items():
             self.systemd.unit(unit, **(UP if name == up else {}))
 
     def tell(self, name: str, **values: object) -> None:
-        """Change a target's data."""
-        data = json.loads(self.paths.targets.read_text())
-        data["targets"][name].update(values)
-        self.paths.targets.write_text(json.dumps(data))
+        """Change a model's data."""
+        data = json.loads(self.paths.models.read_text())
+        data["models"][name].update(values)
+        self.paths.models.write_text(json.dumps(data))
 
     @property
     def hot(self) -> list[str]:
-        """The models whose units are up."""
+        """The models whose units are active."""
         states = {name: self.systemd.state(unit) for name, unit in self.unit_of.items()}
         return [name for name, state in states.items() if state["ActiveState"] == "active"]
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.fetch import claims, peer_client, peer_server, peer_store
+from lockstep.onhost.fetch import download_lock, peer_client, peer_server, peer_store
 
 TOKEN = "t" * 43
 
@@ -24,26 +24,26 @@ class Spark:
         self.hub = root / name / "hub"
         self.flat = root / name / "flat"
         self.blobs = self.hub / "models--org--model/blobs"
-        for folder in (self.blobs, self.flat, claims.folder(self.paths)):
+        for folder in (self.blobs, self.flat, download_lock.folder(self.paths)):
             folder.mkdir(parents=True)
         self.offer()
-        store = peer_store.Store(self.hub, (self.flat,), peer_client.offers(self.paths))
-        # What is new is seen at once.
+        store = peer_store.PeerStore(self.hub, (self.flat,), peer_client.offers(self.paths))
+        # The store must find new content at once.
         store._read = -1000.0
-        self.server = peer_server.Server(("127.0.0.1", 0), store, idle_s)
+        self.server = peer_server.CopyServer(("127.0.0.1", 0), store, idle_s)
         self.port = self.server.server_address[1]
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self._thread.start()
 
     def offer(self, token: str = TOKEN, **expects: list[str]) -> None:
-        """What a deploy tells this peer: its token, and what it will fetch."""
+        """Write the offer of a deploy to this peer: its token, and the content it will fetch."""
         document = {"accepts": hashlib.sha256(token.encode()).hexdigest(), "expects": expects}
         path = peer_client.offers(self.paths) / f"{token[:8]}.offer.json"
         path.write_text(json.dumps(document))
 
     def has(self, body: bytes, name: str | None = None) -> str:
-        """Put content into its cache, under its own name or a wrong one."""
+        """Put content into the peer's cache, under its own name or a wrong one."""
         name = name or hashlib.sha256(body).hexdigest()
         (self.blobs / name).write_bytes(body)
         return name
@@ -52,12 +52,12 @@ class Spark:
         return peer_client.Peer(self.name, "127.0.0.1", self.port, earlier)
 
     def ask(self, method: str, path: str, token: str | None = TOKEN, **headers: str):
-        """One request: status, headers and body."""
+        """Send one request; returns status, headers and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=180)
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
-            given["Authorization"] = f"Bearer {token}"
-        connection.request(method, path, headers=given)
+            request_headers["Authorization"] = f"Bearer {token}"
+        connection.request(method, path, headers=request_headers)
         response = connection.getresponse()
         body = response.read()
         connection.close()
@@ -76,8 +76,8 @@ class Spark:
         self.server.server_close()
 
 
-def leased(paths: layout.Paths, *peers: peer_client.Peer) -> None:
+def write_lease(paths: layout.Paths, *peers: peer_client.Peer) -> None:
     """Let the host of these paths copy from peers."""
-    claims.folder(paths).mkdir(parents=True, exist_ok=True)
+    download_lock.folder(paths).mkdir(parents=True, exist_ok=True)
     lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer) for peer in peers]}
     (peer_client.folder(paths) / "0.client.json").write_text(json.dumps(lease))

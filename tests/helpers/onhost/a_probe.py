@@ -1,4 +1,4 @@
-"""Run a reader: JSON in and out, and as a host runs it where that is what a test is about."""
+"""Run a reader with JSON in and out, also as a host runs it for tests of exactly that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unittest import mock
 
 import forked_host
 
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import closure
 from lockstep.onhost import facts
@@ -24,62 +24,62 @@ REPOSITORY = Path(__file__).parents[3]
 
 @cache
 def _command() -> str:
-    """What Python runs on a host on which the programs of this repository are installed.
+    """The command that Python runs on a host with the programs of this repository.
 
-    tests/unit/files/test_sent.py has a host that has none.
+    tests/unit/files/test_sent.py has a host without them.
     """
     compileall.compile_dir(REPOSITORY / "lockstep/onhost", quiet=2)
-    return sent.COMMAND[-1].replace(PROGRAMS, str(REPOSITORY))
+    return remote_exec.COMMAND[-1].replace(PROGRAMS, str(REPOSITORY))
 
 
 def take(
     document: str, folder: Path | None = None, texts: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What a host prints that reads a document of `lockstep.files.sent`.
+    """The output of a host that reads a document of `lockstep.files.remote_exec`.
 
     Args:
         document: The document.
-        folder: Where programs are that come before the machine's own.
-        texts: Modules → their text where it is another one here.
+        folder: Folder of programs that precede the machine's own.
+        texts: Modules → their text, for modules that differ here.
     """
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     return forked_host.run(_command(), environment=environment, text=document, texts=texts)
 
 
 def ask(
-    name: str, asked: object, folder: Path | None = None, replace: dict[str, str] | None = None
+    name: str, question: object, folder: Path | None = None, replace: dict[str, str] | None = None
 ) -> Any:
-    """What a reader answers, with programs of ``folder`` before the machine's own.
+    """The answer of a reader, with programs of ``folder`` before the machine's own.
 
     Args:
         name: The reader.
-        asked: Its question.
-        folder: Where programs are.
-        replace: Text of the modules that are sent → what it is here; a process for itself has them.
+        question: The question to the reader.
+        folder: Folder of programs.
+        replace: Text in the modules that are sent → its replacement, for a process of its own.
     """
     if replace:
-        found = _of_others(name, asked, folder, replace)
+        answer = _of_others(name, question, folder, replace)
     else:
         with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}):
-            found = json.loads(json.dumps(facts.take({name: asked})))
-    assert found["faults"] == {}
-    return found["answers"].get(name, found["facts"])
+            answer = json.loads(json.dumps(facts.take({name: question})))
+    assert answer["faults"] == {}
+    return answer["answers"].get(name, answer["facts"])
 
 
-def _of_others(name: str, asked: object, folder: Path | None, replace: dict[str, str]) -> Any:
+def _of_others(name: str, question: object, folder: Path | None, replace: dict[str, str]) -> Any:
     texts = closure("facts", f"facts.{name.partition('.')[0]}")
-    changed = dict(texts)
+    new_texts = dict(texts)
     for old, new in replace.items():
-        assert any(old in text for text in changed.values())
-        changed = {path: text.replace(old, new) for path, text in changed.items()}
-    replaced = {
+        assert any(old in text for text in new_texts.values())
+        new_texts = {path: text.replace(old, new) for path, text in new_texts.items()}
+    replacements = {
         path.removesuffix(".py").replace("/", "."): text
-        for path, text in changed.items()
+        for path, text in new_texts.items()
         if text != texts[path]
     }
-    done = take(sent.questions({name: asked}), folder, replaced)
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
+    result = take(remote_exec.questions({name: question}), folder, replacements)
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
 
 
 def program(folder: Path, name: str, text: str) -> Path:

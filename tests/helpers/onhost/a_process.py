@@ -1,4 +1,4 @@
-"""Programs of several hosts in one process: each thread knows whose it is."""
+"""Programs of several hosts in one process: each thread knows the program it belongs to."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ class Process:
 
     Attributes:
         systemd: Folder of the units of its host.
-        out: Takes what it says; None: the test does.
-        frozen: Whether it does nothing any more; that of one that was killed is final.
+        out: Takes its output; None: the test's standard output does.
+        is_frozen: Whether the program is stopped; a killed program stays so.
     """
 
     systemd: str
     out: Any
-    frozen: bool = False
+    is_frozen: bool = False
 
     def do(self, work: Callable[[], T]) -> T:
-        """Do something as this program. Threads that it starts are this program's."""
+        """Call a function as this program. Threads that it starts belong to this program."""
 
-        def mine() -> T:
+        def do_work() -> T:
             PROCESS.set(self)
             return work()
 
-        return copy_context().run(mine)
+        return copy_context().run(do_work)
 
     def another(self, out: Any) -> Process:
         """Another program of its host."""
-        return replace(self, out=out, frozen=False)
+        return replace(self, out=out, is_frozen=False)
 
 
 def have_switches(
     monkeypatch: pytest.MonkeyPatch, *hosts: tuple[FakeSystemd, layout.Paths]
 ) -> None:
-    """Have systemd run the switches of these hosts as a part of this process, or a fork of it."""
+    """Have systemd run the switches of these hosts within this process, or in a fork of it."""
     roots = {str(systemd.folder): paths for systemd, paths in hosts}
 
     def switch(words: Sequence[str]) -> int:
         paths = roots[onhost_fake_systemd.folder()]
-        return errors.ended("switch.sh", lambda: switch_sh.main(list(words), paths))
+        return errors.run_main("switch.sh", lambda: switch_sh.main(list(words), paths))
 
     monkeypatch.setattr(units, "is_root", lambda: True)
     monkeypatch.setattr(switch_job, "program", lambda: ["switch.sh"])
@@ -67,7 +67,7 @@ def have_switches(
 
 @contextmanager
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    """Have all programs be threads, which end with the block, and say what they say apart."""
+    """Run all programs as threads that end with the block; each prints to its own output."""
 
     def say(text: str, file: Any = None, flush: bool = False) -> None:
         process = PROCESS.get()
@@ -75,7 +75,7 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
     for module in (output, errors):
         monkeypatch.setattr(module, "print", say, raising=False)
-    # Who holds a lock would wait for its end, and so would the clock.
+    # The holder of a lock would wait for the grace to end, and the clock would wait for the holder.
     monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
     clock = Clock(monkeypatch)
     try:
@@ -86,8 +86,8 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 @contextmanager
 def one_clock_of(systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    """The same of one host; the test is one of its programs."""
+    """Run the programs of one host as `one_clock` does; the test is one of them."""
     with one_clock(monkeypatch) as clock:
-        before = PROCESS.set(Process(str(systemd.folder), None))
+        process_token = PROCESS.set(Process(str(systemd.folder), None))
         yield clock
-        PROCESS.reset(before)
+        PROCESS.reset(process_token)

@@ -9,20 +9,20 @@ BRANCH = "fix/parsing"
 
 
 def git(folder: Path, *words: str) -> str:
-    """What git says."""
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    argv = ("git", "-C", str(folder), *who, *words)
+    """Run git and return its output."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    argv = ("git", "-C", str(folder), *identity, *words)
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def commit(folder: Path, message: str = "new") -> str:
-    """The id of a new commit, which changes no file."""
+    """Make a commit that changes no file; returns its id."""
     git(folder, "commit", "--quiet", "--allow-empty", "-m", message)
     return git(folder, "rev-parse", "HEAD")
 
 
 def fork(folder: Path) -> Path:
-    """A fork in a new folder: `v1` is where it left upstream, and it has one file."""
+    """A fork in a new folder: `v1` is the upstream commit where it began, and it has one file."""
     folder.mkdir(parents=True)
     git(folder, "init", "--quiet", "--template=", "--initial-branch", "main")
     commit(folder, "upstream")
@@ -35,5 +35,5 @@ def fork(folder: Path) -> Path:
 
 
 def source(folder: Path, of: str = "HEAD") -> dict[str, str]:
-    """What an engine's specification says of one commit of it."""
+    """The part of an engine's specification for one commit of the fork."""
     return {"git": str(folder), "branch": BRANCH, "commit": git(folder, "rev-parse", of)}

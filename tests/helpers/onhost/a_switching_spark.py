@@ -1,4 +1,4 @@
-"""A host whose models the gateway may have switched: its switches are real, its systemd is not."""
+"""A host on which the gateway may switch: its switches are real, its systemd is made up."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.s
 
 
 class SwitchingSpark(ModelHost):
-    """mistral is hot; qwen is off, and so is spare, the fallback of qwen.
+    """A host on which mistral is hot; qwen is off, and so is spare, the fallback of qwen.
 
-    `socket` is what systemd does for lockstep-gateway-switch.socket.
+    `socket` plays systemd's part for lockstep-gateway-switch.socket.
     """
 
     def __init__(self, folder: Path, monkeypatch) -> None:
@@ -33,7 +33,7 @@ class SwitchingSpark(ModelHost):
         super().__init__(folder, monkeypatch, more, up="mistral")
         for name, unit in UNITS.items():
             self.tell(name, engine_url=self.engine.url)
-            # Whose processes are alive is told by systemd alone here.
+            # Populated in any case, so that systemd's state alone tells which engine is alive.
             group = self.paths.groups_of_units / unit
             group.mkdir(parents=True)
             (group / "cgroup.events").write_text("populated 1\n")
@@ -41,8 +41,8 @@ class SwitchingSpark(ModelHost):
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(self.socket))
         self._listening.listen()
-        #: What was started for each connection.
-        self.started: list[subprocess.Popen[bytes]] = []
+        #: The process started for each connection.
+        self.processes: list[subprocess.Popen[bytes]] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -53,22 +53,22 @@ class SwitchingSpark(ModelHost):
                 return
             with connection:
                 process = Fork(self._program, stdin=connection, stdout=connection)
-                self.started.append(process)
+                self.processes.append(process)
 
     def _program(self) -> int:
-        """The program, with the worker that it has systemd start, of this root."""
+        """Run the program, with the worker that it has systemd start, of this root."""
         keys.ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
         worker = ["switch.sh"]
         switch_job.program = lambda: worker
-        onhost_fake_systemd.HERE[(*worker,)] = lambda words: errors.ended(
+        onhost_fake_systemd.HERE[(*worker,)] = lambda words: errors.run_main(
             "switch.sh", lambda: switch_sh.main(words, self.paths)
         )
-        return errors.ended("gateway-switch", lambda: switch_program.main([], self.paths))
+        return errors.run_main("gateway-switch", lambda: switch_program.main([], self.paths))
 
     def close(self) -> None:
-        # Wakes who waits in accept(); close() alone would not.
+        # Wakes the thread in accept(); close() alone would not.
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        for process in self.started:
+        for process in self.processes:
             process.wait(180)
         super().close()

@@ -1,4 +1,4 @@
-"""A host whose Open WebUI is its volume, with a real SQLite database and a real restic."""
+"""A host with the volume of an Open WebUI, a real SQLite database and a real restic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNIT, VOLUME, OLD, NEW = "open-webui.service", "open-webui", "i@sha256:1", "i@sh
 
 
 class Spark:
-    """A host whose Open WebUI is its volume; a start is what its unit runs."""
+    """A host with the volume of an Open WebUI; each start runs its unit's text."""
 
     def __init__(self, root: Path, url: str) -> None:
         self.paths = layout.Paths(root)
@@ -46,8 +46,8 @@ class Spark:
     def ready(self, image: str) -> None:
         update.ready(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
 
-    def ended(self, result: str) -> None:
-        update.ended(self.paths, UNIT, result)
+    def end(self, result: str) -> None:
+        update.end_update(self.paths, UNIT, result)
 
     def runs(self, image: str) -> None:
         self.unit.write_text(text(image))
@@ -55,14 +55,14 @@ class Spark:
         self.ready(image)
 
     def fails(self, image: str) -> None:
-        """A start of `image` that writes into the database and then ends."""
+        """Make a start of `image` write into the database and then end."""
         self.unit.write_text(text(image))
         self.begin(image)
         self.chat(f"half a migration of {image}")
-        self.ended("exit-code")
+        self.end("exit-code")
 
     def backs_up(self, *to: str) -> None:
-        """What a deploy with `backup` writes."""
+        """Write the files of a deploy with `backup`."""
         self.paths.backup.parent.mkdir(parents=True, exist_ok=True)
         self.paths.state.mkdir(parents=True, exist_ok=True)
         keep = {"daily": 7, "weekly": 4, "monthly": 6}
@@ -71,24 +71,24 @@ class Spark:
 
 
 def text(image: str) -> str:
-    """A unit's file."""
+    """The text of a unit's file."""
     return f"[Service]\nExecStart=docker run {image}\n"
 
 
 @contextmanager
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
-    """One, with a stand-in of systemd and of Docker."""
+    """A running host, with a stand-in of systemd and of Docker."""
     with serving({"/": Reply(b"{}")}) as server:
         FakeSystemd(tmp_path / "systemd", monkeypatch)
-        # It would wait for the disk of this machine.
+        # The real fsync would wait for the disk of this machine.
         monkeypatch.setattr(data.os, "fsync", lambda _: None)
         open_cheaply(monkeypatch)
-        made = Spark(tmp_path / "root", server.url)
-        made.paths.docker_socket.parent.mkdir(parents=True)
-        docker = FakeDocker(made.paths.docker_socket)
+        spark = Spark(tmp_path / "root", server.url)
+        spark.paths.docker_socket.parent.mkdir(parents=True)
+        docker = FakeDocker(spark.paths.docker_socket)
         docker.containers["open-webui"] = OLD
         docker.answers["/volumes/open-webui"] = {"Mountpoint": "/volume/_data"}
         try:
-            yield made
+            yield spark
         finally:
             docker.close()

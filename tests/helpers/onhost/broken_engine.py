@@ -1,4 +1,4 @@
-"""An engine in this process, and every way in which a ruler was seen, or can be made, to break."""
+"""An engine in this process, with all the faults that a ruler met or could meet."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ VERSION_PAGES = {
 
 @dataclass
 class Engine:
-    """What it is and how it is broken; every `True` is one defect.
+    """An engine and its defects; every `True` is one defect.
 
     Attributes:
         swallow: Take the request and never answer, as a proxy does that hangs on its own calls.
         slow_s: Sleep so long in mid-answer.
         empty: Count tokens, and send no text.
-        cached: Answer everything but the first request without the engine.
+        is_cached: Answer everything but the first request without the engine.
         other_model: Another model answers.
         answers_as: The name that answers carry, where it is not the model's.
         cut: End the stream in the middle.
-        undone: End it without [DONE].
+        no_done: End the stream without [DONE].
         no_usage: Leave `usage` out.
         burst: Send the whole answer at once.
-        same: One answer to every prompt.
-        crowd: Requests of somebody else per request.
+        same_answer: One answer to every prompt.
+        crowd: Requests of other clients per request.
         status: Answer with this status instead.
         restarts: Be another engine after so many requests.
         short: Tokens to leave out.
         no_metrics: Publish no counters.
-        lie: Tokens to count more in `usage` than were generated.
+        lie: Tokens to count in `usage` beyond the generated ones.
         text_only: Refuse images, as --language-model-only does.
-        kind: Which engine it plays. SGLang refuses to stream token ids; llama.cpp counts along as
-            timings, and only where it is asked to.
+        kind: The engine that it plays. SGLang refuses to stream token ids; llama.cpp counts along
+            as timings, and only on request.
         holds: Its parser holds the text back to the end. Then no event leaves at a step, but for
-            llama.cpp's first one, and vLLM's where token ids are asked for.
+            llama.cpp's first one, and vLLM's where token ids are requested.
         old: It does not know that key and ignores it.
-        slower: How many times as long each step takes.
-        compile_s: What the first request of a length waits for.
+        slower: Factor by which each step takes longer.
+        compile_s: Seconds that the first request of a length waits for.
         answer: Message to answer with, by the request.
     """
 
     swallow: bool = False
     slow_s: float = 0.0
     empty: bool = False
-    cached: bool = False
+    is_cached: bool = False
     other_model: bool = False
     answers_as: str = MODEL
     cut: bool = False
-    undone: bool = False
+    no_done: bool = False
     no_usage: bool = False
     burst: bool = False
-    same: bool = False
+    same_answer: bool = False
     crowd: int = 0
     status: int = 200
     restarts: int = 0
@@ -78,14 +78,14 @@ class Engine:
     old: bool = False
     slower: float = 1.0
     compile_s: float = 0.0
-    compiled: dict[int, int] = field(default_factory=dict)
+    compiled_lengths: dict[int, int] = field(default_factory=dict)
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     requests: int = 0
-    finished: int = 0
-    generated: int = 0
+    finished_requests: int = 0
+    generated_tokens: int = 0
     drafts: int = 0
-    seen: list[dict[str, Any]] = field(default_factory=list)
-    released: threading.Event = field(default_factory=threading.Event)
+    request_bodies: list[dict[str, Any]] = field(default_factory=list)
+    release: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def metrics(self) -> str:
@@ -94,9 +94,9 @@ class Engine:
         return "\n".join(
             (
                 f"vllm:num_requests_running{label} 0.0",
-                f'vllm:request_success_total{{finished_reason="stop"}} {self.finished}.0',
+                f'vllm:request_success_total{{finished_reason="stop"}} {self.finished_requests}.0',
                 'vllm:request_success_total{finished_reason="length"} 0.0',
-                f"vllm:generation_tokens_total{label} {self.generated}.0",
+                f"vllm:generation_tokens_total{label} {self.generated_tokens}.0",
                 f"vllm:spec_decode_num_drafts_total{label} {self.drafts}",
                 f"vllm:spec_decode_num_draft_tokens_total{label} {self.drafts * 3}",
                 f"vllm:spec_decode_num_accepted_tokens_total{label} {self.drafts * 1.8}",
@@ -125,65 +125,67 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         engine = self.engine
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with engine.lock:
             engine.requests += 1
-            engine.seen.append(asked)
+            engine.request_bodies.append(request)
             first = engine.requests == 1
         if engine.swallow and not first:
-            engine.released.wait(20)
+            engine.release.wait(20)
             self.close_connection = True
             return
         if engine.status != 200 and not first:
             self._json({"error": {"message": "no"}}, engine.status)
             return
-        if engine.kind == "sglang" and asked.get("return_token_ids") and asked.get("stream"):
+        if engine.kind == "sglang" and request.get("return_token_ids") and request.get("stream"):
             self._json({"error": {"message": "return_token_ids is not supported here"}}, 400)
             return
         with engine.lock:
-            words = len(str(asked["messages"]).split())
-            compiles = words // 1000 not in engine.compiled
-            engine.compiled.setdefault(words // 1000, engine.requests)
+            words = len(str(request["messages"]).split())
+            compiles = words // 1000 not in engine.compiled_lengths
+            engine.compiled_lengths.setdefault(words // 1000, engine.requests)
         time.sleep(engine.compile_s if compiles else 0)
-        if engine.text_only and not isinstance(asked["messages"][0]["content"], str):
+        if engine.text_only and not isinstance(request["messages"][0]["content"], str):
             self._json({"error": {"message": "At most 0 image(s) may be provided"}}, 400)
             return
-        text = "" if engine.empty and not first else self._text(asked)
-        message = {"content": text} if engine.answer is None else engine.answer(asked)
-        tokens = asked["max_tokens"]
-        if not asked.get("ignore_eos"):
+        text = "" if engine.empty and not first else self._text(request)
+        message = {"content": text} if engine.answer is None else engine.answer(request)
+        tokens = request["max_tokens"]
+        if not request.get("ignore_eos"):
             tokens = min(tokens, 1 + len(str(message)) // 8)
-        finish = "length" if tokens == asked["max_tokens"] else "stop"
+        finish = "length" if tokens == request["max_tokens"] else "stop"
         tokens -= engine.short * (tokens > 16)
         with engine.lock:
-            if not engine.cached or first:
-                engine.finished += 1 + engine.crowd
-                engine.generated += tokens
+            if not engine.is_cached or first:
+                engine.finished_requests += 1 + engine.crowd
+                engine.generated_tokens += tokens
                 engine.drafts += tokens // 2
         usage = {"prompt_tokens": words, "completion_tokens": tokens + engine.lie}
-        given = {"model": engine.answers_as, "usage": usage}
+        reply = {"model": engine.answers_as, "usage": usage}
         if engine.no_usage and not first:
-            del given["usage"]
-        if not asked.get("stream"):
+            del reply["usage"]
+        if not request.get("stream"):
             choice = {"message": message, "finish_reason": finish}
-            self._json({**given, "choices": [choice]})
+            self._json({**reply, "choices": [choice]})
             return
         with contextlib.suppress(OSError):
-            self._stream(str(message.get("content") or ""), given, finish, asked)
+            self._stream(str(message.get("content") or ""), reply, finish, request)
 
-    def _text(self, asked: dict[str, Any]) -> str:
-        salt = "" if self.engine.same else asked["messages"][0]["content"]
+    def _text(self, request: dict[str, Any]) -> str:
+        salt = "" if self.engine.same_answer else request["messages"][0]["content"]
         return f"words of {zlib.crc32(str(salt).encode())} " * STEPS
 
-    def _stream(self, text: str, given: dict[str, Any], finish: str, asked: dict[str, Any]) -> None:
+    def _stream(
+        self, text: str, reply: dict[str, Any], finish: str, request: dict[str, Any]
+    ) -> None:
         engine = self.engine
-        usage = given.pop("usage", None)
-        ids = asked.get("return_token_ids") and engine.kind == "vllm" and not engine.old
+        usage = reply.pop("usage", None)
+        ids = request.get("return_token_ids") and engine.kind == "vllm" and not engine.old
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        steps = min(STEPS, asked["max_tokens"])
+        steps = min(STEPS, request["max_tokens"])
         size = -(-len(text) // steps)
         for number in range(steps):
             if engine.cut and number == steps // 2:
@@ -191,36 +193,40 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             time.sleep(0 if engine.burst else STEP_S * engine.slower)
             if engine.slow_s and number == 2:
-                engine.released.wait(engine.slow_s)
+                engine.release.wait(engine.slow_s)
             part = text[number * size : (number + 1) * size]
             if engine.holds:
                 part = text if number == steps - 1 else ""
             if part or ids or (engine.kind == "llamacpp" and number == 0):
-                made = asked["max_tokens"] * (number + 1) // steps
-                count = self._count(asked, usage, made)
+                token_count = request["max_tokens"] * (number + 1) // steps
+                count = self._count(request, usage, token_count)
                 choices = [{"delta": {"content": part}}]
-                self._event({**given, **count, "choices": choices}, engine.burst)
-        self._event({**given, "choices": [{"delta": {}, "finish_reason": finish}]})
+                self._event({**reply, **count, "choices": choices}, engine.burst)
+        self._event({**reply, "choices": [{"delta": {}, "finish_reason": finish}]})
         if usage:
-            self._event({**given, "choices": [], "usage": usage})
-        if not engine.undone:
+            self._event({**reply, "choices": [], "usage": usage})
+        if not engine.no_done:
             self._chunk(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
     def _count(
-        self, asked: dict[str, Any], usage: dict[str, Any] | None, made: int
+        self, request: dict[str, Any], usage: dict[str, Any] | None, token_count: int
     ) -> dict[str, Any]:
         if self.engine.kind == "llamacpp":
-            return {"timings": {"predicted_n": made}} if asked.get("timings_per_token") else {}
-        return {"usage": {**usage, "completion_tokens": made}} if usage else {}
+            return (
+                {"timings": {"predicted_n": token_count}}
+                if request.get("timings_per_token")
+                else {}
+            )
+        return {"usage": {**usage, "completion_tokens": token_count}} if usage else {}
 
-    def _event(self, value: Any, held: bool = False) -> None:
-        self._chunk(b"data: " + json.dumps(value).encode() + b"\n\n", held)
+    def _event(self, value: Any, is_buffered: bool = False) -> None:
+        self._chunk(b"data: " + json.dumps(value).encode() + b"\n\n", is_buffered)
 
-    def _chunk(self, data: bytes, held: bool = False) -> None:
+    def _chunk(self, data: bytes, is_buffered: bool = False) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        if not held:
+        if not is_buffered:
             self.wfile.flush()
 
     def _json(self, value: Any, status: int = 200) -> None:
@@ -240,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving(engine: Engine) -> Iterator[str]:
     """The engine on a port; gives its URL."""
-    # Buffered, so that what is not flushed leaves in one piece.
+    # Buffered, so that output without a flush leaves in one piece.
     handler = type("Handler", (_Handler,), {"engine": engine, "wbufsize": 65536})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -249,6 +255,6 @@ def serving(engine: Engine) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
-        engine.released.set()
+        engine.release.set()
         server.shutdown()
         server.server_close()

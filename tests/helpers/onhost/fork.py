@@ -1,6 +1,6 @@
-"""Programs as forks of the test's process, in which most of what they import is imported already.
+"""Programs as forks of the test's process, which has imported most of their modules already.
 
-Importing takes a program much more processor time than what a test has it do.
+Imports take a program much more processor time than the work in a test.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Fork(subprocess.Popen):
-    """A process that runs the function which is given in the place of an argument list.
+    """A process that runs a function, which is given in the place of an argument list.
 
-    Its exit code is what the function returns, or gives to `sys.exit`. As with another program no
-    descriptor is inherited but the three standard ones and `pass_fds`.
+    Its exit code is the function's result, or its argument to `sys.exit`. As with another program,
+    no descriptor is inherited but the three standard ones and `pass_fds`.
     """
 
     def _execute_child(  # type: ignore[no-untyped-def]
         self, main, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo,
         creationflags, shell, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *_,
     ):  # fmt: skip
-        # In another thread its end would be that of the thread.
+        # The death signal comes at the end of the forking thread, so only the main thread sets it.
         with_us = threading.current_thread() is threading.main_thread()
         self.pid = os.fork()
         if not self.pid:
@@ -43,7 +43,7 @@ class Fork(subprocess.Popen):
 def _run(
     main: Callable[[], int | None],
     standard: Iterable[int],
-    passed: Container[int],
+    inherited_fds: Container[int],
     env: Mapping[str, str] | None,
     with_us: bool,
 ) -> None:
@@ -54,13 +54,13 @@ def _run(
         for place, number in enumerate(standard):
             if number != -1:
                 os.dup2(number, place)
-        # Their numbers stay taken: whatever of the test's goes here later closes its own number.
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
-            if number > 2 and number not in passed:
+        # Keep the numbers taken: an object of the test that is freed later closes its own number.
+        null_fd = os.open(os.devnull, os.O_RDWR)
+        for number in [int(target_path.name) for target_path in Path("/proc/self/fd").iterdir()]:
+            if number > 2 and number not in inherited_fds:
                 with contextlib.suppress(OSError):
                     os.fstat(number)
-                    os.dup2(nothing, number)
+                    os.dup2(null_fd, number)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115

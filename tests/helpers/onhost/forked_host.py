@@ -1,4 +1,4 @@
-"""What a host's Python runs, in a fork of one that has imported our modules there (`forks`)."""
+"""Code for a host's Python, run in a fork of a process that has imported our modules (`forks`)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def run(
     text: str = "",
     texts: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """`python -c CODE WORDS`, which reads a text.
+    """Run `python -c CODE WORDS` with a text as input.
 
-    `texts` are those of modules that are other ones here. A host's own Python has no such site
-    packages to look through as the tests' has.
+    `texts` replace the texts of modules. A host's own Python has no site packages to search, which
+    the tests' Python has.
     """
     argv = ["python", code, json.dumps(dict(texts or {})), *words]
     environment = os.environ if environment is None else environment
@@ -43,8 +43,8 @@ def run_program(
     return run(code, word, *arguments, environment=environment)
 
 
-class _Replaced:
-    """Imports modules from other texts than their files'."""
+class _TextImporter:
+    """Imports modules from given texts instead of their files."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
@@ -60,8 +60,8 @@ class _Replaced:
 
 
 def _import() -> None:
-    """Import all that readers import."""
-    # As where `-I` is said: the folder of this file and PYTHONPATH are left out.
+    """Import all modules that readers import."""
+    # As with `-I`, leave out the folder of this file and PYTHONPATH.
     sys.path[:2] = [str(_REPOSITORY)]
     for path in sorted((_REPOSITORY / "lockstep/onhost/facts").glob("*.py")):
         import_module(f"lockstep.onhost.facts.{path.stem}")
@@ -72,12 +72,12 @@ def _main() -> None:
     _, code, texts, *words = sys.argv
     sys.argv[:] = ["-c", *words]
     sys.path[1:1] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    replaced = json.loads(texts)
-    if replaced:
+    replacements = json.loads(texts)
+    if replacements:
         for name in [name for name in sys.modules if name.partition(".")[0] == "lockstep"]:
             del sys.modules[name]
-        sys.meta_path.insert(0, _Replaced(replaced))  # type: ignore[arg-type]
-    # What is started from here imports the main module anew, if it is a file.
+        sys.meta_path.insert(0, _TextImporter(replacements))  # type: ignore[arg-type]
+    # A process started from here would import the main module anew, if it is a file.
     sys.modules["__main__"] = main = ModuleType("__main__")
     exec(code, vars(main))
 

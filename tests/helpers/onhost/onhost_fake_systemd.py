@@ -1,8 +1,8 @@
 """A make-believe systemd: unit states are dicts in files of $FAKE_SYSTEMD, jobs are real processes.
 
 onhost_fakes.FakeSystemd names it systemctl, systemd-run, journalctl and sudo for the programs that
-a test starts, and answers a test's own process without another one. What few calls need is
-imported late.
+a test starts. It answers a test's own process without a new process. Modules that few calls need
+are imported late.
 """
 
 import os
@@ -11,9 +11,9 @@ import time
 from _thread import get_ident
 from contextvars import ContextVar
 
-#: Whose thread asks, if this process is of several hosts (`a_process.Process`).
+#: The program of this thread, if this process is of several hosts (`a_process.Process`).
 PROCESS = ContextVar("PROCESS", default=None)
-#: The programs' clock, where it can be imported.
+#: The programs' clock, if it can be imported.
 clock = None
 
 #: Argument list that starts a program → its `main` in this process, which may be forked instead.
@@ -21,13 +21,13 @@ HERE = {}
 NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
 
 
-def shown(fields):
-    """What `systemctl show` prints of these."""
+def property_text(fields):
+    """The output of `systemctl show` about these units."""
     return "".join(f"{key}={value}\n" for key, value in fields.items())
 
 
 def write(folder, name, state):
-    """Keep a unit's state."""
+    """Write a unit's state."""
     # Tests write it from several threads as well.
     new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
     with open(new, "w") as file:
@@ -41,14 +41,14 @@ def text_of(path):
 
 
 def read(folder, name):
-    """A unit's state. Every other way to write and read a dict takes an import."""
+    """Read a unit's state. Any other way to write and read a dict costs an import."""
     return eval(text_of(f"{folder}/{name}.state"))
 
 
 def folder():
-    """Where the units are that this process asks about."""
-    mine = PROCESS.get()
-    return mine.systemd if mine else os.environ["FAKE_SYSTEMD"]
+    """The folder with the units of the host that this process belongs to."""
+    process = PROCESS.get()
+    return process.systemd if process else os.environ["FAKE_SYSTEMD"]
 
 
 def load(name):
@@ -64,7 +64,7 @@ def set_state(name, active, sub, **more):
 
 
 def take_time(words):
-    """Whether a call is a start that ends later than it begins."""
+    """Tell whether a call is a start that takes time."""
     return words[0] == "start" and any("on_start" in load(name) for name in words[1:])
 
 
@@ -85,16 +85,16 @@ def start(name, err):
     if state.get("start_ok", True):
         set_state(name, "active", "running", Result="success")
         return 0
-    failed = (
+    failure_states = (
         ("failed", "failed") if not state.get("restarts_itself") else ("activating", "auto-restart")
     )
-    set_state(name, *failed, Result="exit-code", ExecMainCode="1", ExecMainStatus="3")
+    set_state(name, *failure_states, Result="exit-code", ExecMainCode="1", ExecMainStatus="3")
     print(f"Job for {name} failed.", file=err)
     return 1
 
 
 def stopped_meanwhile(name, part):
-    """Run a part of the start, or let it take so many seconds; a stop ends it, as systemd does."""
+    """Run a part of the start, or let its seconds pass; a stop ends it, as systemd does."""
     import subprocess
 
     until, process = None, None
@@ -125,10 +125,12 @@ def stop(name):
 
 
 def systemctl(argv, out, err):
-    verb, *rest = argv
-    names = [name for name in rest if not name.startswith("-")]
+    verb, *arguments = argv
+    names = [name for name in arguments if not name.startswith("-")]
     if verb == "show":
-        print("\n".join(shown({"Id": name, **load(name)}) for name in names), end="", file=out)
+        print(
+            "\n".join(property_text({"Id": name, **load(name)}) for name in names), end="", file=out
+        )
         return 0
     if verb == "list-units":
         import fnmatch
@@ -147,18 +149,18 @@ def systemctl(argv, out, err):
 
 
 def run_work(work, **streams):
-    """Run a program to its end; its exit code."""
+    """Run a program to its end; returns its exit code."""
     import subprocess
 
     streams["stdin"] = subprocess.DEVNULL
-    start = next((each for each in HERE if tuple(work[: len(each)]) == each), None)
+    start = next((program for program in HERE if tuple(work[: len(program)]) == program), None)
     if HERE and work[0] == "/bin/sh":
-        # What finishes a switch that was cut off: its shell decides whether that is run.
-        asked = [*work[:4], "sh", "-c", "exit 99"]
-        code = subprocess.run(asked, **streams).returncode
+        # The clean-up after a switch that was cut off: its shell decides whether it runs.
+        command = [*work[:4], "sh", "-c", "exit 99"]
+        code = subprocess.run(command, **streams).returncode
         return run_work(work[4:], **streams) if code == 99 else code
-    if start and (mine := PROCESS.get()):
-        PROCESS.set(mine.another(streams["stdout"]))
+    if start and (process := PROCESS.get()):
+        PROCESS.set(process.another(streams["stdout"]))
         return HERE[start](work[len(start) :])
     if start:
         from fork import Fork
@@ -167,20 +169,20 @@ def run_work(work, **streams):
     return subprocess.run(work, **streams).returncode
 
 
-def forked(do):
-    """Have something done by a process that nobody waits for."""
+def run_in_fork(do):
+    """Call `do` in a process that nobody waits for."""
     if os.fork():
         return
     os.setsid()
-    # Whoever waits for the end of our output must not wait for the work.
+    # A reader that waits for the end of our output must not wait for the work.
     for descriptor in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     do()
     os._exit(0)
 
 
-def threaded(do):
-    """The same where this process is of several hosts."""
+def run_in_thread(do):
+    """Call `do` as `run_in_fork`, for a process of several hosts."""
     import threading
 
     threading.Thread(target=do, daemon=True).start()
@@ -198,7 +200,7 @@ def systemd_run(argv, out, err):
         sys.exit(f"Failed to start transient service unit: Unit {name} was already loaded")
     state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
     write(folder(), name, {**state, "ActiveState": "active", "SubState": "running"})
-    begin = threaded if PROCESS.get() else forked
+    begin = run_in_thread if PROCESS.get() else run_in_fork
     begin(lambda: run_unit(name, work, properties))
     return 0
 
@@ -215,8 +217,8 @@ def run_unit(name, work, properties):
     if "ExecStopPost" in properties:
         set_state(name, "deactivating", "stop-post")
         with open(log, "a") as stream:
-            after = shlex.split(properties["ExecStopPost"].replace("$$", "$"))
-            run_work(after, stdout=stream, stderr=stream)
+            stop_command = shlex.split(properties["ExecStopPost"].replace("$$", "$"))
+            run_work(stop_command, stdout=stream, stderr=stream)
     if code == 0:
         set_state(name, "active", "exited", Result="success", ExecMainCode="1", ExecMainStatus="0")
     else:
@@ -232,14 +234,14 @@ def run_unit(name, work, properties):
 
 
 def journalctl(argv, out, err):
-    synced = f"{folder()}/synced"
+    sync_mark = f"{folder()}/synced"
     if "--sync" in argv:
-        open(synced, "a").close()
+        open(sync_mark, "a").close()
         return 0
-    # Of no unit: what the kernel said.
+    # Without a unit, the kernel's messages.
     unit = next((o.partition("=")[2] for o in argv if o.startswith("--unit=")), "kernel")
     state = load(unit)
-    lines = state.get("journal", []) + (state.get("late", []) if os.path.exists(synced) else [])
+    lines = state.get("journal", []) + (state.get("late", []) if os.path.exists(sync_mark) else [])
     print("\n".join(lines), flush=True, file=out)
     if "--follow" in argv:
         time.sleep(60)
@@ -247,12 +249,12 @@ def journalctl(argv, out, err):
 
 
 def sudo(argv, out, err):
-    allowed = os.path.exists(f"{folder()}/sudo-allows")
+    is_allowed = os.path.exists(f"{folder()}/sudo-allows")
     if "-l" not in argv:
         print("sudo runs", *argv[2:], file=out)
-    elif not allowed:
+    elif not is_allowed:
         print("sudo: a password is required", file=err)
-    return 0 if allowed else 1
+    return 0 if is_allowed else 1
 
 
 PROGRAMS = {
@@ -264,7 +266,7 @@ PROGRAMS = {
 
 
 def main(name, argv, out, err):
-    """Do what `name` is asked for; its exit code, or SystemExit with what it says as it refuses."""
+    """Do the command `name`; returns its exit code, or raises SystemExit with its refusal."""
     if name != "journalctl" and argv[0] != "show":
         with open(f"{folder()}/calls", "a") as calls:
             calls.write(" ".join([name, *argv]) + "\n")

@@ -1,4 +1,4 @@
-"""Stand-ins for what the programs on a Spark talk to: systemd, Docker and an engine."""
+"""Stand-ins for the partners of the programs on a Spark: systemd, Docker and an engine."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ HELPERS = str(Path(__file__).parent)
 ONHOST = REPOSITORY / "lockstep" / "onhost"
 
 
-def installed(folder: Path) -> str:
-    """A folder that Python runs as it runs the programs' folder on a host."""
+def program_folder(folder: Path) -> str:
+    """A folder of programs that Python runs like the programs' folder on a host."""
     folder.mkdir(parents=True)
     (folder / "__main__.py").symlink_to(ONHOST / "__main__.py")
     (folder / "lockstep").symlink_to(REPOSITORY / "lockstep")
@@ -54,21 +54,21 @@ def program(
 
 
 def timeless(line: str) -> str:
-    """The line as a quick machine says it: whole seconds are none."""
+    """A line as a quick machine prints it: without whole seconds."""
     return re.sub(r"(?<![\d.])\d+ s\b", "0 s", line)
 
 
-def write_targets(paths: layout.Paths, targets: dict[str, dict]) -> None:
-    """targets.json of these targets, as the deploy names them."""
-    named = {name: {"name": name, **target} for name, target in targets.items()}
-    paths.targets.write_text(json.dumps({"name": "spark1", "targets": named}))
+def write_models(paths: layout.Paths, models: dict[str, dict]) -> None:
+    """Write the models.json of these models, as the deploy names them."""
+    named_models = {name: {"name": name, **model} for name, model in models.items()}
+    paths.models.write_text(json.dumps({"name": "spark1", "models": named_models}))
 
 
-def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0) -> layout.Paths:
-    """A folder that looks like a host's root: targets.json and /proc with memory figures."""
+def host_root(root: Path, models: dict[str, dict], available_gib: float = 100.0) -> layout.Paths:
+    """A folder that looks like a host's root: models.json and /proc with memory figures."""
     paths = layout.Paths(root)
-    paths.targets.parent.mkdir(parents=True)
-    write_targets(paths, targets)
+    paths.models.parent.mkdir(parents=True)
+    write_models(paths, models)
     (paths.proc / "sys/vm").mkdir(parents=True)
     for name in ("drop_caches", "compact_memory"):
         (paths.proc / "sys/vm" / name).write_text("")
@@ -79,7 +79,7 @@ def host_root(root: Path, targets: dict[str, dict], available_gib: float = 100.0
 
 
 def begin_boot(paths: layout.Paths, name: str, uptime_s: float = 60.0) -> None:
-    """Let /proc be that of the boot called `name`, so many seconds after it began."""
+    """Make /proc that of the boot called `name`, so many seconds after it began."""
     kernel = paths.proc / "sys/kernel/random"
     kernel.mkdir(parents=True, exist_ok=True)
     (kernel / "boot_id").write_text(f"{name:0>8}-0000-0000-0000-000000000000\n")
@@ -92,7 +92,7 @@ def write_meminfo(
     free_gib: float | None = None,
     total_gib: float = 119.6,
 ) -> None:
-    """Let /proc/meminfo of a made-up host say these figures."""
+    """Write these figures to /proc/meminfo of a made-up host."""
     free = available_gib if free_gib is None else free_gib
     kib = {"MemTotal": total_gib, "MemFree": free, "MemAvailable": available_gib}
     lines = [f"{key}: {int(value * 1024 * 1024)} kB" for key, value in kib.items()]
@@ -100,7 +100,7 @@ def write_meminfo(
 
 
 def put_in_container(paths: layout.Paths, container: str, *processes: int) -> None:
-    """Let the kernel of a made-up host have these processes in a container of ours."""
+    """Put these processes into a container of ours, as the kernel of a made-up host shows it."""
     every = paths.groups_of_units / f"{container_group.ALL}.slice"
     group = every / container_group.slice_of(container) / "docker-1.scope"
     group.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ LOOPBACK = "0100007F"
 def let_listen(
     paths: layout.Paths, pid: int, group: str, address: str = LOOPBACK, port: int = 30001
 ) -> None:
-    """Let a process in a control group listen at a port, as the kernel shows it."""
+    """Make a process in a control group listen at a port, as the kernel shows it."""
     table = paths.proc / "net" / "tcp"
     table.parent.mkdir(parents=True, exist_ok=True)
     lines = table.read_text() if table.exists() else "  sl  local_address\n"
@@ -128,16 +128,16 @@ def let_listen(
 
 
 def let_the_kernel_kill(monkeypatch) -> list[str]:
-    """End what is in a made-up control group when it is killed; the slices that were."""
-    killed: list[str] = []
+    """Empty a made-up control group when it is killed; returns the names of killed groups."""
+    killed_groups: list[str] = []
 
     def kill(group: Path) -> None:
-        killed.append(group.name)
+        killed_groups.append(group.name)
         for file in group.rglob("cgroup.procs"):
             file.write_text("")
 
     monkeypatch.setattr(container_group, "_kill", kill)
-    return killed
+    return killed_groups
 
 
 onhost_fake_systemd.clock = clock
@@ -146,30 +146,30 @@ _start_program = runner.start
 
 def _start(
     argv: Sequence[str], env: Mapping[str, str] | None = None, stderr: int = subprocess.PIPE
-) -> subprocess.Popen[str] | Here:
-    """As the runner, without another program for what is asked of the make-believe systemd."""
+) -> subprocess.Popen[str] | InlineProcess:
+    """Start a program as the runner does; the make-believe systemd needs no other program."""
     name, *words = argv
     if name not in onhost_fake_systemd.PROGRAMS:
         return _start_program(argv, env, stderr)
     if name == "systemd-run" and not onhost_fake_systemd.PROCESS.get():
-        # What it starts goes on when it has ended.
+        # The job that systemd-run starts outlives systemd-run.
         pipe = subprocess.PIPE
         return Fork(partial(_answer, name, words), stdout=pipe, stderr=pipe, text=True)
-    return Here(argv, partial(_answer, name), onhost_fake_systemd.take_time(words))
+    return InlineProcess(argv, partial(_answer, name), onhost_fake_systemd.take_time(words))
 
 
 def _answer(name: str, words: list[str], out: IO[str] | None = None, err=None) -> int:
     try:
         return onhost_fake_systemd.main(name, words, out or sys.stdout, err or sys.stderr)
-    except SystemExit as refused:
-        print(refused.code, file=err or sys.stderr)
+    except SystemExit as error:
+        print(error.code, file=err or sys.stderr)
         return 1
 
 
-class Here:
-    """What is asked of a make-believe program, with the methods of a process.
+class InlineProcess:
+    """A call to a make-believe program, with the methods of a process.
 
-    What takes its time goes on when whoever waits for it was killed.
+    Work that takes time goes on when the process that waits for it was killed.
     """
 
     def __init__(
@@ -178,36 +178,36 @@ class Here:
         self._answer = answer
         self.args, self.returncode = list(argv), -1
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
-        self._ended = threading.Event()
+        self._end = threading.Event()
         if takes_time:
             threading.Thread(target=self._run, daemon=True).start()
         else:
             self._run()
 
     def _run(self) -> None:
-        # What comes later is nobody's business here.
+        # Later lines are not needed here, so the journal is not followed.
         words = [word for word in self.args[1:] if word != "--follow"]
         self.returncode = self._answer(words, self.stdout, self.stderr)
         self.stdout.seek(0)
-        self._ended.set()
+        self._end.set()
 
     def communicate(self, timeout: float = math.inf) -> tuple[str, str]:
         until = clock.now() + timeout
-        while not self._ended.is_set():
+        while not self._end.is_set():
             if clock.now() >= until:
                 raise subprocess.TimeoutExpired(self.args, timeout)
             clock.sleep(0.02)
         return self.stdout.getvalue(), self.stderr.getvalue()
 
     def kill(self) -> None:
-        """It is no process."""
+        """Do nothing; there is no process."""
 
     terminate = kill
 
     def wait(self, timeout: float | None = None) -> int:
         return self.returncode
 
-    def __enter__(self) -> Here:
+    def __enter__(self) -> InlineProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -221,7 +221,7 @@ class FakeSystemd:
         self.folder = folder
         bin_folder = folder / "bin"
         bin_folder.mkdir(parents=True)
-        # Without the site packages, and compiled once, it starts in a third of the time.
+        # Without site packages, and compiled once, the program starts in a third of the time.
         program = (
             f"#!{sys.executable} -IS\nimport sys; sys.path.append({HELPERS!r})\n"
             "import onhost_fake_systemd as program; "
@@ -241,15 +241,15 @@ class FakeSystemd:
         """Describe a unit: systemd's properties, and how its next start goes.
 
         `start_ok` (default true) decides the start, or `starts_with` (path, text): whether that
-        file holds that text; `stop_fails` what a refused stop says;
-        `journal` are the lines it logs, `late` those that are there after `journalctl --sync`
-        only; `on_start` is a command run as part of the start, or the seconds that it takes.
+        file holds that text. `stop_fails` is the message of a refused stop. `journal` are the lines
+        that the unit logs; `late` are lines that appear only after `journalctl --sync`. `on_start`
+        is a command run as part of the start, or the seconds that the start takes.
         """
         base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
         onhost_fake_systemd.write(self.folder, name, {**base, **fields})
 
     def state(self, name: str) -> dict:
-        """What the unit is now."""
+        """The present state of the unit."""
         return onhost_fake_systemd.read(self.folder, name)
 
     @property
@@ -275,7 +275,7 @@ class FakeDocker:
         self.tags: dict[str, str] = {}
         #: Name of each volume → its folder on the host.
         self.volumes: dict[str, str] = {}
-        #: Containers and volumes that somebody else has made.
+        #: Containers and volumes of others.
         self.foreign: set[str] = set()
         self.pull_events: list[dict] = []
         self.pulled_image: dict | None = None
@@ -283,9 +283,9 @@ class FakeDocker:
         self.path = path
         #: Whether a pull really asks the registry that its image names.
         self.takes = False
-        self.taken: dict[str, str] = {}
+        self.media_types: dict[str, str] = {}
         self.deaf_removals = 0
-        self.refused: dict[str, str] = {}
+        self.refusals: dict[str, str] = {}
         #: Paths that get no answer.
         self.silent: set[str] = set()
         #: Path → the whole answer, whatever else is there.
@@ -325,17 +325,17 @@ class FakeDocker:
             _reply(handler, 200, self.answers[path])
         elif path == "/containers/json":
             entries = self.containers.items()
-            found = [
+            objects = [
                 {"Names": [f"/{n}"], "Image": i, "Labels": self._labels(n)} for n, i in entries
             ]
-            _reply(handler, 200, found)
+            _reply(handler, 200, objects)
         elif path == "/volumes":
             entries = self.volumes.items()
-            found = [
+            objects = [
                 {"Name": name, "Mountpoint": place, "Labels": self._labels(name)}
                 for name, place in entries
             ]
-            _reply(handler, 200, {"Volumes": found or None})
+            _reply(handler, 200, {"Volumes": objects or None})
         elif path.startswith("/containers/") and name in self.containers:
             config = {"Labels": self._labels(name)}
             state = {"Pid": self.pids.get(name, 0)}
@@ -352,17 +352,17 @@ class FakeDocker:
     def _delete(self, handler: BaseHTTPRequestHandler) -> None:
         path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
         kind, name = path.lstrip("/").split("/", 1)
-        if kind == "images" and name in self.refused:
-            _reply(handler, 409, {"message": self.refused[name]})
+        if kind == "images" and name in self.refusals:
+            _reply(handler, 409, {"message": self.refusals[name]})
         elif kind == "images":
-            gone = self.tags.pop(name, None) or self.images.pop(name, None)
-            _reply(handler, 404 if gone is None else 200, [{"Untagged": name}])
+            removed_image = self.tags.pop(name, None) or self.images.pop(name, None)
+            _reply(handler, 404 if removed_image is None else 200, [{"Untagged": name}])
         elif self.deaf_removals:
             self.deaf_removals -= 1
             _reply(handler, 409, {"message": "removal is already in progress"})
         else:
-            found = self.containers.pop(name, None)
-            _reply(handler, 204 if found else 404, None)
+            container = self.containers.pop(name, None)
+            _reply(handler, 204 if container else 404, None)
 
     def _take(self, image: str, digest: str) -> None:
         host, _, name = image.partition("/")
@@ -370,10 +370,10 @@ class FakeDocker:
             assert response.status == 200
         base = f"http://{host}/v2/{name}"
         kind, body = _get(f"{base}/manifests", digest)
-        self.taken[digest[7:]] = kind
+        self.media_types[digest[7:]] = kind
         manifest = json.loads(body)
         for entry in (manifest["config"], *manifest["layers"]):
-            self.taken[entry["digest"][7:]], _ = _get(f"{base}/blobs", entry["digest"])
+            self.media_types[entry["digest"][7:]], _ = _get(f"{base}/blobs", entry["digest"])
 
     def _post(self, handler: BaseHTTPRequestHandler) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(handler.path).query))
@@ -394,7 +394,7 @@ class FakeDocker:
 
 
 def _get(url: str, digest: str) -> tuple[str, bytes]:
-    """Type and content of what a registry has, checked as Docker does."""
+    """Type and content of a registry's answer, checked as Docker does."""
     with urllib.request.urlopen(f"{url}/{digest}", timeout=180) as response:
         body = response.read()
     assert f"sha256:{hashlib.sha256(body).hexdigest()}" == digest
@@ -419,9 +419,11 @@ def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
 
 
 class FakeEngine:
-    """An OpenAI-compatible engine: `health` is its status code, `chat` makes its answers (a stream
-    where it gives an iterator of events),
-    `metrics` is the text of /metrics, None for an engine that has none."""
+    """An OpenAI-compatible engine.
+
+    `health` is its status code. `chat` makes its answers, a stream where it returns an iterator of
+    events. `metrics` is the text of /metrics, None for an engine without metrics.
+    """
 
     def __init__(self) -> None:
         self.health = 200
@@ -430,7 +432,7 @@ class FakeEngine:
         self.requests: list[dict] = []
         self.keys: list[str | None] = []
         self.paths: list[str] = []
-        #: How often its counters were asked for.
+        #: Number of requests for its counters.
         self.looks = 0
         outer = self
 

@@ -1,8 +1,8 @@
 """An engine without a network and without time: its figures and their noise as on an H200.
 
-Seen there on vLLM 0.26.0 (2026-11): 0.3 to 0.7 % between repeats at one stream, up to 2 % at eight,
-a first token of 15 ms that varies by several percent, a kernel compiled at the first request of a
-shape. Runs of one server drift apart, and now and then an answer is late.
+Seen there on vLLM 0.26.0 (2026-11): 0.3 to 0.7 % between repeats at one stream, up to 2 % at eight.
+The first token takes 15 ms and varies by several percent. The first request of a shape compiles a
+kernel. Runs of one server drift apart, and now and then an answer is late.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from datetime import UTC, datetime, timedelta
 from lockstep.bench.client import Client, Clock
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import Result, Subject
-from lockstep.bench.ruler import Expected
+from lockstep.bench.ruler import ExpectedFigures
 from lockstep.bench.run import Bench, measure
-from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.sample import Ask, BenchSample
 from lockstep.bench.suites.suites import SUITES
 from lockstep.onhost.engines import ENGINES
 
 MODEL = "some/model"
 
 
-class Simulated(Client):
+class SimulatedClient(Client):
     """One engine from its start on, for one run.
 
     Attributes:
-        tok_s: Of one stream.
+        tok_s: Speed of one stream, tok/s.
         noise: Standard deviation between repeats, a share.
         late: Chance that an answer takes a tenth to four tenths longer.
-        compile_s: What the first request of a shape waits for.
+        compile_s: Seconds that the first request of a shape waits for.
         compiles_at: Requests that wait for it, too, whatever their shape.
-        compiled: Requests that have waited.
+        compiled_requests: Requests that have waited.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class Simulated(Client):
         self.noise, self.late = noise, late
         self.compile_s, self.compiles_at = compile_s, compiles_at
         self._chance = random.Random(seed)
-        # Both figures of a run drift, and each by itself.
+        # Both figures of a run drift, each independently.
         self.tok_s = tok_s * self._chance.gauss(1, drift)
         self._first_s = 0.015 * self._chance.gauss(1, 2 * drift)
         self._time = 100.0
         self._wave: list[float] = []
         self._shapes: set[tuple[int, int]] = set()
-        self.compiled: list[int] = []
-        self.asked = self.finished = self.generated = 0
+        self.compiled_requests: list[int] = []
+        self.request_count = self.finished_requests = self.generated_tokens = 0
 
     def now(self) -> float:
-        """Seconds; they pass only while something is generated."""
+        """The present second; time passes only during a generation."""
         return self._time
 
     def pass_time(self, seconds: float) -> None:
@@ -76,27 +76,28 @@ class Simulated(Client):
         if path == "/metrics":
             return (
                 'vllm:num_requests_running{engine="0"} 0.0\n'
-                f'vllm:request_success_total{{finished_reason="length"}} {self.finished}.0\n'
-                f'vllm:generation_tokens_total{{engine="0"}} {self.generated}.0\n'
+                f'vllm:request_success_total{{finished_reason="length"}} '
+                f"{self.finished_requests}.0\n"
+                f'vllm:generation_tokens_total{{engine="0"}} {self.generated_tokens}.0\n'
             )
         return None
 
-    def together(self, asks: Sequence[Ask]) -> tuple[list[Sample], float]:
+    def together(self, asks: Sequence[Ask]) -> tuple[list[BenchSample], float]:
         began = self.now()
         return [self._complete(ask) for ask in asks], self.now() - began
 
-    def _complete(self, ask: Ask) -> Sample:
-        self.asked += 1
-        self.finished += 1
-        self.generated += ask.max_tokens
+    def _complete(self, ask: Ask) -> BenchSample:
+        self.request_count += 1
+        self.finished_requests += 1
+        self.generated_tokens += ask.max_tokens
         streams = int(ask.label.split()[0]) if ask.label.endswith(" streams") else 1
         words = len(str(ask.messages).split())
         first = self._first_s * streams + words * 1e-5
         first *= abs(self._chance.gauss(1, 0.03))
         shape = streams, words // 500
-        if self.asked in self.compiles_at or (ask.stream and shape not in self._shapes):
+        if self.request_count in self.compiles_at or (ask.stream and shape not in self._shapes):
             self._shapes.add(shape)
-            self.compiled.append(self.asked)
+            self.compiled_requests.append(self.request_count)
             first += self.compile_s
         pace = (1 + streams / 100) / self.tok_s * self._chance.gauss(1, self.noise)
         if self._chance.random() < self.late:
@@ -106,7 +107,7 @@ class Simulated(Client):
             self._wave = [self._time] * streams
         began = self._wave.pop()
         self._time = max(self._time, began + seconds)
-        return Sample(
+        return BenchSample(
             ask.label,
             seconds=seconds,
             first_s=first if ask.stream else None,
@@ -115,21 +116,24 @@ class Simulated(Client):
             pieces=ask.max_tokens,
             tokens=ask.max_tokens,
             prompt_tokens=words,
-            asked=ask.max_tokens,
+            max_tokens=ask.max_tokens,
             status=200,
             finish="length",
-            text=f"answer {self.asked}",
+            text=f"answer {self.request_count}",
         )
 
 
-def measured(
-    engine: Simulated, *suites: str, host: HostLook | None = None, sequences: int | None = None
+def suite_result(
+    engine: SimulatedClient,
+    *suites: str,
+    host: HostLook | None = None,
+    sequences: int | None = None,
 ) -> Result:
-    """One run of these suites, as `lockstep bench` keeps it."""
-    expected = Expected(MODEL, sequences=sequences)
-    bench = Bench(engine, expected, (lambda: host) if host else None, context=32768)
+    """The result of one run of these suites, as `lockstep bench` keeps it."""
+    expectations = ExpectedFigures(MODEL, sequences=sequences)
+    bench = Bench(engine, expectations, (lambda: host) if host else None, context=32768)
     began = datetime(2026, 11, 22, tzinfo=UTC)
-    found = tuple(measure(bench, SUITES[name]) for name in suites)
-    ended = began + timedelta(seconds=engine.now())
-    times = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (began, ended))
-    return Result(Subject(engine.url, MODEL), *times, lockstep="0.1", suites=found)
+    suite_results = tuple(measure(bench, SUITES[name]) for name in suites)
+    end = began + timedelta(seconds=engine.now())
+    times = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (began, end))
+    return Result(Subject(engine.url, MODEL), *times, lockstep="0.1", suites=suite_results)

@@ -1,4 +1,4 @@
-"""What nobody opened is closed to other machines, and SSH stays open, whatever happens."""
+"""Ports that nobody opened are closed to other machines, and SSH stays open, whatever happens."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ CONTAINER = (
 def nothing_is_left(stack: Stack) -> Iterator[None]:
     """Leave the hosts as the next tests expect them."""
     yield
-    stack.one.root("systemctl stop stray; docker rm -f stray")
+    stack.spark1.root("systemctl stop stray; docker rm -f stray")
 
 
-def strays_listen(one: Host) -> None:
-    """Start both anew."""
-    until(lambda: one.show("open-webui", "ActiveState") == "active", "Open WebUI serves")
-    one.root(f"systemctl stop stray; docker rm -f stray; {STRAY} && {CONTAINER}")
-    until(lambda: answers(one, 9990) and answers(one, 9991), "both answer on the host itself")
+def strays_listen(host: Host) -> None:
+    """Start two programs anew that listen without permission."""
+    until(lambda: host.show("open-webui", "ActiveState") == "active", "Open WebUI serves")
+    host.root(f"systemctl stop stray; docker rm -f stray; {STRAY} && {CONTAINER}")
+    until(lambda: answers(host, 9990) and answers(host, 9991), "both answer on the host itself")
 
 
 def answers(host: Host, port: int) -> bool:
-    """Whether a port says anything on the host's loopback."""
+    """Tell whether a port says anything on the host's loopback."""
     return host.look(f"curl -s -o /dev/null --max-time 3 http://127.0.0.1:{port}/").code == 0
 
 
-def reached(stack: Stack) -> dict[int, bool]:
+def reachable_ports(stack: Stack) -> dict[int, bool]:
     """Port of spark1 → whether spark2 gets a connection."""
-    address = stack.one.root("hostname -I").split()[0]
+    address = stack.spark1.root("hostname -I").split()[0]
     ports = (22, 9990, 9991)
     tries = "; ".join(
         f"timeout 3 bash -c '</dev/tcp/{address}/{port}' 2>/dev/null; echo $?" for port in ports
@@ -48,37 +48,41 @@ def reached(stack: Stack) -> dict[int, bool]:
 CLOSED = {22: True, 9990: False, 9991: False}
 
 
-def test_only_what_was_opened_is_reached_from_another_machine(deployed: Stack) -> None:
-    strays_listen(deployed.one)
-    assert reached(deployed) == CLOSED
+def test_only_what_was_opened_is_reached_from_another_machine(deployed_stack: Stack) -> None:
+    strays_listen(deployed_stack.spark1)
+    assert reachable_ports(deployed_stack) == CLOSED
 
 
-def test_without_the_rules_both_ports_are_open(deployed: Stack) -> None:
+def test_without_the_rules_both_ports_are_open(deployed_stack: Stack) -> None:
     """The test above would be worth nothing otherwise."""
-    deployed.one.root("systemctl stop lockstep-firewall")
-    assert reached(deployed) == dict.fromkeys(CLOSED, True)
-    deployed.one.root("systemctl start lockstep-firewall")
-    assert reached(deployed) == CLOSED
+    deployed_stack.spark1.root("systemctl stop lockstep-firewall")
+    assert reachable_ports(deployed_stack) == dict.fromkeys(CLOSED, True)
+    deployed_stack.spark1.root("systemctl start lockstep-firewall")
+    assert reachable_ports(deployed_stack) == CLOSED
 
 
-def test_after_a_power_cut_the_rules_are_there_before_anybody_logs_in(deployed: Stack) -> None:
+def test_after_a_power_cut_the_rules_are_there_before_anybody_logs_in(
+    deployed_stack: Stack,
+) -> None:
     """Docker starts after them, and the rules that it adds open nothing."""
-    deployed.lab("cycle", deployed.one.name)
-    strays_listen(deployed.one)
-    assert reached(deployed) == CLOSED
-    assert deployed.one.show("lockstep-firewall.service", "ActiveState") == "active"
+    deployed_stack.lab("cycle", deployed_stack.spark1.name)
+    strays_listen(deployed_stack.spark1)
+    assert reachable_ports(deployed_stack) == CLOSED
+    assert deployed_stack.spark1.show("lockstep-firewall.service", "ActiveState") == "active"
 
 
-def test_rules_that_would_lock_everybody_out_are_taken_back(deployed: Stack) -> None:
-    before = deployed.one.root("nft list table inet lockstep")
-    inventory = deployed.inventory("locked", firewall={"ssh_ports": [2222]})
-    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
-    said = " ".join(done.output.split())
-    assert done.code == 1
-    assert "the firewall would lock you out: a new login fails" in said
-    assert "name the port of sshd in firewall.ssh_ports" in said
-    assert deployed.one.root("nft list table inet lockstep") == before
-    assert reached(deployed)[22]
+def test_rules_that_would_lock_everybody_out_are_taken_back(deployed_stack: Stack) -> None:
+    earlier_rules = deployed_stack.spark1.root("nft list table inet lockstep")
+    inventory = deployed_stack.inventory("locked", firewall={"ssh_ports": [2222]})
+    result = deployed_stack.deploy("-y", "--limit", "spark1", inventory=inventory)
+    output = " ".join(result.output.split())
+    assert result.code == 1
+    assert "the firewall would lock you out: a new login fails" in output
+    assert "name the port of sshd in firewall.ssh_ports" in output
+    assert deployed_stack.spark1.root("nft list table inet lockstep") == earlier_rules
+    assert reachable_ports(deployed_stack)[22]
     # Neither does a boot load them.
-    assert "2222" not in deployed.one.root("cat /etc/lockstep/firewall-kept.nft")
-    assert deployed.good_deploy("-y", "--limit", "spark1").changed == {"Firewall | Write the rules"}
+    assert "2222" not in deployed_stack.spark1.root("cat /etc/lockstep/firewall-kept.nft")
+    assert deployed_stack.good_deploy("-y", "--limit", "spark1").changed_operations == {
+        "Firewall | Write the rules"
+    }

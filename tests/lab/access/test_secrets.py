@@ -1,5 +1,6 @@
 """Open WebUI's administrator and key, made on the host, and the hub's token, which a program prints
-on the operator's machine: seen nowhere but in their files."""
+on the operator's machine: each is seen only in its file.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stack import Deployed, Host, Stack, command_lines
+from stack import DeployResult, Host, Stack, command_lines
 
 FILE = "/etc/lockstep/secrets/open-webui.env"
 SECRETS = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_PASSWORD")
@@ -19,7 +20,7 @@ BROUGHT = "Base | Write secrets from the operator's machine"
 
 @pytest.fixture(scope="module")
 def token(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the program prints: it holds a token, and the program is `program` beside it."""
+    """The token that the program prints; the file holds a token, and `program` lies beside it."""
     folder = tmp_path_factory.mktemp("vault")
     program = folder / "program"
     # As unkind as a real one: slow, and it repeats the token where nobody should keep it.
@@ -33,69 +34,71 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def inventory(stack: Stack, token: Path) -> Iterator[Path]:
-    """The lab's, with that program."""
+    """The lab's inventory with that program."""
     yield stack.inventory("vault", hub_token={"command": (str(token.parent / "program"),)})
-    stack.one.root(f"rm -f {TOKEN_FILE}")
+    stack.spark1.root(f"rm -f {TOKEN_FILE}")
 
 
 @pytest.fixture(scope="module")
-def loud(stack: Stack, first: Deployed, inventory: Path, token: Path) -> tuple[str, str]:
-    """Output and command lines of a deploy with everything shown that makes spark1's anew."""
-    stack.one.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
-    shown = ("-vvv", "--diff", "--debug")
-    with command_lines() as seen:
-        done = stack.typed_deploy(*ONE, *shown, inventory=inventory)
-    assert done.code == 0, done.output[-8000:]
-    assert {"Open WebUI | Make Open WebUI's keys once", BROUGHT} <= done.changed
+def loud(stack: Stack, first: DeployResult, inventory: Path, token: Path) -> tuple[str, str]:
+    """Output and command lines of a verbose deploy that makes spark1's secrets anew."""
+    stack.spark1.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
+    verbose_options = ("-vvv", "--diff", "--debug")
+    with command_lines() as lines:
+        result = stack.typed_deploy(*ONE, *verbose_options, inventory=inventory)
+    assert result.code == 0, result.output[-8000:]
+    assert {"Open WebUI | Make Open WebUI's keys once", BROUGHT} <= result.changed_operations
     assert (token.parent / "runs").read_text() == "\n"
-    return done.output, "\n".join(seen)
+    return result.output, "\n".join(lines)
 
 
 def generated_secrets(host: Host) -> list[str]:
     """The secrets of Open WebUI that the host made, read as only root can."""
     lines = host.root(f"cat {FILE}").splitlines()
-    found = [line.partition("=")[2] for line in lines if line.partition("=")[0] in SECRETS]
-    assert len(found) == len(SECRETS) and all(len(value) >= 20 for value in found)
-    return found
+    values = [line.partition("=")[2] for line in lines if line.partition("=")[0] in SECRETS]
+    assert len(values) == len(SECRETS) and all(len(value) >= 20 for value in values)
+    return values
 
 
 def secrets(host: Host) -> list[str]:
-    """Those, and the token that the deploy brought."""
+    """The generated secrets, and the token that the deploy brought."""
     token = host.root(f"cat {TOKEN_FILE}").strip()
     assert len(token) >= 20
     return [*generated_secrets(host), token]
 
 
 def start_times(host: Host) -> dict[str, str]:
-    """When each unit of ours became active, by its name.
+    """The time at which each unit of ours became active, by its name.
 
     A check that a timer runs is never active, and systemd knows it only while it runs: left out.
     """
-    shown = host.root(
+    output = host.root(
         "systemctl show --property=Id,ActiveEnterTimestampMonotonic 'lockstep-*' open-webui"
     )
-    units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in shown.split("\n\n")]
+    units = [
+        dict(line.split("=", 1) for line in unit.splitlines()) for unit in output.split("\n\n")
+    ]
     times = {unit["Id"]: unit["ActiveEnterTimestampMonotonic"] for unit in units}
     return {name: time for name, time in times.items() if time != "0"}
 
 
-def test_no_output_holds_a_secret(one: Host, loud: tuple[str, str]) -> None:
+def test_no_output_holds_a_secret(lab_host: Host, loud: tuple[str, str]) -> None:
     output, _ = loud
     # Everything is shown: the command that makes them, and what the host answers.
     assert f"make-secrets {FILE}" in output and "ActiveState" in output
     assert f"will create {TOKEN_FILE}" in output
-    assert [value for value in secrets(one) if value in output] == []
-    plain = (hashlib.sha256(f"{value}\n".encode()).hexdigest() for value in secrets(one))
+    assert [value for value in secrets(lab_host) if value in output] == []
+    plain = (hashlib.sha256(f"{value}\n".encode()).hexdigest() for value in secrets(lab_host))
     assert [value for value in plain if value[:16] in output] == []
 
 
-def test_no_command_line_holds_a_secret(one: Host, loud: tuple[str, str]) -> None:
+def test_no_command_line_holds_a_secret(lab_host: Host, loud: tuple[str, str]) -> None:
     _, lines = loud
     assert "make-secrets" in lines and "deploy.py" in lines and "vault" in lines
-    assert [value for value in secrets(one) if value in lines] == []
-    now = one.root("ps -efww")
+    assert [value for value in secrets(lab_host) if value in lines] == []
+    now = lab_host.root("ps -efww")
     assert "open-webui" in now
-    assert [value for value in secrets(one) if value in now] == []
+    assert [value for value in secrets(lab_host) if value in now] == []
 
 
 @pytest.mark.parametrize(
@@ -112,40 +115,40 @@ def test_no_command_line_holds_a_secret(one: Host, loud: tuple[str, str]) -> Non
     ],
 )
 def test_nothing_on_the_host_but_the_file_holds_a_secret(
-    one: Host, loud: tuple[str, str], place: str
+    lab_host: Host, loud: tuple[str, str], place: str
 ) -> None:
     """The host searches itself, with the values read from a file: they are in no argument."""
     names = r"\|".join(SECRETS)
     needles = "/run/needles"
-    found = f"sed -n 's/^\\({names}\\)=//p' {FILE}; cat {TOKEN_FILE}"
-    one.root(f"umask 077; {{ {found}; }} > {needles}")
-    assert one.root(f"wc -l < {needles}").strip() == "3"
-    found = one.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {needles} || true")
-    one.root(f"rm {needles}")
-    assert found.strip() == "0"
+    search = f"sed -n 's/^\\({names}\\)=//p' {FILE}; cat {TOKEN_FILE}"
+    lab_host.root(f"umask 077; {{ {search}; }} > {needles}")
+    assert lab_host.root(f"wc -l < {needles}").strip() == "3"
+    search = lab_host.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {needles} || true")
+    lab_host.root(f"rm {needles}")
+    assert search.strip() == "0"
 
 
-def test_only_root_may_read_the_file(one: Host) -> None:
-    assert one.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
-    assert one.run(f"cat {FILE}").code != 0
-    assert one.root(f"stat -c '%a %U' {Path(FILE).parent}").split() == ["700", "root"]
+def test_only_root_may_read_the_file(lab_host: Host) -> None:
+    assert lab_host.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
+    assert lab_host.run(f"cat {FILE}").code != 0
+    assert lab_host.root(f"stat -c '%a %U' {Path(FILE).parent}").split() == ["700", "root"]
 
 
-def test_each_host_has_values_of_its_own(deployed: Stack) -> None:
-    one, two = (generated_secrets(host) for host in deployed.hosts)
-    assert not set(one) & set(two)
+def test_each_host_has_values_of_its_own(deployed_stack: Stack) -> None:
+    first_values, two = (generated_secrets(host) for host in deployed_stack.hosts)
+    assert not set(first_values) & set(two)
 
 
-def test_the_values_are_those_that_open_webui_runs_with(one: Host) -> None:
+def test_the_values_are_those_that_open_webui_runs_with(lab_host: Host) -> None:
     """Signing in with them works, and a stranger can't sign up."""
     sign_in = (
         f'. {FILE}; printf \'{{"email": "%s", "password": "%s"}}\''
         ' "$WEBUI_ADMIN_EMAIL" "$WEBUI_ADMIN_PASSWORD" |'
         " curl -fsS -d @- http://127.0.0.1:8080/api/v1/auths/signin"
     )
-    assert '"role": "admin"' in one.root(sign_in)
+    assert '"role": "admin"' in lab_host.root(sign_in)
     stranger = '{"email": "a@b.c", "password": "x", "name": "x"}'
-    status = one.root(
+    status = lab_host.root(
         "curl -s -o /dev/null -w '%{http_code}'"
         f" -d '{stranger}' http://127.0.0.1:8080/api/v1/auths/signup"
     )
@@ -153,10 +156,10 @@ def test_the_values_are_those_that_open_webui_runs_with(one: Host) -> None:
 
 
 def test_the_token_that_a_program_prints_is_for_those_who_fetch(
-    one: Host, loud: tuple[str, str], token: Path
+    lab_host: Host, loud: tuple[str, str], token: Path
 ) -> None:
-    assert one.root(f"stat -c '%a %U %G' {TOKEN_FILE}").split() == ["640", "root", "lockstep"]
-    assert one.root(f"cat {TOKEN_FILE}") == token.read_text()
+    assert lab_host.root(f"stat -c '%a %U %G' {TOKEN_FILE}").split() == ["640", "root", "lockstep"]
+    assert lab_host.root(f"cat {TOKEN_FILE}") == token.read_text()
 
 
 def test_the_lock_and_this_machine_s_folder_hold_no_token(
@@ -164,19 +167,19 @@ def test_the_lock_and_this_machine_s_folder_hold_no_token(
 ) -> None:
     value = token.read_text().strip()
     assert value not in stack.lock.read_text()
-    ours = (path for path in stack.folder.rglob("*") if path.is_file())
-    assert [path for path in ours if value.encode() in path.read_bytes()] == []
+    files = (path for path in stack.folder.rglob("*") if path.is_file())
+    assert [path for path in files if value.encode() in path.read_bytes()] == []
 
 
 def test_another_token_is_brought_and_all_else_stays(
-    stack: Stack, one: Host, loud: tuple[str, str], inventory: Path, token: Path
+    stack: Stack, lab_host: Host, loud: tuple[str, str], inventory: Path, token: Path
 ) -> None:
     """No unit starts anew, and what was made on the host is kept.
 
     A deploy with the same token, and a program that fails: tests/operations/test_given_secrets.py.
     """
-    before = start_times(one), generated_secrets(one)
+    earlier_state = start_times(lab_host), generated_secrets(lab_host)
     token.write_text(token.read_text().strip() + "-newer\n")
-    assert stack.good_deploy(*ONE, inventory=inventory).changed == {BROUGHT}
-    assert one.root(f"cat {TOKEN_FILE}") == token.read_text()
-    assert (start_times(one), generated_secrets(one)) == before
+    assert stack.good_deploy(*ONE, inventory=inventory).changed_operations == {BROUGHT}
+    assert lab_host.root(f"cat {TOKEN_FILE}") == token.read_text()
+    assert (start_times(lab_host), generated_secrets(lab_host)) == earlier_state

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stack import Deployed, Host, Stack, until
+from stack import DeployResult, Host, Stack, until
 
 from lockstep.onhost.gateway import keys
 
@@ -27,16 +27,16 @@ ENDLESS = {**LONG, "max_tokens": 20_000}
 
 
 @pytest.fixture(scope="module")
-def opened(stack: Stack, first: Deployed) -> Iterator[Stack]:
+def tls_stack(stack: Stack, first: DeployResult) -> Iterator[Stack]:
     """Both hosts with TLS and as each other's peers, and Qwen hot on spark2."""
     assert first.code == 0, first.output[-8000:]
     inventory = with_tls(stack)
-    done = stack.good_deploy("-y", inventory=inventory)
-    assert "Keys | Make keys for several hosts once" in done.changed
-    assert ANNOUNCED in " ".join(done.output.split())
-    one = ("--limit", stack.one.name)
-    assert stack.good_deploy("-y", *one, inventory=inventory).changed == set()
-    drift = stack.diff(*one, inventory=inventory)
+    result = stack.good_deploy("-y", inventory=inventory)
+    assert "Keys | Make keys for several hosts once" in result.changed_operations
+    assert ANNOUNCED in " ".join(result.output.split())
+    limit = ("--limit", stack.spark1.name)
+    assert stack.good_deploy("-y", *limit, inventory=inventory).changed_operations == set()
+    drift = stack.diff(*limit, inventory=inventory)
     assert drift.returncode != 2 and "exposed port" not in drift.stdout, drift.stdout
     answer = stack.two.switch("qwen")
     assert answer.code == 0, answer.text
@@ -63,91 +63,99 @@ def address(host: Host) -> str:
 
 
 def give_key(stack: Stack) -> None:
-    """Tessa has a key for spark1, and spark2 sends it."""
+    """Make a key for Tessa on spark1, and let spark2 send it."""
     key = keys.new_key()
     entry = keys.Entry("tessa", keys.stamp(keys.utc()), keys.digest(key.encode()))
     document = json.dumps(keys.document([entry]))
-    stack.one.root(f"echo '{document}' | {KEYS} take")
+    stack.spark1.root(f"echo '{document}' | {KEYS} take")
     stack.two.root(f"umask 077; echo 'Authorization: Bearer {key}' > {HEADER}")
 
 
-def asked(stack: Stack, path: str, *options: str) -> tuple[str, str]:
-    """What spark2, a stranger to spark1, gets from it by HTTPS: version with status, and body."""
+def https_answer(stack: Stack, path: str, *options: str) -> tuple[str, str]:
+    """The HTTPS answer that spark2, a stranger to spark1, gets: version with status, and body."""
     words = "curl -sS -w '\\n%{http_version} %{http_code}' --max-time 60 --http2"
     words += " --cacert /etc/lockstep/authority.crt "
-    said = stack.two.root(f"{words} {' '.join(options)} https://{address(stack.one)}:{PORT}{path}")
-    body, _, status = said.rpartition("\n")
+    output = stack.two.root(
+        f"{words} {' '.join(options)} https://{address(stack.spark1)}:{PORT}{path}"
+    )
+    body, _, status = output.rpartition("\n")
     return status, body
 
 
-def sent(document: object) -> str:
+def json_options(document: object) -> str:
     return f"-H 'Content-Type: application/json' -d '{json.dumps(document)}'"
 
 
-def test_a_stranger_with_a_key_is_answered_by_http_2_and_others_are_not(opened: Stack) -> None:
-    status, body = asked(opened, "/v1/models", f"-H @{HEADER}")
+def test_a_stranger_with_a_key_is_answered_by_http_2_and_others_are_not(tls_stack: Stack) -> None:
+    status, body = https_answer(tls_stack, "/v1/models", f"-H @{HEADER}")
     assert status == "2 200"
     assert {"qwen", "mistral"} <= {model["id"] for model in json.loads(body)["data"]}
-    assert asked(opened, "/v1/models")[0] == "2 401"
-    assert asked(opened, "/v1/models", "-H 'Authorization: Bearer lk-guessed'")[0] == "2 401"
+    assert https_answer(tls_stack, "/v1/models")[0] == "2 401"
+    assert (
+        https_answer(tls_stack, "/v1/models", "-H 'Authorization: Bearer lk-guessed'")[0] == "2 401"
+    )
     # What clients install before they have anything.
-    status, body = asked(opened, "/root.crt")
+    status, body = https_answer(tls_stack, "/root.crt")
     assert status == "2 200"
-    assert body.strip() == opened.one.root("cat /etc/lockstep/authority.crt").strip()
+    assert body.strip() == tls_stack.spark1.root("cat /etc/lockstep/authority.crt").strip()
 
 
-def test_without_tls_nothing_of_the_gateway_is_reached(opened: Stack) -> None:
-    there = address(opened.one)
-    plain = opened.two.run(f"curl -s --max-time 10 http://{there}:{PORT}/v1/models")
+def test_without_tls_nothing_of_the_gateway_is_reached(tls_stack: Stack) -> None:
+    host_address = address(tls_stack.spark1)
+    plain = tls_stack.two.run(f"curl -s --max-time 10 http://{host_address}:{PORT}/v1/models")
     assert "HTTPS server" in plain.out and "qwen" not in plain.out
-    local = opened.one.root(f"ss -Hltn 'sport = :{LOCAL}'").split()[3::5]
+    local = tls_stack.spark1.root(f"ss -Hltn 'sport = :{LOCAL}'").split()[3::5]
     # Peers come by the address of the link, which is the lab's only one; they need their key.
-    assert sorted(local) == sorted([f"127.0.0.1:{LOCAL}", f"{there}:{LOCAL}"])
-    said = opened.two.root(f"curl -s -H @{HEADER} http://{there}:{LOCAL}/v1/models")
-    assert json.loads(said)["error"]["code"] == 401
-    assert opened.one.run("curl -s --max-time 5 http://127.0.0.1:80/").code == 7
-    assert opened.one.show("caddy.service", "LoadState") == "masked"
+    assert sorted(local) == sorted([f"127.0.0.1:{LOCAL}", f"{host_address}:{LOCAL}"])
+    reply = tls_stack.two.root(f"curl -s -H @{HEADER} http://{host_address}:{LOCAL}/v1/models")
+    assert json.loads(reply)["error"]["code"] == 401
+    assert tls_stack.spark1.run("curl -s --max-time 5 http://127.0.0.1:80/").code == 7
+    assert tls_stack.spark1.show("caddy.service", "LoadState") == "masked"
 
 
-def test_the_hosts_have_one_authority_and_one_key(opened: Stack) -> None:
+def test_the_hosts_have_one_authority_and_one_key(tls_stack: Stack) -> None:
     for files in (f"{SECRETS}/authority-*", f"{SECRETS}/gateway-peers.key"):
-        one, two = (host.root(f"cat {files} | sha256sum") for host in opened.hosts)
-        assert one == two
-        assert opened.one.root(f"stat -c '%a %U' {files}").split() == ["600", "root"]
+        first_sum, two = (host.root(f"cat {files} | sha256sum") for host in tls_stack.hosts)
+        assert first_sum == two
+        assert tls_stack.spark1.root(f"stat -c '%a %U' {files}").split() == ["600", "root"]
 
 
-def test_a_stream_of_the_other_host_s_model_comes_whole(opened: Stack) -> None:
+def test_a_stream_of_the_other_host_s_model_comes_whole(tls_stack: Stack) -> None:
     """From spark2 by TLS to spark1, whose gateway asks spark2's, where Qwen is hot."""
     document = {**CHAT, "stream": True, "max_tokens": 20}
-    status, body = asked(opened, "/v1/chat/completions", "-N", f"-H @{HEADER}", sent(document))
+    status, body = https_answer(
+        tls_stack, "/v1/chat/completions", "-N", f"-H @{HEADER}", json_options(document)
+    )
     assert status == "2 200"
     events = [line for line in body.splitlines() if line.startswith("data: ")]
     assert len(events) > 5 and events[-1] == "data: [DONE]"
 
 
-def test_a_twin_that_is_cut_off_breaks_its_stream_and_is_then_refused(opened: Stack) -> None:
+def test_a_peer_that_is_cut_off_breaks_its_stream_and_is_then_refused(tls_stack: Stack) -> None:
     url = f"http://127.0.0.1:{LOCAL}/v1/chat/completions"
-    opened.one.root("rm -f /tmp/stream /tmp/ended")
-    ask = f"curl -sNo /tmp/stream {sent(ENDLESS)} {url}; echo $? > /tmp/ended"
-    opened.one.root(f"systemd-run --quiet --collect sh -c {shlex.quote(ask)}")
+    tls_stack.spark1.root("rm -f /tmp/stream /tmp/ended")
+    ask = f"curl -sNo /tmp/stream {json_options(ENDLESS)} {url}; echo $? > /tmp/ended"
+    tls_stack.spark1.root(f"systemd-run --quiet --collect sh -c {shlex.quote(ask)}")
     try:
-        until(lambda: opened.one.look("grep -q data: /tmp/stream").code == 0, "the stream runs")
-        opened.lab("cut", opened.two.name)
-        until(lambda: opened.one.look("test -s /tmp/ended").code == 0, "the stream has ended")
+        until(
+            lambda: tls_stack.spark1.look("grep -q data: /tmp/stream").code == 0, "the stream runs"
+        )
+        tls_stack.lab("cut", tls_stack.two.name)
+        until(lambda: tls_stack.spark1.look("test -s /tmp/ended").code == 0, "the stream has ended")
         # curl's word for an answer that has no end.
-        assert opened.one.root("cat /tmp/ended").strip() == "18"
-        assert "[DONE]" not in opened.one.root("cat /tmp/stream")
-        said = opened.one.root(f"curl -s --max-time 30 {sent(CHAT)} {url}")
-        assert "qwen is cold" in json.loads(said)["error"]["message"]
-        models = opened.one.get(f"http://127.0.0.1:{LOCAL}/v1/models")["data"]
-        twins = next(each["lockstep"]["twins"] for each in models if each["id"] == "qwen")
-        assert twins == [{"host": "spark2", "state": "silent", "hot": False}]
+        assert tls_stack.spark1.root("cat /tmp/ended").strip() == "18"
+        assert "[DONE]" not in tls_stack.spark1.root("cat /tmp/stream")
+        reply = tls_stack.spark1.root(f"curl -s --max-time 30 {json_options(CHAT)} {url}")
+        assert "qwen is cold" in json.loads(reply)["error"]["message"]
+        models = tls_stack.spark1.get(f"http://127.0.0.1:{LOCAL}/v1/models")["data"]
+        peers = next(model["lockstep"]["peers"] for model in models if model["id"] == "qwen")
+        assert peers == [{"host": "spark2", "state": "silent", "hot": False}]
     finally:
-        opened.lab("mend", opened.two.name)
+        tls_stack.lab("mend", tls_stack.two.name)
     url = f"http://127.0.0.1:{LOCAL}/v1/models"
 
     def back() -> bool:
-        models = opened.one.get(url)["data"]
-        return any(twin["hot"] for each in models for twin in each["lockstep"].get("twins", ()))
+        models = tls_stack.spark1.get(url)["data"]
+        return any(peer["hot"] for model in models for peer in model["lockstep"].get("peers", ()))
 
     until(back, "spark2 answers again")

@@ -19,10 +19,10 @@ UDEV = "printf '#!/bin/sh\\nexit 0\\n' > /usr/local/sbin/udevadm; chmod +x /usr/
 
 
 @pytest.fixture
-def linked(deployed: Stack) -> Iterator[Host]:
-    """spark1 with netplan, as DGX OS has it, and one more port; as before afterwards."""
-    host = deployed.one
-    before, groups = installed(host), made(host)
+def linked_host(deployed_stack: Stack) -> Iterator[Host]:
+    """spark1 with netplan, as DGX OS has it, and one more port; undone afterwards."""
+    host = deployed_stack.spark1
+    earlier_packages, groups = package_names(host), group_names(host)
     host.root(
         "apt-get -qq install -y --no-install-recommends netplan.io >/dev/null;"
         f"{UDEV}; ip link add enp1s0f0np0 type veth peer name far0; ip link set far0 up"
@@ -32,8 +32,11 @@ def linked(deployed: Stack) -> Iterator[Host]:
         f"rm -f {NETPLAN}; netplan apply; ip link delete far0; rm -f /usr/local/sbin/udevadm;"
         "systemctl disable --now --quiet systemd-networkd.socket systemd-networkd || true"
     )
-    host.root(f"apt-get -qq purge -y {' '.join(sorted(installed(host) - before))} >/dev/null")
-    for group in sorted(made(host) - groups):
+    host.root(
+        f"apt-get -qq purge -y {' '.join(sorted(package_names(host) - earlier_packages))} "
+        ">/dev/null"
+    )
+    for group in sorted(group_names(host) - groups):
         host.root(f"groupdel {group}")
     host.root(
         "rm -f /etc/systemd/system/*.wants/netplan-*; systemctl daemon-reload;"
@@ -41,25 +44,25 @@ def linked(deployed: Stack) -> Iterator[Host]:
     )
 
 
-def installed(host: Host) -> set[str]:
+def package_names(host: Host) -> set[str]:
     """Names of the Debian packages on a host."""
     return set(host.root("dpkg-query -W -f '${Package}\\n'").split())
 
 
-def made(host: Host) -> set[str]:
+def group_names(host: Host) -> set[str]:
     """Names of the groups on a host."""
     return set(host.root("getent group | cut -d: -f1").split())
 
 
 def addresses(host: Host) -> dict[str, tuple[int, list[str]]]:
     """Interface → MTU and IPv4 addresses."""
-    listed = json.loads(host.root("ip -json -4 address show"))
+    interfaces = json.loads(host.root("ip -json -4 address show"))
     return {
-        each["ifname"]: (
-            each["mtu"],
-            [f"{one['local']}/{one['prefixlen']}" for one in each["addr_info"]],
+        interface["ifname"]: (
+            interface["mtu"],
+            [f"{entry['local']}/{entry['prefixlen']}" for entry in interface["addr_info"]],
         )
-        for each in listed
+        for interface in interfaces
     }
 
 
@@ -70,36 +73,39 @@ def inventory(stack: Stack, name: str, interfaces: dict[str, str]) -> Path:
 
 
 def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
-    deployed: Stack, linked: Host
+    deployed_stack: Stack, linked_host: Host
 ) -> None:
-    right = inventory(deployed, "right", {"enp1s0f0np0": "10.88.0.11/24"})
-    done = deployed.good_deploy("-y", "--limit", "spark1", inventory=right)
-    assert addresses(linked)["enp1s0f0np0"] == (9000, ["10.88.0.11/24"])
-    assert linked.root(f"stat -c %a {NETPLAN}").strip() == "600"
-    assert "Fabric | Give the fast link its addresses" in done.output
-    before, text = addresses(linked), linked.root(f"cat {NETPLAN}")
+    right = inventory(deployed_stack, "right", {"enp1s0f0np0": "10.88.0.11/24"})
+    result = deployed_stack.good_deploy("-y", "--limit", "spark1", inventory=right)
+    assert addresses(linked_host)["enp1s0f0np0"] == (9000, ["10.88.0.11/24"])
+    assert linked_host.root(f"stat -c %a {NETPLAN}").strip() == "600"
+    assert "Fabric | Give the fast link its addresses" in result.output
+    earlier_addresses, text = addresses(linked_host), linked_host.root(f"cat {NETPLAN}")
     # An address of another network for the port that the deploy comes through.
-    wrong = inventory(deployed, "wrong", {OURS: "10.99.0.11/24"})
-    failed = deployed.deploy("-y", "--limit", "spark1", inventory=wrong)
-    assert failed.code == 1
-    assert "Fabric | Give the fast link its addresses" in failed.output
+    wrong = inventory(deployed_stack, "wrong", {OURS: "10.99.0.11/24"})
+    failure = deployed_stack.deploy("-y", "--limit", "spark1", inventory=wrong)
+    assert failure.code == 1
+    assert "Fabric | Give the fast link its addresses" in failure.output
     # The host is back by itself, with what it had.
-    until(lambda: linked.run("true").code == 0, "spark1 lets its operator in again")
-    until(lambda: addresses(linked) == before, "spark1 has its addresses again")
-    assert linked.root(f"cat {NETPLAN}") == text
-    assert linked.root("systemctl is-active lockstep-fabric-back.timer || true").strip() != "active"
+    until(lambda: linked_host.run("true").code == 0, "spark1 lets its operator in again")
+    until(lambda: addresses(linked_host) == earlier_addresses, "spark1 has its addresses again")
+    assert linked_host.root(f"cat {NETPLAN}") == text
+    assert (
+        linked_host.root("systemctl is-active lockstep-fabric-back.timer || true").strip()
+        != "active"
+    )
 
 
-def test_the_lab_proves_tcp_and_says_so(deployed: Stack) -> None:
-    clustered = REPOSITORY / "inventories/lab_cluster.py"
-    done = subprocess.run(
-        [str(BIN / "lockstep"), "cluster", "check", "-i", str(clustered)],
+def test_the_lab_proves_tcp_and_says_so(deployed_stack: Stack) -> None:
+    target_path = REPOSITORY / "inventories/lab_cluster.py"
+    result = subprocess.run(
+        [str(BIN / "lockstep"), "cluster", "check", "-i", str(target_path)],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        env={**os.environ, **deployed.environment},
+        env={**os.environ, **deployed_stack.environment},
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "whole frames reach spark2 at 10.77.0.12" in done.stdout
-    assert "This proved TCP only: no member that answered has an RDMA device." in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "whole frames reach spark2 at 10.77.0.12" in result.stdout
+    assert "This proved TCP only: no member that answered has an RDMA device." in result.stdout

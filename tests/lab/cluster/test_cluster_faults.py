@@ -1,4 +1,4 @@
-"""A group of two hosts under faults, also with the real vLLM, and what its launch check refuses.
+"""A group of two hosts under faults, also with the real vLLM, and refusals of its launch check.
 
 The whole matrix is `make cluster-faults`. The tests go from one to the next with as few deploys and
 starts of the group as possible; at the end its link is a ConnectX port without a cable.
@@ -15,7 +15,7 @@ import cluster_faults
 import pytest
 from cluster_faults import REAL, STANDIN, Case
 from faults import KNOBS
-from stack import Deployed, Stack, until
+from stack import DeployResult, Stack, until
 
 from lockstep.onhost.records import boots
 
@@ -24,16 +24,16 @@ UNIT = cluster_faults.UNITS[STANDIN]
 
 @pytest.fixture(scope="module")
 def inventory(stack: Stack, first: object) -> Path:
-    """The two hosts as one cluster whose members make hot again what was."""
+    """The two hosts as one cluster whose members make their last model hot again."""
     return stack.inventory("at boot", cluster_faults.INVENTORY, boot="last")
 
 
 @pytest.fixture(scope="module")
 def together(stack: Stack, inventory: Path) -> Iterator[Stack]:
-    """The hosts after a deploy of it; as they were afterwards."""
+    """The hosts after a deploy of the cluster; undone afterwards."""
     stack.good_deploy(inventory=inventory)
     yield stack
-    stack.one.switch("none", "--wait")
+    stack.spark1.switch("none", "--wait")
     for host in stack.hosts:
         host.root(f"rm -f {KNOBS}/standin-*.json")
     stack.good_deploy()
@@ -41,29 +41,29 @@ def together(stack: Stack, inventory: Path) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def hot(together: Stack) -> None:
-    """The group is hot, faster than the memory of one Spark allows, not than that of two."""
+    """Make the group hot. It is faster than one Spark's memory allows, and not than that of two."""
     for host in together.hosts:
         host.root(f"echo '{json.dumps({'decode_rate': 100})}' > {KNOBS}/standin-sglang.json")
         # The power cuts of other tests count like those of this file.
         host.root(f"rm -f {booting.RECORD}")
-    assert together.one.switch(STANDIN).code == 0
+    assert together.spark1.switch(STANDIN).code == 0
 
 
 @pytest.fixture(scope="module")
 def cold(together: Stack) -> None:
-    """No model is hot any more."""
-    assert together.one.switch("none").code == 0
+    """Make every model cold."""
+    assert together.spark1.switch("none").code == 0
 
 
 def test_each_rank_is_started_with_exactly_the_recipes_words(
     together: Stack, hot: None, inventory: Path
 ) -> None:
-    asked = together.variants(inventory)
+    variants = together.variants(inventory)
     for rank, host in enumerate(together.hosts):
         # The engine, and what it was forked from.
         pid = cluster_faults.held_memory(host)[0]
         _, program, *words = host.root(f"tr '\\0' '\\n' < /proc/{pid}/cmdline").splitlines()
-        assert [Path(program).name, *words] == asked[host.name][STANDIN]["serve"]
+        assert [Path(program).name, *words] == variants[host.name][STANDIN]["serve"]
         assert words[words.index("--node-rank") + 1] == str(rank)
         assert words[words.index("--nnodes") + 1] == "2"
 
@@ -71,37 +71,37 @@ def test_each_rank_is_started_with_exactly_the_recipes_words(
 def test_what_is_split_over_hosts_is_measured_where_it_answers(
     together: Stack, hot: None, inventory: Path, tmp_path: Path
 ) -> None:
-    asked = {"inventory": inventory}
+    options = {"inventory": inventory}
     file = tmp_path / "rank 0.json"
-    code, suites, said = together.bench(file, "--suite", "decode", **asked)
+    code, suites, output = together.bench(file, "--suite", "decode", **options)
     # On a busy machine the ruler may call its own repeats too far apart; they were made.
-    assert code == 0 or "suspect steady" in said, said
-    assert said.count("technical: 256 tokens in ") == 4
+    assert code == 0 or "suspect steady" in output, output
+    assert output.count("technical: 256 tokens in ") == 4
     assert suites["decode"]["verdict"] == ("suspect" if code else "measured")
-    assert json.loads(file.read_text())["subject"]["target"] == STANDIN
-    code, suites, said = together.bench(tmp_path / "rank 1.json", host="spark2", **asked)
+    assert json.loads(file.read_text())["subject"]["model"] == STANDIN
+    code, suites, output = together.bench(tmp_path / "rank 1.json", host="spark2", **options)
     assert (code, suites) == (2, {})
-    assert "answers on another host of cluster pair" in " ".join(said.split())
-    assert "Measure it on spark1" in " ".join(said.split())
+    assert "answers on another host of cluster pair" in " ".join(output.split())
+    assert "Measure it on spark1" in " ".join(output.split())
 
 
 def test_after_a_power_cut_the_first_member_waits_for_the_others(
     together: Stack, hot: None
 ) -> None:
-    one, two = together.hosts
-    other = booting.Booting(together, two, "last")
-    other.take_power()
+    first_host, two = together.hosts
+    power = booting.Booting(together, two, "last")
+    power.take_power()
     try:
-        together.lab("cycle", one.name)
-        told = f"journalctl -b -o cat --no-pager -u {boots.UNIT}"
+        together.lab("cycle", first_host.name)
+        journal_command = f"journalctl -b -o cat --no-pager -u {boots.UNIT}"
         waits = f"{STANDIN} waits for spark2"
-        until(lambda: waits in one.root(told), f"spark1: {waits}")
-        assert one.active() == set()
+        until(lambda: waits in first_host.root(journal_command), f"spark1: {waits}")
+        assert first_host.active() == set()
     finally:
-        other.give_power()
-    for host in (one, two):
+        power.give_power()
+    for host in (first_host, two):
         until(lambda host=host: host.status()["hot"] == STANDIN, f"{host.name}: {STANDIN} is hot")
-    assert f"nothing is made hot: spark1 makes {STANDIN} hot" in two.root(told)
+    assert f"nothing is made hot: spark1 makes {STANDIN} hot" in two.root(journal_command)
 
 
 @pytest.mark.parametrize(
@@ -124,16 +124,16 @@ def test_a_rank_alone_is_refused_with_the_remedy(together: Stack, cold: None) ->
 
 
 _DROP_IN = f"/run/systemd/system/{UNIT}.d"
-_TARGETS = "/etc/lockstep/targets.json"
+_MODELS = "/etc/lockstep/models.json"
 _LAUNCHER = f"/data/scripts/llm/{Path(UNIT).stem}-launch.sh"
 _PACKAGE = "/opt/lockstep/engines/current/venv/lib/python3.11/site-packages/planted-1.0.dist-info"
 _WEIGHTS = "/data/models/huggingface/hub/models--mistralai--*NVFP4/snapshots"
 #: What differs on spark2: how it is planted, undone, and told.
 PLANTED = {
     "image": (
-        f"cp -p {_TARGETS} /run/kept.json; sed -i -E 's/(sglang@sha256:)..../\\10000/' {_TARGETS}",
-        f"mv /run/kept.json {_TARGETS}",
-        f"{_TARGETS} (",
+        f"cp -p {_MODELS} /run/kept.json; sed -i -E 's/(sglang@sha256:)..../\\10000/' {_MODELS}",
+        f"mv /run/kept.json {_MODELS}",
+        f"{_MODELS} (",
     ),
     "flag": (
         f"cp -p {_LAUNCHER} /run/kept.sh; sed -i 's/--nnodes/--enable-metrics &/' {_LAUNCHER}",
@@ -168,7 +168,7 @@ def test_the_launch_check_refuses_a_member_that_differs_and_names_all_difference
     together.two.root(f"mkdir {_PACKAGE}")
     try:
         # What runs in a container has no package of the venv.
-        answer, real = together.one.switch(STANDIN), together.one.switch(REAL)
+        answer, real = together.spark1.switch(STANDIN), together.spark1.switch(REAL)
     finally:
         for _, undo, _ in PLANTED.values():
             together.two.root(undo)
@@ -177,19 +177,21 @@ def test_the_launch_check_refuses_a_member_that_differs_and_names_all_difference
     text = " ".join(answer.text.split())
     assert "the members of pair differ; nothing was stopped. " in text
     assert "changed since the deploy: spark1 nothing, spark2 " in text
-    assert [what for what, (_, _, said) in PLANTED.items() if said not in text] == []
+    assert [
+        difference for difference, (_, _, message) in PLANTED.items() if message not in text
+    ] == []
     assert "; engine: spark1 " in " ".join(real.text.split())
 
 
 def test_the_real_vllm_answers_from_both_hosts(together: Stack) -> None:
-    assert together.one.switch(REAL).code == 0
+    assert together.spark1.switch(REAL).code == 0
     port, unit = cluster_faults.PORTS[REAL], cluster_faults.UNITS[REAL]
-    (model,) = together.one.get(f"http://127.0.0.1:{port}/v1/models")["data"]
-    reply = together.one.complete(port, model["id"])
+    (model,) = together.spark1.get(f"http://127.0.0.1:{port}/v1/models")["data"]
+    reply = together.spark1.complete(port, model["id"])
     assert reply["usage"]["completion_tokens"] == 8
     assert [host.show(unit, "ActiveState") for host in together.hosts] == ["active", "active"]
     assert all(cluster_faults.held_memory(host) for host in together.hosts)
-    assert together.one.switch("none").code == 0
+    assert together.spark1.switch("none").code == 0
     assert [cluster_faults.held_memory(host) for host in together.hosts] == [[], []]
 
 
@@ -222,50 +224,50 @@ lab_cluster = checked(
 
 
 @pytest.fixture(scope="module")
-def cabled(
+def cabled_cluster(
     together: Stack, cold: None, inventory: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Deployed, Path]]:
+) -> Iterator[tuple[DeployResult, Path]]:
     """The cluster over ConnectX ports, deployed without their cables; these are gone afterwards."""
     path = tmp_path_factory.mktemp("cabled") / "lab_cluster.py"
     path.write_text(_CABLED.format(original=str(inventory), port=PORT))
     for host in together.hosts:
         together.lab("cut", host.name, "--connectx")
     yield together.good_deploy(inventory=path), path
-    together.one.switch("none", "--wait")
+    together.spark1.switch("none", "--wait")
     for host in together.hosts:
         together.lab("cut", host.name, "--connectx")
 
 
 def test_without_its_cable_a_host_is_deployed_to_and_serves_what_is_its_own(
-    together: Stack, cabled: tuple[Deployed, Path]
+    together: Stack, cabled_cluster: tuple[DeployResult, Path]
 ) -> None:
-    done, _ = cabled
-    said = " ".join(done.output.split())
-    assert f"warning no-cable: there is no network interface {PORT}" in said
-    assert together.one.switch("qwen").code == 0
-    refused = together.one.switch(STANDIN)
-    words = " ".join(refused.text.split())
-    assert refused.code not in (0, 3, 4)
+    result, _ = cabled_cluster
+    output = " ".join(result.output.split())
+    assert f"warning no-cable: there is no network interface {PORT}" in output
+    assert together.spark1.switch("qwen").code == 0
+    answer = together.spark1.switch(STANDIN)
+    words = " ".join(answer.text.split())
+    assert answer.code not in (0, 3, 4)
     assert f"spark1 has no network interface {PORT}; nothing was stopped. Remedy: plug" in words
-    assert together.one.status()["hot"] == "qwen"
+    assert together.spark1.status()["hot"] == "qwen"
 
 
 def test_a_member_without_its_cable_says_so_to_the_one_that_asks(
-    together: Stack, cabled: tuple[Deployed, Path]
+    together: Stack, cabled_cluster: tuple[DeployResult, Path]
 ) -> None:
     together.lab("mend", "spark1", "--connectx")
-    refused = together.one.switch(STANDIN)
-    assert refused.code not in (0, 3, 4)
-    assert f"spark2 has no network interface {PORT}" in " ".join(refused.text.split())
+    answer = together.spark1.switch(STANDIN)
+    assert answer.code not in (0, 3, 4)
+    assert f"spark2 has no network interface {PORT}" in " ".join(answer.text.split())
 
 
 def test_with_the_cable_back_the_group_starts_and_no_deploy_is_needed(
-    together: Stack, cabled: tuple[Deployed, Path]
+    together: Stack, cabled_cluster: tuple[DeployResult, Path]
 ) -> None:
     for host in together.hosts:
         together.lab("mend", host.name, "--connectx")
     answer = together.two.switch(STANDIN)
     assert answer.code == 0, answer.text
-    _, inventory = cabled
-    done = together.good_deploy("-y", "--limit", "spark1", inventory=inventory)
-    assert done.changed == set() and "no-cable" not in done.output
+    _, inventory = cabled_cluster
+    result = together.good_deploy("-y", "--limit", "spark1", inventory=inventory)
+    assert result.changed_operations == set() and "no-cable" not in result.output

@@ -1,4 +1,4 @@
-"""A forward proxy that writes down every address asked for: python forward_proxy.py PORT LOG."""
+"""A forward proxy that writes down every requested address: python forward_proxy.py PORT LOG."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Proxy(BaseHTTPRequestHandler):
             log.write(f"{self.client_address[0]} {self.command} {self.path}\n")
 
     def do_GET(self) -> None:
-        """An absolute address: ask for it and pass the answer on."""
+        """Forward a request with an absolute address, and pass the answer on."""
         self._note()
         parts = urlsplit(self.path)
         if not parts.hostname:
@@ -56,7 +56,7 @@ class Proxy(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET
 
     def do_CONNECT(self) -> None:
-        """A tunnel."""
+        """Open a tunnel."""
         self._note()
         name, _, port = self.path.rpartition(":")
         with socket.create_connection((name, int(port)), timeout=60) as upstream:
@@ -71,7 +71,7 @@ class Proxy(BaseHTTPRequestHandler):
                     pair[ready].sendall(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """The log has it."""
+        """Print nothing; the log has the line."""
 
 
 def main(argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Recipes that the engine refuses, images and weights that are not what was pinned."""
+"""Recipes that the engine refuses, and images and weights that differ from their pins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from stack import REPOSITORY, Deployed, Host, Stack
+from stack import REPOSITORY, DeployResult, Host, Stack
 
 from lab import RECIPES
 from lockstep.fit import catalogue
@@ -33,69 +33,69 @@ ODD = {
 
 
 class Deploys(NamedTuple):
-    """A deploy that is refused, the one after it, and what was on the host.
+    """A refused deploy, the one after it, and the state of the host.
 
     Attributes:
-        refused: Of recipes that the engine does not take.
-        before: Units before it.
-        after: Units after it.
-        tags: What holds the images of the units.
-        right: The next one, of the usual recipes, while tags and weights were gone.
+        refused_deploy: The deploy of recipes that the engine refuses.
+        earlier_units: Units before it.
+        later_units: Units after it.
+        tags: The tags that hold the images of the units.
+        right: The next deploy, of the usual recipes, while tags and weights were gone.
     """
 
-    refused: Deployed
-    before: str
-    after: str
+    refused_deploy: DeployResult
+    earlier_units: str
+    later_units: str
     tags: set[str]
-    right: Deployed
+    right: DeployResult
 
 
 @pytest.fixture(scope="module")
-def deploys(stack: Stack, first: Deployed) -> Deploys:
-    """The two deploys to spark1, of which the second one puts right what was done to the host."""
+def deploys(stack: Stack, first: DeployResult) -> Deploys:
+    """The two deploys to spark1; the second one repairs the damage done to the host."""
     assert first.code == 0, first.output[-8000:]
-    one, folder = stack.one, stack.folder / "refused-recipes"
+    host, folder = stack.spark1, stack.folder / "refused-recipes"
     folder.mkdir(exist_ok=True)
-    targets = {}
+    models = {}
     for number, (name, (old, new, _)) in enumerate(ODD.items()):
         text = TINY.read_text(encoding="utf-8")
         assert old in text
         (folder / f"{name}.yaml").write_text(text.replace(old, new), encoding="utf-8")
-        targets[name] = {"recipe": name, "unit": name, "port": 8100 + number}
-    odd = stack.inventory("odd", recipe_folders=(RECIPES, str(folder)), targets=targets)
-    before = units(one)
-    refused = stack.deploy("-y", "--limit", "spark1", inventory=odd)
-    after = units(one)
+        models[name] = {"recipe": name, "unit": name, "port": 8100 + number}
+    odd = stack.inventory("odd", recipe_folders=(RECIPES, str(folder)), models=models)
+    earlier_units = units(host)
+    refused_deploy = stack.deploy("-y", "--limit", "spark1", inventory=odd)
+    later_units = units(host)
     # Images of earlier tests' recipes have tags until `lockstep gc`; wanted are those of the units.
-    wanted = set(map(hold_tag, re.findall(r"[\w./:-]+@sha256:[0-9a-f]{64}", before)))
-    assert [tag for tag in wanted if "sglang" in tag]
+    wanted_tags = set(map(hold_tag, re.findall(r"[\w./:-]+@sha256:[0-9a-f]{64}", earlier_units)))
+    assert [tag for tag in wanted_tags if "sglang" in tag]
     # As an older Lockstep left them.
-    one.root(f"docker rmi $({TAGS} | grep sglang); rm -rf {QWEN}")
+    host.root(f"docker rmi $({TAGS} | grep sglang); rm -rf {QWEN}")
     stack.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True, "times": 1})
     try:
         # A host that is deployed alone copies from no other, so the hub is asked.
         right = stack.good_deploy("-y", "--limit", "spark1")
     finally:
         stack.plant("hub")
-    return Deploys(refused, before, after, wanted, right)
+    return Deploys(refused_deploy, earlier_units, later_units, wanted_tags, right)
 
 
 def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written(
     deploys: Deploys,
 ) -> None:
-    assert deploys.refused.code == 1
-    closing = " ".join(deploys.refused.closing.split())
+    assert deploys.refused_deploy.code == 1
+    closing = " ".join(deploys.refused_deploy.closing.split())
     assert "FAILED spark1: Engine check | Ask the engine" in closing
     for name, (_, _, word) in ODD.items():
         assert re.search(rf"recipe {name}: vLLM 0\.32\.1\S* [^!]{{1,60}} {word}", closing)
-    assert [line for line in deploys.refused.closing.splitlines() if len(line) > 80] == []
-    assert deploys.after == deploys.before
+    assert [line for line in deploys.refused_deploy.closing.splitlines() if len(line) > 80] == []
+    assert deploys.later_units == deploys.earlier_units
 
 
 def test_the_next_deploy_asks_no_engine_again_and_resets_the_job_that_failed(
     deploys: Deploys,
 ) -> None:
-    assert deploys.right.changed == {
+    assert deploys.right.changed_operations == {
         "Base | Write folders, programs and settings",
         "Images | Pull images by digest",
         "Weights | Fetch and verify weights",
@@ -104,31 +104,33 @@ def test_the_next_deploy_asks_no_engine_again_and_resets_the_job_that_failed(
 
 
 def test_corrupt_bytes_from_the_hub_are_found_and_fetched_again(
-    deploys: Deploys, deployed: Stack, one: Host
+    deploys: Deploys, deployed_stack: Stack, lab_host: Host
 ) -> None:
     assert "what came is not what its hash says; fetching it again" in deploys.right.output
-    pinned = {
+    pinned_hashes = {
         Path(file["path"]).name: file["sha256"]
-        for model in yaml.safe_load(deployed.lock.read_text(encoding="utf-8"))["models"].values()
+        for model in yaml.safe_load(deployed_stack.lock.read_text(encoding="utf-8"))[
+            "checkpoints"
+        ].values()
         for file in model["files"]
         if "sha256" in file
     }
-    listed = one.root(f"cd {QWEN}/snapshots/* && sha256sum *.safetensors").splitlines()
-    assert len(listed) == 2
-    assert {line.split()[1]: line.split()[0] for line in listed}.items() <= pinned.items()
+    lines = lab_host.root(f"cd {QWEN}/snapshots/* && sha256sum *.safetensors").splitlines()
+    assert len(lines) == 2
+    assert {line.split()[1]: line.split()[0] for line in lines}.items() <= pinned_hashes.items()
 
 
 def test_a_host_without_tags_gets_them_and_a_prune_takes_no_cold_models_image(
-    deploys: Deploys, deployed: Stack, one: Host
+    deploys: Deploys, deployed_stack: Stack, lab_host: Host
 ) -> None:
     """A cold model has no container, so nothing but a tag of ours holds its image."""
-    assert deploys.tags <= set(one.root(TAGS).split())
-    assert one.switch("qwen").code == 0
-    one.root("docker image prune -f")
-    assert one.switch("mistral").code == 0
-    assert one.switch("none").code == 0
-    found = json.loads(deployed.diff("--json", "--limit", "spark1").stdout)
-    assert "lockstep-" not in json.dumps(found)
+    assert deploys.tags <= set(lab_host.root(TAGS).split())
+    assert lab_host.switch("qwen").code == 0
+    lab_host.root("docker image prune -f")
+    assert lab_host.switch("mistral").code == 0
+    assert lab_host.switch("none").code == 0
+    drift = json.loads(deployed_stack.diff("--json", "--limit", "spark1").stdout)
+    assert "lockstep-" not in json.dumps(drift)
 
 
 # A plugin of vLLM with a class that wants a name which transformers had until 5.16, as that of the
@@ -150,15 +152,15 @@ STALE = {
 
 
 def test_the_real_engine_takes_the_production_recipe_and_names_a_class_it_cannot_import(
-    one: Host,
+    lab_host: Host,
 ) -> None:
     recipe = catalogue.load().recipes["mistral-small-4-119b-nvfp4-vllm-fork"]
     # Variables of the fork, which vLLM 0.32 has not (the recipe's engine_versions).
-    gone = {"VLLM_NVFP4_GEMM_BACKEND", "VLLM_USE_FLASHINFER_MOE_FP4"}
+    fork_variables = {"VLLM_NVFP4_GEMM_BACKEND", "VLLM_USE_FLASHINFER_MOE_FP4"}
     for name, text in STALE.items():
         path = f"/run/stale/{name}"
-        one.root(f"mkdir -p $(dirname {path}); printf %s {shlex.quote(text)} > {path}")
-    one.root(
+        lab_host.root(f"mkdir -p $(dirname {path}); printf %s {shlex.quote(text)} > {path}")
+    lab_host.root(
         f"mkdir /run/stale/model; sed s/Qwen3ForCausalLM/StaleForCausalLM/"
         f" {SNAPSHOTS}/config.json > /run/stale/model/config.json"
     )
@@ -166,17 +168,17 @@ def test_the_real_engine_takes_the_production_recipe_and_names_a_class_it_cannot
         "name": recipe.name,
         "argv": serve_command(recipe),
         "environment": {
-            name: value for name, value in environment(recipe).items() if name not in gone
+            name: value for name, value in environment(recipe).items() if name not in fork_variables
         },
         # The parser is asked here; the classes are those of the tiny model.
-        "checkpoint": [{"folder": one.root(f"ls -d {SNAPSHOTS}").strip(), "files": []}],
+        "checkpoint": [{"folder": lab_host.root(f"ls -d {SNAPSHOTS}").strip(), "files": []}],
     }
     stale = {
         **production,
         "name": "stale",
         "checkpoint": [{"folder": "/run/stale/model", "files": []}],
     }
-    asked = {
+    question = {
         "id": "test",
         "engine_cuda": None,
         "waive_kernels": False,
@@ -184,31 +186,33 @@ def test_the_real_engine_takes_the_production_recipe_and_names_a_class_it_cannot
     }
     python = "/opt/lockstep/engines/current/venv/bin/python"
     record = "/tmp/engine-check.json"
-    variables = f"PYTHONPATH=/run/stale LOCKSTEP_ENGINE={shlex.quote(json.dumps(asked))}"
-    answer = one.run(f"{variables} {python} {CHECK} {record}")
+    variables = f"PYTHONPATH=/run/stale LOCKSTEP_ENGINE={shlex.quote(json.dumps(question))}"
+    answer = lab_host.run(f"{variables} {python} {CHECK} {record}")
     assert answer.code == 1, answer.text
     # The lab's fork says what it descends from: vLLM's own tags are not in it.
-    [fault] = json.loads(one.root(f"cat {record}; rm -r {record} /run/stale"))["faults"]
+    [fault] = json.loads(lab_host.root(f"cat {record}; rm -r {record} /run/stale"))["faults"]
     assert re.match(r"recipe stale: vLLM 0\.32\.1\.dev\d+\+g[0-9a-f]{9}\.cpu cannot import", fault)
     assert "its class StaleForCausalLM with transformers 5.19.0: cannot import name" in fault
     assert "'PixtralRotaryEmbedding' from 'transformers.models.pixtral." in fault
 
 
-def test_an_image_for_another_architecture_is_refused_by_name(deployed: Stack, one: Host) -> None:
-    inventory = deployed.inventory(
-        "foreign", targets={"qwen": {"image": f"{QWEN_IMAGE}:arm64-only"}}
+def test_an_image_for_another_architecture_is_refused_by_name(
+    deployed_stack: Stack, lab_host: Host
+) -> None:
+    inventory = deployed_stack.inventory(
+        "foreign", models={"qwen": {"image": f"{QWEN_IMAGE}:arm64-only"}}
     )
-    before = units(one)
-    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
-    said = " ".join(done.output.split())
-    assert done.code != 0
-    assert "arm64" in said and "amd64" in said and "arm64-only" in said
-    assert "Traceback" not in said
-    assert units(one) == before
+    earlier_units = units(lab_host)
+    result = deployed_stack.deploy("-y", "--limit", "spark1", inventory=inventory)
+    output = " ".join(result.output.split())
+    assert result.code != 0
+    assert "arm64" in output and "amd64" in output and "arm64-only" in output
+    assert "Traceback" not in output
+    assert units(lab_host) == earlier_units
 
 
 def units(host: Host) -> str:
-    """The model units and launchers as they are on the host."""
+    """The model units and launchers on the host."""
     return host.root(
         "cat /etc/systemd/system/*.service /data/scripts/*/*-launch.sh /data/scripts/*/switch.sh"
     )

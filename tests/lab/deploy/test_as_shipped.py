@@ -1,4 +1,4 @@
-"""What a Spark has of its own before the first deploy: Docker's ways to the GPU, an Open WebUI."""
+"""The state of a Spark before its first deploy: Docker's ways to the GPU, an Open WebUI."""
 
 from __future__ import annotations
 
@@ -59,31 +59,33 @@ DOCKER_26 = (
 
 
 @pytest.fixture
-def bare(deployed: Stack) -> Iterator[Host]:
+def bare(deployed_stack: Stack) -> Iterator[Host]:
     """spark2 with Docker as earlier images have it."""
-    deployed.two.root(HOOK_ONLY)
-    yield deployed.two
-    deployed.two.root(f"{BACK}; rm -r {KEPT}")
+    deployed_stack.two.root(HOOK_ONLY)
+    yield deployed_stack.two
+    deployed_stack.two.root(f"{BACK}; rm -r {KEPT}")
 
 
 @pytest.fixture
-def updated(deployed: Stack) -> Iterator[Host]:
+def updated_host(deployed_stack: Stack) -> Iterator[Host]:
     """spark2 with Docker 29, and the CDI file of the driver before."""
-    deployed.two.root(DOCKER_29)
-    yield deployed.two
-    deployed.two.root(DOCKER_26)
+    deployed_stack.two.root(DOCKER_29)
+    yield deployed_stack.two
+    deployed_stack.two.root(DOCKER_26)
 
 
-def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(deployed: Stack, updated: Host) -> None:
-    done = deployed.deploy("--dry", "--limit", updated.name)
-    said = " ".join(done.output.split())
-    assert done.code == 1
-    assert "error cdi-stale: /etc/cdi/nvidia.yaml was made for driver 570.1" in said
-    assert "sudo systemctl restart nvidia-cdi-refresh" in said
+def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(
+    deployed_stack: Stack, updated_host: Host
+) -> None:
+    result = deployed_stack.deploy("--dry", "--limit", updated_host.name)
+    output = " ".join(result.output.split())
+    assert result.code == 1
+    assert "error cdi-stale: /etc/cdi/nvidia.yaml was made for driver 570.1" in output
+    assert "sudo systemctl restart nvidia-cdi-refresh" in output
 
 
 @pytest.fixture
-def foreign(bare: Host, deployed: Stack) -> Iterator[Host]:
+def foreign(bare: Host, deployed_stack: Stack) -> Iterator[Host]:
     """spark2 with a container and a volume as NVIDIA's playbook makes them, called `chat`.
 
     Its Docker is that of earlier images, and its toolkit in CDI mode.
@@ -102,7 +104,7 @@ def foreign(bare: Host, deployed: Stack) -> Iterator[Host]:
     )
     yield host
     host.root(f"rm -r {TOOLKIT}; mv -f /root/open-webui.env {secrets}")
-    deployed.good_deploy("-y", "--limit", host.name)
+    deployed_stack.good_deploy("-y", "--limit", host.name)
     host.root("docker rm -f chat; docker volume rm chat")
 
 
@@ -111,32 +113,34 @@ def image_of_webui(host: Host) -> str:
 
 
 def test_a_toolkit_in_cdi_mode_and_what_somebody_else_made_are_refused_then_mended_and_taken_over(
-    deployed: Stack, foreign: Host
+    deployed_stack: Stack, foreign: Host
 ) -> None:
     with_gpu = f"docker run --rm --gpus all --entrypoint true {image_of_webui(foreign)}"
     assert foreign.run(f"sudo -n {with_gpu}").code != 0
     webui = {"unit": "chat", "volume": "chat"}
-    asked = ("-y", "--limit", foreign.name)
-    done = deployed.deploy(*asked, inventory=deployed.inventory("theirs", webui=webui))
-    said = " ".join(done.output.split())
-    assert done.code == 1
-    assert 'which refuses in the mode "cdi" of its config.toml' in said
+    options = ("-y", "--limit", foreign.name)
+    result = deployed_stack.deploy(
+        *options, inventory=deployed_stack.inventory("theirs", webui=webui)
+    )
+    output = " ".join(result.output.split())
+    assert result.code == 1
+    assert 'which refuses in the mode "cdi" of its config.toml' in output
     mend = "sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto"
-    assert mend in said
-    assert "error not-ours: there is a container chat without the label lockstep.unit" in said
-    assert "error not-ours: there is a volume chat without the label lockstep.unit" in said
-    assert "Beginning operation run" not in done.output
+    assert mend in output
+    assert "error not-ours: there is a container chat without the label lockstep.unit" in output
+    assert "error not-ours: there is a volume chat without the label lockstep.unit" in output
+    assert "Beginning operation run" not in result.output
     # NVIDIA's hook alone gives the GPU.
     foreign.root(f"{mend} && {with_gpu}")
     # Its name is not enough on the host either.
-    gone = foreign.run("sudo /usr/bin/python3 /usr/local/lib/lockstep stop-container chat")
-    assert gone.code == 1
-    assert "container chat is not Lockstep's" in gone.text
+    answer = foreign.run("sudo /usr/bin/python3 /usr/local/lib/lockstep stop-container chat")
+    assert answer.code == 1
+    assert "container chat is not Lockstep's" in answer.text
     adopt = ("container chat", "volume chat")
-    inventory = deployed.inventory("adopted", webui=webui, adopt=adopt)
-    done = deployed.good_deploy(*asked, inventory=inventory)
-    assert "docker-gpu" not in done.output
-    assert "with the accounts of before" in " ".join(done.closing.split())
+    inventory = deployed_stack.inventory("adopted", webui=webui, adopt=adopt)
+    result = deployed_stack.good_deploy(*options, inventory=inventory)
+    assert "docker-gpu" not in result.output
+    assert "with the accounts of before" in " ".join(result.closing.split())
     assert foreign.root("docker exec chat cat /app/backend/data/theirs").strip() == "mine"
     assert foreign.show("chat.service", "ActiveState") == "active"
     names = foreign.root("cut -d = -f 1 /etc/lockstep/secrets/open-webui.env").split()

@@ -21,110 +21,110 @@ SLOW = {"match": SHARDS, "rate": 500_000}
 
 
 @pytest.fixture
-def mended(deployed: Stack) -> Iterator[Stack]:
-    """A lab whose second host has its cable and its power again afterwards."""
-    yield deployed
-    deployed.lab("mend", deployed.two.name)
-    deployed.lab("cycle", deployed.two.name, "--on")
+def mended_stack(deployed_stack: Stack) -> Iterator[Stack]:
+    """A lab whose second host gets its cable and its power back afterwards."""
+    yield deployed_stack
+    deployed_stack.lab("mend", deployed_stack.two.name)
+    deployed_stack.lab("cycle", deployed_stack.two.name, "--on")
 
 
 def test_a_download_goes_on_without_its_deploy_is_attached_to_and_resumes_where_it_was_killed(
-    deployed: Stack,
+    deployed_stack: Stack,
 ) -> None:
-    one = deployed.one
+    host = deployed_stack.spark1
     # Deployed alone, it has nobody to copy from.
-    alone = ("-y", "--limit", one.name)
-    one.root(f"rm -rf {QWEN_FOLDER}")
-    deployed.plant("hub", SLOW)
-    since = now(one)
-    killed = deployed.start(*alone)
-    until(lambda: partial_bytes(one) > 1_000_000, "spark1 has a part of a shard")
+    alone = ("-y", "--limit", host.name)
+    host.root(f"rm -rf {QWEN_FOLDER}")
+    deployed_stack.plant("hub", SLOW)
+    since = now(host)
+    killed_deploy = deployed_stack.start(*alone)
+    until(lambda: partial_bytes(host) > 1_000_000, "spark1 has a part of a shard")
     # Held still, so that the next run is sure to meet it.
-    one.root(f"systemctl freeze {WEIGHTS_JOB}")
-    killed.kill()
-    assert running(one, WEIGHTS_JOB)
-    again = deployed.start(*alone)
+    host.root(f"systemctl freeze {WEIGHTS_JOB}")
+    killed_deploy.kill()
+    assert running(host, WEIGHTS_JOB)
+    again = deployed_stack.start(*alone)
     again.says(r"\[spark1\].*job weights: is running already, following it")
-    one.root(f"systemctl thaw {WEIGHTS_JOB}")
-    one.root(f"systemctl kill -s KILL {WEIGHTS_JOB}")
+    host.root(f"systemctl thaw {WEIGHTS_JOB}")
+    host.root(f"systemctl kill -s KILL {WEIGHTS_JOB}")
     assert failure(again.end().output) == f"FAILED  spark1: {FETCH}"
-    assert starts(one, WEIGHTS_JOB, since) == 1
-    had = partial_bytes(one)
-    assert whole_shards(one) == []
-    deployed.plant("hub")
-    asked_before = len(list(deployed.requests("hub")))
-    done = deployed.good_deploy(*alone)
-    assert FETCH in done.changed
-    assert len(whole_shards(one)) == 2
-    fetched = [
-        seen
-        for seen in list(deployed.requests("hub"))[asked_before:]
-        if re.search(SHARDS, seen.path) and seen.method == "GET"
+    assert starts(host, WEIGHTS_JOB, since) == 1
+    earlier_bytes = partial_bytes(host)
+    assert whole_shards(host) == []
+    deployed_stack.plant("hub")
+    asked_before = len(list(deployed_stack.requests("hub")))
+    result = deployed_stack.good_deploy(*alone)
+    assert FETCH in result.changed_operations
+    assert len(whole_shards(host)) == 2
+    requests = [
+        request
+        for request in list(deployed_stack.requests("hub"))[asked_before:]
+        if re.search(SHARDS, request.path) and request.method == "GET"
     ]
-    sizes = sum(size for _, size in whole_shards(one))
+    sizes = sum(size for _, size in whole_shards(host))
     # 206: each went on where it had ended.
-    assert {seen.status for seen in fetched} == {206}
-    assert sum(seen.sent for seen in fetched) == sizes - had
+    assert {request.status for request in requests} == {206}
+    assert sum(request.body_bytes for request in requests) == sizes - earlier_bytes
 
 
-def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed: Stack) -> None:
+def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed_stack: Stack) -> None:
     """It follows from what runs, not from what this run changed.
 
     The unit of before comes back with the deploys of the next test.
     """
-    two = deployed.two
+    two = deployed_stack.two
     alone = ("-y", "--limit", two.name)
     assert two.switch("qwen").code == 0
     assert length(two) == "262144"
-    changed = deployed.inventory(
-        "shorter", targets={"qwen": {"overrides": {"max_model_len": 131072}}}
+    target_path = deployed_stack.inventory(
+        "shorter", models={"qwen": {"overrides": {"max_model_len": 131072}}}
     )
-    killed = deployed.start(*alone, inventory=changed)
-    killed.kill_at(r"Starting operation: Services \| Restart hot models")
-    deployed.good_deploy(*alone, inventory=changed)
+    killed_deploy = deployed_stack.start(*alone, inventory=target_path)
+    killed_deploy.kill_at(r"Starting operation: Services \| Restart hot models")
+    deployed_stack.good_deploy(*alone, inventory=target_path)
     assert two.active() == {"vllm-qwen36.service"}
     assert length(two) == "131072"
     two.switch("none")
 
 
 def test_a_host_that_falls_silent_or_is_off_is_given_up_alone_and_finished_by_the_next_run(
-    mended: Stack,
+    mended_stack: Stack,
 ) -> None:
-    one, two = mended.hosts
+    first_host, two = mended_stack.hosts
     two.root(f"rm -rf {QWEN_FOLDER}")
-    one.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")
-    mended.plant("hub", SLOW)
+    first_host.root("rm /etc/logrotate.d/lockstep /data/scripts/llm/start-mistral.sh")
+    mended_stack.plant("hub", SLOW)
     # It downloads for itself, slowly, what the other host has.
-    run = mended.start("-y", inventory=mended.inventory("alone", copying=False))
+    run = mended_stack.start("-y", inventory=mended_stack.inventory("alone", copying=False))
     until(lambda: partial_bytes(two) > 0, "spark2 fetches")
-    mended.lab("cut", two.name)
-    done = run.end()
-    assert done.code == 1
-    assert failure(done.output) == f"FAILED  spark2: {FETCH}"
-    assert "Done on: spark1" in done.closing
-    assert one.look("test -e /data/scripts/llm/start-mistral.sh").code == 0
+    mended_stack.lab("cut", two.name)
+    result = run.end()
+    assert result.code == 1
+    assert failure(result.output) == f"FAILED  spark2: {FETCH}"
+    assert "Done on: spark1" in result.closing
+    assert first_host.look("test -e /data/scripts/llm/start-mistral.sh").code == 0
     # No end of the connection reaches it.
     until(
         lambda: two.look(f"flock --nonblock {LOCK} true").code == 0,
         "spark2 ends the lock of a deploy of which it hears no more",
         SILENCE_S + 60,
     )
-    mended.lab("mend", two.name)
-    mended.lab("cycle", two.name, "--off")
-    done = mended.deploy()
-    assert done.code == 1
-    assert failure(done.output) == "FAILED  spark2: connecting over SSH"
-    assert "Done on: spark1" in done.closing
-    mended.lab("cycle", two.name, "--on")
+    mended_stack.lab("mend", two.name)
+    mended_stack.lab("cycle", two.name, "--off")
+    result = mended_stack.deploy()
+    assert result.code == 1
+    assert failure(result.output) == "FAILED  spark2: connecting over SSH"
+    assert "Done on: spark1" in result.closing
+    mended_stack.lab("cycle", two.name, "--on")
     assert not running(two, WEIGHTS_JOB)
-    mended.plant("hub")
-    mended.good_deploy("-y", "--limit", two.name)
+    mended_stack.plant("hub")
+    mended_stack.good_deploy("-y", "--limit", two.name)
     assert len(whole_shards(two)) == 2
     assert two.active() == set()
 
 
 def running(host: Host, unit: str) -> bool:
-    """Whether a job's processes are at work."""
+    """Tell whether a job's processes are at work."""
     return host.show(unit, "SubState") == "running"
 
 
@@ -134,28 +134,28 @@ def now(host: Host) -> str:
 
 
 def starts(host: Host, unit: str, since: str) -> int:
-    """How often systemd has started a unit since then."""
-    said = host.root(f"journalctl -q --no-pager -o cat --since {since} UNIT={unit} _PID=1")
-    return len(re.findall(r"^Started ", said, re.MULTILINE))
+    """The number of starts of a unit by systemd since a time."""
+    journal = host.root(f"journalctl -q --no-pager -o cat --since {since} UNIT={unit} _PID=1")
+    return len(re.findall(r"^Started ", journal, re.MULTILINE))
 
 
 def partial_bytes(host: Host) -> int:
     """Bytes of Qwen's weights that are on disk but not yet part of a snapshot."""
-    listed = host.root(f"find {QWEN_FOLDER} -name '*.incomplete' -printf '%s\\n' 2>/dev/null; true")
-    return sum(map(int, listed.split()))
+    sizes = host.root(f"find {QWEN_FOLDER} -name '*.incomplete' -printf '%s\\n' 2>/dev/null; true")
+    return sum(map(int, sizes.split()))
 
 
 def whole_shards(host: Host) -> list[tuple[str, int]]:
     """Qwen's shards in its snapshot, with their sizes in bytes."""
-    listed = host.root(
+    listing = host.root(
         f"find -L {QWEN_FOLDER}/snapshots -name '*.safetensors' -printf '%f %s\\n' 2>/dev/null;"
         " true"
     )
-    return [(line.split()[0], int(line.split()[1])) for line in listed.splitlines()]
+    return [(line.split()[0], int(line.split()[1])) for line in listing.splitlines()]
 
 
 def length(host: Host) -> str:
-    """--max-model-len of the Qwen that runs."""
+    """The --max-model-len of the running Qwen."""
     argv: list[str] = host.get("http://127.0.0.1:30001/standin/argv")["argv"]
     return argv[argv.index("--max-model-len") + 1]
 

@@ -1,4 +1,4 @@
-"""The lab's lock: made by the deploy, moved by the command, and put back with no server there."""
+"""The lab's lock: made by the deploy, moved by the command, and restored without a server."""
 
 from __future__ import annotations
 
@@ -29,73 +29,77 @@ TRIPLE = (
 
 
 @pytest.fixture
-def alone(deployed: Stack) -> Path:
+def alone(deployed_stack: Stack) -> Path:
     """An inventory of spark1 only, deployed: each host with another engine builds for a minute."""
-    found = deployed.inventory("alone", spark2=None)
-    deployed.good_deploy(inventory=found)
-    return found
+    target_path = deployed_stack.inventory("alone", spark2=None)
+    deployed_stack.good_deploy(inventory=target_path)
+    return target_path
 
 
 def update(stack: Stack, name: str) -> list[tuple[str, str]]:
-    """(kind, name) of what `lockstep update` says has moved."""
-    done = stack.lockstep("update", "--json", name)
-    assert done.code == 0, done.text
-    found: list[dict[str, Any]] = json.loads(done.out)["changes"]
-    return [(change["kind"], change["name"]) for change in found]
+    """The (kind, name) of each item that `lockstep update` has moved."""
+    result = stack.lockstep("update", "--json", name)
+    assert result.code == 0, result.text
+    entries: list[dict[str, Any]] = json.loads(result.out)["changes"]
+    return [(change["kind"], change["name"]) for change in entries]
 
 
 def current(stack: Stack) -> str:
-    """The engine generation in use."""
-    return stack.one.root(f"readlink {ENGINES}/current").strip()
+    """The engine's build in use."""
+    return stack.spark1.root(f"readlink {ENGINES}/current").strip()
 
 
 @pytest.fixture
-def newer_flashinfer(deployed: Stack, tmp_path: Path) -> Iterator[None]:
+def newer_flashinfer(deployed_stack: Stack, tmp_path: Path) -> Iterator[None]:
     """FlashInfer's next version on the lab's indexes; hosts and lock as before afterwards."""
-    lab = open_lab(deployed.name)
+    lab = open_lab(deployed_stack.name)
     overlay, base = lab.state / "services/web", python_index(lab.cache, lambda message: None)
-    before, generation = deployed.lock.read_bytes(), current(deployed)
+    earlier_lock, build = deployed_stack.lock.read_bytes(), current(deployed_stack)
     for index, wheel in TRIPLE:
         publish(overlay, base, index, write_wheel(wheel, tmp_path))
     yield
-    deployed.lab("services", "start")
+    deployed_stack.lab("services", "start")
     for index, wheel in TRIPLE:
         for file in (overlay / index / wheel.name).iterdir():
             file.unlink()
-    deployed.lock.write_bytes(before)
-    deployed.good_deploy("-y", "--limit", deployed.one.name)
-    kept = f"! -name {generation} ! -name uv-cache ! -name store"
-    deployed.one.root(f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept} -exec rm -rf {{}} +")
+    deployed_stack.lock.write_bytes(earlier_lock)
+    deployed_stack.good_deploy("-y", "--limit", deployed_stack.spark1.name)
+    kept_folders = f"! -name {build} ! -name uv-cache ! -name store"
+    deployed_stack.spark1.root(
+        f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept_folders} -exec rm -rf {{}} +"
+    )
 
 
 def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_every_server_off(
-    deployed: Stack, newer_flashinfer: None, alone: Path
+    deployed_stack: Stack, newer_flashinfer: None, alone: Path
 ) -> None:
-    one = deployed.one
-    old, generation = lockfile.load(deployed.lock), current(deployed)
-    moved = [("engine", wheel.name) for _, wheel in TRIPLE]
+    host = deployed_stack.spark1
+    old, build = lockfile.load(deployed_stack.lock), current(deployed_stack)
+    moved_wheels = [("engine", wheel.name) for _, wheel in TRIPLE]
     # What other inventories had recorded in the lab's lock goes; nothing else moves.
-    assert [each for each in update(deployed, "flashinfer") if each[0] == "engine"] == sorted(moved)
-    new = lockfile.load(deployed.lock)
+    assert [item for item in update(deployed_stack, "flashinfer") if item[0] == "engine"] == sorted(
+        moved_wheels
+    )
+    new = lockfile.load(deployed_stack.lock)
     came = [change.new for change in changes(old, new) if change.new]
     assert came == [NEWER, f"{NEWER}+cu130", NEWER]
 
     # An engine that no check has passed is not in use.
-    run = deployed.start(inventory=alone)
-    until(lambda: one.show(BUILD, "SubState") == "running", "spark1 builds vLLM")
-    one.root(f"systemctl kill -s KILL {BUILD}")
+    run = deployed_stack.start(inventory=alone)
+    until(lambda: host.show(BUILD, "SubState") == "running", "spark1 builds vLLM")
+    host.root(f"systemctl kill -s KILL {BUILD}")
     assert run.end().code == 1
-    assert current(deployed) == generation
-    deployed.good_deploy(inventory=alone)
-    assert current(deployed) != generation
+    assert current(deployed_stack) == build
+    deployed_stack.good_deploy(inventory=alone)
+    assert current(deployed_stack) != build
 
-    deployed.lab("services", "stop")
-    done = deployed.lockstep("rollback", "--yes", inventory=alone)
-    assert done.code == 0, done.text[-8000:]
-    assert "Each host is what its record of that generation says." in done.out
-    assert current(deployed) == generation
-    assert lockfile.load(deployed.lock) == old
-    assert one.switch("qwen", "--dry").code == 0
+    deployed_stack.lab("services", "stop")
+    result = deployed_stack.lockstep("rollback", "--yes", inventory=alone)
+    assert result.code == 0, result.text[-8000:]
+    assert "Each host is what its record of that generation says." in result.out
+    assert current(deployed_stack) == build
+    assert lockfile.load(deployed_stack.lock) == old
+    assert host.switch("qwen", "--dry").code == 0
     # Neither the build that was killed nor the one beside it broke the engine of before.
     python = f"{ENGINES}/current/venv/bin/python"
-    one.root(f"cd / && sudo -n -u lockstep {python} -c 'import torch, vllm'")
+    host.root(f"cd / && sudo -n -u lockstep {python} -c 'import torch, vllm'")

@@ -23,67 +23,67 @@ ONE = ("-y", "--limit", "spark1")
 
 
 def free(host: Host) -> bool:
-    """Whether nobody has the lock."""
+    """Tell whether nobody has the lock."""
     return host.look(f"flock --nonblock {LOCK} true").code == 0
 
 
-def held(host: Host) -> bool:
+def is_locked(host: Host) -> bool:
     return not free(host)
 
 
 @pytest.fixture
-def deploying(deployed: Stack) -> Deploy:
+def deploying(deployed_stack: Stack) -> Deploy:
     """A deploy of spark1 that has its lock and is stopped there."""
-    deployed.one.root("rm -f /data/scripts/llm/switch.sh")
-    deploy = deployed.start(*ONE)
-    until(lambda: held(deployed.one), "the deploy has the lock")
+    deployed_stack.spark1.root("rm -f /data/scripts/llm/switch.sh")
+    deploy = deployed_stack.start(*ONE)
+    until(lambda: is_locked(deployed_stack.spark1), "the deploy has the lock")
     os.kill(deploy.pid, signal.SIGSTOP)
     return deploy
 
 
 def test_a_second_deploy_says_who_works_and_touches_nothing_or_waits_where_it_is_told_to(
-    deployed: Stack, deploying: Deploy
+    deployed_stack: Stack, deploying: Deploy
 ) -> None:
-    waiting = deployed.start(*ONE, **{WAIT: "600"})
+    waiting = deployed_stack.start(*ONE, **{WAIT: "600"})
     # Of both hosts, of which the second is free.
-    other = deployed.inventory("other", operators=("spark",))
-    done = deployed.deploy(inventory=other)
-    assert done.code == 1, done.output[-3000:]
-    said = " ".join(done.output.split())
-    assert "another deploy is under way: spark1: " in said and ": deploy of lab, since " in said
-    assert "Nothing was touched on any host." in said and "Traceback" not in said
+    target_path = deployed_stack.inventory("other", operators=("spark",))
+    result = deployed_stack.deploy(inventory=target_path)
+    assert result.code == 1, result.output[-3000:]
+    output = " ".join(result.output.split())
+    assert "another deploy is under way: spark1: " in output and ": deploy of lab, since " in output
+    assert "Nothing was touched on any host." in output and "Traceback" not in output
     waiting.says(r"waiting for .* deploy of lab, since ")
     os.kill(deploying.pid, signal.SIGCONT)
-    done = deploying.end()
-    assert done.code == 0 and done.changed != set(), done.output[-3000:]
-    done = waiting.end()
-    assert done.code == 0 and done.changed == set(), done.output[-3000:]
+    result = deploying.end()
+    assert result.code == 0 and result.changed_operations != set(), result.output[-3000:]
+    result = waiting.end()
+    assert result.code == 0 and result.changed_operations == set(), result.output[-3000:]
 
 
-def test_a_killed_deploy_leaves_no_lock(deployed: Stack) -> None:
+def test_a_killed_deploy_leaves_no_lock(deployed_stack: Stack) -> None:
     chance = random.Random(19)
     for kill in range(KILLS):
-        deploy = deployed.start(*ONE)
-        until(lambda: held(deployed.one), "the deploy has the lock")
+        deploy = deployed_stack.start(*ONE)
+        until(lambda: is_locked(deployed_stack.spark1), "the deploy has the lock")
         # A random moment of the about 4 s of a deploy that changes nothing.
         time.sleep(chance.uniform(0.0, 3.0))
         deploy.kill()
-        until(lambda: free(deployed.one), f"the lock after kill {kill}")
-    deployed.good_deploy(*ONE)
+        until(lambda: free(deployed_stack.spark1), f"the lock after kill {kill}")
+    deployed_stack.good_deploy(*ONE)
 
 
 def test_the_log_has_deploys_and_switches_of_all_hosts_in_the_order_of_time(
-    deployed: Stack,
+    deployed_stack: Stack,
 ) -> None:
-    for host in deployed.hosts:
+    for host in deployed_stack.hosts:
         assert host.switch("none").code == 0
-    answer = deployed.lockstep("log", "--json")
+    answer = deployed_stack.lockstep("log", "--json")
     assert answer.code == 0, answer.text
     lines = json.loads(answer.out)["lines"]
-    assert [each["at"] for each in lines] == sorted(each["at"] for each in lines)
+    assert [entry["at"] for entry in lines] == sorted(entry["at"] for entry in lines)
     for name in ("spark1", "spark2"):
-        own = [each["line"] for each in lines if each["host"] == name]
+        own = [entry["line"] for entry in lines if entry["host"] == name]
         assert any(line.endswith(": deploy of lab: done") for line in own)
         assert any(": deploy of lab: changed " in line for line in own)
-    last = [(each["host"], each["line"].partition(": ")[2][:14]) for each in lines[-2:]]
+    last = [(entry["host"], entry["line"].partition(": ")[2][:14]) for entry in lines[-2:]]
     assert last == [("spark1", "switch to none"), ("spark2", "switch to none")]

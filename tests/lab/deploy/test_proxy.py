@@ -27,8 +27,10 @@ SIGNS = {
 
 @pytest.fixture(scope="module")
 def behind(stack: Stack, first: object) -> Iterator[list[str]]:
-    """spark1 deployed again behind a proxy, with something to fetch for each client: what the
-    proxy was asked for."""
+    """The addresses that a proxy got from a deploy of spark1.
+
+    Each client had something to fetch.
+    """
     log = stack.folder / "proxy.log"
     program = Path(__file__).with_name("forward_proxy.py")
     space = network.NAMESPACES / connection.load(stack.name).namespace
@@ -45,35 +47,35 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
                 "docker rmi -f $(docker images -q --no-trunc '*/*/lmsysorg/sglang')"
                 " && rm -rf /var/cache/lockstep/layers",
             ):
-                stack.one.root(command)
+                stack.spark1.root(command)
             # A host that is deployed alone copies from no other: the proxy is asked for everything.
             stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
             again = stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
-            assert again.changed == set()
+            assert again.changed_operations == set()
             yield log.read_text(encoding="utf-8").splitlines()
         finally:
             proxy.terminate()
             stack.good_deploy("-y", "--limit", "spark1")
     # Without the proxy in the data, Docker knows none any more.
-    assert docker_variables(stack.one) == []
+    assert docker_variables(stack.spark1) == []
 
 
 @pytest.mark.parametrize("client", SIGNS)
 def test_each_client_fetches_through_the_proxy(
-    deployed: Stack, behind: list[str], client: str
+    deployed_stack: Stack, behind: list[str], client: str
 ) -> None:
-    asked = [line for line in behind if line.startswith("10.77.0.11 ")]
-    assert [line for line in asked if SIGNS[client] in line] != []
+    requests = [line for line in behind if line.startswith("10.77.0.11 ")]
+    assert [line for line in requests if SIGNS[client] in line] != []
 
 
-def test_the_docker_daemon_runs_with_the_proxy(behind: list[str], one: Host) -> None:
-    assert f"HTTP_PROXY={PROXY}" in docker_variables(one)
+def test_the_docker_daemon_runs_with_the_proxy(behind: list[str], lab_host: Host) -> None:
+    assert f"HTTP_PROXY={PROXY}" in docker_variables(lab_host)
 
 
-def test_engines_know_no_proxy(behind: list[str], one: Host) -> None:
-    assert one.switch("qwen").code == 0
-    environment = one.get("http://127.0.0.1:30001/standin/argv")["environment"]
-    one.switch("none")
+def test_engines_know_no_proxy(behind: list[str], lab_host: Host) -> None:
+    assert lab_host.switch("qwen").code == 0
+    environment = lab_host.get("http://127.0.0.1:30001/standin/argv")["environment"]
+    lab_host.switch("none")
     assert [name for name in environment if "proxy" in name.lower()] == []
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from copies import address
-from stack import Deployed, Stack, state
+from stack import DeployResult, Stack, state
 
 # A Spark as owners change theirs: CUDA and a driver of NVIDIA's own repository, Ubuntu in place of
 # DGX OS, and Docker as a snap, which has neither the client of our units nor its unit.
@@ -42,41 +42,43 @@ MENDED = (
 )
 
 
-class Refused(NamedTuple):
+class RefusedDeploys(NamedTuple):
     """Two refused deploys, and whether both hosts were afterwards as before.
 
     Attributes:
-        broken: To two broken hosts.
-        exchanged: To the same hosts, each at the other's address.
-        same: Whether nothing changed on either.
+        broken_deploy: The deploy to two broken hosts.
+        exchanged_deploy: The deploy to the same hosts, each at the other's address.
+        is_unchanged: Whether nothing changed on either.
     """
 
-    broken: Deployed
-    exchanged: Deployed
-    same: bool
+    broken_deploy: DeployResult
+    exchanged_deploy: DeployResult
+    is_unchanged: bool
 
 
 @pytest.fixture(scope="module")
-def refused(stack: Stack, first: Deployed) -> Iterator[Refused]:
+def refused_deploys(stack: Stack, first: DeployResult) -> Iterator[RefusedDeploys]:
     """Two deploys to two broken hosts."""
     hosts = {host.name: host for host in stack.hosts}
-    one, two = (address(host) for host in stack.hosts)
-    changes = {"spark1__ssh_hostname": two, "spark2__ssh_hostname": one}
+    first_address, two = (address(host) for host in stack.hosts)
+    changes = {"spark1__ssh_hostname": two, "spark2__ssh_hostname": first_address}
     for name, command in BROKEN:
         hosts[name].root(command)
     try:
-        before = [state(host) for host in stack.hosts]
-        broken = stack.deploy()
-        exchanged = stack.deploy(inventory=stack.inventory("exchanged", **changes))
-        yield Refused(broken, exchanged, [state(host) for host in stack.hosts] == before)
+        earlier_states = [state(host) for host in stack.hosts]
+        broken_deploy = stack.deploy()
+        exchanged_deploy = stack.deploy(inventory=stack.inventory("exchanged", **changes))
+        yield RefusedDeploys(
+            broken_deploy, exchanged_deploy, [state(host) for host in stack.hosts] == earlier_states
+        )
     finally:
         for name, command in MENDED:
             hosts[name].root(command)
 
 
-def test_all_findings_of_all_hosts_are_in_one_table(refused: Refused) -> None:
-    words = " ".join(" ".join(findings(refused.broken)).split())
-    for said in (
+def test_all_findings_of_all_hosts_are_in_one_table(refused_deploys: RefusedDeploys) -> None:
+    words = " ".join(" ".join(findings(refused_deploys.broken_deploy)).split())
+    for message in (
         "spark1 error port-taken: port 8000 of tiny is taken by python3",
         "spark1 error docker: there is no /usr/bin/docker, by which units start containers",
         "spark1 error dgx-os: it runs Ubuntu 24.04.3 LTS and not DGX OS",
@@ -85,47 +87,50 @@ def test_all_findings_of_all_hosts_are_in_one_table(refused: Refused) -> None:
         "spark2 error docker: Docker cannot be asked",
         "spark2 error cuda: /usr/local/cuda is no toolkit",
     ):
-        assert said in words, words
+        assert message in words, words
     assert len(re.findall(r" error ", words)) == 5
     assert words.count(" -> ") == 7
 
 
-def test_the_findings_fit_eighty_columns(refused: Refused) -> None:
-    assert [line for line in findings(refused.broken) if len(line) > 80] == []
+def test_the_findings_fit_eighty_columns(refused_deploys: RefusedDeploys) -> None:
+    assert [line for line in findings(refused_deploys.broken_deploy) if len(line) > 80] == []
 
 
-def test_exchanged_addresses_are_refused(refused: Refused) -> None:
-    words = " ".join(refused.exchanged.output.split())
-    for name, other in (("spark1", "spark2"), ("spark2", "spark1")):
-        said = f"{name} error other-host: the host at this address was deployed as {other}"
-        assert said in words, refused.exchanged.output
+def test_exchanged_addresses_are_refused(refused_deploys: RefusedDeploys) -> None:
+    words = " ".join(refused_deploys.exchanged_deploy.output.split())
+    for name, other_name in (("spark1", "spark2"), ("spark2", "spark1")):
+        message = f"{name} error other-host: the host at this address was deployed as {other_name}"
+        assert message in words, refused_deploys.exchanged_deploy.output
 
 
-def test_nothing_was_touched_on_either_host(refused: Refused) -> None:
-    for done in (refused.broken, refused.exchanged):
-        assert done.code == 1
-        assert "nothing was touched on any host" in " ".join(done.output.split())
-        assert "Beginning operation run" not in done.output
-    assert refused.same
+def test_nothing_was_touched_on_either_host(refused_deploys: RefusedDeploys) -> None:
+    for result in (refused_deploys.broken_deploy, refused_deploys.exchanged_deploy):
+        assert result.code == 1
+        assert "nothing was touched on any host" in " ".join(result.output.split())
+        assert "Beginning operation run" not in result.output
+    assert refused_deploys.is_unchanged
 
 
-def test_a_refusal_is_no_traceback(refused: Refused) -> None:
-    assert "Traceback" not in refused.broken.output + refused.exchanged.output
+def test_a_refusal_is_no_traceback(refused_deploys: RefusedDeploys) -> None:
+    assert (
+        "Traceback"
+        not in refused_deploys.broken_deploy.output + refused_deploys.exchanged_deploy.output
+    )
 
 
-def test_wrong_data_is_refused_before_any_connection(deployed: Stack) -> None:
+def test_wrong_data_is_refused_before_any_connection(deployed_stack: Stack) -> None:
     """Every kind of it: tests/unit/inventory."""
-    wrong = deployed.inventory("wrong", targets={"tiny": {"recipe": "tiny-qwen4"}})
-    done = deployed.deploy(inventory=wrong)
-    assert done.code == 2
-    assert "tiny-qwen4" in done.output
-    assert "Nothing was contacted and nothing was changed." in done.output
-    assert "Connect" not in done.output and "Traceback" not in done.output
+    wrong = deployed_stack.inventory("wrong", models={"tiny": {"recipe": "tiny-qwen4"}})
+    result = deployed_stack.deploy(inventory=wrong)
+    assert result.code == 2
+    assert "tiny-qwen4" in result.output
+    assert "Nothing was contacted and nothing was changed." in result.output
+    assert "Connect" not in result.output and "Traceback" not in result.output
 
 
-def findings(done: Deployed) -> list[str]:
+def findings(result: DeployResult) -> list[str]:
     """Lines of the table of findings, as printed."""
-    lines = done.output.splitlines()
+    lines = result.output.splitlines()
     start = next(at for at, line in enumerate(lines) if re.match(r" ?host +finding", line))
     end = next(at for at in range(start, len(lines)) if "preflight found" in lines[at])
     return lines[start:end]

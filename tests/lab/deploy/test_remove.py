@@ -1,4 +1,4 @@
-"""A host that is wiped, deployed and freed of Lockstep is what it was, also where that was cut."""
+"""A host that is wiped, deployed and freed of Lockstep is as before, also after a cut."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stack import Host, Stack, until
 # most of the time.
 SMALL: dict[str, Any] = {
     "packages": ("earlyoom", "jq", "nftables", "python3-venv", "rsync"),
-    "targets": {"tiny": None, "mistral": None},
+    "models": {"tiny": None, "mistral": None},
     "monitoring": {"enabled": True},
     "spark2__gateway": {"bind": "0.0.0.0", "tls": "own"},
     "gpu": {"max_clock_mhz": 1800},
@@ -52,46 +52,46 @@ docker ps -a --format 'container {{.Names}}'; true
 
 
 def snapshot(host: Host) -> set[str]:
-    """What of a host a deploy may change."""
+    """The state of a host that a deploy may change."""
     lines = (" ".join(line.split()) for line in host.root(_SNAPSHOT).splitlines())
     return {line for line in lines if line and not ITS_OWN.match(line)}
 
 
 def address(host: Host) -> str:
-    """That other hosts reach it at."""
+    """The address at which other hosts reach it."""
     return host.root("hostname -I").split()[0]
 
 
-def test_a_host_is_what_it_was(deployed: Stack) -> None:
+def test_a_host_is_what_it_was(deployed_stack: Stack) -> None:
     """No test comes after this one, which leaves a Spark as it was before its first deploy."""
-    two = deployed.two
-    fabric = {f"{host.name}__fabric_address": address(host) for host in deployed.hosts}
-    small = deployed.inventory("small", **SMALL, **fabric)
-    deployed.lab("wipe", "spark2")
+    two = deployed_stack.two
+    fabric = {f"{host.name}__fabric_address": address(host) for host in deployed_stack.hosts}
+    small = deployed_stack.inventory("small", **SMALL, **fabric)
+    deployed_stack.lab("wipe", "spark2")
     for path in THEIRS:
         two.root(f"mkdir -p $(dirname {path}); echo '# mine' > {path}")
     # sudo notes in the operator's home that it was used.
     assert two.run("sudo -n true").code == 0
-    before = snapshot(two)
-    drift = json.loads(deployed.diff("--json", "--limit", "spark2").stdout)["differences"]
+    earlier_snapshot = snapshot(two)
+    drift = json.loads(deployed_stack.diff("--json", "--limit", "spark2").stdout)["differences"]
     assert [item["kind"] for item in drift] == ["Lockstep"]
-    assert "not deployed yet" in deployed.lockstep("status", "--limit", "spark2").out
-    deployed.good_deploy("-y", "--limit", "spark2", inventory=small)
+    assert "not deployed yet" in deployed_stack.lockstep("status", "--limit", "spark2").out
+    deployed_stack.good_deploy("-y", "--limit", "spark2", inventory=small)
     assert "lockstep" in two.root("nft list tables")
     assert two.switch("qwen").code == 0
 
-    shown = deployed.lockstep("remove", "--limit", "spark2", "--json", inventory=small)
-    [made] = json.loads(shown.out).values()
-    assert made["unknown"] == [] and made["goes"][-1][:2] == ["record", "/var/lib/lockstep-deploy"]
-    goes = {name for _, name, _ in made["goes"]}
+    answer = deployed_stack.lockstep("remove", "--limit", "spark2", "--json", inventory=small)
+    [plan] = json.loads(answer.out).values()
+    assert plan["unknown"] == [] and plan["goes"][-1][:2] == ["record", "/var/lib/lockstep-deploy"]
+    goes = {name for _, name, _ in plan["goes"]}
     assert [path for path in THEIRS if goes & {path, path.rpartition("/")[2]}] == []
-    stays = {what for what, _ in made["stays"]}
+    stays = {thing for thing, _ in plan["stays"]}
     assert {"/etc/lockstep/my-notes.txt", "/usr/local/lib/lockstep/mine.py"} <= stays
 
-    ended: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     cut = threading.Thread(
-        target=lambda: ended.update(
-            first=deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
+        target=lambda: answers.update(
+            first=deployed_stack.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
         )
     )
     cut.start()
@@ -101,12 +101,12 @@ def test_a_host_is_what_it_was(deployed: Stack) -> None:
     )
     two.run("sudo -n pkill --signal KILL --full 'python3 -I -[c]'")
     cut.join()
-    assert ended["first"].code == 2, ended["first"].text
+    assert answers["first"].code == 2, answers["first"].text
     two.root("test -e /var/lib/lockstep-deploy/found.json")
 
     keep = ("--keep", "weights,data")
-    done = deployed.lockstep("remove", "--limit", "spark2", "-y", *keep, inventory=small)
-    assert done.code == 0, done.text[-4000:]
+    result = deployed_stack.lockstep("remove", "--limit", "spark2", "-y", *keep, inventory=small)
+    assert result.code == 0, result.text[-4000:]
     two.root(
         f"ls -d {KEPT}; ls /data/models/huggingface/lockstep-fetched/* /etc/lockstep/secrets/*"
     )
@@ -115,11 +115,11 @@ def test_a_host_is_what_it_was(deployed: Stack) -> None:
         "lockstep-mine.service"
     ]
 
-    done = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
-    assert done.code == 0 and " 0 are not" in done.out, done.text[-4000:]
-    after = snapshot(two)
-    assert sorted(after - before) == [], "what stayed"
-    assert sorted(before - after) == [], "what went"
+    result = deployed_stack.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
+    assert result.code == 0 and " 0 are not" in result.out, result.text[-4000:]
+    later_snapshot = snapshot(two)
+    assert sorted(later_snapshot - earlier_snapshot) == [], "what stayed"
+    assert sorted(earlier_snapshot - later_snapshot) == [], "what went"
     two.logs(": remove of lab: done", "-t lockstep-audit")
-    again = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
+    again = deployed_stack.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
     assert again.code == 0 and "nothing of Lockstep is here" in again.out

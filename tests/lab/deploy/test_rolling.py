@@ -1,6 +1,6 @@
 """A deploy that restarts hot models: one host after another.
 
-It goes back where the new one fails, or is slower than its floor.
+It rolls back where the new model fails, or is slower than its minimum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from stack import Deployed, Host, Stack, until
+from stack import DeployResult, Host, Stack, until
 
 IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
 UNIT = "vllm-qwen36.service"
@@ -47,19 +47,19 @@ Outages = dict[str, list[tuple[float, float]]]
 
 
 @contextmanager
-def watched(stack: Stack) -> Iterator[Outages]:
-    """When each host's API did not answer, known at the end of the block."""
-    found: Outages = {}
+def outage_watch(stack: Stack) -> Iterator[Outages]:
+    """The times without an answer of each host's API, known at the end of the block."""
+    host_outages: Outages = {}
     for host in stack.hosts:
         run = "systemd-run --quiet --collect --unit=rolling-watch"
         run += f" --property=StandardOutput=append:{LOG} python3 -c {shlex.quote(WATCH)}"
         host.root(f"rm -f {LOG}; {run}")
     try:
-        yield found
+        yield host_outages
     finally:
         for host in stack.hosts:
             host.root("systemctl stop rolling-watch")
-            found[host.name] = outages(host.root(f"cat {LOG}; rm {LOG}"))
+            host_outages[host.name] = outages(host.root(f"cat {LOG}; rm {LOG}"))
 
 
 def outages(log: str) -> list[tuple[float, float]]:
@@ -68,16 +68,16 @@ def outages(log: str) -> list[tuple[float, float]]:
     return [(began, end) for (began, word), (end, _) in pairwise(ends) if word == "down"]
 
 
-def overlap(found: Outages) -> list[object]:
+def overlap(host_outages: Outages) -> list[object]:
     """Pairs of outages on two hosts that have a moment in common."""
-    one, two = found.values()
-    return [(a, b) for a in one for b in two if a[0] < b[1] and b[0] < a[1]]
+    first_outages, two = host_outages.values()
+    return [(a, b) for a in first_outages for b in two if a[0] < b[1] and b[0] < a[1]]
 
 
-def everything(host: Host) -> str:
+def host_hash(host: Host) -> str:
     """Hash of every unit, launcher and configuration, where `current` leads, and what runs."""
     return host.root(
-        "find /etc/systemd/system /data/scripts /etc/lockstep/targets.json"
+        "find /etc/systemd/system /data/scripts /etc/lockstep/models.json"
         " /etc/lockstep/served-weights.json -type f -exec sha256sum {} + | sort;"
         " readlink /opt/lockstep/engines/current;"
         f" systemctl show -p MainPID -p ActiveEnterTimestampMonotonic {UNIT}"
@@ -86,23 +86,23 @@ def everything(host: Host) -> str:
 
 def files(host: Host) -> str:
     """Hash of every unit, launcher and configuration, where `current` leads, and what serves."""
-    return everything(host).partition("MainPID")[0] + version(host)
+    return host_hash(host).partition("MainPID")[0] + version(host)
 
 
 def version(host: Host) -> str:
-    """What the hot engine says it is."""
+    """The version that the hot engine gives itself."""
     return str(host.get("http://127.0.0.1:30001/version")["version"])
 
 
 @pytest.fixture(scope="module")
 def newer(stack: Stack) -> Path:
     """An inventory with another image of qwen."""
-    return stack.inventory("newer", targets={"qwen": {"image": f"{IMAGE}:2026110101"}})
+    return stack.inventory("newer", models={"qwen": {"image": f"{IMAGE}:2026110101"}})
 
 
 @pytest.fixture(scope="module")
 def hot(stack: Stack, first: object) -> Iterator[Stack]:
-    """Both hosts serve qwen; as they were afterwards."""
+    """Make qwen hot on both hosts; undone afterwards."""
     for host in stack.hosts:
         answer = host.switch("qwen")
         assert answer.code == 0, answer.text
@@ -114,66 +114,66 @@ def hot(stack: Stack, first: object) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def rolled(hot: Stack, newer: Path) -> tuple[Deployed, Outages]:
-    """The deploy of the newer image, and when the hosts' APIs did not answer meanwhile."""
+def rolled_deploy(hot: Stack, newer: Path) -> tuple[DeployResult, Outages]:
+    """The deploy of the newer image, and the times without an answer of the hosts' APIs."""
     assert [version(host) for host in hot.hosts] == ["0.32.0", "0.32.0"]
-    with watched(hot) as found:
-        done = hot.good_deploy(inventory=newer)
-    return done, found
+    with outage_watch(hot) as host_outages:
+        result = hot.good_deploy(inventory=newer)
+    return result, host_outages
 
 
 def test_one_host_serves_while_the_other_gets_the_new_image(
-    hot: Stack, rolled: tuple[Deployed, Outages]
+    hot: Stack, rolled_deploy: tuple[DeployResult, Outages]
 ) -> None:
-    done, found = rolled
-    assert OPERATION in done.changed
+    result, host_outages = rolled_deploy
+    assert OPERATION in result.changed_operations
     assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
-    assert [len(times) for times in found.values()] == [1, 1]
-    assert overlap(found) == []
-    assert found["spark1"][0][1] <= found["spark2"][0][0]
+    assert [len(times) for times in host_outages.values()] == [1, 1]
+    assert overlap(host_outages) == []
+    assert host_outages["spark1"][0][1] <= host_outages["spark2"][0][0]
 
 
-def test_an_image_that_is_slower_is_taken_back(hot: Stack, rolled: object) -> None:
-    slow = {"qwen": {"image": f"{IMAGE}:slow", "floor": {"not_below": "60 %"}}}
-    was = version(hot.one)
-    units = hot.one.root("sha256sum /etc/systemd/system/*.service")
-    # How a twin is spared: the next test.
-    done = hot.deploy("-y", "--limit", "spark1", inventory=hot.inventory("slow", targets=slow))
-    assert done.code == 1
-    assert hot.one.root("sha256sum /etc/systemd/system/*.service") == units
-    assert version(hot.one) == was
-    accepted = json.loads(hot.one.root(f"cat {ACCEPTED}"))
-    assert accepted["qwen"]["decode_tok_s"] > 50, "what there was before the deploy"
-    log = hot.one.root("cat /var/log/lockstep/jobs/rollout.log")
+def test_an_image_that_is_slower_is_taken_back(hot: Stack, rolled_deploy: object) -> None:
+    slow = {"qwen": {"image": f"{IMAGE}:slow", "minimum": {"not_below": "60 %"}}}
+    was = version(hot.spark1)
+    units = hot.spark1.root("sha256sum /etc/systemd/system/*.service")
+    # How a peer is spared: the next test.
+    result = hot.deploy("-y", "--limit", "spark1", inventory=hot.inventory("slow", models=slow))
+    assert result.code == 1
+    assert hot.spark1.root("sha256sum /etc/systemd/system/*.service") == units
+    assert version(hot.spark1) == was
+    baseline = json.loads(hot.spark1.root(f"cat {ACCEPTED}"))
+    assert baseline["qwen"]["decode_tok_s"] > 50, "what there was before the deploy"
+    log = hot.spark1.root("cat /var/log/lockstep/jobs/rollout.log")
     assert "below 60% of the accepted" in log
     assert "the gate refused it; returning to what there was" in log
-    assert "qwen is hot again, as it was before this deploy" in " ".join(done.closing.split())
-    assert (hot.one.status()["hot"], hot.one.status()["problems"]) == ("qwen", [])
+    assert "qwen is hot again, as it was before this deploy" in " ".join(result.closing.split())
+    assert (hot.spark1.status()["hot"], hot.spark1.status()["problems"]) == ("qwen", [])
 
 
 def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_one_back(
-    hot: Stack, rolled: object, newer: Path
+    hot: Stack, rolled_deploy: object, newer: Path
 ) -> None:
-    before = everything(hot.two)
-    units = hot.one.root("sha256sum /etc/systemd/system/*.service")
-    broken = hot.inventory("broken", targets={"qwen": {"image": f"{IMAGE}:broken"}})
-    with watched(hot) as found:
-        done = hot.deploy(inventory=broken)
-    assert done.code == 1
-    assert everything(hot.two) == before
-    assert found["spark2"] == []
-    assert hot.one.root("sha256sum /etc/systemd/system/*.service") == units
+    earlier_hash = host_hash(hot.two)
+    units = hot.spark1.root("sha256sum /etc/systemd/system/*.service")
+    target_path = hot.inventory("broken", models={"qwen": {"image": f"{IMAGE}:broken"}})
+    with outage_watch(hot) as host_outages:
+        result = hot.deploy(inventory=target_path)
+    assert result.code == 1
+    assert host_hash(hot.two) == earlier_hash
+    assert host_outages["spark2"] == []
+    assert hot.spark1.root("sha256sum /etc/systemd/system/*.service") == units
     assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
     for host in hot.hosts:
         assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
-    closing = " ".join(done.closing.split())
+    closing = " ".join(result.closing.split())
     assert f"FAILED spark1: {OPERATION}" in closing
     assert "qwen is hot again, as it was before this deploy" in closing
     assert "Held back: spark2, where vllm-qwen36 runs on" in closing
     # What is on the hosts is what the inventory before asked for: nothing is left to do but to say
     # what to fetch, that more has been resolved since, and that the failure is over.
-    assert hot.one.show("lockstep-job-rollout.service", "ActiveState") == "failed"
-    assert hot.good_deploy(inventory=newer).changed <= {
+    assert hot.spark1.show("lockstep-job-rollout.service", "ActiveState") == "failed"
+    assert hot.good_deploy(inventory=newer).changed_operations <= {
         "Base | Write folders, programs and settings",
         "Services | Note the generation that begins",
         "Verify | Record this generation",
@@ -182,18 +182,18 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
     }
     for host in hot.hosts:
         assert host.show("lockstep-peer.service", "ActiveState") == "inactive"
-    assert hot.one.root("systemctl list-units --failed --no-legend --plain 'lockstep-*'") == ""
+    assert hot.spark1.root("systemctl list-units --failed --no-legend --plain 'lockstep-*'") == ""
 
 
 def test_a_way_back_for_all_or_none_that_is_killed_is_undone_by_the_hosts_and_then_fetches_nothing(
-    hot: Stack, rolled: object
+    hot: Stack, rolled_deploy: object
 ) -> None:
     was = [files(host) for host in hot.hosts]
-    asked = len(list(hot.requests("registry")))
-    wanted = hot.inventory("all", rollout="all")
-    killed = hot.start("-y", inventory=wanted)
-    killed.says(r"\[spark1\].*qwen is hot with what was deployed")
-    killed.kill()
+    request_count = len(list(hot.requests("registry")))
+    target_path = hot.inventory("all", rollout="all")
+    killed_deploy = hot.start("-y", inventory=target_path)
+    killed_deploy.says(r"\[spark1\].*qwen is hot with what was deployed")
+    killed_deploy.kill()
     for host in hot.hosts:
         until(
             lambda host=host: host.look(f"flock --nonblock {LOCK} true").code == 0,
@@ -204,32 +204,40 @@ def test_a_way_back_for_all_or_none_that_is_killed_is_undone_by_the_hosts_and_th
     for host in hot.hosts:
         assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
         assert host.look(f"test -e {BEFORE}").code == 1
-    done = hot.good_deploy("-y", inventory=wanted)
-    said = "cut off; this host returned to what it was before"
-    assert len(re.findall(rf"the deploy before did not end well: .*{said}", done.output)) == 2
+    result = hot.good_deploy("-y", inventory=target_path)
+    message = "cut off; this host returned to what it was before"
+    assert len(re.findall(rf"the deploy before did not end well: .*{message}", result.output)) == 2
     assert [version(host) for host in hot.hosts] == ["0.32.0", "0.32.0"]
     # The next deploy has nothing to say of it.
     assert [host.look(f"test -e {CUT_OFF}").code for host in hot.hosts] == [1, 1]
-    assert len(list(hot.requests("registry"))) == asked
+    assert len(list(hot.requests("registry"))) == request_count
 
 
 def test_gc_frees_the_images_of_deploys_that_failed_and_keeps_those_of_two_generations(
-    hot: Stack, rolled: object
+    hot: Stack, rolled_deploy: object
 ) -> None:
     # An image that came after the newest record may be of a deploy under way, and would stay: here
     # the deploy before has written one.
-    running, had = hot.one.show(UNIT, "InvocationID"), images(hot.one)
-    freed = hot.lockstep("gc", "--yes", "--limit", "spark1")
-    assert freed.code == 0, freed.text
+    running, earlier_images = hot.spark1.show(UNIT, "InvocationID"), images(hot.spark1)
+    answer = hot.lockstep("gc", "--yes", "--limit", "spark1")
+    assert answer.code == 0, answer.text
     # Tests before may have left more that nobody needs.
-    kept = [name for name in had & images(hot.one) if name.partition("@")[0].endswith(IMAGE)]
-    gone = [name for name in had - images(hot.one) if name.partition("@")[0].endswith(IMAGE)]
-    assert len(gone) == 2, "the slower image, and the one that never served"
-    assert len(kept) == 2, "that of the generation now, and of the one before"
-    assert hot.one.show(UNIT, "InvocationID") == running
+    kept_images = [
+        name
+        for name in earlier_images & images(hot.spark1)
+        if name.partition("@")[0].endswith(IMAGE)
+    ]
+    freed_images = [
+        name
+        for name in earlier_images - images(hot.spark1)
+        if name.partition("@")[0].endswith(IMAGE)
+    ]
+    assert len(freed_images) == 2, "the slower image, and the one that never served"
+    assert len(kept_images) == 2, "that of the generation now, and of the one before"
+    assert hot.spark1.show(UNIT, "InvocationID") == running
 
 
 def images(host: Host) -> set[str]:
     """Every image of a host, by digest."""
-    listed = host.root("docker images --digests --no-trunc --format '{{.Repository}}@{{.Digest}}'")
-    return set(listed.split())
+    output = host.root("docker images --digests --no-trunc --format '{{.Repository}}@{{.Digest}}'")
+    return set(output.split())

@@ -1,4 +1,4 @@
-"""Two freshly deployed hosts are the same, from one download; what does not answer is no twin.
+"""Two freshly deployed hosts are the same, from one download; a silent host is no peer.
 
 Both hosts wiped and built again from one lock: `python tests/proofs/rebuilding.py`.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 
-from copies import OWN, address, fetched, hashes, nothing_is_left
-from stack import Deployed, Stack
+from copies import OWN, address, fetched_bytes, hashes, nothing_is_left
+from stack import DeployResult, Stack
 
 
-def test_what_no_host_had_was_downloaded_once_and_copied(deployed: Stack, first: Deployed) -> None:
-    one, two = deployed.hosts
-    took = fetched(deployed)
-    origin, copier = took[address(one)], took[address(two)]
+def test_what_no_host_had_was_downloaded_once_and_copied(
+    deployed_stack: Stack, first: DeployResult
+) -> None:
+    first_host, two = deployed_stack.hosts
+    took = fetched_bytes(deployed_stack)
+    origin, copier = took[address(first_host)], took[address(two)]
     assert {name: size for name, size in copier.items() if name not in OWN and size} == {}
     assert origin["hub"] > 50_000_000
     assert origin["registry"] > 20_000_000
@@ -23,28 +25,28 @@ def test_what_no_host_had_was_downloaded_once_and_copied(deployed: Stack, first:
     assert re.search(r"\[spark2\] engine, vllm: 4\d\d\.\d MB copied from spark1", first.output)
     assert re.search(r"\[spark2\] weights: [4-9]\d\.\d MB copied from spark1", first.output)
     assert re.search(r"\[spark2\] image \S+: 2\d\.\d MB copied from spark1", first.output)
-    assert hashes(one) == hashes(two)
-    listed = "docker images --digests --format '{{.Repository}}@{{.Digest}} {{.ID}}' | sort"
-    assert one.root(listed) == two.root(listed) != ""
-    nothing_is_left(deployed)
+    assert hashes(first_host) == hashes(two)
+    list_command = "docker images --digests --format '{{.Repository}}@{{.Digest}} {{.ID}}' | sort"
+    assert first_host.root(list_command) == two.root(list_command) != ""
+    nothing_is_left(deployed_stack)
 
 
-def test_two_freshly_deployed_hosts_have_no_drift(deployed: Stack) -> None:
-    done = deployed.diff()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "No drift: 2 hosts as inventory and record ask and as each other.\n"
+def test_two_freshly_deployed_hosts_have_no_drift(deployed_stack: Stack) -> None:
+    result = deployed_stack.diff()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout == "No drift: 2 hosts as inventory and record ask and as each other.\n"
 
 
 def test_a_host_or_a_part_that_cannot_be_read_is_said_and_not_called_the_same(
-    deployed: Stack,
+    deployed_stack: Stack,
 ) -> None:
-    inventory = deployed.inventory("unreachable", spark2__ssh_hostname="10.77.0.99")
-    deployed.one.root("mv /usr/bin/dpkg-query /usr/bin/dpkg-query.away")
+    inventory = deployed_stack.inventory("unreachable", spark2__ssh_hostname="10.77.0.99")
+    deployed_stack.spark1.root("mv /usr/bin/dpkg-query /usr/bin/dpkg-query.away")
     try:
-        done = deployed.diff(inventory=inventory)
+        result = deployed_stack.diff(inventory=inventory)
     finally:
-        deployed.one.root("mv /usr/bin/dpkg-query.away /usr/bin/dpkg-query")
-    assert done.returncode == 2
-    assert "spark1: could not tell: packages: dpkg-query ended with 127" in done.stdout
-    assert "spark2: could not tell: no connection" in done.stdout
-    assert "apt package" not in done.stdout and "No drift" not in done.stdout
+        deployed_stack.spark1.root("mv /usr/bin/dpkg-query.away /usr/bin/dpkg-query")
+    assert result.returncode == 2
+    assert "spark1: could not tell: packages: dpkg-query ended with 127" in result.stdout
+    assert "spark2: could not tell: no connection" in result.stdout
+    assert "apt package" not in result.stdout and "No drift" not in result.stdout

@@ -48,37 +48,37 @@ class Picture:
 
 
 @pytest.fixture(autouse=True)
-def mended(stack: Stack, first: object) -> Iterator[None]:
+def mended_hub(stack: Stack, first: object) -> Iterator[None]:
     yield
     stack.plant("hub")
 
 
-def test_bar_rate_and_time_left_are_those_of_the_download(deployed: Stack) -> None:
-    deployed.one.root(f"rm -rf {FOLDER}")
-    deployed.plant("hub", SLOW)
-    pictures, last, ended_at = watched(deployed)
+def test_bar_rate_and_time_left_are_those_of_the_download(deployed_stack: Stack) -> None:
+    deployed_stack.spark1.root(f"rm -rf {FOLDER}")
+    deployed_stack.plant("hub", SLOW)
+    pictures, last, ended_at = watch_deploy(deployed_stack)
     assert last[0].startswith("Lockstep · ") and "✓ weights" in " ".join(last)
-    moving = [each for each in pictures if each.speed is not None]
+    moving = [picture for picture in pictures if picture.speed is not None]
     assert moving, pictures
     assert moving[0].bar < moving[-1].bar
-    assert [each.bar for each in pictures] == sorted(each.bar for each in pictures)
+    assert [picture.bar for picture in pictures] == sorted(picture.bar for picture in pictures)
     # What really came, over the time that it took.
     whole_s = ended_at - pictures[0].at
     real = (pictures[0].total - pictures[0].have) / whole_s
-    for each in moving:
-        assert each.speed == pytest.approx(real, rel=0.2), (real, moving)
-        if each.left_s is not None:
+    for picture in moving:
+        assert picture.speed == pytest.approx(real, rel=0.2), (real, moving)
+        if picture.left_s is not None:
             # Less than a minute and a half is shown in steps of ten seconds.
-            real_left = ended_at - each.at
-            assert each.left_s == pytest.approx(real_left, rel=0.2, abs=11), (real_left, each)
+            real_left = ended_at - picture.at
+            assert picture.left_s == pytest.approx(real_left, rel=0.2, abs=11), (real_left, picture)
 
 
-def watched(stack: Stack) -> tuple[list[Picture], list[str], float]:
+def watch_deploy(stack: Stack) -> tuple[list[Picture], list[str], float]:
     """The pictures of a download in a deploy, the last screen, and when the download had ended."""
     screen = pyte.Screen(SMALL[1], SMALL[0])
     stream = pyte.ByteStream(screen)
-    ours, theirs = pty.openpty()
-    resize(theirs, SMALL)
+    own_end, program_end = pty.openpty()
+    resize(program_end, SMALL)
     words = ["deploy", "-i", str(INVENTORY), "--limit", "spark1", "--yes"]
     environment = {**os.environ, **stack.environment, "TERM": "xterm-256color"}
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
@@ -87,26 +87,26 @@ def watched(stack: Stack) -> tuple[list[Picture], list[str], float]:
         [str(BIN / "lockstep"), *words],
         cwd=REPOSITORY,
         env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=program_end,
+        stdout=program_end,
+        stderr=program_end,
         start_new_session=True,
     )
-    os.close(theirs)
+    os.close(program_end)
     pictures: list[Picture] = []
     ended_at, size, began = 0.0, SMALL, time.monotonic()
     try:
-        while data := read(ours):
+        while data := read(own_end):
             assert time.monotonic() - began < LIMIT_S, why_it_hangs(stack, screen)
             stream.feed(data)
             text = " ".join(line.rstrip() for line in screen.display)
-            if found := _AMOUNT.search(text):
-                pictures.append(picture(found))
+            if match := _AMOUNT.search(text):
+                pictures.append(picture(match))
                 if pictures[-1].speed is not None:
                     keep(screen, size)
                     if size == SMALL and pictures[-1].have > pictures[-1].total * 0.4:
                         size = LARGE
-                        resize(ours, LARGE)
+                        resize(own_end, LARGE)
                         screen.resize(*LARGE)
             elif pictures and not ended_at and "✓ weights" in text:
                 ended_at = time.monotonic()
@@ -114,23 +114,23 @@ def watched(stack: Stack) -> tuple[list[Picture], list[str], float]:
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(own_end)
     assert size == LARGE, "the download was over before the terminal grew"
     return pictures, [line.rstrip() for line in screen.display if line.strip()], ended_at
 
 
 def why_it_hangs(stack: Stack, screen: pyte.Screen) -> str:
     """The screen, the end of the log that it names, and what runs on the host and here."""
-    shown = "\n".join(line.rstrip() for line in screen.display)
+    screen_text = "\n".join(line.rstrip() for line in screen.display)
     logs = sorted((Path.home() / ".local/state/lockstep/deploys").glob("*.log"))
     log = "\n".join(logs[-1].read_text(encoding="utf-8").splitlines()[-40:]) if logs else ""
     processes = "ps -eo pid,ppid,stat,etimes,wchan:20,args | cut -c1-200"
-    here = subprocess.run(["sh", "-c", processes], capture_output=True, text=True, check=False)
-    return "\n".join((shown, log, stack.one.look(processes).text, here.stdout))
+    result = subprocess.run(["sh", "-c", processes], capture_output=True, text=True, check=False)
+    return "\n".join((screen_text, log, stack.spark1.look(processes).text, result.stdout))
 
 
 def read(terminal: int) -> bytes:
-    """What was drawn; b"" where nobody will draw any more."""
+    """Read the drawn bytes; b"" when nothing will be drawn any more."""
     try:
         return os.read(terminal, 65536)
     except OSError:
@@ -141,20 +141,20 @@ def resize(terminal: int, size: tuple[int, int]) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
 
 
-def picture(found: re.Match[str]) -> Picture:
-    left = found["left"] and float(found["left"]) * (60 if found["unit"] == "min" else 1)
+def picture(match: re.Match[str]) -> Picture:
+    left_s = match["left"] and float(match["left"]) * (60 if match["unit"] == "min" else 1)
     return Picture(
         time.monotonic(),
-        len(found["bar"]),
-        float(found["have"]),
-        float(found["total"]),
-        float(found["speed"]) if found["speed"] else None,
-        left or None,
+        len(match["bar"]),
+        float(match["have"]),
+        float(match["total"]),
+        float(match["speed"]) if match["speed"] else None,
+        left_s or None,
     )
 
 
 def keep(screen: pyte.Screen, size: tuple[int, int]) -> None:
-    """Write the screen as a picture, where somebody wants it."""
+    """Write the screen as a picture, if LOCKSTEP_TEST_PICTURES asks for it."""
     folder = os.environ.get("LOCKSTEP_TEST_PICTURES")
     if not folder:
         return

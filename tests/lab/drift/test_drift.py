@@ -1,4 +1,4 @@
-"""What somebody changed on a host is put right by the next run, and nothing else is touched."""
+"""A change that somebody made on a host is put right by the next run, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -38,39 +38,43 @@ DRIFT = {
 }
 
 
-def test_the_next_run_repairs_exactly_what_has_drifted(deployed: Stack, one: Host) -> None:
+def test_the_next_run_repairs_exactly_what_has_drifted(
+    deployed_stack: Stack, lab_host: Host
+) -> None:
     # Whatever ran before has its own settings.
-    limit = ("--limit", one.name)
-    deployed.good_deploy("-y", *limit)
-    secrets = one.root(f"cat {SECRETS}")
-    good = sums(one)
+    limit = ("--limit", lab_host.name)
+    deployed_stack.good_deploy("-y", *limit)
+    secrets = lab_host.root(f"cat {SECRETS}")
+    good = sums(lab_host)
     for command in DRIFT.values():
-        one.root(command)
-    assert sums(one) != good
+        lab_host.root(command)
+    assert sums(lab_host) != good
     # It is the first host of the inventory, and no model for the other one.
-    said = differences(deployed)
-    off = [(item["host"], item["how"]) for item in said if "earlyoom" in item["item"]]
+    drift = differences(deployed_stack)
+    off = [(item["host"], item["how"]) for item in drift if "earlyoom" in item["item"]]
     assert off == [("spark1", "deploy")]
-    assert [item for item in said if "disable" in item["command"]] == []
-    done = deployed.good_deploy("-y", *limit)
+    assert [item for item in drift if "disable" in item["command"]] == []
+    result = deployed_stack.good_deploy("-y", *limit)
     # systemd may have read the edited unit, and is then told to read the one that replaces it.
-    assert done.changed - {"Services | Reload systemd, restart what is outdated"} == set(DRIFT)
-    assert sums(one) == good
-    assert one.root(f"cat {SECRETS}; stat -c %a {SECRETS}") == f"{secrets}600\n"
-    assert one.root("sysctl -n vm.swappiness").strip() == "10"
-    assert one.root("stat -c %a /data/models").strip() == "755"
-    assert "MemoryMax=1G" not in one.root("systemctl cat vllm-qwen36.service")
-    assert one.show("vllm-qwen36.service", "NeedDaemonReload") == "no"
-    assert one.run("jq --version").code == 0
-    assert one.root("systemctl is-enabled earlyoom; systemctl is-active earlyoom").split() == [
+    assert result.changed_operations - {
+        "Services | Reload systemd, restart what is outdated"
+    } == set(DRIFT)
+    assert sums(lab_host) == good
+    assert lab_host.root(f"cat {SECRETS}; stat -c %a {SECRETS}") == f"{secrets}600\n"
+    assert lab_host.root("sysctl -n vm.swappiness").strip() == "10"
+    assert lab_host.root("stat -c %a /data/models").strip() == "755"
+    assert "MemoryMax=1G" not in lab_host.root("systemctl cat vllm-qwen36.service")
+    assert lab_host.show("vllm-qwen36.service", "NeedDaemonReload") == "no"
+    assert lab_host.run("jq --version").code == 0
+    assert lab_host.root("systemctl is-enabled earlyoom; systemctl is-active earlyoom").split() == [
         *("enabled", "active")
     ]
-    assert "lockstep-operators" in one.root("id -nG spark").split()
-    assert deployed.good_deploy("-y", *limit).changed == set()
+    assert "lockstep-operators" in lab_host.root("id -nG spark").split()
+    assert deployed_stack.good_deploy("-y", *limit).changed_operations == set()
 
 
-def test_rot_that_no_time_stamp_shows_is_found_by_reading_everything(deployed: Stack) -> None:
-    two = deployed.two
+def test_rot_that_no_time_stamp_shows_is_found_by_reading_everything(deployed_stack: Stack) -> None:
+    two = deployed_stack.two
     rot = {
         "weights content": f"$(readlink -f $(ls {DRAFT}/snapshots/*/*.safetensors | head -n 1))",
         "changed package file": f"$(ls {ENGINE}/venv/lib/python3*/site-packages/idna/core.py)",
@@ -81,7 +85,9 @@ def test_rot_that_no_time_stamp_shows_is_found_by_reading_everything(deployed: S
             f" of={path}; touch -r /run/rot{number} {path}"
         )
     try:
-        quick, deep = (named(deployed, *how, "--limit", two.name) for how in ((), ("--deep",)))
+        quick, deep = (
+            drift_items(deployed_stack, *how, "--limit", two.name) for how in ((), ("--deep",))
+        )
     finally:
         for number, path in enumerate(rot.values()):
             two.root(f"dd conv=notrunc status=none if=/run/rot{number} of={path};")
@@ -89,16 +95,16 @@ def test_rot_that_no_time_stamp_shows_is_found_by_reading_everything(deployed: S
     assert {(host, kind) for host, kind, _ in deep - quick} == {("spark2", kind) for kind in rot}
 
 
-def named(deployed: Stack, *options: str) -> set[tuple[str, str, str]]:
-    """Host, kind and item of everything that `lockstep diff` names."""
-    found = differences(deployed, *options)
-    return {(item["host"], item["kind"], item["item"]) for item in found}
+def drift_items(deployed_stack: Stack, *options: str) -> set[tuple[str, str, str]]:
+    """Host, kind and item of every difference that `lockstep diff` names."""
+    drift = differences(deployed_stack, *options)
+    return {(item["host"], item["kind"], item["item"]) for item in drift}
 
 
-def differences(deployed: Stack, *options: str) -> list[dict[str, Any]]:
-    """Everything that `lockstep diff` names."""
-    found = json.loads(deployed.diff("--json", *options).stdout)
-    return list(found["differences"])
+def differences(deployed_stack: Stack, *options: str) -> list[dict[str, Any]]:
+    """The differences that `lockstep diff` names."""
+    document = json.loads(deployed_stack.diff("--json", *options).stdout)
+    return list(document["differences"])
 
 
 def sums(host: Host) -> str:

@@ -25,7 +25,7 @@ def plant(host: Host) -> None:
 
 
 def private(host: Host) -> set[str]:
-    """What names this host or opens a door on it, as it stands in its own files."""
+    """Words of the host's own files that name it or open a listener on it."""
     files = "/etc/lockstep/secrets/* /etc/machine-id /etc/ssh/ssh_host_*_key.pub"
     words = set(host.root(f"cat {files}; cat /sys/class/net/*/address; hostname -I").split())
     values = {word.rpartition("=")[2] for word in words}
@@ -33,33 +33,33 @@ def private(host: Host) -> set[str]:
     return {word for word in words | values if len(word) > 8 and word != "00:00:00:00:00:00"}
 
 
-def test_evidence_of_two_hosts(deployed: Stack, tmp_path: Path) -> None:
-    spark = deployed.one
+def test_evidence_of_two_hosts(deployed_stack: Stack, tmp_path: Path) -> None:
+    spark = deployed_stack.spark1
     plant(spark)
-    before = spark.root("systemctl list-units --state=active --plain -q")
-    done = deployed.lockstep("evidence", "--output", str(tmp_path))
-    assert done.code == 0, done.text
-    written = f"find / -xdev \\( {OWN} \\) -prune -o -type f -newer {MARK} -print"
-    assert spark.root(written) == ""
+    earlier_units = spark.root("systemctl list-units --state=active --plain -q")
+    result = deployed_stack.lockstep("evidence", "--output", str(tmp_path))
+    assert result.code == 0, result.text
+    find_command = f"find / -xdev \\( {OWN} \\) -prune -o -type f -newer {MARK} -print"
+    assert spark.root(find_command) == ""
     now = spark.root("systemctl list-units --state=active --plain -q")
     # A login begins services of its own, which outlast it by ten seconds.
     services = re.compile(r"^(?!user)\S+\.service", re.MULTILINE)
-    assert set(services.findall(now)) == set(services.findall(before))
-    page, told = (path.read_text() for path in sorted(tmp_path.iterdir()))
-    one, two = json.loads(told)["hosts"]
-    assert (one["name"], two["name"]) == ("spark-A", "spark-B")
-    for host in (one, two):
+    assert set(services.findall(now)) == set(services.findall(earlier_units))
+    page, record = (path.read_text() for path in sorted(tmp_path.iterdir()))
+    first_host, two = json.loads(record)["hosts"]
+    assert (first_host["name"], two["name"]) == ("spark-A", "spark-B")
+    for host in (first_host, two):
         parts = host["parts"]
-        found = {each["what"]: each["found"] for part in parts.values() for each in part["facts"]}
-        assert found["GPU"] == "NVIDIA GB10" and found["locks"] == "free"
-        assert found["package docker-cli"] and found["number"]
-        assert 0 < float(found["MemAvailable GiB"]) <= float(found["MemTotal GiB"])
-        assert "vllm" in found and found["ssh.service"].startswith("active")
+        facts = {fact["what"]: fact["found"] for part in parts.values() for fact in part["facts"]}
+        assert facts["GPU"] == "NVIDIA GB10" and facts["locks"] == "free"
+        assert facts["package docker-cli"] and facts["number"]
+        assert 0 < float(facts["MemAvailable GiB"]) <= float(facts["MemTotal GiB"])
+        assert "vllm" in facts and facts["ssh.service"].startswith("active")
         empty = [key for key, part in parts.items() if not part["facts"] and not part["lines"]]
         assert set(empty) <= {"starts"}
-    assert "planted-package" in told and "planted-package" in page
+    assert "planted-package" in record and "planted-package" in page
     secrets = {"hunter2", "spark1", "spark2", *map("10.77.0.{}".format, (1, 11, 12))}
-    for host in deployed.hosts:
+    for host in deployed_stack.hosts:
         secrets |= private(host)
     assert len(secrets) > 12
-    assert [word for word in secrets if word in told or word in page] == []
+    assert [word for word in secrets if word in record or word in page] == []

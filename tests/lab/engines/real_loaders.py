@@ -39,8 +39,8 @@ class LoadFormat:
 
 @functools.cache
 def sglangs() -> dict[str, typing.Any]:
-    """SGLang's functions alone: the modules around them want a GPU's packages."""
-    known: dict[str, typing.Any] = {
+    """SGLang's functions alone: the modules around them import packages for a GPU."""
+    namespace: dict[str, typing.Any] = {
         **{name: getattr(typing, name) for name in ("Any", "List", "Optional", "Tuple")},
         **{"os": os, "glob": glob, "json": json, "fnmatch": fnmatch, "LoadFormat": LoadFormat},
         "SAFE_WEIGHTS_INDEX_NAME": "model.safetensors.index.json",
@@ -49,8 +49,8 @@ def sglangs() -> dict[str, typing.Any]:
         "envs": SimpleNamespace(SGLANG_SORT_WEIGHT_FILES=SimpleNamespace(get=lambda: -1)),
         "logger": SimpleNamespace(warning=print, info=print),
     }
-    found = importlib.util.find_spec("sglang")
-    root = Path(found.origin).parent if found and found.origin else Path()
+    spec = importlib.util.find_spec("sglang")
+    root = Path(spec.origin).parent if spec and spec.origin else Path()
     for file, names in (
         ("model_loader/weight_utils.py", ("filter_duplicate_safetensors_files",)),
         ("model_loader/weight_utils.py", ("filter_files_not_needed_for_inference",)),
@@ -58,34 +58,34 @@ def sglangs() -> dict[str, typing.Any]:
         ("arg_groups/model_path_hook.py", ("is_mistral_native_format",)),
     ):
         tree = ast.parse((root / "srt" / file).read_text(encoding="utf-8"))
-        functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))
-        first = next(each for each in functions if each.name in names)
-        exec(compile(ast.Module([first], []), file, "exec"), known)
-    return known
+        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        first = next(node for node in functions if node.name in names)
+        exec(compile(ast.Module([first], []), file, "exec"), namespace)
+    return namespace
 
 
 def of_sglang(folder: str, form: str) -> list[str]:
-    known = sglangs()
-    if form == "auto" and known["is_mistral_native_format"](SimpleNamespace(model_path=folder)):
+    namespace = sglangs()
+    if form == "auto" and namespace["is_mistral_native_format"](SimpleNamespace(model_path=folder)):
         form = "mistral"
     loader = SimpleNamespace(
         load_config=SimpleNamespace(load_format=form, ignore_patterns=None),
         _maybe_download_from_modelscope=lambda model, revision: model,
     )
-    return known["_prepare_weights"](loader, folder, None, True)[1]
+    return namespace["_prepare_weights"](loader, folder, None, True)[1]
 
 
 def main() -> None:
     ask = {"vllm": of_vllm, "sglang": of_sglang}[sys.argv[1]]
-    said = []
+    answers = []
     for folder, form in json.load(sys.stdin):
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                loaded = ask(folder, form)
-            said.append(sorted(os.path.relpath(file, folder) for file in loaded))
+                files = ask(folder, form)
+            answers.append(sorted(os.path.relpath(file, folder) for file in files))
         except (RuntimeError, FileNotFoundError):
-            said.append(None)
-    print(json.dumps(said))
+            answers.append(None)
+    print(json.dumps(answers))
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ ExecStart=/opt/theirs/vllm serve %I --port ${{PORT}} --api-key ${{VLLM_API_KEY}}
 
 
 @pytest.fixture
-def theirs(deployed: Stack) -> Iterator[Host]:
+def foreign_host(deployed_stack: Stack) -> Iterator[Host]:
     """A Spark on which an instance of a template runs, and a container has been made."""
-    host = deployed.one
+    host = deployed_stack.spark1
     for path, text in FILES.items():
         host.root(f"mkdir -p $(dirname {path}) && cat > {path} <<'END'\n{text}END\n")
     host.root(f"chmod 755 /opt/theirs/vllm; systemctl daemon-reload; systemctl start {UNIT}")
@@ -47,24 +47,24 @@ def theirs(deployed: Stack) -> Iterator[Host]:
 
 
 def test_a_unit_and_a_container_become_recipes_without_their_secrets(
-    deployed: Stack, theirs: Host
+    deployed_stack: Stack, foreign_host: Host
 ) -> None:
-    done = deployed.lockstep("adopt", theirs.name)
-    assert done.code == 0, done.text
-    assert not [secret for secret in SECRETS if secret in done.text]
-    unit, container = recipes(done.out)
+    result = deployed_stack.lockstep("adopt", foreign_host.name)
+    assert result.code == 0, result.text
+    assert not [secret for secret in SECRETS if secret in result.text]
+    unit, container = recipes(result.out)
     assert serve_command(unit)[:5] == ("vllm", "serve", "org/Chat", "--port", "8100")
     assert {"--seed", "--enforce-eager", '{"method": "mtp"}'} <= set(serve_command(unit))
     assert "--api-key" not in serve_command(unit)
     assert environment(unit)["VLLM_LOGGING_LEVEL"] == "DEBUG"
     assert container.model == "/srv/llm/chat.gguf" and container.container
     assert environment(container)["HF_HUB_OFFLINE"] == "1"
-    assert f"unit {UNIT} on {theirs.name}, running." in done.out
-    for said in ("VLLM_API_KEY", "LOGIN", "MY_PASSWORD", "/srv/llm at /models", "docker stop"):
-        assert said in done.out, said
+    assert f"unit {UNIT} on {foreign_host.name}, running." in result.out
+    for word in ("VLLM_API_KEY", "LOGIN", "MY_PASSWORD", "/srv/llm at /models", "docker stop"):
+        assert word in result.out, word
 
 
-def recipes(shown: str) -> list[Recipe]:
+def recipes(output: str) -> list[Recipe]:
     """The recipes of an answer, units first."""
-    texts = re.findall(r"^--- ([\w.-]+\.yaml),[^\n]*\n(.*?)^--- ", shown, re.MULTILINE | re.DOTALL)
+    texts = re.findall(r"^--- ([\w.-]+\.yaml),[^\n]*\n(.*?)^--- ", output, re.MULTILINE | re.DOTALL)
     return [parse(text, Path(name)) for name, text in texts]

@@ -23,7 +23,7 @@ from lab import parser_options, parsers
 from lab.core.state import open_lab
 from lockstep.core.errors import RecipeError
 from lockstep.fit import catalogue as catalogues
-from lockstep.inventory.cluster import ClusterData, Group, Member
+from lockstep.inventory.cluster import ClusterData, ClusterMembers, Member
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes import recipe_file
 from lockstep.recipes.command import environment, serve_command
@@ -59,26 +59,26 @@ def ranks(engine: str, recipe: Recipe) -> Iterator[dict[str, Any]]:
     members = tuple(Member(f"spark-{rank}", f"10.77.0.{rank}", ()) for rank in range(4))
     data = ClusterData(hosts=tuple(member.name for member in members))
     for copies, rank in itertools.product((1, 2), range(4)):
-        group = Group("all", rank, members, data, "enP7s7", ())
+        group = ClusterMembers("all", rank, members, data, "enP7s7", ())
         words = group.arguments(ENGINES[engine], data_parallel=copies)
         assert len(words) >= 3
         yield question(recipe, f"rank-{rank}-of-{copies}", **words)
 
 
 def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> dict[str, Any]:
-    """What the program that a host runs inside its image says in this environment."""
-    asked = folder / "question.json"
-    asked.write_text(json.dumps(list(questions)))
-    done = subprocess.run(
-        program("image-answer", engine, str(asked), python=(str(python),)),
+    """The answer of the program that a host runs inside its image, in this environment."""
+    target_path = folder / "question.json"
+    target_path.write_text(json.dumps(list(questions)))
+    result = subprocess.run(
+        program("image-answer", engine, str(target_path), python=(str(python),)),
         env={"HOME": str(folder), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
         capture_output=True,
         text=True,
         timeout=900,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr[-3000:]
+    answer: dict[str, Any] = json.loads(result.stdout)
     assert answer["unanswered"] is None, answer
     return answer
 
@@ -98,24 +98,24 @@ def test_the_catalogue_is_taken_and_removed_flags_are_named(
         or OWN_VARIABLES & recipe.env.keys()
     }
     good = next(recipe for recipe in recipes if recipe.name not in foreign)
-    removed = [question(good, flag.split()[0], *flag.split()) for flag in REMOVED[engine]]
-    asked = [*(question(recipe, recipe.name) for recipe in recipes), *removed]
-    asked += ranks(engine, good)
-    answer = ask(pythons[engine], engine, asked, tmp_path)
+    removed_questions = [question(good, flag.split()[0], *flag.split()) for flag in REMOVED[engine]]
+    questions = [*(question(recipe, recipe.name) for recipe in recipes), *removed_questions]
+    questions += ranks(engine, good)
+    answer = ask(pythons[engine], engine, questions, tmp_path)
     assert answer["version"].startswith(parser_options.VERSIONS[engine])
-    refused = {fault.split()[1].rstrip(":"): fault for fault in answer["faults"]}
-    gone = {item["name"] for item in removed}
-    assert set(refused) == foreign | gone, "\n".join(answer["faults"])
-    for flag in gone:
-        assert flag in refused[flag].partition("refuses it:")[2]
-        assert parser_options.VERSIONS[engine] in refused[flag]
+    refusals = {fault.split()[1].rstrip(":"): fault for fault in answer["faults"]}
+    removed_names = {item["name"] for item in removed_questions}
+    assert set(refusals) == foreign | removed_names, "\n".join(answer["faults"])
+    for flag in removed_names:
+        assert flag in refusals[flag].partition("refuses it:")[2]
+        assert parser_options.VERSIONS[engine] in refusals[flag]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_the_list_of_options_is_that_of_the_parser(engine: str, pythons: dict[str, Path]) -> None:
     """`python -m lab.parser_options` writes it anew."""
-    said = (parser_options.FOLDER / f"{engine}.txt").read_text(encoding="utf-8")
-    assert said == parser_options.option_list(engine, pythons[engine])
+    option_text = (parser_options.FOLDER / f"{engine}.txt").read_text(encoding="utf-8")
+    assert option_text == parser_options.option_list(engine, pythons[engine])
 
 
 #: What a person may write of each flag; of some values the engine refuses, and so do we.
@@ -147,9 +147,12 @@ ALIASES = {
 }
 
 
-def mutated(engine: str, dice: random.Random) -> list[str]:
-    """A command as a person may write it: any order, twice, underscores, `=`, abbreviations, dots,
-    short names, values that stick to them."""
+def mutated_command(engine: str, dice: random.Random) -> list[str]:
+    """A command as a person may write it.
+
+    In any order, with repetitions, underscores, `=`, abbreviations, dots, short names, and values
+    that stick to them.
+    """
     words: list[list[str]] = []
     for key, values in [*WRITTEN[engine].items(), *dice.sample([*WRITTEN[engine].items()], 2)]:
         if dice.random() < 0.3:
@@ -159,20 +162,20 @@ def mutated(engine: str, dice: random.Random) -> list[str]:
         if flag.startswith("--") and dice.random() < 0.1:
             flag = flag[: dice.randrange(min(9, len(flag)), len(flag) + 1)]
         value = dice.choice(values)
-        stuck = [[f"{flag}{value}"]] if len(flag) == 2 else []
-        words.append(dice.choice(([f"{flag}={value}"], [flag, value], *stuck)))
+        joined_words = [[f"{flag}{value}"]] if len(flag) == 2 else []
+        words.append(dice.choice(([f"{flag}={value}"], [flag, value], *joined_words)))
     if engine == "vllm" and dice.random() < 0.7:
         flag = dice.choice(("--speculative-config", "--speculative_config", "-sc"))
         count = dice.randrange(1, 9)
         as_json = json.dumps({"method": "ngram", "num_speculative_tokens": count})
-        dotted = [[f"{flag}.method", "ngram"], [f"{flag}.num_speculative_tokens={count}"]]
-        words += dice.choice(([[flag, as_json]], [[f"{flag}={as_json}"]], dotted))
+        dotted_words = [[f"{flag}.method", "ngram"], [f"{flag}.num_speculative_tokens={count}"]]
+        words += dice.choice(([[flag, as_json]], [[f"{flag}={as_json}"]], dotted_words))
     dice.shuffle(words)
     return [word for pair in words for word in pair]
 
 
 def quote(word: str, dice: random.Random) -> str:
-    """A word as a shell may be given it."""
+    """A word, quoted as a shell may get it."""
     ways = [shlex.quote(word), "'" + word + "'", json.dumps(word), "\\".join(("", *word))]
     return dice.choice(ways)
 
@@ -184,32 +187,34 @@ def test_a_command_is_read_as_the_engine_reads_it(
     """Another number of commands: MUTATED_COMMANDS=10000. What one refuses the other does, too."""
     dice = random.Random(7)
     start = "vllm serve {model}" if engine == "vllm" else "sglang serve --model-path {model}"
-    asked, unread = [], set()
+    questions, unread = [], set()
     for number in range(int(os.environ.get("MUTATED_COMMANDS", "200"))):
-        words = mutated(engine, dice)
-        written = dice.choice((" ", "  ", " \\\n    ")).join(quote(word, dice) for word in words)
-        text = f"model: org/model\ncontainer: a/b:1\ncommand: |\n  {start} {written}\n"
+        words = mutated_command(engine, dice)
+        command = dice.choice((" ", "  ", " \\\n    ")).join(quote(word, dice) for word in words)
+        text = f"model: org/model\ncontainer: a/b:1\ncommand: |\n  {start} {command}\n"
         recipe = recipe_file.parse(text, Path("x.yaml"))
         as_written = [*start.format(model="org/model").split(), *words]
-        asked.append({"name": f"{number}-as-written", "argv": as_written, "environment": {}})
+        questions.append({"name": f"{number}-as-written", "argv": as_written, "environment": {}})
         try:
-            asked.append(question(recipe, f"{number}-in-full"))
-            asked[-2]["read"] = asked[-1]["read"]
+            questions.append(question(recipe, f"{number}-in-full"))
+            questions[-2]["read"] = questions[-1]["read"]
         except RecipeError:
             unread.add(str(number))
     # A host's own question has a limit of time.
-    batches = [asked[at : at + 500] for at in range(0, len(asked), 500)]
+    batches = [questions[at : at + 500] for at in range(0, len(questions), 500)]
     faults = [
         fault
         for batch in batches
         for fault in ask(pythons[engine], engine, batch, tmp_path)["faults"]
     ]
     assert [fault for fault in faults if "Lockstep reads" in fault] == []
-    refused = {
+    refusals = {
         end: {name.partition("-")[0] for name in names if name.endswith(end)}
         for names in [[fault.split()[1].rstrip(":") for fault in faults]]
         for end in ("as-written", "in-full")
     }
-    assert refused["as-written"] == refused["in-full"] | unread
-    print(f"{engine}: {len(asked)} asked, {len(refused['as-written'])} commands refused by both")
-    assert 0 < len(refused["as-written"]) < len(asked) / 3
+    assert refusals["as-written"] == refusals["in-full"] | unread
+    print(
+        f"{engine}: {len(questions)} asked, {len(refusals['as-written'])} commands refused by both"
+    )
+    assert 0 < len(refusals["as-written"]) < len(questions) / 3

@@ -1,4 +1,4 @@
-"""What a real registry says of the lab's images reaches the lock; needs no lab that runs."""
+"""A real registry's answers about the lab's images reach the lock; needs no lab that runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.images.image_content import TAGS
 from lab.images.images import image_registry
 from lab.images.registry import running_registry
 from lockstep.inventory.settings import Sources
-from lockstep.lock.moving import ImageWanted
+from lockstep.lock.moving import ImageItem
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.registry import resolve_image
 
@@ -22,7 +22,7 @@ def test_entry_point_and_cuda_of_every_image_are_pinned(tmp_path: Path) -> None:
         network = Network(Sources(registries={}, plain_registries=(address,)))
         pins = [
             resolve_image(
-                ImageWanted(f"{address}/{tag.repository}:{tag.tag}", platform.machine()), network
+                ImageItem(f"{address}/{tag.repository}:{tag.tag}", platform.machine()), network
             )
             for tag in tags
         ]

@@ -1,4 +1,5 @@
-"""llama.cpp's real server, of Debian, serves GGUF files: gate, canary, sense, switch and bench.
+"""llama.cpp's real server, of Debian, serves GGUF files: gate, test question, sense, switch and
+bench.
 
 At the end stand-ins of vLLM make vectors and rank texts; all of it at one deploy.
 """
@@ -56,7 +57,7 @@ def qwen_as(unit: str, port: int, **overrides: Any) -> dict[str, Any]:
     return {"recipe": recipe, "unit": unit, "port": port, "overrides": overrides}
 
 
-TARGETS = {
+MODELS = {
     "gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT, "sense": "record"},
     "vectors": {
         "recipe": "tiny-qwen3-gguf",
@@ -77,14 +78,14 @@ TARGETS = {
 
 @pytest.fixture(scope="module")
 def inventory(stack: Stack, first: object) -> Iterator[Path]:
-    """spark1 with these targets beside the others; nothing of them is left afterwards."""
-    path = stack.inventory("llamacpp", targets=TARGETS)
+    """spark1 with these models beside the others; removed afterwards."""
+    path = stack.inventory("llamacpp", models=MODELS)
     stack.good_deploy(*ONE, inventory=path)
     yield path
-    assert stack.one.switch("none").code == 0
+    assert stack.spark1.switch("none").code == 0
     stack.good_deploy(*ONE)
-    assert stack.one.root("systemctl list-units --failed --plain --no-legend") == ""
-    stack.one.root(
+    assert stack.spark1.root("systemctl list-units --failed --plain --no-legend") == ""
+    stack.spark1.root(
         "docker rmi $(docker images -q --filter reference='127.0.0.1:7078/*/*/dgx-spark-llama-cpp')"
         f" && docker volume rm llamacpp-cache llamacpp-vectors-cache && rm -r {HUB}"
     )
@@ -92,15 +93,15 @@ def inventory(stack: Stack, first: object) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def hot(stack: Stack, inventory: Path) -> Host:
-    """spark1 serves it."""
-    answer = stack.one.switch("gguf")
+    """Make a model hot on spark1."""
+    answer = stack.spark1.switch("gguf")
     assert answer.code == 0, answer.text
-    return stack.one
+    return stack.spark1
 
 
 def test_only_the_quantisation_of_the_recipe_is_fetched(stack: Stack, inventory: Path) -> None:
-    listed = stack.one.root(f"cd {HUB}/snapshots/* && find . -name '*.gguf'")
-    assert sorted(listed.split()) == [
+    output = stack.spark1.root(f"cd {HUB}/snapshots/* && find . -name '*.gguf'")
+    assert sorted(output.split()) == [
         "./UD-IQ2_M/tiny-qwen3-UD-IQ2_M-00001-of-00002.gguf",
         "./UD-IQ2_M/tiny-qwen3-UD-IQ2_M-00002-of-00002.gguf",
     ]
@@ -116,11 +117,11 @@ def test_the_unit_runs_the_real_program_on_the_pinned_files(hot: Host) -> None:
     assert re.search(r"Debian$", props["build_info"])
 
 
-def test_the_canary_has_seen_tokens_and_people_get_words(hot: Host) -> None:
-    found = hot.status()
-    target = found["targets"]["gguf"]
-    assert (found["hot"], target["ready"]) == ("gguf", True)
-    assert target["detail"].startswith("a token in ")
+def test_the_test_question_has_seen_tokens_and_people_get_words(hot: Host) -> None:
+    status = hot.status()
+    model = status["models"]["gguf"]
+    assert (status["hot"], model["ready"]) == ("gguf", True)
+    assert model["detail"].startswith("a token in ")
     choice = hot.complete(PORT, NAME)["choices"][0]
     assert re.search(r"[a-z]", choice["message"]["content"])
 
@@ -128,25 +129,25 @@ def test_the_canary_has_seen_tokens_and_people_get_words(hot: Host) -> None:
 def test_bench_measures_it_by_its_own_counters(
     stack: Stack, inventory: Path, hot: Host, tmp_path: Path
 ) -> None:
-    code, suites, said = stack.bench(
+    code, suites, output = stack.bench(
         # A model that fits the processor's cache is not bound by memory, and other hosts of this
         # machine take the processor from a real engine.
         *(tmp_path / "r.json", "--suite", "decode"),
         *("--waive", "bandwidth", "--waive", "steady"),
         inventory=inventory,
     )
-    assert code == 0, said
+    assert code == 0, output
     checks = {check["name"]: check["verdict"] for check in suites["decode"]["checks"]}
-    sound = ("canary", "model", "lock", "tokens", "alone", "answers")
+    sound = ("test_question", "model", "lock", "tokens", "alone", "answers")
     assert [checks[name] for name in sound] == ["ok"] * len(sound)
     # It does not count requests that have ended.
     assert checks["requests"] == "unread"
     technical = suites["decode"]["summary"]["by_shape"]["technical"]
     assert len(technical["decode_tok_s"]["samples"]) == 3
-    assert json.loads((tmp_path / "r.json").read_text())["subject"]["target"] == "gguf"
+    assert json.loads((tmp_path / "r.json").read_text())["subject"]["model"] == "gguf"
 
 
-def test_another_target_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
+def test_another_model_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
     hot.hold_streams(PORT, NAME, 16)
     answer = hot.switch("qwen")
     assert answer.code == 0, answer.text
@@ -156,7 +157,7 @@ def test_another_target_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
 
 @pytest.fixture
 def qwen(hot: Host) -> Host:
-    """The host serves something else, from the test before where that left it so."""
+    """Make qwen hot, if the test before left another model."""
     if hot.status()["hot"] != "qwen":
         assert hot.switch("qwen").code == 0
     return hot
@@ -175,8 +176,8 @@ def test_a_part_that_is_gone_is_found_before_anything_stops(qwen: Host) -> None:
     finally:
         qwen.root(f"mv {part}.away {part}")
     assert answer.code != 0
-    said = " ".join(answer.text.split())
-    assert re.search(r"not whole on this host: \S+-00002-of-00002\.gguf; nothing was", said)
+    output = " ".join(answer.text.split())
+    assert re.search(r"not whole on this host: \S+-00002-of-00002\.gguf; nothing was", output)
     assert qwen.status()["hot"] == "qwen"
 
 
@@ -198,26 +199,26 @@ def test_a_part_that_it_cannot_read_brings_the_former_model_back(qwen: Host) -> 
 def test_one_flipped_bit_of_the_real_model_is_seen(qwen: Host) -> None:
     qwen.logs("gguf makes sense (judged by its record only)", "-u llamacpp")
     look = f"stat -L -c '%s %Y' {HUB}/snapshots/*/UD-IQ2_M/*"
-    before = qwen.root(look)
+    earlier_stat = qwen.root(look)
     flip = f"python3 -c '{FLIP}' {SAFETENSORS} model.layers.0.self_attn.k_proj.weight 10802 {HUB}"
     qwen.root(flip)
-    assert qwen.root(look) == before
+    assert qwen.root(look) == earlier_stat
     try:
         answer = qwen.switch("gguf")
     finally:
         qwen.root(flip)
-    said = " ".join(answer.text.split())
+    output = " ".join(answer.text.split())
     assert answer.code == 1, answer.text
-    assert "gguf talks nonsense (judged by its record only)" in said
-    assert "--forget" in said
-    assert "the switch to gguf FAILED; qwen is hot again" in said
+    assert "gguf talks nonsense (judged by its record only)" in output
+    assert "--forget" in output
+    assert "the switch to gguf FAILED; qwen is hot again" in output
 
 
 def test_it_becomes_hot_as_a_model_that_makes_vectors(hot: Host) -> None:
     answer = hot.switch("vectors")
     assert answer.code == 0, answer.text
     assert re.search(r", 2 vectors of \d+ numbers$", answer.out.rstrip()), answer.out
-    assert hot.status()["targets"]["vectors"]["ready"] is True
+    assert hot.status()["models"]["vectors"]["ready"] is True
     # What the wedge watch goes by.
     page = hot.root("curl -fsS http://127.0.0.1:8103/metrics")
     assert re.search(r"^llamacpp:n_decode_total [1-9]", page, re.MULTILINE), page
@@ -229,52 +230,54 @@ def test_its_parser_refuses_a_flag_before_a_unit_is_written(
     odd = {**yaml.safe_load(RECIPE.read_text(encoding="utf-8"))}
     odd["command"] = odd["command"].rstrip() + " --no-mmap"
     (tmp_path / "odd.yaml").write_text(yaml.safe_dump(odd), encoding="utf-8")
-    targets = {**TARGETS, "odd": {"recipe": "odd", "unit": "odd", "port": 8102}}
+    models = {**MODELS, "odd": {"recipe": "odd", "unit": "odd", "port": 8102}}
     folders = (RECIPES, str(tmp_path))
-    refused = stack.inventory("llamacpp-odd", recipe_folders=folders, targets=targets)
-    done = stack.deploy(*ONE, inventory=refused)
-    assert done.code == 1
+    target_path = stack.inventory("llamacpp-odd", recipe_folders=folders, models=models)
+    result = stack.deploy(*ONE, inventory=target_path)
+    assert result.code == 1
     # llama.cpp 0.7 has `--load-mode` in its place.
-    assert re.search(r"recipe odd: [^!]{1,80}--no-mmap", " ".join(done.closing.split()))
-    assert stack.one.root("ls /etc/systemd/system/odd.service 2>&1 || true").startswith("ls:")
+    assert re.search(r"recipe odd: [^!]{1,80}--no-mmap", " ".join(result.closing.split()))
+    assert stack.spark1.root("ls /etc/systemd/system/odd.service 2>&1 || true").startswith("ls:")
 
 
 @pytest.fixture
-def broken(stack: Stack, inventory: Path) -> Iterator[Host]:
-    """A host whose next stand-in engines are what a test writes into the file of knobs."""
-    yield stack.one
-    stack.one.root(f"rm -f {KNOBS}/standin-vllm.json")
+def broken_host(stack: Stack, inventory: Path) -> Iterator[Host]:
+    """A host whose next stand-in engines obey the knobs that a test writes."""
+    yield stack.spark1
+    stack.spark1.root(f"rm -f {KNOBS}/standin-vllm.json")
 
 
 def test_stand_ins_of_vllm_make_vectors_and_rank_texts_and_the_gateway_asks_them(
     stack: Stack, inventory: Path
 ) -> None:
-    one = stack.one
-    answer = one.switch("made")
+    host = stack.spark1
+    answer = host.switch("made")
     assert answer.code == 0, answer.text
     assert answer.out.rstrip().endswith(", 2 vectors of 64 numbers"), answer.out
-    found = one.status()
-    assert (found["hot"], found["targets"]["made"]["ready"]) == ("made", True)
-    assert found["targets"]["made"]["detail"].startswith("2 vectors of 64 numbers in ")
-    again = one.switch("made")
+    status = host.status()
+    assert (status["hot"], status["models"]["made"]["ready"]) == ("made", True)
+    assert status["models"]["made"]["detail"].startswith("2 vectors of 64 numbers in ")
+    again = host.switch("made")
     assert (again.code, "is hot already (2 vectors" in " ".join(again.out.split())) == (0, True)
     body = shlex.quote(json.dumps({"model": "made", "input": "x"}))
     words = "curl -fsS --max-time 60 -H 'Content-Type: application/json'"
-    asked = one.root(f"{words} -d {body} http://127.0.0.1:8090/v1/embeddings")
-    [part] = json.loads(asked)["data"]
+    response = host.root(f"{words} -d {body} http://127.0.0.1:8090/v1/embeddings")
+    [part] = json.loads(response)["data"]
     assert len(part["embedding"]) == 64
-    answer = one.switch("order")
+    answer = host.switch("order")
     assert answer.code == 0, answer.text
     assert answer.out.rstrip().endswith(", 3 texts in the right order"), answer.out
-    assert one.status()["hot"] == "order"
+    assert host.status()["hot"] == "order"
 
 
-def test_vectors_that_pass_the_canary_and_make_no_sense_do_not_become_hot(broken: Host) -> None:
-    assert broken.switch("none").code == 0
+def test_vectors_that_pass_the_test_question_and_make_no_sense_do_not_become_hot(
+    broken_host: Host,
+) -> None:
+    assert broken_host.switch("none").code == 0
     knobs = shlex.quote(json.dumps({"broken_vector": "shifted"}))
-    broken.root(f"echo {knobs} > {KNOBS}/standin-vllm.json")
-    answer = broken.switch("made")
+    broken_host.root(f"echo {knobs} > {KNOBS}/standin-vllm.json")
+    answer = broken_host.switch("made")
     # Nothing was hot before.
     assert answer.code == 4, answer.text
     assert "two equal texts have a cosine of" in " ".join(answer.text.split())
-    assert broken.status()["hot"] is None
+    assert broken_host.status()["hot"] is None

@@ -1,4 +1,4 @@
-"""What a deploy leaves out of a repository changes nothing of what the engine's own loader takes.
+"""Files that a deploy leaves out of a repository are files that the engine's loader does not take.
 
 Needs no lab and no GPU: `lab.parsers` installs both engines.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from lab import parsers
 from lab.core.state import open_lab
-from lockstep.models import weight_files
+from lockstep.checkpoints import weight_files
 from lockstep.onhost.engines import ENGINES
 
 REAL = Path(__file__).with_name("real_loaders.py")
@@ -38,40 +38,42 @@ class Layout:
         files = [name for name in POOL if chance.random() < chance.choice((0.2, 0.4))]
         top = [name for name in files if name.endswith(".safetensors") and "/" not in name]
         self.own = {name for name in top if name.startswith("consolidated")}
-        self.others = set(top) - self.own
-        self.listed: dict[str, set[str]] = {}
-        for index, some in ((INDEX, sorted(self.others)), (OWN_INDEX, sorted(self.own))):
+        self.other_files = set(top) - self.own
+        self.index_entries: dict[str, set[str]] = {}
+        for index, some in ((INDEX, sorted(self.other_files)), (OWN_INDEX, sorted(self.own))):
             if some and chance.random() < 0.6:
-                self.listed[index] = set(chance.sample(some, chance.randint(1, len(some))))
-        self.names = [*files, *self.listed]
+                self.index_entries[index] = set(chance.sample(some, chance.randint(1, len(some))))
+        self.names = [*files, *self.index_entries]
 
     def kept_files(self, engine: str) -> set[str]:
         argv = ("serve", "--load-format", self.form)
         form = weight_files.OR.join(ENGINES[engine].weight_patterns(argv, "org/name"))
-        return weight_files.needed_files(self.names, [form], lambda name: self.listed[name])
+        return weight_files.needed_files(self.names, [form], lambda name: self.index_entries[name])
 
     def write(self, folder: Path, names: set[str]) -> str:
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            content = {"weight_map": {file: file for file in sorted(self.listed.get(name, ()))}}
+            content = {
+                "weight_map": {file: file for file in sorted(self.index_entries.get(name, ()))}
+            }
             (folder / name).write_text(json.dumps(content))
         folder.mkdir(exist_ok=True)
         return str(folder)
 
 
-def ask(python: Path, engine: str, asked: list[tuple[str, str]]) -> list[list[str] | None]:
-    done = subprocess.run(
+def ask(python: Path, engine: str, questions: list[tuple[str, str]]) -> list[list[str] | None]:
+    result = subprocess.run(
         [python, REAL, engine],
-        input=json.dumps(asked),
+        input=json.dumps(questions),
         env={**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
         capture_output=True,
         text=True,
         timeout=900,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[list[str] | None] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    assert result.returncode == 0, result.stderr[-3000:]
+    answers: list[list[str] | None] = json.loads(result.stdout.splitlines()[-1])
+    return answers
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -79,21 +81,25 @@ def test_an_engine_loads_the_same_without_what_is_left_out(engine: str, tmp_path
     python = parsers.interpreters(open_lab().cache, print)[engine]
     layouts = [Layout(random.Random(seed)) for seed in range(1000)]
     whole = [
-        (each.write(tmp_path / f"whole-{n}", set(each.names)), each.form)
-        for n, each in enumerate(layouts)
+        (layout.write(tmp_path / f"whole-{n}", set(layout.names)), layout.form)
+        for n, layout in enumerate(layouts)
     ]
-    kept = [
-        (each.write(tmp_path / f"kept-{n}", each.kept_files(engine)), each.form)
-        for n, each in enumerate(layouts)
+    kept_questions = [
+        (layout.write(tmp_path / f"kept-{n}", layout.kept_files(engine)), layout.form)
+        for n, layout in enumerate(layouts)
     ]
-    compared = 0
-    for each, before, after in zip(
-        layouts, ask(python, engine, whole), ask(python, engine, kept), strict=True
+    comparisons = 0
+    for layout, whole_files, kept_files in zip(
+        layouts, ask(python, engine, whole), ask(python, engine, kept_questions), strict=True
     ):
         # It refuses a folder without weights, or without one that its index names. Two copies at
         # once break it, and of these one is left.
-        if before is None or (each.own and each.others and each.own | each.others <= set(before)):
+        if whole_files is None or (
+            layout.own
+            and layout.other_files
+            and layout.own | layout.other_files <= set(whole_files)
+        ):
             continue
-        assert after == before, (each.form, each.names, each.listed)
-        compared += 1
-    assert compared > len(layouts) / 2
+        assert kept_files == whole_files, (layout.form, layout.names, layout.index_entries)
+        comparisons += 1
+    assert comparisons > len(layouts) / 2

@@ -19,11 +19,11 @@ SWITCH_LIMIT_S = 400
 @pytest.fixture(scope="module")
 def host(stack: Stack, first: object) -> Iterator[Host]:
     """spark1 with qwen hot, whose pages are at ports of the control machine."""
-    answer = stack.one.switch("qwen")
+    answer = stack.spark1.switch("qwen")
     assert answer.code == 0, answer.text
-    with tunnel(stack.one, PORT), tunnel(stack.one, GATEWAY):
-        yield stack.one
-    assert stack.one.switch("none").code == 0
+    with tunnel(stack.spark1, PORT), tunnel(stack.spark1, GATEWAY):
+        yield stack.spark1
+    assert stack.spark1.switch("none").code == 0
 
 
 class Person(NamedTuple):
@@ -38,12 +38,12 @@ def persons(stack: Stack, host: Host) -> Iterator[dict[str, Person]]:
     """Two persons with keys, by their roles."""
     # A lab that is kept has those of an earlier run, and a second try those of the first.
     names = {role: f"{role}-{secrets.token_hex(3)}" for role in ("use", "operate")}
-    given = {}
+    people = {}
     for role, name in names.items():
-        done = stack.lockstep("key add", name, "--role", role)
-        assert done.code == 0, done.text
-        given[role] = Person(name, done.out.strip())
-    yield given
+        result = stack.lockstep("key add", name, "--role", role)
+        assert result.code == 0, result.text
+        people[role] = Person(name, result.out.strip())
+    yield people
     for name in names.values():
         stack.lockstep("key revoke", name)
 
@@ -55,29 +55,29 @@ def give_key(page: Page, key: str) -> None:
     page.get_by_role("button", name="Use", exact=True).click()
 
 
-@pytest.mark.parametrize(("width", "target"), [(390, "mistral"), (1280, "qwen")])
+@pytest.mark.parametrize(("width", "model"), [(390, "mistral"), (1280, "qwen")])
 def test_an_operator_switches_from_the_page(
-    host: Host, persons: dict[str, Person], width: int, target: str
+    host: Host, persons: dict[str, Person], width: int, model: str
 ) -> None:
     expect.set_options(timeout=SWITCH_LIMIT_S * 1000)
     with browser(network(host)) as chromium:
         page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", width)
         give_key(page, persons["operate"].key)
-        page.get_by_role("button", name=f"Switch to {target}", exact=True).click()
-        sure = page.get_by_role("dialog", name=f"Switch to {target}?")
+        page.get_by_role("button", name=f"Switch to {model}", exact=True).click()
+        sure = page.get_by_role("dialog", name=f"Switch to {model}?")
         sure.get_by_role("button", name="Switch").click()
         running = page.get_by_role("region", name="Switch", exact=True)
         expect(running.locator("[aria-current=step]")).to_be_visible()
-        expect(running).to_contain_text(f"{target} is hot, started in")
-        expect(page.get_by_role("region", name="Running model")).to_contain_text(target)
-    assert host.status()["hot"] == target
+        expect(running).to_contain_text(f"{model} is hot, started in")
+        expect(page.get_by_role("region", name="Running model")).to_contain_text(model)
+    assert host.status()["hot"] == model
 
 
 def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) -> None:
     assert host.switch("qwen").code == 0
     with signed_in(host) as somebody:
         assert {"qwen", "mistral", "tiny", "auto"} <= set(somebody.models())
-        assert somebody.chosen == "auto"
+        assert somebody.chosen_model == "auto"
         somebody.say("Count from 1 to 12")
         somebody.reads("1 2 3 4 5 6 7 8 9 10 11 12")
         somebody.new_chat("mistral")
@@ -89,9 +89,9 @@ def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) ->
 
 def test_a_cold_model_of_the_list_is_switched_to_where_the_gateway_may(host: Host) -> None:
     file = "/etc/lockstep/gateway.json"
-    allowed = 's/"swap_on_request": false/"swap_on_request": true/'
+    allow_edit = 's/"swap_on_request": false/"swap_on_request": true/'
     at_once = 's/"least_hot_s": [0-9]*/"least_hot_s": 0/'
-    host.root(f"cp -a {file} /run/; sed -i '{allowed}; {at_once}' {file}")
+    host.root(f"cp -a {file} /run/; sed -i '{allow_edit}; {at_once}' {file}")
     host.root("systemctl restart lockstep-gateway")
     try:
         with signed_in(host) as somebody:

@@ -19,15 +19,15 @@ QWEN = "vllm-qwen36.service"
 
 @pytest.fixture(scope="module")
 def host(stack: Stack, first: object) -> Iterator[Host]:
-    """spark1, whose gateway switches on request; as it was afterwards."""
+    """spark1, whose gateway switches on request; undone afterwards."""
     inventory = stack.inventory("swapping", gateway=SWAPPING)
     stack.good_deploy("-y", "--limit", "spark1", inventory=inventory)
-    yield stack.one
-    stack.one.switch("none")
+    yield stack.spark1
+    stack.spark1.switch("none")
     stack.good_deploy("-y", "--limit", "spark1")
 
 
-def asked(host: Host, model: str) -> tuple[int, dict[str, Any]]:
+def completion(host: Host, model: str) -> tuple[int, dict[str, Any]]:
     """HTTP status and answer of one chat completion."""
     body = {"model": model, "messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
     status, text = curl(host, "/v1/chat/completions", json.dumps(body))
@@ -47,15 +47,15 @@ def curl(host: Host, path: str, body: str, key: str = "") -> tuple[int, str]:
     return int(status), text
 
 
-def served(host: Host, target: str) -> str:
-    """What an engine calls itself in its answers."""
-    targets = json.loads(host.root("cat /etc/lockstep/targets.json"))["targets"]
-    return str(targets[target]["model"])
+def served_name(host: Host, model: str) -> str:
+    """The name that an engine gives itself in its answers."""
+    models = json.loads(host.root("cat /etc/lockstep/models.json"))["models"]
+    return str(models[model]["served_name"])
 
 
 def last_switch(host: Host) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(host.root("cat /var/log/lockstep/switches.json"))[0]
-    return found
+    record: dict[str, Any] = json.loads(host.root("cat /var/log/lockstep/switches.json"))[0]
+    return record
 
 
 def test_a_stream_waits_for_a_cold_model_through_the_ordinary_switch(host: Host) -> None:
@@ -66,10 +66,14 @@ def test_a_stream_waits_for_a_cold_model_through_the_ordinary_switch(host: Host)
     assert text.startswith(": waiting\n\n")
     assert text.rstrip().endswith("data: [DONE]")
     pieces = [line.removeprefix("data: ") for line in text.splitlines() if "{" in line]
-    assert {json.loads(piece)["model"] for piece in pieces} == {served(host, "qwen")}
+    assert {json.loads(piece)["model"] for piece in pieces} == {served_name(host, "qwen")}
     assert host.active() == {QWEN}
-    done = last_switch(host)
-    assert (done["person"], done["target"], done["code"]) == ("local, by the gateway", "qwen", 0)
+    record = last_switch(host)
+    assert (record["person"], record["model"], record["code"]) == (
+        "local, by the gateway",
+        "qwen",
+        0,
+    )
 
 
 def test_a_gateway_that_is_killed_leaves_its_switch_alone(host: Host) -> None:
@@ -83,8 +87,8 @@ def test_a_gateway_that_is_killed_leaves_its_switch_alone(host: Host) -> None:
     host.root("systemctl kill --signal=KILL lockstep-gateway")
     assert "Empty reply" in request.communicate(timeout=300)[0]
     until(lambda: host.status()["hot"] == "mistral", "mistral is hot")
-    status, answer = asked(host, "mistral")
-    assert (status, answer.get("model")) == (200, served(host, "mistral")), answer
+    status, answer = completion(host, "mistral")
+    assert (status, answer.get("model")) == (200, served_name(host, "mistral")), answer
     assert last_switch(host)["code"] == 0
 
 
@@ -96,20 +100,20 @@ def keys(stack: Stack, host: Host) -> dict[str, str]:
 
 
 def key(stack: Stack, person: str, role: str) -> str:
-    done = stack.lockstep("key add", person, "--role", role)
-    assert done.code == 0, done.text
-    return done.out.strip()
+    result = stack.lockstep("key add", person, "--role", role)
+    assert result.code == 0, result.text
+    return result.out.strip()
 
 
 def test_who_may_operate_switches_and_sees_the_phases(host: Host, keys: dict[str, str]) -> None:
     assert host.switch("mistral").code == 0
-    status, text = curl(host, "/switch", '{"target": "qwen"}', keys["operate"])
+    status, text = curl(host, "/switch", '{"model": "qwen"}', keys["operate"])
     assert status == 200, text
-    said = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
-    phases = list(dict.fromkeys(each["phase"] for each in said[:-1]))
+    events = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
+    phases = list(dict.fromkeys(event["phase"] for event in events[:-1]))
     # First stands how long it usually takes: tests before have switched to it.
-    assert [*phases[:2], phases[-1]] == ["check", "stop", "done"], said
-    assert said[-1]["code"] == 0 and "qwen is hot" in said[-1]["said"]
+    assert [*phases[:2], phases[-1]] == ["check", "stop", "done"], events
+    assert events[-1]["code"] == 0 and "qwen is hot" in events[-1]["said"]
     assert host.active() == {QWEN}
     assert last_switch(host)["person"] == f"operate-{os.getpid()}, by the gateway"
 
@@ -119,17 +123,17 @@ def test_a_model_that_nobody_asks_is_let_go(host: Host) -> None:
     host.root('sed -i \'s/"ttl_s": null/"ttl_s": 3/\' /etc/lockstep/gateway.json')
     host.root("systemctl restart lockstep-gateway")
     until(lambda: last_switch(host)["person"] == "the gateway", "qwen is let go")
-    assert last_switch(host)["said"] == "no model is hot"
+    assert last_switch(host)["words"] == "no model is hot"
     assert host.active() == set()
 
 
 def test_the_keys_are_in_no_journal_and_no_file(host: Host, keys: dict[str, str]) -> None:
-    found = host.root(
+    output = host.root(
         "journalctl -q -o cat;"
         " find /var/log/lockstep /run/lockstep/switch.log -type f -exec cat {} +"
     )
-    for each in keys.values():
-        assert each not in found
+    for value in keys.values():
+        assert value not in output
 
 
 def test_nobody_else_may_ask_for_a_switch(host: Host) -> None:

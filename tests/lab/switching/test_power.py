@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import booting
 import pytest
 from faults import KNOBS
-from stack import SWITCH, Deployed, Host, Stack, until
+from stack import SWITCH, DeployResult, Host, Stack, until
 
 from lockstep.fleet.login import NO_CONNECTION
 from lockstep.onhost.records import boots
@@ -30,99 +30,99 @@ LINKS = [
 def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
     """Leave the host as the next tests expect it."""
     yield
-    stack.one.switch("none")
+    stack.spark1.switch("none")
 
 
 def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_webui_is_back(
-    deployed: Stack, one: Host
+    deployed_stack: Stack, lab_host: Host
 ) -> None:
-    assert one.switch("qwen").code == 0
-    one.root(f"echo '{{\"load_seconds\": 60}}' > {KNOBS}/standin-sglang.json")
-    watching = one.begin(f"{SWITCH} mistral")
+    assert lab_host.switch("qwen").code == 0
+    lab_host.root(f"echo '{{\"load_seconds\": 60}}' > {KNOBS}/standin-sglang.json")
+    watching = lab_host.begin(f"{SWITCH} mistral")
     unit = "sglang-mistral4.service"
-    until(lambda: one.show(unit, "ActiveState") == "activating", "spark1: mistral loads")
-    deployed.lab("cycle", one.name)
-    until(lambda: webui_answers(one), "spark1: Open WebUI answers")
-    assert one.active() == set()
-    assert one.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
-    found = one.status()
-    assert (found["hot"], found["switching"], found["webui"]) == (None, None, "active")
-    assert found["problems"] == []
-    assert boot_links(one) == []
-    assert deployed.good_deploy(*ONE).changed == set()
+    until(lambda: lab_host.show(unit, "ActiveState") == "activating", "spark1: mistral loads")
+    deployed_stack.lab("cycle", lab_host.name)
+    until(lambda: webui_answers(lab_host), "spark1: Open WebUI answers")
+    assert lab_host.active() == set()
+    assert lab_host.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
+    status = lab_host.status()
+    assert (status["hot"], status["switching"], status["webui"]) == (None, None, "active")
+    assert status["problems"] == []
+    assert boot_links(lab_host) == []
+    assert deployed_stack.good_deploy(*ONE).changed_operations == set()
     # ssh's own code where the connection is lost, and what it had been told.
     until(lambda: watching.poll() is not None, "who watched is told that the connection is gone")
     assert watching.returncode == NO_CONNECTION
     assert watching.stdout and "starting mistral" in watching.stdout.read()
     # The knobs went with the power.
-    answer = one.switch("mistral")
+    answer = lab_host.switch("mistral")
     assert answer.code == 0, answer.text
-    assert one.active() == {unit}
-    assert one.switch("none").code == 0
+    assert lab_host.active() == {unit}
+    assert lab_host.switch("none").code == 0
 
 
 @pytest.fixture(scope="module")
-def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, Deployed]]:
-    """A deploy after which spark1 makes mistral hot at boot; links that do so were made before it.
+def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]]:
+    """A deploy after which spark1 makes mistral hot at boot; boot links were made before it.
 
-    As it was afterwards.
+    Undone afterwards.
     """
-    one = stack.one
-    assert one.switch("none").code == 0
+    host = stack.spark1
+    assert host.switch("none").code == 0
     for link in LINKS:
-        one.root(f"mkdir -p {link.parent} && ln -s ../{UNIT} {link}")
-    assert sum(f"{UNIT} starts at boot" in problem for problem in one.status()["problems"]) == 1
+        host.root(f"mkdir -p {link.parent} && ln -s ../{UNIT} {link}")
+    assert sum(f"{UNIT} starts at boot" in problem for problem in host.status()["problems"]) == 1
     inventory = stack.inventory("boot", spark1__boot="mistral")
     yield inventory, stack.good_deploy(*ONE, inventory=inventory)
-    one.root(f"rm -f /etc/tmpfiles.d/standin.conf {KNOBS}/standin-*.json")
-    one.switch("none")
+    host.root(f"rm -f /etc/tmpfiles.d/standin.conf {KNOBS}/standin-*.json")
+    host.switch("none")
     stack.good_deploy(*ONE)
-    assert one.show(boots.UNIT, "LoadState") == "not-found"
+    assert host.show(boots.UNIT, "LoadState") == "not-found"
 
 
 def test_boot_links_of_qwen_are_removed_and_reported(
-    one: Host, asked_for: tuple[Path, Deployed]
+    lab_host: Host, asked_for: tuple[Path, DeployResult]
 ) -> None:
-    _, done = asked_for
-    told = rf"\[spark1\] {UNIT} had a boot link \(([^)]*)\): removed"
-    [removed] = re.findall(told, " ".join(done.output.split()))
-    assert set(removed.split(", ")) == set(map(str, LINKS))
-    assert "Services | Keep model units off at boot" in done.changed
-    assert boot_links(one) == []
-    assert one.status()["problems"] == []
+    _, result = asked_for
+    pattern = rf"\[spark1\] {UNIT} had a boot link \(([^)]*)\): removed"
+    [removed_links] = re.findall(pattern, " ".join(result.output.split()))
+    assert set(removed_links.split(", ")) == set(map(str, LINKS))
+    assert "Services | Keep model units off at boot" in result.changed_operations
+    assert boot_links(lab_host) == []
+    assert lab_host.status()["problems"] == []
 
 
 def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(
-    deployed: Stack, one: Host, asked_for: tuple[Path, Deployed]
+    deployed_stack: Stack, lab_host: Host, asked_for: tuple[Path, DeployResult]
 ) -> None:
     inventory, _ = asked_for
     # The deploy itself begins nothing.
-    assert one.active() == set()
+    assert lab_host.active() == set()
     # The power cuts of other tests count like these.
-    one.root(f"rm -f {booting.RECORD}")
-    assert one.switch("mistral").code == 0
-    deployed.lab("cycle", one.name)
-    until(lambda: one.status()["hot"] == "mistral", "spark1: mistral is hot")
+    lab_host.root(f"rm -f {booting.RECORD}")
+    assert lab_host.switch("mistral").code == 0
+    deployed_stack.lab("cycle", lab_host.name)
+    until(lambda: lab_host.status()["hot"] == "mistral", "spark1: mistral is hot")
     # The second under a model: its engine freezes the host.
-    power = booting.Booting(deployed, one, "mistral")
-    assert one.switch("none").code == 0
+    power = booting.Booting(deployed_stack, lab_host, "mistral")
+    assert lab_host.switch("none").code == 0
     power.knobs(freezes_host=True)
-    one.begin(f"{SWITCH} mistral")
+    lab_host.begin(f"{SWITCH} mistral")
     until(power.off, "spark1 is frozen")
     power.give_power()
-    until(lambda: power.off() or power.settled(), "spark1 is frozen or at rest")
+    until(lambda: power.off() or power.is_settled(), "spark1 is frozen or at rest")
     assert not power.off()
-    assert "stays down: two boots were cut off within" in one.status()["boot"]
-    found = " ".join(deployed.diff(*ONE[1:], inventory=inventory).stdout.split())
-    assert f"failed unit {boots.UNIT}" in found and "stays down" in found
+    assert "stays down: two boots were cut off within" in lab_host.status()["boot"]
+    drift = " ".join(deployed_stack.diff(*ONE[1:], inventory=inventory).stdout.split())
+    assert f"failed unit {boots.UNIT}" in drift and "stays down" in drift
     # Until somebody asks.
     power.knobs()
-    assert one.switch("mistral").code == 0
-    assert one.status()["boot"] is None
+    assert lab_host.switch("mistral").code == 0
+    assert lab_host.status()["boot"] is None
 
 
 def webui_answers(host: Host) -> bool:
-    """Whether Open WebUI's own health check is green."""
+    """Tell whether Open WebUI's own health check is green."""
     return host.look("curl -fsS --max-time 5 http://127.0.0.1:8080/health").code == 0
 
 

@@ -26,107 +26,116 @@ cat <&3
 def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
     """Leave the host as the next tests expect it."""
     yield
-    stack.one.switch("none")
+    stack.spark1.switch("none")
 
 
 @pytest.fixture(scope="module")
 def tiny(stack: Stack, first: object) -> Answer:
     """`switch.sh tiny` on spark1."""
-    return stack.one.switch("tiny")
+    return stack.spark1.switch("tiny")
 
 
-def test_the_real_vllm_becomes_hot(one: Host, tiny: Answer) -> None:
+def test_the_real_vllm_becomes_hot(lab_host: Host, tiny: Answer) -> None:
     assert tiny.code == 0, tiny.text
     assert "tiny is hot, started in" in tiny.out
-    one.logs("tiny makes sense (judged by its record only)", "-u vllm")
-    assert one.active() == {"vllm.service"}
-    reply = one.complete(8000, "tiny-qwen3")
+    lab_host.logs("tiny makes sense (judged by its record only)", "-u vllm")
+    assert lab_host.active() == {"vllm.service"}
+    reply = lab_host.complete(8000, "tiny-qwen3")
     assert reply["usage"]["completion_tokens"] == 8
-    assert one.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
+    assert lab_host.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
 
 
-def test_status_says_what_systemd_says(one: Host, tiny: Answer) -> None:
-    found = one.status()
-    assert found["hot"] == "tiny"
-    assert found["problems"] == [] and found["unknown"] == []
-    assert found["webui"] == "active"
-    states = {name: target["state"] for name, target in found["targets"].items()}
+def test_status_says_what_systemd_says(lab_host: Host, tiny: Answer) -> None:
+    status = lab_host.status()
+    assert status["hot"] == "tiny"
+    assert status["problems"] == [] and status["unknown"] == []
+    assert status["webui"] == "active"
+    states = {name: model["state"] for name, model in status["models"].items()}
     assert states == {
         "qwen": "off",
         "mistral": "off",
         "mistral-fallback": "off",
         "tiny": "hot",
     }
-    for target in found["targets"].values():
-        active = one.show(f"{target['unit'].removesuffix('.service')}.service", "ActiveState")
-        assert (target["state"] == "hot") == (active == "active")
-    assert found["targets"]["tiny"]["ready"] is True
+    for model in status["models"].values():
+        active = lab_host.show(f"{model['unit'].removesuffix('.service')}.service", "ActiveState")
+        assert (model["state"] == "hot") == (active == "active")
+    assert status["models"]["tiny"]["ready"] is True
 
 
-def test_status_for_people_says_the_same_within_forty_columns(one: Host, tiny: Answer) -> None:
-    lines = one.on_a_phone("status")
+def test_status_for_people_says_the_same_within_forty_columns(lab_host: Host, tiny: Answer) -> None:
+    lines = lab_host.on_a_phone("status")
     assert lines[0] == "spark1: tiny hot"
     assert any(line.startswith("tiny  ") and "hot since" in line for line in lines[1:])
     assert [line for line in lines if len(line) > 40] == []
 
 
-def test_the_engine_survives_the_operators_logout(stack: Stack, one: Host, tiny: Answer) -> None:
+def test_the_engine_survives_the_operators_logout(
+    stack: Stack, lab_host: Host, tiny: Answer
+) -> None:
     """With an ordinary account logind would remove the engine's semaphores now."""
-    pid = one.show("vllm.service", "MainPID")
+    pid = lab_host.show("vllm.service", "MainPID")
     # Asking over SSH would be a login, so the host itself reports that logind let go of the user.
     report = f"{connection.load(stack.name).services['python_index']}nobody-is-logged-in/"
-    gone = f"while loginctl show-user spark; do sleep 0.2; done; curl -s {report}"
-    one.root(f"systemd-run --quiet --collect sh -c {shlex.quote(gone)}")
+    logout_watch = f"while loginctl show-user spark; do sleep 0.2; done; curl -s {report}"
+    lab_host.root(f"systemd-run --quiet --collect sh -c {shlex.quote(logout_watch)}")
     until(
-        lambda: any("nobody-is-logged-in" in seen.path for seen in stack.requests("web")),
+        lambda: any("nobody-is-logged-in" in request.path for request in stack.requests("web")),
         "spark1: logind has let go of the operator",
     )
-    assert one.complete(8000, "tiny-qwen3")["usage"]["completion_tokens"] == 8
-    assert one.show("vllm.service", "MainPID") == pid
-    assert one.show("vllm.service", "NRestarts") == "0"
+    assert lab_host.complete(8000, "tiny-qwen3")["usage"]["completion_tokens"] == 8
+    assert lab_host.show("vllm.service", "MainPID") == pid
+    assert lab_host.show("vllm.service", "NRestarts") == "0"
 
 
 def test_the_running_engine_was_started_as_the_recipe_says(
-    stack: Stack, one: Host, tiny: Answer
+    stack: Stack, lab_host: Host, tiny: Answer
 ) -> None:
-    asked = stack.variants()[one.name]["tiny"]
-    pid = one.show("vllm.service", "MainPID")
-    argv, environment = process(one, pid)
+    variant = stack.variants()[lab_host.name]["tiny"]
+    pid = lab_host.show("vllm.service", "MainPID")
+    argv, environment = process(lab_host, pid)
     # The kernel puts the interpreter of the console script before its words.
-    assert argv[1:] == asked["argv"]
+    assert argv[1:] == variant["argv"]
     assert argv[2:4] == ["serve", "lab/tiny-qwen3"]
-    assert argv[argv.index("--revision") + 1] == asked["commit"]
-    assert asked["environment"].items() <= environment.items()
+    assert argv[argv.index("--revision") + 1] == variant["commit"]
+    assert variant["environment"].items() <= environment.items()
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert not {name for name in environment if "proxy" in name.lower()}
-    seen = one.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
-    assert seen.split() == ["/etc/lockstep:", "targets.json", "/run/lockstep:"]
+    listing = lab_host.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
+    assert listing.split() == ["/etc/lockstep:", "models.json", "/run/lockstep:"]
 
 
-def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny: Answer) -> None:
-    one.hold_streams(8000, "tiny-qwen3", 16)
+def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(
+    lab_host: Host, tiny: Answer
+) -> None:
+    lab_host.hold_streams(8000, "tiny-qwen3", 16)
     # vLLM may tell the streams that their engine is gone; who is still asking is told nothing.
-    one.root(f"systemd-run --quiet --collect bash -c {shlex.quote(HALF_A_QUESTION)}")
+    lab_host.root(f"systemd-run --quiet --collect bash -c {shlex.quote(HALF_A_QUESTION)}")
     asking = "ss -tnpH state established 'dport = :8000' | grep -c '\"cat\"' || true"
-    until(lambda: one.root(asking).strip() == "1", "spark1: a client has asked half a question")
+    until(
+        lambda: lab_host.root(asking).strip() == "1", "spark1: a client has asked half a question"
+    )
     # As a wedge: nothing more comes of the engine's process. It does not see either that its main
     # process is killed.
-    engine = one.root("pgrep -f ^VLLM::EngineCore").strip()
-    one.root(f"kill -STOP {engine}")
-    processes = one.root("pgrep -u $(systemctl show -p User --value vllm.service)").split()
-    since = one.root("date +%s").strip()
-    answer = one.switch("none")
+    engine = lab_host.root("pgrep -f ^VLLM::EngineCore").strip()
+    lab_host.root(f"kill -STOP {engine}")
+    processes = lab_host.root("pgrep -u $(systemctl show -p User --value vllm.service)").split()
+    since = lab_host.root("date +%s").strip()
+    answer = lab_host.switch("none")
     assert answer.code == 0, answer.text
-    told = one.logs("lockstep end: ", f"--since=@{since}", "_SYSTEMD_UNIT=vllm.service")
-    waits, killed = (told.find(words) for words in ("Waiting for connections", "lockstep end: "))
-    assert -1 < waits < killed, told
-    assert (one.show("vllm.service", "ActiveState"), one.show("vllm.service", "Result")) == (
+    log = lab_host.logs("lockstep end: ", f"--since=@{since}", "_SYSTEMD_UNIT=vllm.service")
+    waits, kill_at = (log.find(words) for words in ("Waiting for connections", "lockstep end: "))
+    assert -1 < waits < kill_at, log
+    assert (
+        lab_host.show("vllm.service", "ActiveState"),
+        lab_host.show("vllm.service", "Result"),
+    ) == (
         "inactive",
         "success",
     )
     assert engine in processes
-    left = one.root(f"ps -o pid= -p {','.join(processes)} || true; ls /dev/shm")
-    assert left == "", "memory is still taken"
+    leftovers = lab_host.root(f"ps -o pid= -p {','.join(processes)} || true; ls /dev/shm")
+    assert leftovers == "", "memory is still taken"
 
 
 def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:

@@ -15,19 +15,19 @@ HOT = "http://127.0.0.1:30001/standin/knob"
 
 @pytest.fixture(scope="module", autouse=True)
 def hot(stack: Stack, first: object) -> Iterator[Host]:
-    """Qwen is hot on spark1; nothing is afterwards."""
-    answer = stack.one.switch("qwen")
+    """Make qwen hot on spark1; nothing is hot afterwards."""
+    answer = stack.spark1.switch("qwen")
     assert answer.code == 0, answer.text
-    yield stack.one
-    stack.one.root(f"rm -f {KNOBS}")
-    stack.one.switch("none")
+    yield stack.spark1
+    stack.spark1.root(f"rm -f {KNOBS}")
+    stack.spark1.switch("none")
 
 
 def test_a_start_says_and_records_that_its_answers_make_sense(hot: Host) -> None:
     sense = "lockstep ready: qwen makes sense: echo, count, tool, echo of two at once"
     hot.logs(sense, "-u vllm-qwen36")
     record = json.loads(hot.root("cat /var/lib/lockstep-deploy/senses.json"))["qwen"]
-    [entry] = [one for one in record.values() if one["judged"] == "by right answers"][-1:]
+    [entry] = [value for value in record.values() if value["judged"] == "by right answers"][-1:]
     assert len(entry["answers"]["echo"]["leading"]) == 8
     assert "makes sense: echo, count, tool" in hot.switch("status").out.replace("\n ", "")
 
@@ -35,14 +35,14 @@ def test_a_start_says_and_records_that_its_answers_make_sense(hot: Host) -> None
 def test_nonsense_fails_a_switch_and_a_fallback_on_another_engine_does_not_share_it(
     hot: Host,
 ) -> None:
-    """Whatever is wrong with one engine's kernels is so for every recipe that it runs."""
+    """A fault of one engine's kernels affects every recipe that the engine runs."""
     talk = json.dumps({"corruption": "one-letter", "load_seconds": 0.2})
     hot.root(f"echo '{talk}' > {KNOBS}")
     answer = hot.switch("mistral")
     hot.root(f"rm -f {KNOBS}")
     assert answer.code == 3, answer.text
-    said = " ".join(answer.text.split())
-    assert "mistral talks nonsense: echo: expected the eight identifiers of the prompt" in said
+    output = " ".join(answer.text.split())
+    assert "mistral talks nonsense: echo: expected the eight identifiers of the prompt" in output
     assert hot.status()["hot"] == "mistral-fallback"
     assert hot.switch("qwen").code == 0
 
@@ -53,10 +53,10 @@ def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot
     # As if the last look had been yesterday.
     hot.root("rm /run/lockstep/sensed.json; systemctl start lockstep-sense.service")
     hot.logs("qwen talks nonsense", "-u lockstep-sense")
-    assert "talks nonsense: echo" in hot.status()["targets"]["qwen"]["sense"]
+    assert "talks nonsense: echo" in hot.status()["models"]["qwen"]["sense"]
     assert hot.show("vllm-qwen36", "MainPID") == pid
-    found = json.loads(stack.diff("--json", "--limit", "spark1").stdout)
-    assert "talks nonsense: echo" in json.dumps(found)
+    drift = json.loads(stack.diff("--json", "--limit", "spark1").stdout)
+    assert "talks nonsense: echo" in json.dumps(drift)
     hot.root(f"""curl -fsS -d '{{"corruption": ""}}' {HOT}""")
     again = hot.run(f"{SENSE} qwen")
     assert again.code == 0, again.text

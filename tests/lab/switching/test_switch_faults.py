@@ -18,15 +18,15 @@ LIMIT_S = 1200.0
 
 
 @pytest.fixture
-def quick_to_give_up(deployed: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    """A lab of one host, whose targets give up after seconds; as it was afterwards."""
-    one = ("-y", "--limit", "spark1")
-    deployed.good_deploy(*one, inventory=soaking.inventory(deployed))
+def quick_to_give_up(deployed_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    """A lab of one host, whose models give up after seconds; undone afterwards."""
+    options = ("-y", "--limit", "spark1")
+    deployed_stack.good_deploy(*options, inventory=soaking.inventory(deployed_stack))
     with monkeypatch.context() as alone:
-        alone.setattr(deployed, "hosts", (deployed.one,))
-        yield deployed
-    deployed.one.switch("none")
-    deployed.good_deploy(*one)
+        alone.setattr(deployed_stack, "hosts", (deployed_stack.spark1,))
+        yield deployed_stack
+    deployed_stack.spark1.switch("none")
+    deployed_stack.good_deploy(*options)
 
 
 def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up: Stack) -> None:
@@ -38,10 +38,10 @@ def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up
     assert counts.samples >= 10 * counts.rounds
 
 
-def test_the_watcher_sees_two_engines(one: Host) -> None:
+def test_the_watcher_sees_two_engines(lab_host: Host) -> None:
     """Without this, a watcher that sees nothing would find no violation."""
     engine = "import sys, time; sys.argv[1] = 'serve'; time.sleep(60)"
-    one.root(
+    lab_host.root(
         "mkdir -p /run/two/a /run/two/b; "
         f"for name in a/vllm b/sglang; do echo {engine!r} > /run/two/$name; "
         "systemd-run --quiet --collect --unit=two-$(basename $name) "
@@ -49,36 +49,38 @@ def test_the_watcher_sees_two_engines(one: Host) -> None:
     )
     counts = soaking.Counts()
     try:
-        with soaking.Watcher(one, counts) as watcher:
-            soaking.until(lambda: watcher.seen.is_set() and counts.violations, "two engines seen")
+        with soaking.Watcher(lab_host, counts) as watcher:
+            soaking.until(
+                lambda: watcher.sample_event.is_set() and counts.violations, "two engines seen"
+            )
     finally:
-        one.root("systemctl stop two-vllm two-sglang; rm -r /run/two")
+        lab_host.root("systemctl stop two-vllm two-sglang; rm -r /run/two")
     assert "/run/two/a/vllm" in counts.violations[0] and "b/sglang" in counts.violations[0]
 
 
 @pytest.fixture
-def hung_docker(one: Host) -> Iterator[Host]:
+def hung_docker(lab_host: Host) -> Iterator[Host]:
     """A host with qwen hot, in a container, whose Docker then hangs."""
-    assert one.switch("qwen").code == 0
-    one.root("kill -STOP $(cat /run/docker.pid)")
-    yield one
-    one.root("kill -CONT $(cat /run/docker.pid)")
-    one.switch("none")
+    assert lab_host.switch("qwen").code == 0
+    lab_host.root("kill -STOP $(cat /run/docker.pid)")
+    yield lab_host
+    lab_host.root("kill -CONT $(cat /run/docker.pid)")
+    lab_host.switch("none")
 
 
 def test_while_docker_hangs_two_engines_never_live(hung_docker: Host) -> None:
-    one = hung_docker
-    refused = one.switch("tiny")
-    assert refused.code == 1, refused.text
-    said = " ".join(refused.text.split())
-    assert "qwen lives in container vllm-qwen36, and Docker does not answer" in said
-    assert "nothing was stopped" in said
-    assert one.active() == {"vllm-qwen36.service"}
+    host = hung_docker
+    answer = host.switch("tiny")
+    assert answer.code == 1, answer.text
+    output = " ".join(answer.text.split())
+    assert "qwen lives in container vllm-qwen36, and Docker does not answer" in output
+    assert "nothing was stopped" in output
+    assert host.active() == {"vllm-qwen36.service"}
 
     # It needs no Docker: the container's slice tells who lives, and ends it.
-    ended = one.switch("none")
-    assert ended.code == 0, ended.text
+    stop_answer = host.switch("none")
+    assert stop_answer.code == 0, stop_answer.text
     slice_of_qwen = "/sys/fs/cgroup/system.slice/system-lockstep.slice/system-lockstep-vllm.qwen36"
-    left = one.root(f"cat $(find {slice_of_qwen}* -name cgroup.procs) /dev/null")
-    assert left == "", ended.text
-    assert one.show("vllm-qwen36.service", "ActiveState") == "inactive"
+    leftovers = host.root(f"cat $(find {slice_of_qwen}* -name cgroup.procs) /dev/null")
+    assert leftovers == "", stop_answer.text
+    assert host.show("vllm-qwen36.service", "ActiveState") == "inactive"

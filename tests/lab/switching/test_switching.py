@@ -26,23 +26,23 @@ Variants = dict[str, dict[str, dict[str, Any]]]
 def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
     """Leave spark1 as the next tests expect it."""
     yield
-    stack.one.switch("none")
+    stack.spark1.switch("none")
 
 
 @pytest.fixture(scope="module")
 def variants(stack: Stack, first: object) -> Variants:
-    """What recipes, pins and the engines' answers ask for, per host and target."""
+    """The expected start per host and model, by recipes, pins and the engines' answers."""
     return stack.variants()
 
 
-def test_qwen_takes_over_with_exactly_the_recipes_words(one: Host, variants: Variants) -> None:
-    shown = one.on_a_phone("qwen")
-    assert "qwen is hot, started in" in " ".join(shown)
-    assert [line for line in shown if len(line) > 40] == []
-    assert one.active() == {"vllm-qwen36.service"}
-    asked = variants[one.name]["qwen"]
-    record = one.get("http://127.0.0.1:30001/standin/argv")
-    assert record["argv"] == asked["serve"]
+def test_qwen_takes_over_with_exactly_the_recipes_words(lab_host: Host, variants: Variants) -> None:
+    lines = lab_host.on_a_phone("qwen")
+    assert "qwen is hot, started in" in " ".join(lines)
+    assert [line for line in lines if len(line) > 40] == []
+    assert lab_host.active() == {"vllm-qwen36.service"}
+    variant = variants[lab_host.name]["qwen"]
+    record = lab_host.get("http://127.0.0.1:30001/standin/argv")
+    assert record["argv"] == variant["serve"]
     assert "--language-model-only" in record["argv"]
     assert value(record["argv"], "--port") == "30001"
     assert json.loads(value(record["argv"], "--default-chat-template-kwargs")) == {
@@ -50,162 +50,170 @@ def test_qwen_takes_over_with_exactly_the_recipes_words(one: Host, variants: Var
     }
     speculative = json.loads(value(record["argv"], "--speculative-config"))
     assert (speculative["method"], speculative["num_speculative_tokens"]) == ("dflash", 3)
-    assert asked["environment"].items() <= record["environment"].items()
-    assert asked["version"] == "0.32.0"
+    assert variant["environment"].items() <= record["environment"].items()
+    assert variant["version"] == "0.32.0"
     assert value(record["argv"], "--moe-backend") == "marlin"
     assert record["environment"]["HF_HUB_OFFLINE"] == "1"
-    assert one.complete(30001, asked_name(one, 30001))["choices"][0]["message"]["content"]
+    assert lab_host.complete(30001, asked_name(lab_host, 30001))["choices"][0]["message"]["content"]
 
 
-def test_a_rehearsal_touches_nothing(one: Host) -> None:
-    assert one.switch("qwen").code == 0
-    pid = one.show("vllm-qwen36.service", "MainPID")
-    answer = one.switch("mistral", "--dry")
+def test_a_rehearsal_touches_nothing(lab_host: Host) -> None:
+    assert lab_host.switch("qwen").code == 0
+    pid = lab_host.show("vllm-qwen36.service", "MainPID")
+    answer = lab_host.switch("mistral", "--dry")
     assert answer.code == 0
     assert "up now: qwen" in answer.out
     assert "if mistral does not start: mistral-fallback, then qwen, then no model" in " ".join(
         answer.out.split()
     )
-    assert one.show("vllm-qwen36.service", "MainPID") == pid
+    assert lab_host.show("vllm-qwen36.service", "MainPID") == pid
 
 
-def test_weights_that_are_not_whole_are_found_before_anything_is_stopped(one: Host) -> None:
-    before = one.active()
-    found = one.root(
+def test_weights_that_are_not_whole_are_found_before_anything_is_stopped(lab_host: Host) -> None:
+    earlier_units = lab_host.active()
+    output = lab_host.root(
         "find /data/models/huggingface -path '*NVFP4*' -name '*.safetensors' | head -1"
     )
-    weights = shlex.quote(found.strip())
-    one.root(f"mv {weights} {weights}.away")
+    weights = shlex.quote(output.strip())
+    lab_host.root(f"mv {weights} {weights}.away")
     try:
-        answer = one.switch("mistral")
+        answer = lab_host.switch("mistral")
     finally:
-        one.root(f"mv {weights}.away {weights}")
+        lab_host.root(f"mv {weights}.away {weights}")
     assert answer.code == 1
     assert "are not whole on this host" in " ".join((answer.out + answer.err).split())
-    assert one.active() == before
+    assert lab_host.active() == earlier_units
 
 
-def test_wrong_use_says_what_is_known_and_changes_nothing(one: Host) -> None:
-    before = one.active()
-    answer = one.switch("qwne")
+def test_wrong_use_says_what_is_known_and_changes_nothing(lab_host: Host) -> None:
+    earlier_units = lab_host.active()
+    answer = lab_host.switch("qwne")
     assert answer.code == 2
     assert "qwne" in answer.err and "qwen" in answer.err
-    assert one.switch("qwen", "--now").code == 2
-    assert one.switch().code == 2
-    assert one.active() == before
+    assert lab_host.switch("qwen", "--now").code == 2
+    assert lab_host.switch().code == 2
+    assert lab_host.active() == earlier_units
 
 
-def test_starting_another_unit_by_systemctl_stops_the_hot_one(one: Host) -> None:
-    assert one.switch("qwen").code == 0
+def test_starting_another_unit_by_systemctl_stops_the_hot_one(lab_host: Host) -> None:
+    assert lab_host.switch("qwen").code == 0
     unit = "sglang-mistral4.service"
     # Tests before may have started it as often as its start limit allows.
-    one.root(f"systemctl reset-failed {unit}; systemctl start {unit}")
-    assert one.active() == {unit}
-    assert one.status()["hot"] == "mistral"
-    assert one.root("docker ps --format '{{.Names}}'").split() == ["sglang-mistral4", "open-webui"]
+    lab_host.root(f"systemctl reset-failed {unit}; systemctl start {unit}")
+    assert lab_host.active() == {unit}
+    assert lab_host.status()["hot"] == "mistral"
+    assert lab_host.root("docker ps --format '{{.Names}}'").split() == [
+        "sglang-mistral4",
+        "open-webui",
+    ]
 
 
-def test_mistral_was_started_with_exactly_the_recipes_words(one: Host, variants: Variants) -> None:
-    answer = one.switch("mistral")
+def test_mistral_was_started_with_exactly_the_recipes_words(
+    lab_host: Host, variants: Variants
+) -> None:
+    answer = lab_host.switch("mistral")
     assert answer.code == 0, answer.text
-    asked = variants[one.name]["mistral"]
-    record = one.get("http://127.0.0.1:30000/standin/argv")
-    assert record["argv"] == asked["serve"]
-    assert asked["environment"].items() <= record["environment"].items()
+    variant = variants[lab_host.name]["mistral"]
+    record = lab_host.get("http://127.0.0.1:30000/standin/argv")
+    assert record["argv"] == variant["serve"]
+    assert variant["environment"].items() <= record["environment"].items()
     assert record["environment"]["HF_HUB_OFFLINE"] == "1"
 
 
-def test_a_failed_start_brings_the_old_model_back(stack: Stack, one: Host) -> None:
+def test_a_failed_start_brings_the_old_model_back(stack: Stack, lab_host: Host) -> None:
     # To one without a fallback, which would start first.
-    assert one.switch("mistral").code == 0
+    assert lab_host.switch("mistral").code == 0
     knobs = "/run/unified-memory/standin-vllm.json"
-    one.root(f"""echo '{{"crash_while_loading": true}}' > {knobs}""")
+    lab_host.root(f"""echo '{{"crash_while_loading": true}}' > {knobs}""")
     try:
-        answer = one.switch("qwen")
+        answer = lab_host.switch("qwen")
     finally:
-        one.root(f"rm {knobs}")
+        lab_host.root(f"rm {knobs}")
     assert answer.code == 1
     assert "mistral is hot again" in " ".join(answer.out.split())
-    assert one.active() == {"sglang-mistral4.service"}
-    assert one.show("lockstep-switch.service", "ActiveState") == "failed"
+    assert lab_host.active() == {"sglang-mistral4.service"}
+    assert lab_host.show("lockstep-switch.service", "ActiveState") == "failed"
     assert "failed unit" not in stack.diff("--limit", "spark1").stdout
 
 
 @pytest.fixture
-def knobs(one: Host) -> Iterator[Callable[[str, dict[str, object]], str]]:
+def knobs(lab_host: Host) -> Iterator[Callable[[str, dict[str, object]], str]]:
     """Turn knobs of a stand-in engine before its start; usual positions afterwards."""
-    yield lambda engine, values: one.root(
+    yield lambda engine, values: lab_host.root(
         f"echo {shlex.quote(json.dumps(values))} > {KNOBS}/standin-{engine}.json"
     )
-    one.root(f"rm -f {KNOBS}/standin-*.json")
+    lab_host.root(f"rm -f {KNOBS}/standin-*.json")
 
 
 def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(
-    stack: Stack, one: Host, knobs: Callable[[str, dict[str, object]], str]
+    stack: Stack, lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
 ) -> None:
-    assert one.switch("mistral").code == 0
+    assert lab_host.switch("mistral").code == 0
     knobs("vllm", {"load_seconds": 600})
     with ThreadPoolExecutor() as pool:
-        switched = pool.submit(one.switch, "qwen")
-        until(lambda: one.active() == {"vllm-qwen36.service"}, "spark1: qwen starts")
-        cancelled = stack.lockstep("switch", "cancel", "--limit", one.name)
-        assert cancelled.code == 0, cancelled.text
-        assert "mistral is hot again" in cancelled.out
-        assert switched.result().code == 5
-    found = one.status()
-    assert (found["hot"], found["problems"], found["last_switch"]) == ("mistral", [], None)
-    assert one.active() == {"sglang-mistral4.service"}
-    assert "no switch is under way" in " ".join(one.switch("cancel").text.split())
+        switch = pool.submit(lab_host.switch, "qwen")
+        until(lambda: lab_host.active() == {"vllm-qwen36.service"}, "spark1: qwen starts")
+        answer = stack.lockstep("switch", "cancel", "--limit", lab_host.name)
+        assert answer.code == 0, answer.text
+        assert "mistral is hot again" in answer.out
+        assert switch.result().code == 5
+    status = lab_host.status()
+    assert (status["hot"], status["problems"], status["last_switch"]) == ("mistral", [], None)
+    assert lab_host.active() == {"sglang-mistral4.service"}
+    assert "no switch is under way" in " ".join(lab_host.switch("cancel").text.split())
 
 
-def test_an_alias_script_switches_too(one: Host) -> None:
-    assert one.run("/data/scripts/llm/qwen36-switch-from-mistral.sh").code == 0
-    assert one.active() == {"vllm-qwen36.service"}
+def test_an_alias_script_switches_too(lab_host: Host) -> None:
+    assert lab_host.run("/data/scripts/llm/qwen36-switch-from-mistral.sh").code == 0
+    assert lab_host.active() == {"vllm-qwen36.service"}
 
 
 def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
-    one: Host, knobs: Callable[[str, dict[str, object]], str]
+    lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
 ) -> None:
     # One that ends by itself: the start that is cancelled, above.
     knobs("sglang", {"load_seconds": 60, "ignore_sigterm": True})
     unit = "sglang-mistral4.service"
-    checking(one, unit)
-    one.root(f"systemctl stop {unit}")
-    assert (one.show(unit, "ActiveState"), one.show(unit, "Result")) == ("inactive", "success")
+    checking(lab_host, unit)
+    lab_host.root(f"systemctl stop {unit}")
+    assert (lab_host.show(unit, "ActiveState"), lab_host.show(unit, "Result")) == (
+        "inactive",
+        "success",
+    )
 
 
 def test_a_check_that_somebody_ends_does_not_count_as_passed(
-    one: Host, knobs: Callable[[str, dict[str, object]], str]
+    lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
 ) -> None:
     knobs("sglang", {"load_seconds": 60})
     unit = "sglang-mistral4.service"
-    one.root(f"kill -TERM {checking(one, unit)}")
+    lab_host.root(f"kill -TERM {checking(lab_host, unit)}")
     # The pause before the next start, which nothing that is bound to the unit may shorten.
-    until(lambda: one.show(unit, "SubState") == "auto-restart", f"spark1: {unit} waits")
-    found = one.show(unit, "Result")
-    one.root(f"systemctl stop {unit}")
-    assert found == "exit-code"
+    until(lambda: lab_host.show(unit, "SubState") == "auto-restart", f"spark1: {unit} waits")
+    result = lab_host.show(unit, "Result")
+    lab_host.root(f"systemctl stop {unit}")
+    assert result == "exit-code"
 
 
 def test_a_launcher_run_by_hand_switches_and_a_switch_that_is_killed_is_finished(
-    one: Host, knobs: Callable[[str, dict[str, object]], str]
+    lab_host: Host, knobs: Callable[[str, dict[str, object]], str]
 ) -> None:
     knobs("sglang", {"load_seconds": 5})
     # It starts no engine itself: a second one would freeze the machine.
     launcher = "/data/scripts/llm/sglang-mistral4-launch.sh"
     with ThreadPoolExecutor() as pool:
-        switched = pool.submit(one.run, launcher)
-        until(lambda: one.active() == {"sglang-mistral4.service"}, "spark1: mistral starts")
-        one.root("systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
-        assert one.switch("wait").code == 137
-        assert switched.result().code == 137
-    found = one.status()
-    assert (found["hot"], found["problems"]) == ("mistral", [])
-    assert "cut off (signal, killed by signal 9), then: mistral is hot" in found["last_switch"]
+        switch = pool.submit(lab_host.run, launcher)
+        until(lambda: lab_host.active() == {"sglang-mistral4.service"}, "spark1: mistral starts")
+        lab_host.root("systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
+        assert lab_host.switch("wait").code == 137
+        assert switch.result().code == 137
+    status = lab_host.status()
+    assert (status["hot"], status["problems"]) == ("mistral", [])
+    assert "cut off (signal, killed by signal 9), then: mistral is hot" in status["last_switch"]
 
 
 def checking(host: Host, unit: str) -> str:
-    """Start a unit that loads for long; the process that checks whether it has started."""
+    """Start a unit that loads for long; returns the process that checks the start."""
     # Tests before may have started it as often as its start limit allows.
     host.root(
         f"systemctl stop {unit}; systemctl reset-failed {unit}; systemctl start --no-block {unit}"
@@ -219,89 +227,89 @@ def checking(host: Host, unit: str) -> str:
     return pid
 
 
-def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:
-    one.root("id guest >/dev/null 2>&1 || useradd --create-home guest")
+def test_an_account_without_the_rule_may_look_and_not_switch(lab_host: Host) -> None:
+    lab_host.root("id guest >/dev/null 2>&1 || useradd --create-home guest")
     switch = "/data/scripts/llm/switch.sh"
-    before = one.active()
+    earlier_units = lab_host.active()
     try:
-        refused = one.run(f"sudo -n -u guest {switch} none")
-        assert refused.code == 77
-        assert "no sudo rule" in " ".join(refused.err.split())
-        assert one.run(f"sudo -n -u guest {switch} status").code == 0
-        assert one.active() == before
+        answer = lab_host.run(f"sudo -n -u guest {switch} none")
+        assert answer.code == 77
+        assert "no sudo rule" in " ".join(answer.err.split())
+        assert lab_host.run(f"sudo -n -u guest {switch} status").code == 0
+        assert lab_host.active() == earlier_units
     finally:
-        one.root("userdel --remove guest 2>&1")
+        lab_host.root("userdel --remove guest 2>&1")
 
 
-def test_none_stops_what_is_hot(one: Host) -> None:
-    assert one.switch("mistral").code == 0
-    shown = one.on_a_phone("none")
-    assert shown[-1] == "no model is hot"
-    assert [line for line in shown if len(line) > 40] == []
-    assert one.active() == set()
-    assert one.switch("none").code == 0
-    assert one.status()["hot"] is None
-    assert one.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
+def test_none_stops_what_is_hot(lab_host: Host) -> None:
+    assert lab_host.switch("mistral").code == 0
+    lines = lab_host.on_a_phone("none")
+    assert lines[-1] == "no model is hot"
+    assert [line for line in lines if len(line) > 40] == []
+    assert lab_host.active() == set()
+    assert lab_host.switch("none").code == 0
+    assert lab_host.status()["hot"] is None
+    assert lab_host.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
 
 
-def test_no_other_account_holds_up_a_switch_or_a_job(one: Host) -> None:
-    """Whoever can open a file can lock it by flock."""
-    assert one.switch("none").code == 0
+def test_no_other_account_holds_up_a_switch_or_a_job(lab_host: Host) -> None:
+    """An account that can open a file can lock it by flock."""
+    assert lab_host.switch("none").code == 0
     locks = "/run/lockstep/*.lock /run/lockstep/jobs/*.lock"
-    assert "/run/lockstep/switch.lock" in one.root(f"ls {locks}")
-    opened = f"for lock in {locks}; do flock --nonblock $lock echo $lock; done; true"
-    assert one.run(f"sudo -n -u nobody sh -c '{opened}' 2>/dev/null").out == ""
+    assert "/run/lockstep/switch.lock" in lab_host.root(f"ls {locks}")
+    lock_command = f"for lock in {locks}; do flock --nonblock $lock echo $lock; done; true"
+    assert lab_host.run(f"sudo -n -u nobody sh -c '{lock_command}' 2>/dev/null").out == ""
     hold = "while :; do flock --nonblock $lock sleep 99 || sleep 0.2; done"
     holding = f"for lock in {locks}; do ({hold}) & done; wait"
-    one.root(f"systemd-run --quiet --collect --unit=eve --uid=nobody sh -c '{holding}'")
+    lab_host.root(f"systemd-run --quiet --collect --unit=eve --uid=nobody sh -c '{holding}'")
     try:
-        answer = one.switch("qwen")
+        answer = lab_host.switch("qwen")
     finally:
-        one.root("systemctl stop eve")
+        lab_host.root("systemctl stop eve")
     assert answer.code == 0, answer.text
     # Who switched is no secret, and is over.
-    one.root("test ! -e /run/lockstep/switch.json")
+    lab_host.root("test ! -e /run/lockstep/switch.json")
 
 
-def test_nobody_else_at_its_port_is_taken_for_an_engine(one: Host) -> None:
-    """Whoever answers there would read what people write, and become the record of its sense."""
-    assert one.switch("qwen").code == 0
+def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host: Host) -> None:
+    """A program that answered there would read prompts, and become the record of the sense."""
+    assert lab_host.switch("qwen").code == 0
     listening = "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port=8000)"
     eve = "systemd-run --quiet --collect --unit=eve --uid=nobody"
-    one.root(f"{eve} python3 -c {shlex.quote(listening)}")
-    until(lambda: ":8000" in one.root("ss -Hltn"), "somebody else listens")
+    lab_host.root(f"{eve} python3 -c {shlex.quote(listening)}")
+    until(lambda: ":8000" in lab_host.root("ss -Hltn"), "somebody else listens")
     try:
-        answer = one.switch("tiny")
+        answer = lab_host.switch("tiny")
         assert answer.code == 1, answer.text
         assert "of nobody) listens at http://127.0.0.1:8000" in " ".join(answer.text.split())
         assert "nothing was stopped" in " ".join(answer.text.split())
-        assert one.active() == {"vllm-qwen36.service"}
+        assert lab_host.active() == {"vllm-qwen36.service"}
     finally:
-        one.root("systemctl stop eve")
+        lab_host.root("systemctl stop eve")
 
 
-def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Host) -> None:
+def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(lab_host: Host) -> None:
     """The work of lockstep-wedge.timer, which comes every minute, is done at once."""
-    assert one.show("lockstep-wedge.timer", "ActiveState") == "active"
-    assert one.switch("qwen").code == 0
+    assert lab_host.show("lockstep-wedge.timer", "ActiveState") == "active"
+    assert lab_host.switch("qwen").code == 0
     unit = "vllm-qwen36.service"
-    one.root(f"rm -f {WEDGE}; systemctl stop lockstep-wedge.timer")
+    lab_host.root(f"rm -f {WEDGE}; systemctl stop lockstep-wedge.timer")
     look = "python3 /usr/local/lib/lockstep wedge --token-wait 3"
     try:
-        pid = one.show(unit, "MainPID")
-        wedge(one)
-        assert "restarting" in one.root(f"{look}; {look}")
-        until(lambda: one.show(unit, "MainPID") not in (pid, "0"), "spark1: restarted")
-        assert one.switch("wait").code == 0
+        pid = lab_host.show(unit, "MainPID")
+        wedge(lab_host)
+        assert "restarting" in lab_host.root(f"{look}; {look}")
+        until(lambda: lab_host.show(unit, "MainPID") not in (pid, "0"), "spark1: restarted")
+        assert lab_host.switch("wait").code == 0
         # As after two restarts; what it counts: tests/unit/onhost/switching/test_wedge.py.
-        one.root(f"python3 -c {shlex.quote(RESTARTED_TWICE)}")
-        wedge(one)
-        assert "left down" in one.root(f"{look}; {look}")
+        lab_host.root(f"python3 -c {shlex.quote(RESTARTED_TWICE)}")
+        wedge(lab_host)
+        assert "left down" in lab_host.root(f"{look}; {look}")
     finally:
-        one.root("systemctl start lockstep-wedge.timer")
-    found = one.status()
-    assert found["hot"] is None
-    assert "left it down: no token in" in found["targets"]["qwen"]["wedge"]
+        lab_host.root("systemctl start lockstep-wedge.timer")
+    status = lab_host.status()
+    assert status["hot"] is None
+    assert "left it down: no token in" in status["models"]["qwen"]["wedge"]
 
 
 def wedge(host: Host) -> None:
@@ -324,7 +332,7 @@ def wedge(host: Host) -> None:
         ),
         f"{host.name}: the request runs",
     )
-    host.root(f"curl -fsS -d '{{\"wedged\": true}}' {url}/standin/knob")
+    host.root(f"curl -fsS -d '{{\"is_wedged\": true}}' {url}/standin/knob")
 
 
 def value(argv: list[str], flag: str) -> str:

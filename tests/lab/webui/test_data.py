@@ -24,31 +24,34 @@ KEPT = "/root/backup.key"
 PLACE = "sftp:spark2.lockstep:/spark1"
 
 
-def asked(host: Host, path: str, body: object = None, token: str = "") -> Any:
-    """JSON that Open WebUI answers to its administrator."""
-    sent = f"-d {shlex.quote(json.dumps(body))}" if body is not None else ""
+def webui_answer(host: Host, path: str, body: object = None, token: str = "") -> Any:
+    """The JSON that Open WebUI answers to its administrator."""
+    body_option = f"-d {shlex.quote(json.dumps(body))}" if body is not None else ""
     header = f"-H 'Authorization: Bearer {token}'" if token else ""
-    return json.loads(host.root(f"curl -fsS --max-time 20 {header} {sent} {URL}{path}"))
+    return json.loads(host.root(f"curl -fsS --max-time 20 {header} {body_option} {URL}{path}"))
 
 
 def token(host: Host) -> str:
     lines = host.root(f"cat {SECRETS}").splitlines()
-    known = dict(line.split("=", 1) for line in lines if "=" in line)
-    who = {"email": known["WEBUI_ADMIN_EMAIL"], "password": known["WEBUI_ADMIN_PASSWORD"]}
-    return str(asked(host, "/api/v1/auths/signin", who)["token"])
+    settings = dict(line.split("=", 1) for line in lines if "=" in line)
+    credentials = {
+        "email": settings["WEBUI_ADMIN_EMAIL"],
+        "password": settings["WEBUI_ADMIN_PASSWORD"],
+    }
+    return str(webui_answer(host, "/api/v1/auths/signin", credentials)["token"])
 
 
 def say(host: Host, title: str) -> None:
     """Keep a chat."""
-    asked(host, "/api/v1/chats/new", {"chat": {"title": title}}, token(host))
+    webui_answer(host, "/api/v1/chats/new", {"chat": {"title": title}}, token(host))
 
 
 def chats(host: Host) -> set[str]:
-    return {chat["title"] for chat in asked(host, "/api/v1/chats/", token=token(host))}
+    return {chat["title"] for chat in webui_answer(host, "/api/v1/chats/", token=token(host))}
 
 
 def version(host: Host) -> str:
-    return str(asked(host, "/api/version")["version"])
+    return str(webui_answer(host, "/api/version")["version"])
 
 
 def updating(host: Host) -> bool:
@@ -57,22 +60,26 @@ def updating(host: Host) -> bool:
 
 @pytest.fixture(scope="module")
 def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
-    """Name → inventory of spark1 alone, with the older image, and chats; as it was afterwards."""
+    """Name → inventory of spark1 alone, with the older image, and chats; undone afterwards."""
     tags = {"old": f"v{OLD}", "new": f"v{NEW}", "broken": "broken"}
-    found = {
+    paths = {
         name: stack.inventory(name, webui={"image": f"{IMAGE}:{tag}"}, spark2=None)
         for name, tag in tags.items()
     }
-    stack.one.root(f"systemctl stop {UNIT}; docker volume rm open-webui; rm -rf {RECORD} {COPIES}")
-    stack.good_deploy(inventory=found["old"])
-    say(stack.one, "of the old image")
-    yield found
+    stack.spark1.root(
+        f"systemctl stop {UNIT}; docker volume rm open-webui; rm -rf {RECORD} {COPIES}"
+    )
+    stack.good_deploy(inventory=paths["old"])
+    say(stack.spark1, "of the old image")
+    yield paths
     stack.good_deploy()
     for host in stack.hosts:
-        left = "/etc/lockstep/backup* /etc/lockstep/secrets/backup-ssh* /etc/ssh/*.d/*lockstep*"
-        assert host.root(f"ls -d {left} 2>/dev/null || true") == ""
+        leftovers = (
+            "/etc/lockstep/backup* /etc/lockstep/secrets/backup-ssh* /etc/ssh/*.d/*lockstep*"
+        )
+        assert host.root(f"ls -d {leftovers} 2>/dev/null || true") == ""
         assert host.run("id lockstep-backup").code != 0
-        assert host.show("lockstep-backup-door.service", "LoadState") == "not-found"
+        assert host.show("lockstep-backup-listener.service", "LoadState") == "not-found"
     owners = (
         "find /var/lib/lockstep-backup -printf '%u\\n' | sort -u; rm -r /var/lib/lockstep-backup"
     )
@@ -82,96 +89,103 @@ def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
 def test_a_broken_update_ends_with_the_old_image_and_its_chats(
     stack: Stack, inventories: dict[str, Path]
 ) -> None:
-    done = stack.deploy(inventory=inventories["broken"])
-    assert done.code != 0
-    assert "is back, with its data" in " ".join(done.output.split())
-    assert version(stack.one) == OLD
-    assert not updating(stack.one)
-    assert chats(stack.one) == {"of the old image"}
+    result = stack.deploy(inventory=inventories["broken"])
+    assert result.code != 0
+    assert "is back, with its data" in " ".join(result.output.split())
+    assert version(stack.spark1) == OLD
+    assert not updating(stack.spark1)
+    assert chats(stack.spark1) == {"of the old image"}
 
 
 def test_a_killed_update_is_done_or_taken_back_each_time(
     stack: Stack, inventories: dict[str, Path]
 ) -> None:
     stack.start(inventory=inventories["new"]).kill_at("restart open-webui")
-    until(lambda: not updating(stack.one), "the update has ended")
+    until(lambda: not updating(stack.spark1), "the update has ended")
     for _ in range(2):
-        stack.one.root(f"systemctl kill --signal=KILL {UNIT}; docker kill open-webui || true")
-        until(lambda: stack.one.look(f"curl -fs {URL}/health").code == 0, "Open WebUI is up")
-        assert chats(stack.one) == {"of the old image"}
+        stack.spark1.root(f"systemctl kill --signal=KILL {UNIT}; docker kill open-webui || true")
+        until(lambda: stack.spark1.look(f"curl -fs {URL}/health").code == 0, "Open WebUI is up")
+        assert chats(stack.spark1) == {"of the old image"}
     stack.good_deploy(inventory=inventories["new"])
-    assert version(stack.one) == NEW
-    assert chats(stack.one) == {"of the old image"}
+    assert version(stack.spark1) == NEW
+    assert chats(stack.spark1) == {"of the old image"}
 
 
 def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
     stack: Stack, inventories: dict[str, Path]
 ) -> None:
-    say(stack.one, "of the new image")
+    say(stack.spark1, "of the new image")
     old = inventories["old"]
-    seen = stack.lockstep("rollback", "--dry", inventory=old)
-    assert "1 chat(s) that were begun or continued since are not in it" in seen.out
-    unasked = stack.lockstep("rollback", inventory=old)
-    assert unasked.code == 2 and "--data return" in unasked.err
-    assert version(stack.one) == NEW
+    preview = stack.lockstep("rollback", "--dry", inventory=old)
+    assert "1 chat(s) that were begun or continued since are not in it" in preview.out
+    refusal = stack.lockstep("rollback", inventory=old)
+    assert refusal.code == 2 and "--data return" in refusal.err
+    assert version(stack.spark1) == NEW
 
     back = stack.lockstep("rollback", "--yes", "--data", "return", inventory=old)
     assert back.code == 0, back.text
-    assert version(stack.one) == OLD
-    assert chats(stack.one) == {"of the old image"}
+    assert version(stack.spark1) == OLD
+    assert chats(stack.spark1) == {"of the old image"}
 
 
 @pytest.fixture(scope="module")
 def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     """An inventory whose first Spark keeps its backups on the second too, deployed."""
     links = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
-    found = stack.inventory(
+    target_path = stack.inventory(
         "backup",
         spark1__webui={"image": f"{IMAGE}:v{OLD}"},
-        spark1__backup={"enabled": True, "to": ("twin",)},
+        spark1__backup={"enabled": True, "to": ("peer",)},
         **links,
     )
-    stack.good_deploy("-y", inventory=found)
-    yield found
+    stack.good_deploy("-y", inventory=target_path)
+    yield target_path
     stack.lockstep("key revoke", "anna")
-    stack.one.root(f"rm -rf {BACKUP} {PASSWORD}")
+    stack.spark1.root(f"rm -rf {BACKUP} {PASSWORD}")
 
 
 def address(host: Host) -> str:
     return host.root("hostname -I").split()[0]
 
 
-def test_the_door_of_a_twin_is_for_backups_alone(stack: Stack, backed_up: Path) -> None:
-    one, two = stack.hosts
-    assert one.root("echo ls -a | sftp -b - spark2.lockstep").split()[-1] == "spark1"
+def test_the_listener_of_a_peer_is_for_backups_alone(stack: Stack, backed_up: Path) -> None:
+    first_host, two = stack.hosts
+    assert first_host.root("echo ls -a | sftp -b - spark2.lockstep").split()[-1] == "spark1"
     for words in ("ssh spark2.lockstep id", "ssh -N -o ExitOnForwardFailure=yes -L 1:a:1 "):
-        assert one.run(f"sudo -n timeout 20 {words}").code != 0
-    there = f"{address(two)} -p 7076"
+        assert first_host.run(f"sudo -n timeout 20 {words}").code != 0
+    destination = f"{address(two)} -p 7076"
     # From another address, with the key; and the host key is that of nobody else.
     key = "/etc/lockstep/secrets/backup-ssh"
     options = f"-F none -i {key} -o BatchMode=yes -o StrictHostKeyChecking=no"
-    here = f"ssh {options} -o UserKnownHostsFile=/dev/null -l"
-    assert "Permission denied" in one.run(f"sudo -n {here} spark {there} true").err
-    assert "Permission denied" in one.run(f"sudo -n {here} root {there} true").err
-    assert one.run(f"sudo -n {here} lockstep-backup {address(two)} true").code != 0
-    other = "-o UserKnownHostsFile=/dev/null"
-    assert "Host key verification failed" in one.run(f"sudo -n ssh {other} spark2.lockstep").err
+    ssh_command = f"ssh {options} -o UserKnownHostsFile=/dev/null -l"
+    assert (
+        "Permission denied" in first_host.run(f"sudo -n {ssh_command} spark {destination} true").err
+    )
+    assert (
+        "Permission denied" in first_host.run(f"sudo -n {ssh_command} root {destination} true").err
+    )
+    assert first_host.run(f"sudo -n {ssh_command} lockstep-backup {address(two)} true").code != 0
+    ssh_option = "-o UserKnownHostsFile=/dev/null"
+    assert (
+        "Host key verification failed"
+        in first_host.run(f"sudo -n ssh {ssh_option} spark2.lockstep").err
+    )
 
 
 def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path) -> None:
-    host = stack.one
+    host = stack.spark1
     say(host, "of before")
-    kept = chats(host)
+    earlier_chats = chats(host)
     assert stack.lockstep("key add", "anna", inventory=backed_up).code in (0, 2)
-    made = stack.lockstep("backup now", "spark1", inventory=backed_up)
-    assert made.code == 0, made.text
-    assert f"backed up to {PLACE}" in made.out
+    backup = stack.lockstep("backup now", "spark1", inventory=backed_up)
+    assert backup.code == 0, backup.text
+    assert f"backed up to {PLACE}" in backup.out
     # As each night does, confined.
     host.root("systemctl start lockstep-backup.service")
     clean = stack.lockstep("backup check", "spark1", inventory=backed_up)
     assert clean.code == 0 and clean.out.count(": whole") == 2, clean.text
-    for shown in ("journalctl --no-pager --all -o export", "cat /etc/systemd/system/lockstep-*"):
-        assert host.root(f"{shown} | grep -a -c -F -f {PASSWORD} || true").strip() == "0"
+    for command in ("journalctl --no-pager --all -o export", "cat /etc/systemd/system/lockstep-*"):
+        assert host.root(f"{command} | grep -a -c -F -f {PASSWORD} || true").strip() == "0"
 
     host.root(
         f"mv {PASSWORD} {KEPT}; systemctl stop {UNIT} lockstep-gateway.socket lockstep-gateway;"
@@ -183,5 +197,5 @@ def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path
     host.root(f"mv {KEPT} {PASSWORD}")
     back = stack.lockstep("backup restore", "spark1", "--from", PLACE, "-y", inventory=backed_up)
     assert back.code == 0, back.text
-    assert chats(host) == kept
+    assert chats(host) == earlier_chats
     assert "anna" in stack.lockstep("key list", inventory=backed_up).out

@@ -4,12 +4,12 @@
 
     python tests/proofs/clients/real_clients.py [--programs FOLDER] [NAME …]
 
-Each is configured with what `lockstep client NAME` prints, and asked before both stand-ins that
-refuse what the chat templates of their models refuse: once to read a file with its tool, so that
-a second request carries the tool's result. Java's HttpClient offers HTTP/2 with each request:
-one with a length, one in chunks, one that is streamed. FOLDER keeps what is installed. Needs node
-and npm; without a JDK (`apt install default-jdk-headless`) Java is left out, and said to be.
-Exit code 0 where each has answered with the engine's words.
+Each program is configured with the output of `lockstep client NAME`. It asks both stand-ins, which
+refuse what the chat templates of their models refuse. One question makes the program read a file
+with its tool, so that a second request carries the tool's result. Java's HttpClient offers HTTP/2
+with each request: one with a length, one in chunks, one that is streamed. FOLDER keeps the
+installed programs. Needs node and npm; without a JDK (`apt install default-jdk-headless`) Java is
+left out, with a line that says so. Exit code 0 if each has answered with the engine's words.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 sys.path[:0] = [str(HELPERS), *map(str, HELPERS.iterdir())]
 
 from gateway_process import CHAT, KEYS, OPERATE, Spark, ask, hot  # noqa: E402
-from templated_engines import KINDS, templated  # noqa: E402
+from templated_engines import KINDS, templated_spark  # noqa: E402
 
-from lockstep.clients.offer import Model, Offer  # noqa: E402
+from lockstep.clients.offer import GatewayOffer, OfferedModel  # noqa: E402
 from lockstep.clients.programs import PROGRAMS  # noqa: E402
 
 # With these each answer of the stand-in begins; a program may break a line after any of them.
@@ -43,7 +43,7 @@ _CONTEXT, _LIMIT_S = 131072, 300
 
 @dataclass(frozen=True)
 class Real:
-    """One program: its package and version, what starts it, and how it names its tool for files."""
+    """A program: package and version, command, and its name for the tool that reads files."""
 
     package: str
     argv: tuple[str, ...]
@@ -52,7 +52,7 @@ class Real:
     last: tuple[str, ...] = ()
 
     def words(self, folder: Path, file: Path) -> list[str]:
-        """Its command line."""
+        """The program's command line."""
         wish = f"Use the tool {self.wish} {file}" if self.wish else "Say something."
         return [str(folder / self.argv[0]), *self.argv[1:], wish, *self.last]
 
@@ -100,27 +100,27 @@ public class Ask {
 
 
 def java(spark: Spark, model: str) -> bool:
-    """Ask three times with Java's HttpClient; say what became of it."""
-    door = spark.door("open")
+    """Ask three times with Java's HttpClient; returns the outcome."""
+    listener = spark.listener("open")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "Ask.java")
         program.write_text(_JAVA, encoding="utf-8")
-        url = f"http://{door.address}:{door.port}{CHAT}"
-        asked = {"model": "auto", "messages": [{"role": "user", "content": "a"}]}
-        bodies = (json.dumps(asked), json.dumps({**asked, "stream": True}))
+        url = f"http://{listener.address}:{listener.port}{CHAT}"
+        request = {"model": "auto", "messages": [{"role": "user", "content": "a"}]}
+        bodies = (json.dumps(request), json.dumps({**request, "stream": True}))
         words = ["java", str(program), url, KEYS["use"], *bodies]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
-    lines = done.stdout.splitlines()
+        result = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
+    lines = result.stdout.splitlines()
     good = len(lines) == 3 and all(line.startswith("HTTP_1_1 200 ") for line in lines)
-    good = good and all(_SAID in line for line in lines[:2]) and "data: [DONE]" in done.stdout
+    good = good and all(_SAID in line for line in lines[:2]) and "data: [DONE]" in result.stdout
     print(f"{model:8} {'java':9} {'works' if good else 'FAILS'}: 3 requests", flush=True)
     if not good:
-        print(f"ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        print(f"ended with {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
     return good
 
 
 def install(folder: Path, names: Sequence[str]) -> Path:
-    """A folder with the programs, of npm and of PyPI; what is there already stays."""
+    """Install the programs, of npm and of PyPI, in a folder; those that are there stay."""
     programs = folder / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     for name in names:
@@ -143,14 +143,14 @@ def install(folder: Path, names: Sequence[str]) -> Path:
 
 
 @contextmanager
-def configured(name: str, spark: Spark, folder: Path) -> Iterator[dict[str, str]]:
-    """The variables of a person who has written down what `lockstep client NAME` prints."""
-    door = spark.door("open")
+def client_variables(name: str, spark: Spark, folder: Path) -> Iterator[dict[str, str]]:
+    """The variables of a person who has followed the output of `lockstep client NAME`."""
+    listener = spark.listener("open")
     key = folder / "key"
     key.write_text(KEYS["use"], encoding="utf-8")
-    model = Model("auto", "auto", context=_CONTEXT)
-    url = f"http://{door.address}:{door.port}"
-    offer = Offer("spark1", url, (model,), wait_s=_LIMIT_S, keyed=True)
+    model = OfferedModel("auto", "auto", context=_CONTEXT)
+    url = f"http://{listener.address}:{listener.port}"
+    offer = GatewayOffer("spark1", url, (model,), wait_s=_LIMIT_S, has_key=True)
     for part in PROGRAMS[name].parts(offer, key):
         path = folder / part.path.removeprefix("~/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def configured(name: str, spark: Spark, folder: Path) -> Iterator[dict[str, str]
 
 
 def run(name: str, programs: Path, spark: Spark, model: str) -> bool:
-    """Ask once with a program; say what became of it."""
+    """Ask once with a program; returns the outcome."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work = home / "work"
@@ -169,10 +169,10 @@ def run(name: str, programs: Path, spark: Spark, model: str) -> bool:
         (work / "a.txt").write_text("hello\n", encoding="utf-8")
         (work / "AGENTS.md").write_text("Be brief.\n", encoding="utf-8")
         subprocess.run(["git", "init", "-q", str(work)], check=True)
-        environment = stack.enter_context(configured(name, spark, home))
+        environment = stack.enter_context(client_variables(name, spark, home))
         file = Path("ls") if name == "codex" else work / "a.txt"
-        before, began = counts(spark), time.monotonic()
-        done = subprocess.run(
+        earlier_counts, began = counts(spark), time.monotonic()
+        result = subprocess.run(
             REAL[name].words(programs, file),
             cwd=work,
             env=environment,
@@ -181,23 +181,25 @@ def run(name: str, programs: Path, spark: Spark, model: str) -> bool:
             text=True,
             timeout=_LIMIT_S,
         )
-    asked, evened = (after - was for after, was in zip(counts(spark), before, strict=True))
-    said = _SAID in " ".join(done.stdout.split())
-    wanted = 2 if REAL[name].wish else 1
-    good = done.returncode == 0 and said and asked >= wanted
+    request_count, evened_count = (
+        later - earlier for later, earlier in zip(counts(spark), earlier_counts, strict=True)
+    )
+    has_answer = _SAID in " ".join(result.stdout.split())
+    least_count = 2 if REAL[name].wish else 1
+    good = result.returncode == 0 and has_answer and request_count >= least_count
     seconds = time.monotonic() - began
     print(
-        f"{model:8} {name:9} {'works' if good else 'FAILS'}: {asked} requests, {evened} shapes"
-        f" evened out, {seconds:.0f} s",
+        f"{model:8} {name:9} {'works' if good else 'FAILS'}: {request_count} requests, "
+        f"{evened_count} shapes evened out, {seconds:.0f} s",
         flush=True,
     )
     if not good:
-        print(f"ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        print(f"ended with {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
     return good
 
 
 def counts(spark: Spark) -> tuple[int, int]:
-    """Requests that went to a model, and shapes that were evened out, since the start."""
+    """Requests to a model, and evened-out shapes, since the start."""
     lines = ask(spark, "GET", "/metrics")[1].decode().splitlines()
 
     def total(name: str) -> int:
@@ -207,24 +209,24 @@ def counts(spark: Spark) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Install, configure and ask each before each engine."""
+    """Install and configure each program, and ask with each before each engine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", default=[*REAL, "java"])
     parser.add_argument("--programs", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with ExitStack() as stack:
-        folder = given.programs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        names = [name for name in given.names if name in REAL]
+        folder = options.programs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        names = [name for name in options.names if name in REAL]
         programs = install(folder.resolve(), names)
         host = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        spark, _ = stack.enter_context(templated(host, log=subprocess.DEVNULL))
+        spark, _ = stack.enter_context(templated_spark(host, log=subprocess.DEVNULL))
         results = []
         for model in KINDS:
             hot(spark, model)
             results += [run(name, programs, spark, model) for name in names]
-            if "java" in given.names and shutil.which("java"):
+            if "java" in options.names and shutil.which("java"):
                 results.append(java(spark, model))
-            elif "java" in given.names:
+            elif "java" in options.names:
                 print("java is left out: there is no JDK here")
         use = json.loads(ask(spark, "GET", "/status", headers=OPERATE)[1])["use"]
         print(json.dumps(use.get("evened", {})))

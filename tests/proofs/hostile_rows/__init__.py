@@ -1,15 +1,15 @@
-"""The rows of hostile.py: what somebody does, what must come of it, and how it is seen.
+"""The rows of hostile.py: an actor's deed, the expected outcome, and the way to see it.
 
-A row's function says what happened, and fails (AssertionError) where that is not what is expected.
+A row's function returns a text about the outcome, and fails (AssertionError) on an unexpected one.
 """
 
 from hostile_rows import accounts, deploys, gateway, switches
-from hostile_rows.row import Row, healed
+from hostile_rows.row import Row, heal_by_deploy
 
 ROWS = (
     *accounts.ROWS,
     *switches.ROWS,
     *deploys.ROWS,
     *gateway.ROWS,
-    Row("Z", "after all of them a deploy heals and diff finds nothing", healed),
+    Row("Z", "after all of them a deploy heals and diff finds nothing", heal_by_deploy),
 )

@@ -1,4 +1,4 @@
-"""What accounts of a host do: locks, files, units, ports, words of sudo."""
+"""Deeds of a host's accounts: locks, files, units, ports, words of sudo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hostile_rows.row import (
     Row,
     alive,
     expect,
-    healed,
+    heal_by_deploy,
     short,
 )
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from hostile import Site
 
 
-def refused(site: Site, *commands: str, by: str = "eve", unless: str = "") -> str:
-    """Each command fails, and changes nothing. `unless`: what one that fails may not print."""
+def expect_refusals(site: Site, *commands: str, by: str = "eve", unless: str = "") -> str:
+    """Expect each command to fail. `unless`: text that a failing command must not print."""
     went = []
     for command in commands:
         answer = site.run(command, by, 60)
@@ -40,36 +40,36 @@ def refused(site: Site, *commands: str, by: str = "eve", unless: str = "") -> st
 
 
 def hold(site: Site) -> str:
-    """Have eve hold every lock that she can; what she says."""
-    site.begin_python("hold", HOLD, *site.one.root(f"ls -d {OURS}").split())
+    """Have eve hold every lock that she can; returns her program's output."""
+    site.begin_python("hold", HOLD, *site.host.root(f"ls -d {OURS}").split())
     until(lambda: "EVE HOLDS" in site.saw("hold"), "eve holds what she can")
     return site.saw("hold").splitlines()[-1]
 
 
 def locked_switch(site: Site) -> str:
-    held = hold(site)
+    locks = hold(site)
     answer = site.switch("mistral" if site.hot == "qwen" else "qwen")
     expect(answer.code == 0, short(answer))
-    return f"{held}; switch rc 0"
+    return f"{locks}; switch rc 0"
 
 
 def locked_deploy(site: Site) -> str:
-    held = hold(site)
-    site.one.root("systemctl stop lockstep-wedge.timer")
-    done = site.deploy(limit_s=BOUND_DEPLOY)
-    expect(done.code == 0, short(done))
-    return f"{held}; deploy rc 0"
+    locks = hold(site)
+    site.host.root("systemctl stop lockstep-wedge.timer")
+    result = site.deploy(limit_s=BOUND_DEPLOY)
+    expect(result.code == 0, short(result))
+    return f"{locks}; deploy rc 0"
 
 
 def locked_jobs(site: Site) -> str:
-    locks = site.one.root("ls /run/lockstep/*.lock /run/lockstep/jobs/*.lock").split()
-    opened = site.run(
+    locks = site.host.root("ls /run/lockstep/*.lock /run/lockstep/jobs/*.lock").split()
+    lock_answer = site.run(
         "for lock in "
         + " ".join(locks)
         + "; do flock --nonblock $lock echo $lock 2>/dev/null; done; true",
         "eve",
     )
-    expect(not opened.out, f"eve can lock {opened.out}")
+    expect(not lock_answer.out, f"eve can lock {lock_answer.out}")
     hold(site)
     answer = site.switch("none")
     expect(answer.code == 0, short(answer))
@@ -77,43 +77,44 @@ def locked_jobs(site: Site) -> str:
 
 
 def fall(site: Site) -> str:
-    """Memory falls below the floor of qwen, which is hot; it is ended, and something comes back."""
-    before = site.one.root("date +%s").strip()
-    holding = 118 - site.one.status()["memory_gib"]["available"]
+    """Memory falls below the minimum of qwen, which is hot; qwen is ended, and a model comes
+    back."""
+    start = site.host.root("date +%s").strip()
+    holding = 118 - site.host.status()["memory_gib"]["available"]
     site.memory(holding + 3)
-    until(lambda: not alive(site), "the floor has ended the engine", 60)
+    until(lambda: not alive(site), "the memory watch has ended the engine", 60)
     site.memory(118)
-    until(lambda: site.one.status()["targets"]["qwen"]["ended"], "its end is told", 60)
-    until(lambda: site.one.status()["switching"] is None, "what follows is over", 180)
-    log = site.one.root(f"journalctl -u lockstep-memory --since @{before} -o cat --no-pager")
+    until(lambda: site.host.status()["models"]["qwen"]["memory_kill"], "its end is told", 60)
+    until(lambda: site.host.status()["switching"] is None, "what follows is over", 180)
+    log = site.host.root(f"journalctl -u lockstep-memory --since @{start} -o cat --no-pager")
     expect("not killed" not in log and "is left to who was switching" not in log, log[-300:])
-    return f"ended by the floor, then {site.hot} hot"
+    return f"ended by the memory watch, then {site.hot} hot"
 
 
-def locked_floor(site: Site) -> str:
+def locked_memory_watch(site: Site) -> str:
     site.be_hot("qwen")
     hold(site)
     return fall(site)
 
 
-def healed_after_floor(site: Site) -> str:
-    """An engine that the floor ended is a finding of `diff` until it is started again."""
+def healed_after_memory_kill(site: Site) -> str:
+    """An engine that the memory watch ended is a finding of `diff` until it is started again."""
     site.be_hot("qwen")
-    return healed(site)
+    return heal_by_deploy(site)
 
 
 def locked_control(site: Site) -> str:
-    """Commands of the control machine while eve holds what she can."""
-    held = hold(site)
-    said = []
+    """Commands of the control machine while eve holds all locks that she can."""
+    locks = hold(site)
+    outcomes = []
     for words in (("status",), ("diff",), ("log",)):
         answer = site.control(*words)
         expect(answer.code in (0, 1) and "Traceback" not in answer.text, short(answer))
-        said.append(f"{words[0]} rc {answer.code}")
+        outcomes.append(f"{words[0]} rc {answer.code}")
     key = site.new_key("bert")
     answer = site.stack.lockstep("key revoke", "bert")
     expect(bool(key) and answer.code == 0, short(answer))
-    return f"{held}; {', '.join(said)}, a key made and revoked"
+    return f"{locks}; {', '.join(outcomes)}, a key made and revoked"
 
 
 PRIVATE = (
@@ -139,35 +140,35 @@ def reads(site: Site) -> str:
 
 
 def needles(site: Site) -> str:
-    """eve searches what she can read for the secrets of the host, and for anna's key."""
-    site.one.root(
+    """eve searches every file that she can read for the secrets of the host, and for anna's key."""
+    site.host.root(
         "umask 022; (sed -n 's/^[A-Z_]*=//p' /etc/lockstep/secrets/*.env; "
         "cat /etc/lockstep/secrets/*key* 2>/dev/null) | tr -d '\\042' | awk 'length > 15' "
         "> /run/hostile-needles"
     )
-    site.one.run(f"echo {site.key} | sudo -n tee -a /run/hostile-needles > /dev/null")
+    site.host.run(f"echo {site.key} | sudo -n tee -a /run/hostile-needles > /dev/null")
     try:
-        count = int(site.one.root("wc -l < /run/hostile-needles"))
-        found = site.run(
+        count = int(site.host.root("wc -l < /run/hostile-needles"))
+        answer = site.run(
             "grep -rslFf /run/hostile-needles /etc /run /var/log /var/lib/lockstep* /data/scripts "
             "/usr/local/lib/lockstep /proc/[0-9]*/cmdline /proc/[0-9]*/environ "
             "--exclude=hostile-needles 2>/dev/null; true",
             "eve",
         )
     finally:
-        site.one.root("rm -f /run/hostile-needles")
-    expect(not found.out.strip(), f"a secret is in {found.out}")
+        site.host.root("rm -f /run/hostile-needles")
+    expect(not answer.out.strip(), f"a secret is in {answer.out}")
     return f"none of {count} secrets is in what she reads"
 
 
 def writes(site: Site, account: str) -> str:
-    found = site.run(f"find {OURS} {UNITS} ! -type l -writable 2>/dev/null; true", account, 200)
-    expect(not found.out.strip(), f"{account} may write {found.out[:600]}")
+    answer = site.run(f"find {OURS} {UNITS} ! -type l -writable 2>/dev/null; true", account, 200)
+    expect(not answer.out.strip(), f"{account} may write {answer.out[:600]}")
     return "nothing"
 
 
 def modes(site: Site) -> str:
-    loose = site.one.root(
+    loose = site.host.root(
         # uv makes its locks writable for everybody, so that folder is its account's alone.
         f"find {OURS} {UNITS} -path '*/uv-cache/*' -prune -o ! -type l ! -type s -perm -o=w -print "
         "2>/dev/null; find /opt/lockstep/engines/uv-cache -maxdepth 0 -perm /077; "
@@ -182,12 +183,12 @@ def modes(site: Site) -> str:
 def predictable(site: Site) -> str:
     """Names in common folders and abstract sockets that another account could have first."""
     site.be_hot("qwen")
-    found = site.one.root(
+    listing = site.host.root(
         "find /tmp /var/tmp /dev/shm -mindepth 1 -maxdepth 1 ! -name 'systemd-private-*' "
         "! -name '.*-unix' ! -user eve ! -user olga ! -user spark; "
         "ss -Hxlp | grep -F ' @' | grep -v '@/org/\\|systemd\\|dbus\\|containerd' || true"
     )
-    expect(not found.strip(), found[:600])
+    expect(not listing.strip(), listing[:600])
     return "nothing of ours in /tmp, /var/tmp, /dev/shm, and no abstract socket"
 
 
@@ -196,8 +197,8 @@ def units(site: Site) -> str:
     show = (
         "systemctl show -p InvocationID --value lockstep-gateway vllm-qwen36 lockstep-memory docker"
     )
-    before = site.one.root(show)
-    said = refused(
+    earlier_ids = site.host.root(show)
+    refusals = expect_refusals(
         site,
         *(
             f"systemctl --no-ask-password {verb}"
@@ -226,39 +227,39 @@ def units(site: Site) -> str:
         "mkdir /sys/fs/cgroup/system.slice/eve",
         "docker ps",
     )
-    expect(site.one.root(show) == before, "a unit was started again")
-    return said
+    expect(site.host.root(show) == earlier_ids, "a unit was started again")
+    return refusals
 
 
 def notify(site: Site) -> str:
     """eve tells systemd that she is a service, or that one has ended."""
-    before = site.one.root("systemctl show -p MainPID -p StatusText lockstep-gateway")
+    earlier_state = site.host.root("systemctl show -p MainPID -p StatusText lockstep-gateway")
     site.run(
         'python3 -c "import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); '
         "s.sendto(b'READY=1\\nMAINPID=1\\nSTATUS=eve\\nSTOPPING=1', '/run/systemd/notify')\"; true",
         "eve",
     )
-    after = site.one.root("systemctl show -p MainPID -p StatusText lockstep-gateway")
-    expect(before == after, after)
+    later_state = site.host.root("systemctl show -p MainPID -p StatusText lockstep-gateway")
+    expect(earlier_state == later_state, later_state)
     return "ignored"
 
 
-def port(site: Site, host: str, number: int, target: str, words: str = "") -> str:
-    """eve listens where a target's engine will; it never gets hot by her."""
-    site.be_hot("mistral" if target == "qwen" else "qwen")
-    before, senses = site.hot, site.one.root(SENSES)
+def port(site: Site, host: str, number: int, model: str, words: str = "") -> str:
+    """eve listens where a model's engine will; it never gets hot by her."""
+    site.be_hot("mistral" if model == "qwen" else "qwen")
+    earlier_hot, senses = site.hot, site.host.root(SENSES)
     site.begin_python("fake", FAKE, host, str(number))
     until(lambda: "EVE HAS" in site.saw("fake"), "eve has the port")
-    answer = site.switch(target)
-    site.ask("/v1/chat/completions", body={**CHAT_OF, "model": target}, by="spark")
-    seen = [line for line in site.saw("fake").splitlines() if "READS POST" in line]
-    expect(not seen, f"eve read {seen[:2]}")
-    expect(site.one.root(SENSES) == senses, "the record of answers has changed")
+    answer = site.switch(model)
+    site.ask("/v1/chat/completions", body={**CHAT_OF, "model": model}, by="spark")
+    request_lines = [line for line in site.saw("fake").splitlines() if "READS POST" in line]
+    expect(not request_lines, f"eve read {request_lines[:2]}")
+    expect(site.host.root(SENSES) == senses, "the record of answers has changed")
     if answer.code == 0:
         expect(bool(words == "harmless"), f"hot beside her: {short(answer)}")
         return "hot; she was asked nothing"
-    expect("eve" in answer.text and site.hot == before, short(answer))
-    return f"rc {answer.code}, names eve, {before} stays hot"
+    expect("eve" in answer.text and site.hot == earlier_hot, short(answer))
+    return f"rc {answer.code}, names eve, {earlier_hot} stays hot"
 
 
 SENSES = "find /var/lib/lockstep* -name 'senses*.json' -exec sha256sum {} +"
@@ -279,23 +280,23 @@ def port_between(site: Site) -> str:
     return f"rc {answer.code}, names eve, mistral stays hot"
 
 
-def port_floor(site: Site) -> str:
+def port_of_ended_engine(site: Site) -> str:
     """An engine dies and eve has its port: no start is hers, status says why, and a switch heals.
 
     Nothing is hot meanwhile: no other model is started by itself, and this one has no port.
     """
     site.be_hot("qwen")
     site.begin_python("fake", FAKE, "127.0.0.1", "30001")
-    site.one.root("kill -9 $(cat " + QWEN_GROUP + "/docker-*.scope/cgroup.procs)")
+    site.host.root("kill -9 $(cat " + QWEN_GROUP + "/docker-*.scope/cgroup.procs)")
     until(lambda: "EVE HAS" in site.saw("fake"), "eve has the port")
     until(
-        lambda: "of eve) listens" in site.one.status()["targets"]["qwen"]["detail"],
+        lambda: "of eve) listens" in site.host.status()["models"]["qwen"]["detail"],
         "status names her as what keeps qwen from its start",
     )
     expect(site.hot is None, f"{site.hot} is hot")
     site.ask("/v1/chat/completions", body={**CHAT_OF, "model": "qwen"}, by="spark")
-    seen = [line for line in site.saw("fake").splitlines() if "READS POST" in line]
-    expect(not seen, f"eve read {seen[:2]}")
+    request_lines = [line for line in site.saw("fake").splitlines() if "READS POST" in line]
+    expect(not request_lines, f"eve read {request_lines[:2]}")
     site.signal("fake", 9)
     answer = site.switch("qwen")
     expect(answer.code == 0, short(answer))
@@ -307,24 +308,24 @@ def gateway_port(site: Site, host: str) -> str:
     site.begin_python("fake", FAKE, host, "8090")
     until(lambda: "EVE WAITS" in site.saw("fake"), "eve waits")
     for _ in range(5):
-        site.one.run("sudo -n systemctl restart lockstep-gateway")
+        site.host.run("sudo -n systemctl restart lockstep-gateway")
     site.ask("/v1/models", "-H", f"Authorization: Bearer {site.key}", by="spark")
-    seen = site.saw("fake")
-    if "EVE HAS" in seen:
-        read = "and reads a key" if site.key in seen else "and reads no key"
-        said = site.switch("status")
-        told = "status says so" if "gateway" in said.text else "status has no word of it"
-        raise AssertionError(f"eve has the gateway's port {read}; {told}")
+    output = site.saw("fake")
+    if "EVE HAS" in output:
+        read = "and reads a key" if site.key in output else "and reads no key"
+        status = site.switch("status")
+        remark = "status says so" if "gateway" in status.text else "status has no word of it"
+        raise AssertionError(f"eve has the gateway's port {read}; {remark}")
     return "5 restarts, never hers"
 
 
 def webui_port(site: Site) -> str:
     site.begin_python("fake", FAKE, "127.0.0.1", "8080")
     until(lambda: "EVE WAITS" in site.saw("fake"), "eve waits")
-    site.one.run("sudo -n systemctl restart open-webui", 120)
-    answer = site.one.run("curl -sS --max-time 5 -d 'password=secret' 127.0.0.1:8080/api/v1/auths")
-    seen = site.saw("fake")
-    if "EVE HAS" in seen:
+    site.host.run("sudo -n systemctl restart open-webui", 120)
+    answer = site.host.run("curl -sS --max-time 5 -d 'password=secret' 127.0.0.1:8080/api/v1/auths")
+    output = site.saw("fake")
+    if "EVE HAS" in output:
         until(
             lambda: re.search(
                 r"Open WebUI is down: .* of eve\)", " ".join(site.switch("status").text.split())
@@ -332,7 +333,7 @@ def webui_port(site: Site) -> str:
             "status says that Open WebUI is down, and names her",
         )
         site.signal("fake", 9)
-        site.one.root("systemctl reset-failed open-webui; systemctl restart open-webui", 200)
+        site.host.root("systemctl reset-failed open-webui; systemctl restart open-webui", 200)
         return "hers, as it stands in docs/security.md; status names her, and it is back afterwards"
     return f"never hers; {short(answer, 60)}"
 
@@ -343,15 +344,15 @@ def named_alike(site: Site) -> str:
     site.be_hot("mistral")
     answer = site.switch("qwen")
     expect(answer.code == 0, short(answer))
-    expect("VLLM::EngineCore" in site.one.root("pgrep -u eve -af EngineCore"), "it was ended")
+    expect("VLLM::EngineCore" in site.host.root("pgrep -u eve -af EngineCore"), "it was ended")
     return "switch rc 0, her process is left alone"
 
 
 OLGA = (
     ["sudo -n touch /run/root-was-here"]
     + [
-        f"sudo -n {each}"
-        for each in ("-i", "-s", "sh", "bash -c id", "-u lockstep id", "-e /etc/hosts")
+        f"sudo -n {option}"
+        for option in ("-i", "-s", "sh", "bash -c id", "-u lockstep id", "-e /etc/hosts")
     ]
     + ["sudo -n -g docker docker ps", "sudo -n -u eve id", "sudo -n -R / id", "sudo -n -T 1 id"]
     + [
@@ -394,10 +395,12 @@ OLGA_OWN = (
 
 
 def operator(site: Site) -> str:
-    program = site.one.root(
+    program = site.host.root(
         "grep -o '/usr/bin/python3.*/usr/local/lib/lockstep' /etc/sudoers.d/lockstep | head -1"
     ).strip()
-    return refused(site, *(each.replace("$PROGRAM", program) for each in OLGA), by="olga")
+    return expect_refusals(
+        site, *(command.replace("$PROGRAM", program) for command in OLGA), by="olga"
+    )
 
 
 def operator_environment(site: Site) -> str:
@@ -411,22 +414,22 @@ def operator_environment(site: Site) -> str:
         "olga",
     )
     try:
-        said = [site.run(OLGA_OWN, "olga")]
-        target = "mistral" if site.hot == "qwen" else "qwen"
-        said.append(site.run(OLGA_OWN.replace("status", target), "olga"))
-        said.append(site.run(f"ulimit -f 0; {SWITCH} status", "olga"))
-        said.append(
+        answers = [site.run(OLGA_OWN, "olga")]
+        model = "mistral" if site.hot == "qwen" else "qwen"
+        answers.append(site.run(OLGA_OWN.replace("status", model), "olga"))
+        answers.append(site.run(f"ulimit -f 0; {SWITCH} status", "olga"))
+        answers.append(
             site.run(f"ulimit -n 8; {SWITCH} status; ulimit -v 20000; {SWITCH} none; true", "olga")
         )
-        ran = site.one.root("cat /tmp/olga/ran 2>/dev/null; true")
+        ran = site.host.root("cat /tmp/olga/ran 2>/dev/null; true")
     finally:
-        site.one.root("rm -rf /tmp/olga")
+        site.host.root("rm -rf /tmp/olga")
     expect("uid=0" not in ran and not ran.startswith("0"), f"root ran it: {ran}")
-    return f"rc {[each.code for each in said]}; nothing of hers ran as root"
+    return f"rc {[answer.code for answer in answers]}; nothing of hers ran as root"
 
 
 def links(site: Site) -> str:
-    return refused(
+    return expect_refusals(
         site,
         "ln -s /etc/shadow /data/scripts/llm/x",
         "mv /data/scripts/llm /data/scripts/x",
@@ -445,9 +448,15 @@ ROWS = (
     Row("E1b", "the same: a deploy that starts a timer ends well", locked_deploy),
     Row("E1b-jobs", "no lock of ours opens for eve; switch.sh none works", locked_jobs),
     Row(
-        "E1c", "the same: memory falls, the floor ends the engine and starts another", locked_floor
+        "E1c",
+        "the same: memory falls, the memory watch ends the engine and starts another",
+        locked_memory_watch,
     ),
-    Row("E1d", "afterwards a start and a deploy heal, and diff finds nothing", healed_after_floor),
+    Row(
+        "E1d",
+        "afterwards a start and a deploy heal, and diff finds nothing",
+        healed_after_memory_kill,
+    ),
     Row("E2", "eve reads no secret, journal or socket", reads),
     Row("E2-search", "no secret and no key in what eve can read, command lines too", needles),
     Row("E3", "eve may write nothing of ours", partial(writes, account="eve")),
@@ -456,14 +465,18 @@ ROWS = (
     Row(
         "E5",
         "eve at qwen's port: refused and named, nothing stopped",
-        partial(port, host="127.0.0.1", number=30001, target="qwen"),
+        partial(port, host="127.0.0.1", number=30001, model="qwen"),
     ),
     Row(
         "E5b",
         "eve at tiny's port, whose answers are recorded: the same",
-        partial(port, host="127.0.0.1", number=8000, target="tiny"),
+        partial(port, host="127.0.0.1", number=8000, model="tiny"),
     ),
-    Row("E5c", "the record of answers is as it was (asked by E5b); a diff has nothing", healed),
+    Row(
+        "E5c",
+        "the record of answers is as it was (asked by E5b); a diff has nothing",
+        heal_by_deploy,
+    ),
     Row("E6", "olga: words, flags and variables of sudo beyond the rule are refused", operator),
     Row(
         "E6-environment",
@@ -486,28 +499,28 @@ ROWS = (
     Row(
         "P1",
         "eve at all addresses of qwen's port: refused and named",
-        partial(port, host="0.0.0.0", number=30001, target="qwen"),
+        partial(port, host="0.0.0.0", number=30001, model="qwen"),
     ),
     Row(
         "P2",
         "eve at all addresses of IPv6: the same",
-        partial(port, host="::", number=30001, target="qwen"),
+        partial(port, host="::", number=30001, model="qwen"),
     ),
     Row(
         "P3",
         "eve at ::1 alone: harmless or refused",
-        partial(port, host="::1", number=30001, target="qwen", words="harmless"),
+        partial(port, host="::1", number=30001, model="qwen", words="harmless"),
     ),
     Row(
         "P4",
-        "eve at the port of the engine behind a door",
-        partial(port, host="127.0.0.1", number=31000, target="mistral", words="harmless"),
+        "eve at the port of the engine behind a listener",
+        partial(port, host="127.0.0.1", number=31000, model="mistral", words="harmless"),
     ),
     Row("P5", "eve waits for the port of the hot engine: refused and named", port_between),
     Row(
         "P6",
         "eve takes the port of an engine that died: status names her, she is asked nothing",
-        port_floor,
+        port_of_ended_engine,
     ),
     Row(
         "P7",

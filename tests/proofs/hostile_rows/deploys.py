@@ -1,4 +1,4 @@
-"""What is done to deploys, and to Docker meanwhile."""
+"""Attacks on deploys, and faults of Docker meanwhile."""
 
 from __future__ import annotations
 
@@ -20,46 +20,52 @@ if TYPE_CHECKING:
 
 def docker_control(site: Site) -> str:
     """status, diff and plan of the control machine while Docker stands still."""
-    site.one.root(FREEZE)
+    site.host.root(FREEZE)
     try:
-        said = [site.control(each) for each in ("status", "diff", "plan")]
+        answers = [site.control(command) for command in ("status", "diff", "plan")]
     finally:
-        site.one.root(THAW)
-    expect(all("Traceback" not in each.text and each.text.strip() for each in said), short(said[1]))
-    return "; ".join(f"rc {each.code}" for each in said) + f" {short(said[1], 120)}"
+        site.host.root(THAW)
+    expect(
+        all("Traceback" not in answer.text and answer.text.strip() for answer in answers),
+        short(answers[1]),
+    )
+    return "; ".join(f"rc {answer.code}" for answer in answers) + f" {short(answers[1], 120)}"
 
 
 def docker_deploy(site: Site) -> str:
     """Docker stands still from before a deploy to its end."""
-    site.one.root(FREEZE)
+    site.host.root(FREEZE)
     try:
-        done = site.deploy(limit_s=BOUND_S)
+        result = site.deploy(limit_s=BOUND_S)
     finally:
-        site.one.root(THAW)
-    expect(done.code != 0 and "ocker" in done.text and "Traceback" not in done.text, short(done))
+        site.host.root(THAW)
+    expect(
+        result.code != 0 and "ocker" in result.text and "Traceback" not in result.text,
+        short(result),
+    )
     again = site.deploy()
     expect(again.code == 0, short(again))
-    return f"{short(done, 160)}; again rc 0"
+    return f"{short(result, 160)}; again rc 0"
 
 
 def docker_mid_deploy(site: Site, fault: str, heal: str) -> str:
-    site.one.root("rm -f /data/scripts/llm/start-mistral.sh")
+    site.host.root("rm -f /data/scripts/llm/start-mistral.sh")
     deploy = site.start()
     deploy.says("Beginning operation run")
-    site.one.root(fault)
+    site.host.root(fault)
     try:
-        done = deploy.end(BOUND_S)
+        result = deploy.end(BOUND_S)
     finally:
-        site.one.run(f"sudo -n sh -c {shlex.quote(heal)}")
-    expect("Traceback" not in done.output, done.output[-300:])
+        site.host.run(f"sudo -n sh -c {shlex.quote(heal)}")
+    expect("Traceback" not in result.output, result.output[-300:])
     again = site.deploy()
     expect(again.code == 0, short(again))
-    return f"rc {done.code}, again rc 0"
+    return f"rc {result.code}, again rc 0"
 
 
 def spoil(site: Site) -> None:
-    """Give the next deploy something to write."""
-    site.one.root(
+    """Give the next deploy a file to write."""
+    site.host.root(
         "rm -f /data/scripts/llm/start-mistral.sh; "
         f"sed -i '$a# hostile' {UNITS}/lockstep-gateway.service {UNITS}/lockstep-wedge.service"
     )
@@ -68,11 +74,11 @@ def spoil(site: Site) -> None:
 def heal_by_deploy(site: Site) -> str:
     again = site.deploy()
     expect(again.code == 0, short(again))
-    left = site.one.root(
+    leftovers = site.host.root(
         "find /etc /data/scripts /usr/local/lib /var/lib/lockstep-deploy -name '.lockstep-*'"
     )
     differs = site.drift()
-    expect(differs.code == 0 and not left.strip(), f"{left} {short(differs, 300)}")
+    expect(differs.code == 0 and not leftovers.strip(), f"{leftovers} {short(differs, 300)}")
     return "next deploy rc 0, nothing left over, no drift"
 
 
@@ -83,7 +89,7 @@ def killed_at(site: Site, pattern: str) -> str:
 
 
 def killed_in_docker(site: Site) -> str:
-    site.one.root(FREEZE)
+    site.host.root(FREEZE)
     try:
         deploy = site.start()
         deploy.says("Connected|Connecting")
@@ -91,7 +97,7 @@ def killed_in_docker(site: Site) -> str:
         deploy.kill()
         second = site.deploy(limit_s=BOUND_S)
     finally:
-        site.one.root(THAW)
+        site.host.root(THAW)
     expect(second.code != 0 and "Traceback" not in second.text, short(second))
     return f"second {short(second, 120)}; {heal_by_deploy(site)}"
 
@@ -100,66 +106,70 @@ def two_deploys(site: Site) -> str:
     spoil(site)
     deploy = site.start()
     free = "flock --nonblock /run/lockstep/deploy.lock true"
-    until(lambda: site.one.run(f"sudo -n {free}").code != 0, "the first one has the lock")
+    until(lambda: site.host.run(f"sudo -n {free}").code != 0, "the first one has the lock")
     os.kill(deploy.pid, signal.SIGSTOP)
     second = site.deploy(limit_s=120)
     os.kill(deploy.pid, signal.SIGCONT)
-    done = deploy.end(BOUND_DEPLOY)
-    said = " ".join(second.text.split())
-    expect("another deploy is under way" in said and "Nothing was touched" in said, short(second))
-    expect(done.code == 0, done.output[-300:])
+    result = deploy.end(BOUND_DEPLOY)
+    second_text = " ".join(second.text.split())
+    expect(
+        "another deploy is under way" in second_text and "Nothing was touched" in second_text,
+        short(second),
+    )
+    expect(result.code == 0, result.output[-300:])
     return "second names the first and touches nothing; first rc 0"
 
 
 def no_room(site: Site, place: str, words: str) -> str:
     """A folder of ours has no room and is empty; the deploy fails, with `words`."""
-    site.one.root(
+    site.host.root(
         f"mount -t tmpfs -o size=1m hostile {place}; chown --reference=/var/lib/lockstep {place}; "
         f"dd if=/dev/zero of={place}/x bs=4k count=300 2>/dev/null; true"
     )
-    done = site.deploy(limit_s=BOUND_DEPLOY)
-    site.one.root(f"umount -l {place}")
-    expect(done.code != 0 and words in done.text, short(done, 600))
-    expect("Traceback" not in done.text, short(done, 600))
-    return f"{short(done, 160)}; {heal_by_deploy(site)}"
+    result = site.deploy(limit_s=BOUND_DEPLOY)
+    site.host.root(f"umount -l {place}")
+    expect(result.code != 0 and words in result.text, short(result, 600))
+    expect("Traceback" not in result.text, short(result, 600))
+    return f"{short(result, 160)}; {heal_by_deploy(site)}"
 
 
 def read_only(site: Site, place: str) -> str:
     spoil(site)
-    site.one.root(f"mount --bind {place} {place}; mount -o remount,bind,ro {place}")
-    done = site.deploy(limit_s=BOUND_DEPLOY)
-    site.one.root(f"umount -l {place}")
+    site.host.root(f"mount --bind {place} {place}; mount -o remount,bind,ro {place}")
+    result = site.deploy(limit_s=BOUND_DEPLOY)
+    site.host.root(f"umount -l {place}")
     expect(
-        done.code != 0 and "Read-only" in done.text and "Traceback" not in done.text, short(done)
+        result.code != 0 and "Read-only" in result.text and "Traceback" not in result.text,
+        short(result),
     )
-    return f"{short(done, 140)}; {heal_by_deploy(site)}"
+    return f"{short(result, 140)}; {heal_by_deploy(site)}"
 
 
 def by_hand(site: Site, unit: str) -> str:
     """A unit is changed by hand and read by systemd; after a deploy systemd has ours."""
     show = f"systemctl show -p ExecStart -p NeedDaemonReload {unit}"
     path = f"{UNITS}/{unit}"
-    site.one.root(
+    site.host.root(
         f"sed -i 's/^ExecStart=.*/ExecStart=\\/bin\\/true/' {path}; systemctl daemon-reload"
     )
-    done = site.deploy(limit_s=BOUND_DEPLOY)
-    after = site.one.root(show)
-    expect(done.code == 0, short(done))
-    expect("/bin/true" not in after and "NeedDaemonReload=no" in after, after)
+    result = site.deploy(limit_s=BOUND_DEPLOY)
+    later_state = site.host.root(show)
+    expect(result.code == 0, short(result))
+    expect("/bin/true" not in later_state and "NeedDaemonReload=no" in later_state, later_state)
     return "systemd has the file that the deploy wrote"
 
 
 def dpkg_lock(site: Site) -> str:
-    locked = (
+    program = (
         "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, 2); "
         "print('EVE HOLDS'); time.sleep(20)"
     )
-    site.one.root("dpkg --remove --force-depends jq >/dev/null")
-    site.begin_python("dpkg", locked, by="root")
+    site.host.root("dpkg --remove --force-depends jq >/dev/null")
+    site.begin_python("dpkg", program, by="root")
     until(lambda: "EVE HOLDS" in site.saw("dpkg"), "dpkg is locked")
-    done = site.deploy(limit_s=BOUND_DEPLOY)
-    expect(done.code == 0 and "python3" in done.text, short(done))
-    site.one.root("command -v jq")
+    result = site.deploy(limit_s=BOUND_DEPLOY)
+    expect(result.code == 0 and "python3" in result.text, short(result))
+    site.host.root("command -v jq")
     return "waits, names who holds it, rc 0"
 
 
@@ -167,12 +177,12 @@ def ssh_lost(site: Site, fault: str, right: Iterable[int]) -> str:
     spoil(site)
     deploy = site.start()
     deploy.says("Beginning operation run")
-    site.one.begin(f"sudo -n sh -c {shlex.quote(fault)}")
-    done = deploy.end(BOUND_DEPLOY)
-    said = done.output[-600:]
-    expect("Traceback" not in done.output, f"a traceback: {said[-200:]}")
-    expect(done.code in right, said)
-    return f"rc {done.code}; {heal_by_deploy(site)}"
+    site.host.begin(f"sudo -n sh -c {shlex.quote(fault)}")
+    result = deploy.end(BOUND_DEPLOY)
+    output = result.output[-600:]
+    expect("Traceback" not in result.output, f"a traceback: {output[-200:]}")
+    expect(result.code in right, output)
+    return f"rc {result.code}; {heal_by_deploy(site)}"
 
 
 LOCKS: dict[str, Callable[[str], str]] = {
@@ -185,33 +195,33 @@ LOCKS: dict[str, Callable[[str], str]] = {
 
 
 def spoilt_locks(site: Site) -> str:
-    whole, said = site.stack.lock.read_text(), []
+    whole, outcomes = site.stack.lock.read_text(), []
     for name, change in LOCKS.items():
         path = site.stack.folder / f"{name}.lock.yaml"
         path.write_text(change(whole))
         inventory = site.stack.inventory(f"lock-{name}", lock=str(path))
-        done = site.deploy(inventory=inventory, limit_s=120)
-        words = " ".join(done.text.split())
-        right = done.code != 0 and "Traceback" not in words
-        expect(right, f"{name}: {short(done)}")
-        said.append(f"{name} rc {done.code}")
-    return ", ".join(said)
+        result = site.deploy(inventory=inventory, limit_s=120)
+        words = " ".join(result.text.split())
+        right = result.code != 0 and "Traceback" not in words
+        expect(right, f"{name}: {short(result)}")
+        outcomes.append(f"{name} rc {result.code}")
+    return ", ".join(outcomes)
 
 
-def addresses(site: Site, one: str, two: str) -> str:
+def addresses(site: Site, first: str, second: str) -> str:
     inventory = site.stack.inventory(
-        f"addresses-{one}-{two}", spark1__ssh_hostname=one, spark2__ssh_hostname=two
+        f"addresses-{first}-{second}", spark1__ssh_hostname=first, spark2__ssh_hostname=second
     )
-    done = site.deploy("--dry", inventory=inventory, limit_s=120)
-    expect(done.code != 0, f"dry run {short(done)}")
-    return short(done, 160)
+    result = site.deploy("--dry", inventory=inventory, limit_s=120)
+    expect(result.code != 0, f"dry run {short(result)}")
+    return short(result, 160)
 
 
 NAMES = {"spark1.": (0, 2), "Spark1": (0, 2), "spark1\n": (2,), "spark1;id": (2,), "-spark1": (2,)}
 
 
 def names(site: Site) -> str:
-    said = []
+    outcomes = []
     for number, (name, right) in enumerate(NAMES.items()):
         folder = site.stack.folder / f"names-{number}"
         folder.mkdir(exist_ok=True)
@@ -222,10 +232,10 @@ def names(site: Site) -> str:
             f"_original, _ = runpy.run_path({str(original)!r})['lab']\n"
             f"lab = checked(__file__, [({name!r}, _original[0][1]), *_original[1:]])\n"
         )
-        done = site.deploy("--dry", inventory=path, limit_s=120)
-        expect(done.code in right, f"{name!r}: {short(done)}")
-        said.append(f"{name!r} rc {done.code}")
-    return ", ".join(said)
+        result = site.deploy("--dry", inventory=path, limit_s=120)
+        expect(result.code in right, f"{name!r}: {short(result)}")
+        outcomes.append(f"{name!r} rc {result.code}")
+    return ", ".join(outcomes)
 
 
 ROWS = (

@@ -1,4 +1,4 @@
-"""What requests of bad will do to the gateway."""
+"""Hostile requests to the gateway."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Part = str | tuple[str, int]
 
 @dataclass(frozen=True)
 class Shape:
-    """What is sent, so often, and which statuses may come: 000 stands for none, 001 for closed."""
+    """A request, its repetitions, and its allowed statuses: 000 stands for none, 001 for closed."""
 
     head: tuple[Part, ...]
     body: tuple[Part, ...] = ()
@@ -58,24 +58,24 @@ def post(
     path: str = "/v1/chat/completions",
     more: str = "",
     right: str = "400",
-    **other: object,
+    **fields: object,
 ) -> Shape:
     """A POST with its right length, and more headers."""
-    return Shape((POST.format(path, more),), body, right, **other)  # type: ignore[arg-type]
+    return Shape((POST.format(path, more),), body, right, **fields)  # type: ignore[arg-type]
 
 
-def raw(*head: Part, right: str = "400", **other: object) -> Shape:
-    """Bytes as they are."""
-    return Shape(head, (), right, **other)  # type: ignore[arg-type]
+def raw(*head: Part, right: str = "400", **fields: object) -> Shape:
+    """A request of exactly these bytes."""
+    return Shape(head, (), right, **fields)  # type: ignore[arg-type]
 
 
 def send(site: Site, *shapes: Shape) -> str:
-    """Send each: the right statuses come, others are answered, the gateway stays as it is."""
+    """Send each shape: its statuses are right, others are served, the gateway stays as it is."""
     site.be_hot("qwen")
     statuses: Counter[str] = Counter()
     longest = 0.0
     for shape in shapes:
-        before = _gateway(site)
+        earlier_state = _gateway(site)
         order = {
             "head": shape.head,
             "body": shape.body,
@@ -87,30 +87,33 @@ def send(site: Site, *shapes: Shape) -> str:
         argv = ["python3", "-c", ASK, json.dumps(order)]
         answer = site.run("ulimit -n 8192; " + shlex.join(argv), "eve", 240)
         expect(answer.code == 0, short(answer))
-        found = json.loads(answer.out)
-        after = _gateway(site)
-        words = f"{found['statuses']}, /health {found['worst']} s"
-        wrong = set(found["statuses"]) - set(shape.right.split())
-        what = f"{str(shape.head)[:60]} {str(shape.body)[:60]}"
-        expect(not wrong, f"{words}, not {shape.right}: {what}")
-        expect(found["most"] <= shape.most, f"{found['most']} answers: {what}")
-        expect(found["worst"] < _WAIT_S and not found["failed"], f"{found}: {what}")
-        expect(before[0] == after[0], f"the gateway was started again: {what}")
-        expect(after[1] - before[1] < _GROWTH_KIB, f"{after[1] - before[1]} KiB more: {what}")
-        statuses.update(found["statuses"])
-        longest = max(longest, found["worst"])
+        report = json.loads(answer.out)
+        later_state = _gateway(site)
+        words = f"{report['statuses']}, /health {report['worst']} s"
+        wrong = set(report["statuses"]) - set(shape.right.split())
+        shape_text = f"{str(shape.head)[:60]} {str(shape.body)[:60]}"
+        expect(not wrong, f"{words}, not {shape.right}: {shape_text}")
+        expect(report["most"] <= shape.most, f"{report['most']} answers: {shape_text}")
+        expect(report["worst"] < _WAIT_S and not report["failed"], f"{report}: {shape_text}")
+        expect(earlier_state[0] == later_state[0], f"the gateway was started again: {shape_text}")
+        expect(
+            later_state[1] - earlier_state[1] < _GROWTH_KIB,
+            f"{later_state[1] - earlier_state[1]} KiB more: {shape_text}",
+        )
+        statuses.update(report["statuses"])
+        longest = max(longest, report["worst"])
     return f"{len(shapes)} shapes: {dict(statuses)}; /health at most {longest} s"
 
 
 def sending(*shapes: Shape) -> Do:
-    """What sends shapes."""
+    """The function of a row that sends shapes."""
     return lambda site: send(site, *shapes)
 
 
 def _gateway(site: Site) -> tuple[str, int]:
     """Main process of the gateway and its resident memory, KiB."""
-    pid = site.one.show("lockstep-gateway", "MainPID")
-    return pid, int(site.one.root(f"awk '/VmRSS/ {{print $2}}' /proc/{pid}/status"))
+    pid = site.host.show("lockstep-gateway", "MainPID")
+    return pid, int(site.host.root(f"awk '/VmRSS/ {{print $2}}' /proc/{pid}/status"))
 
 
 def spoofs(site: Site, *headers: str, path: str = "/v1/models") -> str:
@@ -128,10 +131,10 @@ def spoofs(site: Site, *headers: str, path: str = "/v1/models") -> str:
 
 def key_in_query(site: Site) -> str:
     site.ask(f"/v1/models?key={site.key}&api_key={site.key}")
-    found = site.one.root(
+    count = site.host.root(
         f"journalctl --sync; journalctl -u lockstep-gateway -o cat | grep -c {site.key}; true"
     )
-    expect(found.strip() == "0", found)
+    expect(count.strip() == "0", count)
     return "in no line of the journal"
 
 
@@ -146,15 +149,15 @@ def wrong_keys(site: Site) -> str:
         f"-H 'Authorization: Bearer {site.key}' 127.0.0.1:8090/v1/models; done | sort | uniq -c"
     )
     answer = site.run(f"({wrong}) & {good}; wait", "eve", 200)
-    counted = " ".join(answer.out.split())
-    expect(sorted(answer.out.split()) == sorted(["20", "200", "1000", "401"]), counted)
-    return counted
+    counts = " ".join(answer.out.split())
+    expect(sorted(answer.out.split()) == sorted(["20", "200", "1000", "401"]), counts)
+    return counts
 
 
 def odd_keys(site: Site) -> str:
     """Two keys, a long one, one of other letters, a key of another scheme: none may switch.
 
-    On loopback whoever has no key may use models, so a word that is none is no fault there.
+    On loopback a client without a key may use models, so a word that is no key is no fault there.
     """
     site.be_hot("qwen")
     good = f"Authorization: Bearer {site.key}"
@@ -169,7 +172,7 @@ def odd_keys(site: Site) -> str:
         (f"Authorization: Bearer {site.key.upper()}",),
     ):
         options = [word for header in headers for word in ("-H", header)]
-        answer = site.ask("/switch", *options, body={"target": "mistral"})
+        answer = site.ask("/switch", *options, body={"model": "mistral"})
         if answer.out[-3:] not in ("400", "401", "403", "404", "431"):
             went.append(f"{headers[-1][:40]}: {answer.out[-3:]}")
     expect(not went, ", ".join(went))
@@ -180,16 +183,16 @@ def odd_keys(site: Site) -> str:
 def person_switches(site: Site) -> str:
     """A person who may use models, and eve without a key, ask for a switch."""
     site.be_hot("qwen")
-    said = []
+    statuses = []
     for options in ((), ("-H", f"Authorization: Bearer {site.key}")):
-        answer = site.ask("/switch", *options, body={"target": "mistral"})
+        answer = site.ask("/switch", *options, body={"model": "mistral"})
         expect(answer.out[-3:] in ("401", "403", "404"), short(answer))
-        said.append(answer.out[-3:])
+        statuses.append(answer.out[-3:])
     expect(site.hot == "qwen", f"hot: {site.hot}")
-    return ", ".join(said)
+    return ", ".join(statuses)
 
 
-def revoked(site: Site) -> str:
+def revoke_key(site: Site) -> str:
     site.be_hot("qwen")
     key = site.new_key("carl")
     body = {**CHAT_OF, "model": "qwen", "stream": True, "ignore_eos": True, "max_tokens": 900}
@@ -199,10 +202,10 @@ def revoked(site: Site) -> str:
     until(lambda: "data:" in site.saw("stream"), "the stream has begun", 30)
     answer = site.stack.lockstep("key revoke", "carl")
     expect(answer.code == 0, short(answer))
-    after = site.ask("/v1/models", "-H", f"Authorization: Bearer {key}")
+    later_answer = site.ask("/v1/models", "-H", f"Authorization: Bearer {key}")
     until(lambda: "CODE" in site.saw("stream"), "the stream has ended", 60)
-    expect("[DONE]" in site.saw("stream") and after.out.endswith("401"), short(after))
-    mode = site.one.root("stat -c '%a %U:%G' /etc/lockstep/gateway/keys.json").strip()
+    expect("[DONE]" in site.saw("stream") and later_answer.out.endswith("401"), short(later_answer))
+    mode = site.host.root("stat -c '%a %U:%G' /etc/lockstep/gateway/keys.json").strip()
     expect(mode == "640 root:lockstep-gateway", mode)
     return "the stream ends well, next 401"
 
@@ -216,8 +219,8 @@ def places(site: Site) -> str:
     answer = site.ask("/v1/chat/completions", "-H", f"Authorization: Bearer {site.key}", body=body)
     expect(answer.out.endswith("200"), f"anna: {short(answer)}")
     until(lambda: "EVE IS CUT" in site.saw("places"), "they are cut", 150)
-    after = site.ask("/v1/chat/completions", body=body)
-    expect(after.out.endswith("200"), f"eve afterwards: {short(after)}")
+    later_answer = site.ask("/v1/chat/completions", body=body)
+    expect(later_answer.out.endswith("200"), f"eve afterwards: {short(later_answer)}")
     return f"anna 200; {site.saw('places').splitlines()[-1]}"
 
 
@@ -235,39 +238,42 @@ def slow_readers(site: Site) -> str:
         f"    each.sendall({request!r}.encode())\n    opened.append(each)\n"
         "print('EVE HOLDS')\ntime.sleep(600)"
     )
-    before = _gateway(site)
+    earlier_state = _gateway(site)
     site.begin_python("readers", program)
     until(lambda: "EVE HOLDS" in site.saw("readers"), "eve reads nothing", 60)
     answer = site.ask("/v1/chat/completions", body={**CHAT_OF, "model": "qwen"})
-    after = _gateway(site)
+    later_state = _gateway(site)
     expect(answer.out.endswith("200"), short(answer))
-    expect(after[1] - before[1] < _GROWTH_KIB and before[0] == after[0], f"{before} {after}")
-    switched = site.switch("mistral")
-    expect(switched.code == 0, short(switched))
-    return f"others 200, {after[1] - before[1]} KiB more, a switch away rc 0"
+    expect(
+        later_state[1] - earlier_state[1] < _GROWTH_KIB and earlier_state[0] == later_state[0],
+        f"{earlier_state} {later_state}",
+    )
+    switch_answer = site.switch("mistral")
+    expect(switch_answer.code == 0, short(switch_answer))
+    return f"others 200, {later_state[1] - earlier_state[1]} KiB more, a switch away rc 0"
 
 
 def gateway_gone(site: Site) -> str:
     """The gateway cannot run; status says so."""
-    site.one.root("systemctl mask --runtime --now --quiet lockstep-gateway.service")
+    site.host.root("systemctl mask --runtime --now --quiet lockstep-gateway.service")
     try:
-        said = site.switch("status")
+        status = site.switch("status")
     finally:
-        site.one.root(
+        site.host.root(
             "systemctl unmask --runtime --quiet lockstep-gateway.service; "
             "systemctl start lockstep-gateway.service"
         )
-    expect("ateway" in said.text, f"no word of it: {short(said)}")
-    return " ".join(line for line in said.text.splitlines() if "ateway" in line)[:160]
+    expect("ateway" in status.text, f"no word of it: {short(status)}")
+    return " ".join(line for line in status.text.splitlines() if "ateway" in line)[:160]
 
 
-def _smuggled(headers: str, body: str) -> Shape:
+def _smuggling_shape(headers: str, body: str) -> Shape:
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}"
     return raw(head, right="400 411 413 415 501 404 000 001 408 431", wait_s=5)
 
 
 SMUGGLED = tuple(
-    _smuggled(headers, body)
+    _smuggling_shape(headers, body)
     for headers, body in (
         ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\nGET /x HTTP/1.1\r\n\r\n"),
         ("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n"),
@@ -391,8 +397,8 @@ ROWS = (
         "Host twice, in each order: 400",
         sending(
             *(
-                raw(f"GET /v1/models HTTP/1.1\r\nHost: {one}\r\nHost: {two}\r\n\r\n")
-                for one, two in (("evil", "localhost"), ("localhost", "evil"))
+                raw(f"GET /v1/models HTTP/1.1\r\nHost: {first}\r\nHost: {second}\r\n\r\n")
+                for first, second in (("evil", "localhost"), ("localhost", "evil"))
             )
         ),
     ),
@@ -417,7 +423,7 @@ ROWS = (
     Row("G5b", "the same for POST /switch", lambda site: spoofs(site, *SPOOFED, path="/switch")),
     Row("G6", "a key in a query string is not logged", key_in_query),
     Row("G7", "1,000 wrong keys among 20 good ones: 401 and 200", wrong_keys),
-    Row("G8", "a key revoked while its stream is open: ends well, then 401", revoked),
+    Row("G8", "a key revoked while its stream is open: ends well, then 401", revoke_key),
     Row("G9", "eve opens 2,100 requests without end: anna is served, they are cut", places),
     Row(
         "B1",

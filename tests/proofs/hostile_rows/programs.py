@@ -1,4 +1,4 @@
-"""Programs of eve's, which she runs on a host."""
+"""Programs that eve runs on a host."""
 
 from __future__ import annotations
 

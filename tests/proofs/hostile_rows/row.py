@@ -1,4 +1,4 @@
-"""What the rows of hostile.py are made of."""
+"""The parts of the rows of hostile.py."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Do = Callable[["Site"], str]
 
 @dataclass(frozen=True)
 class Row:
-    """One fault. `cannot`: why it cannot be made here, in place of what makes it."""
+    """One fault. `cannot`: the reason why it cannot be made here, in place of the function."""
 
     name: str
-    expected: str
+    expectation: str
     do: Do = lambda site: ""
     cannot: str = ""
 
@@ -55,9 +55,9 @@ FREEZE, THAW = "pkill -STOP -x dockerd", "pkill -CONT -x dockerd"
 CHAT_OF = {"max_tokens": 4, "messages": [{"role": "user", "content": "my secret prompt"}]}
 
 
-def expect(right: bool, said: str) -> None:
-    """Fail with what happened."""
-    assert right, said
+def expect(right: bool, message: str) -> None:
+    """Fail with a text about the outcome, unless the condition holds."""
+    assert right, message
 
 
 def short(answer: Answer, most: int = 200) -> str:
@@ -67,12 +67,12 @@ def short(answer: Answer, most: int = 200) -> str:
 
 def alive(site: Site) -> list[str]:
     """Process ids in qwen's container."""
-    return site.one.root(f"cat {QWEN_GROUP}/docker-*.scope/cgroup.procs 2>/dev/null; true").split()
+    return site.host.root(f"cat {QWEN_GROUP}/docker-*.scope/cgroup.procs 2>/dev/null; true").split()
 
 
-def healed(site: Site) -> str:
-    done = site.deploy()
-    expect(done.code == 0, short(done))
+def heal_by_deploy(site: Site) -> str:
+    result = site.deploy()
+    expect(result.code == 0, short(result))
     differs = site.drift()
     expect(differs.code == 0, short(differs, 400))
     return "deploy rc 0, diff has no finding"

@@ -1,4 +1,4 @@
-"""What is done to switches, and to Docker meanwhile."""
+"""Attacks on switches, and faults of Docker meanwhile."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from hostile import Site
 
 
-def both(site: Site) -> str:
+def two_switches(site: Site) -> str:
     site.be_hot("none") if site.hot else None
-    first = site.one.begin(f"{SWITCH} qwen")
-    until(lambda: site.one.status()["switching"] is not None, "the first one switches", 30)
+    first = site.host.begin(f"{SWITCH} qwen")
+    until(lambda: site.host.status()["switching"] is not None, "the first one switches", 30)
     second = site.switch("mistral", by="olga")
     first.communicate(timeout=200)
     expect(first.returncode == 0 and second.code == 75 and "spark" in second.text, short(second))
@@ -39,25 +39,25 @@ def both(site: Site) -> str:
 
 def clients(site: Site, name: str, number: int) -> str:
     """The client of a switch gets a signal; the switch ends, and the next one works."""
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    site.begin("client", f"exec {SWITCH} {target}", by="olga")
-    until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    site.begin("client", f"exec {SWITCH} {model}", by="olga")
+    until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
     site.signal("client", number)
-    until(lambda: site.one.status()["switching"] is None, f"it is over after {name}", 200)
-    after = site.hot
-    expect(after is not None, "nothing is hot after it")
-    answer = site.switch("mistral" if after == "qwen" else "qwen")
+    until(lambda: site.host.status()["switching"] is None, f"it is over after {name}", 200)
+    later_hot = site.hot
+    expect(later_hot is not None, "nothing is hot after it")
+    answer = site.switch("mistral" if later_hot == "qwen" else "qwen")
     expect(answer.code == 0, short(answer))
-    return f"{after} hot after it, next switch rc 0"
+    return f"{later_hot} hot after it, next switch rc 0"
 
 
 def ssh_client(site: Site) -> str:
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    client = site.one.begin(f"{SWITCH} {target}")
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    client = site.host.begin(f"{SWITCH} {model}")
     try:
-        until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
+        until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
         os.kill(client.pid, signal.SIGSTOP)
-        until(lambda: site.one.status()["switching"] is None, "the switch is over", 200)
+        until(lambda: site.host.status()["switching"] is None, "the switch is over", 200)
         answer = site.switch("none")
         expect(answer.code == 0, short(answer))
     finally:
@@ -67,50 +67,50 @@ def ssh_client(site: Site) -> str:
 
 
 def pipe(site: Site) -> str:
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    site.run(f"{SWITCH} {target} | head -c 1 > /dev/null; true", "olga")
-    until(lambda: site.one.status()["switching"] is None, "the switch is over", 200)
-    expect(site.hot == target, f"hot: {site.hot}")
-    return f"{target} is hot although nobody listened"
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    site.run(f"{SWITCH} {model} | head -c 1 > /dev/null; true", "olga")
+    until(lambda: site.host.status()["switching"] is None, "the switch is over", 200)
+    expect(site.hot == model, f"hot: {site.hot}")
+    return f"{model} is hot although nobody listened"
 
 
 def worker(site: Site) -> str:
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    client = site.one.begin(f"{SWITCH} {target}")
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    client = site.host.begin(f"{SWITCH} {model}")
     try:
-        until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
-        site.one.root("systemctl kill -s STOP lockstep-switch.service")
-        said = site.switch("status")
-        second = site.switch(target, by="olga", limit_s=60)
-        site.one.root("systemctl kill -s CONT lockstep-switch.service")
+        until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
+        site.host.root("systemctl kill -s STOP lockstep-switch.service")
+        status = site.switch("status")
+        second = site.switch(model, by="olga", limit_s=60)
+        site.host.root("systemctl kill -s CONT lockstep-switch.service")
         client.communicate(timeout=200)
     finally:
-        site.one.run("sudo -n systemctl kill -s CONT lockstep-switch.service")
+        site.host.run("sudo -n systemctl kill -s CONT lockstep-switch.service")
         client.kill()
-    expect("spark is switching" in said.text and second.code == 75, short(second))
+    expect("spark is switching" in status.text and second.code == 75, short(second))
     return f"status names it; second {short(second, 90)}"
 
 
 def killed_worker(site: Site) -> str:
-    """The switch itself is killed while a model loads: it is finished, whatever its client says."""
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    client = site.one.begin(f"{SWITCH} {target}")
-    until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
-    site.one.run("sudo -n systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
-    said, _ = client.communicate(timeout=200)
-    until(lambda: site.one.status()["switching"] is None, "it is over", 200)
+    """The switch itself is killed while a model loads: it is finished, with a client or without."""
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    client = site.host.begin(f"{SWITCH} {model}")
+    until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
+    site.host.run("sudo -n systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
+    output, _ = client.communicate(timeout=200)
+    until(lambda: site.host.status()["switching"] is None, "it is over", 200)
     until(lambda: site.hot is not None, "a model is hot", 200)
-    return f"{site.hot} hot after it; rc {client.returncode}: {' '.join(said.split())[-100:]}"
+    return f"{site.hot} hot after it; rc {client.returncode}: {' '.join(output.split())[-100:]}"
 
 
 def killed_service(site: Site, unit: str) -> str:
-    """A service that somebody ends is back by itself."""
-    before = site.one.show(unit, "MainPID")
-    site.one.root(f"systemctl kill -s KILL {unit}")
+    """A service that somebody ends starts again by itself."""
+    earlier_pid = site.host.show(unit, "MainPID")
+    site.host.root(f"systemctl kill -s KILL {unit}")
     until(
         lambda: (
-            site.one.show(unit, "MainPID") not in ("0", before)
-            and site.one.show(unit, "ActiveState") == "active"
+            site.host.show(unit, "MainPID") not in ("0", earlier_pid)
+            and site.host.show(unit, "ActiveState") == "active"
         ),
         "it is back",
         60,
@@ -120,14 +120,14 @@ def killed_service(site: Site, unit: str) -> str:
 
 def beside(site: Site, program: str) -> str:
     """A service beside the switch stands still; the switch ends all the same."""
-    target = "mistral" if site.hot == "qwen" else "qwen"
+    model = "mistral" if site.hot == "qwen" else "qwen"
     unit = program.removesuffix(".service")
-    site.one.root(f"systemctl kill -s STOP {unit}")
+    site.host.root(f"systemctl kill -s STOP {unit}")
     try:
-        answer = site.switch(target)
+        answer = site.switch(model)
         status = site.switch("status")
     finally:
-        site.one.run(f"sudo -n systemctl kill -s CONT {unit}")
+        site.host.run(f"sudo -n systemctl kill -s CONT {unit}")
     expect(status.text.strip() != "", "status says nothing")
     expect(answer.code == 0 or bool(answer.text.strip()), short(answer))
     expect(len(set(site.engines())) <= 1, "two engines")
@@ -135,60 +135,60 @@ def beside(site: Site, program: str) -> str:
 
 
 def frozen_engine(site: Site) -> str:
-    """Every process of the hot engine stands still; a switch away ends it."""
+    """Every process of the hot engine is frozen; a switch to another model ends it."""
     site.be_hot("qwen")
-    site.one.root(f"kill -STOP $(cat {QWEN_GROUP}/docker-*.scope/cgroup.procs)")
+    site.host.root(f"kill -STOP $(cat {QWEN_GROUP}/docker-*.scope/cgroup.procs)")
     answer = site.switch("mistral")
     expect(answer.code == 0 and not alive(site), short(answer))
     return "ended, mistral hot"
 
 
 def configuration(site: Site, spoil: str) -> str:
-    """targets.json is spoilt while a model is hot; what runs goes on, and it is named."""
+    """models.json is spoilt while a model is hot; running units go on, and the fault is named."""
     site.be_hot("qwen")
-    path = "/etc/lockstep/targets.json"
-    site.one.root(f"cp -a {path} /root/targets.json; {spoil}")
+    path = "/etc/lockstep/models.json"
+    site.host.root(f"cp -a {path} /root/models.json; {spoil}")
     answer = site.switch("mistral")
-    served = site.ask("/v1/chat/completions", body={**CHAT_OF, "model": "qwen"})
-    site.one.root(f"cp -a /root/targets.json {path}; rm /root/targets.json")
-    expect(answer.code == 2 and "targets.json" in answer.text, short(answer))
-    expect(served.out.endswith("200") and bool(alive(site)), short(served))
-    after = site.switch("mistral")
-    expect(after.code == 0, short(after))
+    chat_answer = site.ask("/v1/chat/completions", body={**CHAT_OF, "model": "qwen"})
+    site.host.root(f"cp -a /root/models.json {path}; rm /root/models.json")
+    expect(answer.code == 2 and "models.json" in answer.text, short(answer))
+    expect(chat_answer.out.endswith("200") and bool(alive(site)), short(chat_answer))
+    later_answer = site.switch("mistral")
+    expect(later_answer.code == 0, short(later_answer))
     return f"{short(answer, 120)}; the model goes on"
 
 
 def no_run_folder(site: Site) -> str:
     site.be_hot("qwen")
-    site.one.root("rm -rf /run/lockstep")
+    site.host.root("rm -rf /run/lockstep")
     answer = site.switch("mistral")
     expect(answer.code == 0, short(answer))
-    state = site.one.root(
+    state = site.host.root(
         "systemctl is-active lockstep-memory lockstep-gateway lockstep-wedge.timer"
     )
     expect(state.split() == ["active"] * 3, state)
-    return "switch rc 0, floor, gateway and wedge watch active"
+    return "switch rc 0, memory watch, gateway and wedge watch active"
 
 
 def no_journal(site: Site, how: str) -> str:
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    site.one.run(f"sudo -n sh -c {shlex.quote(how)}")
-    answer = site.switch(target)
-    site.one.run("sudo -n pkill -CONT systemd-journal; sudo -n systemctl start systemd-journald")
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    site.host.run(f"sudo -n sh -c {shlex.quote(how)}")
+    answer = site.switch(model)
+    site.host.run("sudo -n pkill -CONT systemd-journal; sudo -n systemctl start systemd-journald")
     expect(answer.code == 0, short(answer))
     return "switch rc 0"
 
 
 def full(site: Site, place: str) -> str:
     """A folder has no room while somebody switches."""
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    site.one.root(
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    site.host.root(
         f"mount -t tmpfs -o size=16k,mode=1777 hostile {place}; "
         f"dd if=/dev/zero of={place}/x bs=4k count=9 2>/dev/null; true"
     )
-    answer = site.switch(target)
+    answer = site.switch(model)
     status = site.switch("status")
-    site.one.root(f"umount -l {place}")
+    site.host.root(f"umount -l {place}")
     expect(status.code == 0 and bool(answer.text.strip()), short(answer))
     expect(answer.code == 0 or site.hot is not None, f"{short(answer)}; nothing is hot")
     return short(answer, 120)
@@ -196,14 +196,16 @@ def full(site: Site, place: str) -> str:
 
 def power(site: Site) -> str:
     site.be_hot("qwen")
-    site.one.root("curl -fsS -d '{\"ignore_sigterm\": true}' 127.0.0.1:30001/standin/knob")
-    client = site.one.begin(f"{SWITCH} mistral")
-    until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
-    site.stack.lab("cycle", site.one.name)
-    until(lambda: site.one.run("true", 20).code == 0, "the host is back", 120)
+    site.host.root("curl -fsS -d '{\"ignore_sigterm\": true}' 127.0.0.1:30001/standin/knob")
+    client = site.host.begin(f"{SWITCH} mistral")
+    until(lambda: site.host.status()["switching"] is not None, "it switches", 30)
+    site.stack.lab("cycle", site.host.name)
+    until(lambda: site.host.run("true", 20).code == 0, "the host is back", 120)
     client.kill()
-    until(lambda: site.one.run(f"{SWITCH} status --json").code == 0, "status answers", 120)
-    until(lambda: site.one.root("systemctl is-active docker || true").strip() == "active", "Docker")
+    until(lambda: site.host.run(f"{SWITCH} status --json").code == 0, "status answers", 120)
+    until(
+        lambda: site.host.root("systemctl is-active docker || true").strip() == "active", "Docker"
+    )
     expect(not site.engines(), f"alive: {site.engines()}")
     answer = site.switch("mistral")
     expect(answer.code == 0, short(answer))
@@ -211,13 +213,13 @@ def power(site: Site) -> str:
 
 
 def during_deploy(site: Site) -> str:
-    target = "mistral" if site.hot == "qwen" else "qwen"
-    site.one.root(f"rm -f {SWITCH.replace('switch.sh', 'start-mistral.sh')}")
+    model = "mistral" if site.hot == "qwen" else "qwen"
+    site.host.root(f"rm -f {SWITCH.replace('switch.sh', 'start-mistral.sh')}")
     deploy = site.start()
     deploy.says("Beginning operation run")
-    answer = site.switch(target)
-    done = deploy.end(BOUND_DEPLOY)
-    expect(answer.code == 0 and done.code == 0, f"{short(answer)}; deploy {done.output[-300:]}")
+    answer = site.switch(model)
+    result = deploy.end(BOUND_DEPLOY)
+    expect(answer.code == 0 and result.code == 0, f"{short(answer)}; deploy {result.output[-300:]}")
     differs = site.drift()
     expect(differs.code == 0, short(differs))
     return "both 0, no drift"
@@ -227,34 +229,41 @@ FROZEN = (("switch", "qwen"), ("diff",))
 
 
 def frozen_host(site: Site) -> str:
-    site.stack.lab("freeze", site.one.name)
+    site.stack.lab("freeze", site.host.name)
     try:
-        said = [site.control(*words, "--limit", site.one.name, limit_s=120) for words in FROZEN]
+        answers = [site.control(*words, "--limit", site.host.name, limit_s=120) for words in FROZEN]
     finally:
-        site.stack.lab("thaw", site.one.name)
-    for each in said:
-        expect(each.code != 0 and site.one.name in each.text, short(each))
-        expect("Usage:" not in each.text, short(each))
-    return "; ".join(short(each, 90) for each in said)
+        site.stack.lab("thaw", site.host.name)
+    for answer in answers:
+        expect(answer.code != 0 and site.host.name in answer.text, short(answer))
+        expect("Usage:" not in answer.text, short(answer))
+    return "; ".join(short(answer, 90) for answer in answers)
 
 
-def docker(site: Site, hang: str, heal: str, target: str) -> str:
-    """Docker is made to fail while qwen is hot; a switch is refused, or ends what was hot first."""
+def docker(site: Site, hang: str, heal: str, model: str) -> str:
+    """Docker is made to fail while qwen is hot; a switch is refused, or ends the hot model."""
     site.be_hot("qwen")
     # Where dockerd dies, its client does, and then the unit ends the container at once.
-    before = len(alive(site))
-    site.one.root(hang)
+    earlier_count = len(alive(site))
+    site.host.root(hang)
     try:
-        answer = site.switch(target)
-        left = alive(site)
+        answer = site.switch(model)
+        processes = alive(site)
         status = site.switch("status", limit_s=60)
     finally:
-        site.one.run(f"sudo -n sh -c {shlex.quote(heal)}")
+        site.host.run(f"sudo -n sh -c {shlex.quote(heal)}")
     expect(bool(status.text.strip()), "status says nothing")
-    expect(before > 0, "qwen is hot and has no process")
-    expect(not (answer.code == 0 and left), f"rc 0 beside {len(left)} living processes of qwen")
+    expect(earlier_count > 0, "qwen is hot and has no process")
+    expect(
+        not (answer.code == 0 and processes),
+        f"rc 0 beside {len(processes)} living processes of qwen",
+    )
     expect(answer.code == 0 or len(answer.text) > 20, f"no word: {short(answer)}")
-    went = "ended first" if answer.code == 0 else f"{len(left)} of {before} processes of qwen live"
+    went = (
+        "ended first"
+        if answer.code == 0
+        else f"{len(processes)} of {earlier_count} processes of qwen live"
+    )
     return f"{went}; {short(answer, 160)}"
 
 
@@ -277,25 +286,25 @@ AWAY = "mv /run/docker.sock /run/docker.sock.away"
 BACK = "mv /run/docker.sock.away /run/docker.sock"
 
 
-def docker_floor(site: Site) -> str:
+def docker_memory_watch(site: Site) -> str:
     site.be_hot("qwen")
-    site.one.root(FREEZE)
-    before = site.one.root("date +%s").strip()
-    holding = 118 - site.one.status()["memory_gib"]["available"]
+    site.host.root(FREEZE)
+    start = site.host.root("date +%s").strip()
+    holding = 118 - site.host.status()["memory_gib"]["available"]
     site.memory(holding + 3)
     try:
-        until(lambda: not alive(site), "the floor has ended the engine", 60)
+        until(lambda: not alive(site), "the memory watch has ended the engine", 60)
     finally:
-        site.one.root(THAW)
+        site.host.root(THAW)
         site.memory(118)
-    until(lambda: site.one.status()["switching"] is None, "what follows is over", 180)
-    log = site.one.root(f"journalctl -u lockstep-memory --since @{before} -o cat --no-pager")
-    expect("the memory floor ended it" in log and "not killed" not in log, log[-300:])
-    return "ended by the floor"
+    until(lambda: site.host.status()["switching"] is None, "what follows is over", 180)
+    log = site.host.root(f"journalctl -u lockstep-memory --since @{start} -o cat --no-pager")
+    expect("the memory watch ended it" in log and "not killed" not in log, log[-300:])
+    return "ended by the memory watch"
 
 
 ROWS = (
-    Row("S1", "spark and olga at once: one 0, one 75 that names the other", both),
+    Row("S1", "spark and olga at once: one 0, one 75 that names the other", two_switches),
     Row("S2", "the switch itself is killed while loading: it is finished", killed_worker),
     Row(
         "S3",
@@ -303,7 +312,9 @@ ROWS = (
         partial(killed_service, unit="lockstep-gateway.service"),
     ),
     Row(
-        "S3b", "the floor is killed: back", partial(killed_service, unit="lockstep-memory.service")
+        "S3b",
+        "the memory watch is killed: back",
+        partial(killed_service, unit="lockstep-memory.service"),
     ),
     Row(
         "K0",
@@ -312,18 +323,18 @@ ROWS = (
     ),
     Row(
         "S4-empty",
-        "targets.json empty while hot: exit 2 names it, the model goes on",
-        partial(configuration, spoil=": > /etc/lockstep/targets.json"),
+        "models.json empty while hot: exit 2 names it, the model goes on",
+        partial(configuration, spoil=": > /etc/lockstep/models.json"),
     ),
     Row(
         "S4-cut",
-        "targets.json cut off: the same",
-        partial(configuration, spoil="truncate -s 200 /etc/lockstep/targets.json"),
+        "models.json cut off: the same",
+        partial(configuration, spoil="truncate -s 200 /etc/lockstep/models.json"),
     ),
     Row(
         "S4-gone",
-        "targets.json gone: the same",
-        partial(configuration, spoil="rm /etc/lockstep/targets.json"),
+        "models.json gone: the same",
+        partial(configuration, spoil="rm /etc/lockstep/models.json"),
     ),
     Row("S5", "/run/lockstep removed while hot: everything works", no_run_folder),
     Row(
@@ -340,16 +351,16 @@ ROWS = (
             "systemd-journald-dev-log.socket systemd-journald",
         ),
     ),
-    Row("S8", "Docker frozen, memory falls: the floor ends the engine", docker_floor),
+    Row("S8", "Docker frozen, memory falls: the memory watch ends the engine", docker_memory_watch),
     Row(
         "S9",
         "Docker frozen, container to container: refused, or qwen ended first",
-        partial(docker, hang=FREEZE, heal=THAW, target="mistral"),
+        partial(docker, hang=FREEZE, heal=THAW, model="mistral"),
     ),
     Row(
         "S9b",
         "Docker frozen, container to venv: refused, or qwen ended first",
-        partial(docker, hang=FREEZE, heal=THAW, target="tiny"),
+        partial(docker, hang=FREEZE, heal=THAW, model="tiny"),
     ),
     Row("S10", "power cut during the stop of a deaf engine: nothing hot, next switch works", power),
     Row("S11", "the switch itself is frozen: status names it, a second one is told", worker),
@@ -364,12 +375,12 @@ ROWS = (
     Row(
         "W1",
         "Docker frozen, switch.sh none: bounded, and what it says is so",
-        partial(docker, hang=FREEZE, heal=THAW, target="none"),
+        partial(docker, hang=FREEZE, heal=THAW, model="none"),
     ),
     Row(
         "W2",
         "dockerd killed while its container lives: refused, or qwen ended first",
-        partial(docker, hang=KILLED, heal=REVIVED, target="tiny"),
+        partial(docker, hang=KILLED, heal=REVIVED, model="tiny"),
     ),
     Row(
         "W3",
@@ -378,7 +389,7 @@ ROWS = (
             docker,
             hang="pkill -STOP -x containerd",
             heal="pkill -CONT -x containerd",
-            target="mistral",
+            model="mistral",
         ),
     ),
     Row(
@@ -388,13 +399,13 @@ ROWS = (
             docker,
             hang="pkill -STOP -x containerd-shim",
             heal="pkill -CONT -x containerd-shim",
-            target="mistral",
+            model="mistral",
         ),
     ),
     Row(
         "W5",
         "Docker's socket is gone: the same",
-        partial(docker, hang=AWAY, heal=BACK, target="mistral"),
+        partial(docker, hang=AWAY, heal=BACK, model="mistral"),
     ),
     Row("F1", "/tmp is full: a switch works or says why", partial(full, place="/tmp")),
     Row("F2", "/dev/shm is full: the same", partial(full, place="/dev/shm")),
@@ -419,7 +430,7 @@ ROWS = (
     ),
     Row(
         "K7",
-        "the memory floor is frozen: the same",
+        "the memory watch is frozen: the same",
         partial(beside, program="lockstep-memory.service"),
     ),
 )

@@ -1,4 +1,4 @@
-"""When a token counts as come: by the engine's own count, by text where it does not count along."""
+"""A token counts as come by the engine's own count, or by text where the engine has none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import broken_engine
 from local_server import Reply, serving
 
 from lockstep.bench.client import Client, Clock
-from lockstep.bench.sample import Ask, Sample
+from lockstep.bench.sample import Ask, BenchSample
 from lockstep.onhost.engines import ENGINES
 
 
@@ -26,20 +26,22 @@ def total(tokens: int) -> str:
     return f"data: {json.dumps({'model': 'm', 'choices': [], 'usage': usage})}\n\n"
 
 
-def sample(*events: str) -> Sample:
-    """What the client makes of a stream of an event a second, the first after half a second."""
+def sample(*events: str) -> BenchSample:
+    """The client's sample of a stream with an event a second, the first after half a second."""
     body = "".join([*events, "data: [DONE]\n\n"]).encode()
     # An event is two lines, and each is given its time.
     ticks = count()
     ask = Ask("x", ({"role": "user", "content": "?"},), 8)
     with serving({"/v1/chat/completions": Reply(body)}) as server:
-        found = Client(server.url, "m", clock=Clock(now=lambda: next(ticks) / 2)).complete(ask)
-    assert found.good, found
-    return found
+        measurement = Client(server.url, "m", clock=Clock(now=lambda: next(ticks) / 2)).complete(
+            ask
+        )
+    assert measurement.good, measurement
+    return measurement
 
 
 def test_tokens_whose_text_is_held_back_have_come() -> None:
-    found = sample(
+    measurement = sample(
         event("", 0),
         event("", 1),
         event("", 2),
@@ -47,19 +49,19 @@ def test_tokens_whose_text_is_held_back_have_come() -> None:
         event("", 3, finish_reason="length"),
         total(3),
     )
-    assert (found.first_s, found.first_tokens, found.last_s) == (1.5, 1, 3.5)
-    assert (found.tokens, found.pieces, found.decode_rate) == (3, 1, 1.0)
+    assert (measurement.first_s, measurement.first_tokens, measurement.last_s) == (1.5, 1, 3.5)
+    assert (measurement.tokens, measurement.pieces, measurement.decode_rate) == (3, 1, 1.0)
 
 
 def test_tokens_that_come_together_are_not_counted_as_generated_afterwards() -> None:
-    found = sample(
+    measurement = sample(
         event("three at once", 3),
         event(" and two", 5),
         event("", 5, finish_reason="stop"),
         total(5),
     )
-    assert (found.first_s, found.first_tokens, found.last_s) == (0.5, 3, 1.5)
-    assert found.decode_rate == 2.0
+    assert (measurement.first_s, measurement.first_tokens, measurement.last_s) == (0.5, 3, 1.5)
+    assert measurement.decode_rate == 2.0
 
 
 def test_a_lone_token_asks_for_no_ids() -> None:
@@ -70,21 +72,21 @@ def test_a_lone_token_asks_for_no_ids() -> None:
         client.engine = ENGINES["vllm"]
         for tokens in (1, 2):
             client.complete(Ask("x", ({"role": "user", "content": "?"},), tokens))
-    assert [asked.get("return_token_ids") for asked in engine.seen] == [None, True]
+    assert [question.get("return_token_ids") for question in engine.request_bodies] == [None, True]
 
 
 def test_text_counts_where_the_engine_does_not_count_along() -> None:
-    found = sample(
+    measurement = sample(
         event("", None),
         event("a", None),
         event(" b", None),
         event("", None, finish_reason="stop"),
         total(2),
     )
-    assert (found.first_s, found.first_tokens, found.last_s) == (1.5, 1, 2.5)
-    assert (found.tokens, found.decode_rate) == (2, 1.0)
+    assert (measurement.first_s, measurement.first_tokens, measurement.last_s) == (1.5, 1, 2.5)
+    assert (measurement.tokens, measurement.decode_rate) == (2, 1.0)
 
 
 def test_an_answer_in_one_piece_has_no_rate_after_its_first_token() -> None:
-    found = sample(event("all of it", 4, finish_reason="stop"), total(4))
-    assert (found.tokens, found.first_tokens, found.decode_rate) == (4, 4, None)
+    measurement = sample(event("all of it", 4, finish_reason="stop"), total(4))
+    assert (measurement.tokens, measurement.first_tokens, measurement.decode_rate) == (4, 4, None)

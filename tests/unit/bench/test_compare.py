@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from click.testing import Result as Done
-from simulated_engine import Simulated, measured
+from click.testing import Result as Invocation
+from simulated_engine import SimulatedClient, suite_result
 
 from lockstep.bench.compare import differences, left_out
 from lockstep.bench.results import Result, Subject, SuiteResult, load, save, spread
@@ -22,7 +22,7 @@ BEFORE, AFTER = [29.1, 28.8, 29.3, 29.0], [12.5, 12.4, 12.7, 12.5]
 
 
 def _pace(tok_s: str) -> list[float]:
-    return [float(each) for each in tok_s.split()]
+    return [float(word) for word in tok_s.split()]
 
 
 # Pairs of runs of one server, vLLM 0.26.0 with a model of 0.6 GB on an H200, tok/s, 2026-11-23. Its
@@ -51,35 +51,35 @@ def result(rates: list[float], verdict: str = "measured", lock: str = "one", **m
     return Result(subject, "2026-11-21T10:00:00Z", "2026-11-21T10:01:00Z", "0.1", (suite,))
 
 
-def kept(path: Path, results: Sequence[Result]) -> Path:
-    """One file, or a folder of several."""
+def save_results(path: Path, results: Sequence[Result]) -> Path:
+    """Save one file, or a folder of several; returns its path."""
     path.mkdir()
-    for number, one in enumerate(results):
-        save(path / f"{number}.json", one)
+    for number, bench_result in enumerate(results):
+        save(path / f"{number}.json", bench_result)
     return path if len(results) > 1 else path / "0.json"
 
 
-def compared(folder: Path, first: Sequence[Result], second: Sequence[Result]) -> Done:
-    paths = kept(folder / "first", first), kept(folder / "second", second)
+def compare_runs(folder: Path, first: Sequence[Result], second: Sequence[Result]) -> Invocation:
+    paths = save_results(folder / "first", first), save_results(folder / "second", second)
     return CliRunner().invoke(main, ["bench", "compare", *map(str, paths)])
 
 
-def row(done: Done, figure: str) -> list[str]:
-    return next(line for line in done.output.splitlines() if figure in line).split()
+def row(invocation: Invocation, figure: str) -> list[str]:
+    return next(line for line in invocation.output.splitlines() if figure in line).split()
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Result]]:
-    """Twenty runs of one server, again, and of one that is slower by 5 %: as files keep them."""
+    """Twenty runs of one server, the same again, and of one slower by 5 %, as files keep them."""
     folder = tmp_path_factory.mktemp("runs")
-    found: dict[str, list[Result]] = {}
+    results_by_name: dict[str, list[Result]] = {}
     for offset, (name, tok_s) in enumerate((("one", 190), ("same", 190), ("slower", 190 * 0.95))):
         for run in range(20):
             noise = 0.003 + run / 20 * 0.017
             path = folder / f"{name}-{run}.json"
-            save(path, measured(Simulated(100 * offset + run, tok_s, noise), "decode"))
-            found.setdefault(name, []).append(load(path))
-    return found
+            save(path, suite_result(SimulatedClient(100 * offset + run, tok_s, noise), "decode"))
+            results_by_name.setdefault(name, []).append(load(path))
+    return results_by_name
 
 
 @pytest.mark.parametrize("first, second", RESTLESS)
@@ -93,25 +93,25 @@ def test_twenty_pairs_of_one_server_have_no_verdict_but_noise(
     servers: dict[str, list[Result]],
 ) -> None:
     pairs = zip(servers["one"], servers["same"], strict=True)
-    found = [item for one, same in pairs for item in differences([one], [same])]
-    assert len(found) == 20 * 4 * 3
-    assert {item.verdict for item in found} == {"noise"}
+    found_differences = [item for first, second in pairs for item in differences([first], [second])]
+    assert len(found_differences) == 20 * 4 * 3
+    assert {item.verdict for item in found_differences} == {"noise"}
 
 
 def test_twenty_pairs_with_one_slower_by_a_twentieth_are_each_found(
     servers: dict[str, list[Result]],
 ) -> None:
-    for one, slower in zip(servers["one"], servers["slower"], strict=True):
-        found = {item.verdict for item in differences([one], [slower])}
-        assert "worse" in found and "better" not in found
+    for faster, slower in zip(servers["one"], servers["slower"], strict=True):
+        verdicts = {item.verdict for item in differences([faster], [slower])}
+        assert "worse" in verdicts and "better" not in verdicts
 
 
 def test_runs_of_several_streams_and_long_prompts_are_noise_to_each_other(tmp_path: Path) -> None:
     """On the H200 the second of two such runs was said to be 2.44 times as fast."""
     suites = "concurrency", "prefill"
-    runs = [[measured(Simulated(seed), *suites)] for seed in (1, 2)]
-    done = compared(tmp_path, *runs)
-    assert done.exit_code == 0, done.output
+    runs = [[suite_result(SimulatedClient(seed), *suites)] for seed in (1, 2)]
+    invocation = compare_runs(tmp_path, *runs)
+    assert invocation.exit_code == 0, invocation.output
     verdicts = {item.verdict for item in differences(*runs)}
     assert verdicts == {"noise"}
 
@@ -119,22 +119,23 @@ def test_runs_of_several_streams_and_long_prompts_are_noise_to_each_other(tmp_pa
 def test_five_runs_of_each_find_less_than_one_run_does(servers: dict[str, list[Result]]) -> None:
     sound = servers["one"][:10]
     slower = [
-        measured(Simulated(300 + run, 190 * 0.985, drift=0.002), "decode") for run in range(10)
+        suite_result(SimulatedClient(300 + run, 190 * 0.985, drift=0.002), "decode")
+        for run in range(10)
     ]
     assert {item.verdict for item in differences(sound[:1], slower[:1])} == {"noise"}
-    found = list(differences(sound, slower))
-    assert {item.verdict for item in found} == {"worse", "noise"}
-    assert {len(item.first["samples"]) for item in found} == {10}, "one of each run"
+    found_differences = list(differences(sound, slower))
+    assert {item.verdict for item in found_differences} == {"worse", "noise"}
+    assert {len(item.first["samples"]) for item in found_differences} == {10}, "one of each run"
     assert {item.verdict for item in differences(sound[:5], sound[5:])} == {"noise"}
 
 
 def test_the_eagle_regression_of_the_articles_is_worse(tmp_path: Path) -> None:
-    done = compared(tmp_path, [result(BEFORE)], [result(AFTER, lock="two")])
-    assert done.exit_code == 1
-    assert done.output.splitlines()[0] == "lock: one → two"
-    assert done.output.splitlines()[2] == "decode"
-    shown = "technical decode_tok_s 29.1 ±1% 12.5 ±1% 0.43 0.42-0.44 worse"
-    assert row(done, "decode_tok_s") == shown.split()
+    invocation = compare_runs(tmp_path, [result(BEFORE)], [result(AFTER, lock="two")])
+    assert invocation.exit_code == 1
+    assert invocation.output.splitlines()[0] == "lock: one → two"
+    assert invocation.output.splitlines()[2] == "decode"
+    expected_line = "technical decode_tok_s 29.1 ±1% 12.5 ±1% 0.43 0.42-0.44 worse"
+    assert row(invocation, "decode_tok_s") == expected_line.split()
 
 
 @pytest.mark.parametrize(
@@ -156,13 +157,13 @@ def test_the_interval_is_that_of_published_tables(first: int, second: int, criti
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "message"),
     [([73.0, 69.1, 70.4], "cannot tell: 3 and 3 samples"), ([31.0], "cannot tell: one sample")],
 )
-def test_few_samples_are_no_verdict(tmp_path: Path, second: list[float], said: str) -> None:
-    done = compared(tmp_path, [result(ARTICLE)], [result(second)])
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+def test_few_samples_are_no_verdict(tmp_path: Path, second: list[float], message: str) -> None:
+    invocation = compare_runs(tmp_path, [result(ARTICLE)], [result(second)])
+    assert invocation.exit_code == 2
+    assert message in " ".join(invocation.output.split())
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_few_samples_are_no_verdict(tmp_path: Path, second: list[float], said: s
     [
         ("first_token_s", [0.1, 0.11, 0.1, 0.1], "better"),
         ("first_token_s", [0.3, 0.32, 0.3, 0.3], "worse"),
-        # Milliseconds more: within the floor of first tokens.
+        # Milliseconds more: within the noise of first tokens.
         ("first_token_s", [0.21, 0.22, 0.21, 0.21], "noise"),
         ("words", [0.1, 0.11, 0.1, 0.1], "differs"),
     ],
@@ -180,33 +181,35 @@ def test_which_direction_is_better(figure: str, second: list[float], verdict: st
         result([190.0, 190.1, 190.2, 190.3], **{figure: spread(of_one)})
         for of_one in ([0.2, 0.21, 0.2, 0.2], second)
     )
-    found = {item.name: item.verdict for item in differences(*([one] for one in runs))}
-    assert found[f"by_shape.technical.{figure}"] == verdict
+    verdicts = {item.name: item.verdict for item in differences(*([run] for run in runs))}
+    assert verdicts[f"by_shape.technical.{figure}"] == verdict
 
 
 def test_a_suspect_result_is_compared_with_nothing(tmp_path: Path) -> None:
-    done = compared(tmp_path, [result(ARTICLE)], [result(ARTICLE, "suspect")])
-    assert done.exit_code == 2
-    said = " ".join(done.output.split())
-    assert "no figure in common; found decode measured and decode suspect" in said
+    invocation = compare_runs(tmp_path, [result(ARTICLE)], [result(ARTICLE, "suspect")])
+    assert invocation.exit_code == 2
+    output = " ".join(invocation.output.split())
+    assert "no figure in common; found decode measured and decode suspect" in output
 
 
 def test_answers_of_different_lengths_are_not_compared(tmp_path: Path) -> None:
-    other = result(BEFORE)
-    suite = replace(other.suites[0], summary={**other.suites[0].summary, "tokens": 64})
-    done = compared(tmp_path, [result(BEFORE)], [replace(other, suites=(suite,))])
-    assert done.exit_code == 2
-    said = " ".join(done.output.split())
-    assert "256 tokens and 64 tokens" in said and "the same --tokens" in said
+    other_result = result(BEFORE)
+    suite = replace(
+        other_result.suites[0], summary={**other_result.suites[0].summary, "tokens": 64}
+    )
+    invocation = compare_runs(tmp_path, [result(BEFORE)], [replace(other_result, suites=(suite,))])
+    assert invocation.exit_code == 2
+    output = " ".join(invocation.output.split())
+    assert "256 tokens and 64 tokens" in output and "the same --tokens" in output
 
 
 def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["bench", "compare", str(tmp_path), str(tmp_path)])
-    assert done.exit_code == 2
-    assert "no result is in this folder" in " ".join(done.output.split())
+    invocation = CliRunner().invoke(main, ["bench", "compare", str(tmp_path), str(tmp_path)])
+    assert invocation.exit_code == 2
+    assert "no result is in this folder" in " ".join(invocation.output.split())
 
 
 def test_another_cap_of_the_gpus_clock_is_named(tmp_path: Path) -> None:
     first, second = result(BEFORE), result(BEFORE)
-    capped = replace(second, subject=replace(second.subject, max_clock_mhz=2100))
-    assert "max_clock_mhz: None → 2100" in compared(tmp_path, [first], [capped]).output
+    capped_result = replace(second, subject=replace(second.subject, max_clock_mhz=2100))
+    assert "max_clock_mhz: None → 2100" in compare_runs(tmp_path, [first], [capped_result]).output

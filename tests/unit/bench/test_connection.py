@@ -21,7 +21,7 @@ ASK = Ask("x", ({"role": "user", "content": "?"},), 8)
 
 @contextmanager
 def serving(answer: _Answer) -> Iterator[str]:
-    """A server that treats each connection so, in a thread of its own."""
+    """A server that answers each connection by `answer`, in a thread of its own."""
     ready, url = threading.Event(), []
     loop = asyncio.new_event_loop()
 
@@ -50,20 +50,23 @@ async def request(reader: asyncio.StreamReader) -> dict[str, Any]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     assert head.startswith("post /v1/chat/completions http/1.1\r\n")
     length = int(head.split("content-length: ")[1].split("\r\n")[0])
-    found: dict[str, Any] = json.loads(await reader.readexactly(length))
-    return found
+    body: dict[str, Any] = json.loads(await reader.readexactly(length))
+    return body
 
 
 def events(tokens: int) -> list[bytes]:
     """A streamed answer of so many tokens."""
     usage = {"prompt_tokens": 3}
-    said = [
+    messages = [
         {"model": "m", "choices": [{"index": 0, "delta": {"content": "a"}}],
          "usage": {**usage, "completion_tokens": number}}
         for number in range(1, tokens + 1)
     ]  # fmt: skip
     end = {"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
-    return [*(f"data: {json.dumps(one)}\n\n".encode() for one in (*said, end)), b"data: [DONE]\n\n"]
+    return [
+        *(f"data: {json.dumps(message)}\n\n".encode() for message in (*messages, end)),
+        b"data: [DONE]\n\n",
+    ]
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -116,8 +119,8 @@ def test_a_body_is_read_however_it_is_cut() -> None:
             await writer.drain()
 
     with serving(answer) as url:
-        found = Client(url, "m").complete(ASK)
-    assert (found.fault, found.tokens, found.text) == ("", 3, "aaa")
+        measurement = Client(url, "m").complete(ASK)
+    assert (measurement.fault, measurement.tokens, measurement.text) == ("", 3, "aaa")
 
 
 def test_a_body_without_a_length_ends_with_its_connection() -> None:
@@ -127,12 +130,12 @@ def test_a_body_without_a_length_ends_with_its_connection() -> None:
         writer.close()
 
     with serving(answer) as url:
-        found = Client(url, "m").complete(ASK)
-    assert (found.fault, found.tokens) == ("", 3)
+        measurement = Client(url, "m").complete(ASK)
+    assert (measurement.fault, measurement.tokens) == ("", 3)
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("content", "fault"),
     [
         (b"", "ConnectionError: no answer"),
         (b"SSH-2.0-OpenSSH\r\n", "ConnectionError: no answer of HTTP: b'SSH-2.0-OpenSSH"),
@@ -140,16 +143,16 @@ def test_a_body_without_a_length_ends_with_its_connection() -> None:
         (HEAD + b"zz\r\n", "not an answer of this API: invalid literal"),
     ],
 )
-def test_a_broken_answer_is_a_fault(said: bytes, fault: str) -> None:
+def test_a_broken_answer_is_a_fault(content: bytes, fault: str) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
-        writer.write(said)
+        writer.write(content)
         writer.close()
 
     with serving(answer) as url:
-        [found], _ = Client(url, "m").together([ASK])
-    assert found.fault.startswith(fault), found.fault
-    assert not found.good
+        [measurement], _ = Client(url, "m").together([ASK])
+    assert measurement.fault.startswith(fault), measurement.fault
+    assert not measurement.good
 
 
 def test_an_answer_that_does_not_come_is_timed_out() -> None:
@@ -160,8 +163,8 @@ def test_an_answer_that_does_not_come_is_timed_out() -> None:
     with serving(answer) as url:
         client = Client(url, "m")
         client.timeout_s = 0.05
-        found = client.complete(ASK)
-    assert found.fault == "timed out: no answer within 0 s"
+        measurement = client.complete(ASK)
+    assert measurement.fault == "timed out: no answer within 0 s"
 
 
 def test_nobody_at_the_port_is_a_fault_of_each_sample() -> None:

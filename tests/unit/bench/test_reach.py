@@ -14,18 +14,18 @@ from a_spark import pins_for, spark
 from lockstep.bench import reach
 from lockstep.bench.results import ResultError
 from lockstep.fleet.login import Login
-from lockstep.onhost.core.config import Target
+from lockstep.onhost.core.config import Model
 from lockstep.onhost.engines import ENGINES
 
 SPARK = spark()
-PLACE = reach.Place(
+PLACE = reach.BenchAddress(
     SPARK, Login("spark-1", ("ssh", "--", "spark-1")), pins_for(SPARK), Path("some.lock.yaml")
 )
 KEY = "/etc/lockstep/secrets/api-key"
 
 
 def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
-    """What is said where ssh does this when the API key is read."""
+    """The message when ssh does this while the API key is read."""
     program(folder / "bin", "ssh", ssh)
     monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
     with pytest.raises(ResultError) as fault:
@@ -34,7 +34,7 @@ def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ssh", "said"),
+    ("ssh", "message"),
     [
         ("echo cat: No such file >&2; exit 1", "found cat: No such file. Deploy to this host"),
         (
@@ -44,10 +44,10 @@ def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
     ],
 )
 def test_a_key_that_cannot_be_read(
-    ssh: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ssh: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = refusal(tmp_path, monkeypatch, ssh)
-    assert found.startswith(f"spark-1:{KEY}: the API key cannot be read; {said}")
+    refusal_text = refusal(tmp_path, monkeypatch, ssh)
+    assert refusal_text.startswith(f"spark-1:{KEY}: the API key cannot be read; {message}")
 
 
 def test_a_host_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,21 +63,21 @@ def test_a_host_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_host_is_asked_for_what_the_log_of_its_engine_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = []
+    requests = []
 
     def read(where: Login, name: str, question: dict[str, Any], **_: Any) -> tuple[Any, None]:
-        asked.append(question["compiled"])
-        return {"hot": "a.service", "compiled": "21:04 JIT compilation"}, None
+        requests.append(question["compiler_pattern"])
+        return {"hot": "a.service", "compiler_line": "21:04 JIT compilation"}, None
 
     monkeypatch.setattr(reach.hosts, "read", read)
-    assert PLACE.look("vllm").compiled == "21:04 JIT compilation"
+    assert PLACE.look("vllm").compiler_line == "21:04 JIT compilation"
     PLACE.look("an engine of somebody else")
-    assert asked == [ENGINES["vllm"].compiled, ""]
+    assert requests == [ENGINES["vllm"].compile_pattern, ""]
 
 
 def test_a_model_that_gives_no_tokens_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target("vectors", "v.service", "http://127.0.0.1:1", "m", 1.0, 5.0, kind="embedding")
-    answer = {"hot": target.unit, "targets": {target.name: asdict(target)}}
+    model = Model("vectors", "v.service", "http://127.0.0.1:1", "m", 1.0, 5.0, kind="embedding")
+    answer = {"hot": model.unit, "models": {model.name: asdict(model)}}
     monkeypatch.setattr(reach.hosts, "read", lambda *_, **__: (answer, None))
     with pytest.raises(ResultError, match=r"vectors gives no tokens.*found kind embedding"):
         reach.hot(PLACE)

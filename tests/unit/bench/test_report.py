@@ -28,19 +28,19 @@ def result(rate: float, began: str, lock: str) -> Result:
         "counting": {"decode_tok_s": spread([85.6])},
     }
     decode = {"tokens": 256, "by_shape": by_shape}
-    accepted = spread([0.6029])
-    drafting = {"acceptance": accepted, "by_shape": {"technical": {"acceptance": accepted}}}
+    acceptance = spread([0.6029])
+    drafting = {"acceptance": acceptance, "by_shape": {"technical": {"acceptance": acceptance}}}
     suites = (
         SuiteResult("decode", "measured", decode, checks=(Check("model", "ok", "m <on> 1"),)),
         SuiteResult("speculation", "measured", drafting),
         SuiteResult("coding", "suspect", checks=(Check("zero", "suspect", "0 of 103"),)),
-        SuiteResult("vision", "refused", refused="HTTP 400 <no images>"),
+        SuiteResult("vision", "refused", refusal="HTTP 400 <no images>"),
     )
     subject = Subject(
         "http://127.0.0.1:30001",
         "m",
         host="spark1",
-        target="qwen",
+        model="qwen",
         recipe=RECIPE.stem,
         engine="vllm",
         version="0.32.0",
@@ -80,11 +80,11 @@ class Page(HTMLParser):
 
 def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> None:
     paths = [tmp_path / "1.json", tmp_path / "2.json"]
-    for path, one in zip(paths, (FIRST, SECOND), strict=True):
-        save(path, one)
+    for path, bench_result in zip(paths, (FIRST, SECOND), strict=True):
+        save(path, bench_result)
     target = tmp_path / "page.html"
-    done = CliRunner().invoke(main, ["bench", "report", *map(str, paths), "-o", str(target)])
-    assert done.exit_code == 0, done.output
+    invocation = CliRunner().invoke(main, ["bench", "report", *map(str, paths), "-o", str(target)])
+    assert invocation.exit_code == 0, invocation.output
     text = target.read_text()
     read = Page(text)
     assert read.open == [] and read.addresses == []
@@ -98,8 +98,8 @@ def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> N
 
 
 def test_bars_are_as_long_as_their_figures() -> None:
-    drawn = page([FIRST, SECOND])
-    widths = [float(width) for width in re.findall(r'class="bar"[^>]*width="([\d.]+)"', drawn)]
+    page_text = page([FIRST, SECOND])
+    widths = [float(width) for width in re.findall(r'class="bar"[^>]*width="([\d.]+)"', page_text)]
     # The history comes first.
     assert widths[0] / widths[1] == pytest.approx(71.5 / 62.0, abs=0.001)
 
@@ -108,21 +108,21 @@ def test_without_a_result_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["bench", "report"])
-    assert done.exit_code == 2
-    assert "Measure first" in done.output
+    invocation = CliRunner().invoke(main, ["bench", "report"])
+    assert invocation.exit_code == 2
+    assert "Measure first" in invocation.output
 
 
 def test_figures_of_a_result_are_marked_measured_and_name_their_lock() -> None:
-    found = {figure.what: (figure.value, figure.unit) for figure in figures(FIRST)}
-    assert found == {
+    found_figures = {figure.quantity: (figure.value, figure.unit) for figure in figures(FIRST)}
+    assert found_figures == {
         "decode, one stream, 256 tokens": (71.5, "tok/s"),
         "time to first token": (0.2, "s"),
         "draft tokens accepted, four prompt shapes": (60.3, "%"),
     }
-    one = figures(FIRST)[0]
-    assert (one.kind, one.date) == ("measured", "2026-06-11")
-    assert one.source == "lockstep bench on spark1, vllm 0.32.0, lock aaaaaaaaaaaa"
+    first_figure = figures(FIRST)[0]
+    assert (first_figure.kind, first_figure.date) == ("measured", "2026-06-11")
+    assert first_figure.source == "lockstep bench on spark1, vllm 0.32.0, lock aaaaaaaaaaaa"
 
 
 def test_a_recipe_gets_its_figures_and_keeps_everything_else(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_a_recipe_gets_its_figures_and_keeps_everything_else(tmp_path: Path) -> 
 
 def test_a_recipe_without_figures_gets_some() -> None:
     text = 'recipe_version: "2"\nmodel: a/b\n'
-    edited = with_figures(text, figures(FIRST), Path("x.yaml"))
-    assert parse(edited, Path("x.yaml")).lockstep.figures == figures(FIRST)
+    edited_text = with_figures(text, figures(FIRST), Path("x.yaml"))
+    assert parse(edited_text, Path("x.yaml")).lockstep.figures == figures(FIRST)
 
 
 def test_figures_written_in_another_way_are_not_touched() -> None:
@@ -155,9 +155,9 @@ def test_figures_written_in_another_way_are_not_touched() -> None:
 
 def test_a_suspect_result_is_no_figure(tmp_path: Path) -> None:
     save(tmp_path / "r.json", replace(FIRST, suites=FIRST.suites[2:]))
-    done = CliRunner().invoke(main, ["bench", "record", str(tmp_path / "r.json")])
-    assert done.exit_code == 2
-    assert "no figure for a recipe" in " ".join(done.output.split())
+    invocation = CliRunner().invoke(main, ["bench", "record", str(tmp_path / "r.json")])
+    assert invocation.exit_code == 2
+    assert "no figure for a recipe" in " ".join(invocation.output.split())
 
 
 def test_why_a_suite_is_suspect_is_open() -> None:

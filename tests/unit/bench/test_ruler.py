@@ -16,7 +16,7 @@ from lockstep.bench import ruler
 from lockstep.bench.client import Client, Clock
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import SuiteResult, load
-from lockstep.bench.ruler import Expected
+from lockstep.bench.ruler import ExpectedFigures
 from lockstep.bench.run import Bench, measure
 from lockstep.bench.suites.suites import SUITES
 from lockstep.cli.main import main
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether repeats agree is judged on an engine without time: this machine may be busy."""
+    """Count no hiccup of this busy machine; tests without time judge the agreement of repeats."""
     monkeypatch.setattr(ruler, "HICCUP_S", 60.0)
 
 
@@ -36,18 +36,18 @@ def run(url: str, folder: Path, *words: str) -> Result:
     return CliRunner().invoke(main, argv)
 
 
-def measured(engine: Engine, folder: Path, *words: str) -> tuple[Result, SuiteResult]:
+def measure_engine(engine: Engine, folder: Path, *words: str) -> tuple[Result, SuiteResult]:
     with serving(engine) as url:
-        done = run(url, folder, *words)
-    assert not isinstance(done.exception, Exception) or done.exit_code, done.output
+        result = run(url, folder, *words)
+    assert not isinstance(result.exception, Exception) or result.exit_code, result.output
     suite = load(folder / "result.json").suite("decode")
     assert suite is not None
-    return done, suite
+    return result, suite
 
 
 def test_a_sound_engine_is_measured(tmp_path: Path) -> None:
-    done, suite = measured(Engine(), tmp_path)
-    assert (done.exit_code, suite.verdict) == (0, "measured"), done.output
+    result, suite = measure_engine(Engine(), tmp_path)
+    assert (result.exit_code, suite.verdict) == (0, "measured"), result.output
     checks = {check.name: check.verdict for check in suite.checks}
     assert [name for name, verdict in checks.items() if verdict == "unread"] == [
         "lock",
@@ -64,7 +64,7 @@ def test_a_sound_engine_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("engine", "has_first_token"),
     [
         (Engine(), True),
         (Engine(holds=True), True),
@@ -76,31 +76,31 @@ def test_a_sound_engine_is_measured(tmp_path: Path) -> None:
     ],
 )
 def test_a_first_token_that_a_parser_holds_back_is_told_or_said_to_be_unknown(
-    tmp_path: Path, engine: Engine, told: bool
+    tmp_path: Path, engine: Engine, has_first_token: bool
 ) -> None:
-    done, suite = measured(engine, tmp_path)
-    assert (done.exit_code, suite.verdict) == (0, "measured"), done.output
+    result, suite = measure_engine(engine, tmp_path)
+    assert (result.exit_code, suite.verdict) == (0, "measured"), result.output
     figures = suite.summary["by_shape"]["technical"]
     assert figures["decode_tok_s"]
-    if told:
+    if has_first_token:
         # One of 32 steps.
         assert figures["first_token_s"]["high"] < suite.samples[0].seconds / 2
         assert suite.samples[0].first_tokens == 8
         assert suite.notes == ()
     else:
         assert (figures["first_token_s"], figures["after_first_tok_s"]) == (None, None)
-        assert "cannot be told: up to 256 tokens came at once" in " ".join(done.output.split())
+        assert "cannot be told: up to 256 tokens came at once" in " ".join(result.output.split())
 
 
 BROKEN = {
     "a proxy swallows requests": (Engine(swallow=True), "answers", "timed out"),
     "the answer stalls": (Engine(slow_s=9), "answers", "timed out"),
     "no text comes": (Engine(empty=True), "answers", "empty text"),
-    "a cache answers": (Engine(cached=True), "requests", "the engine counted 0"),
+    "a cache answers": (Engine(is_cached=True), "requests", "the engine counted 0"),
     "another model is behind the port": (Engine(other_model=True), "model", "another/model"),
     "another model answers": (Engine(answers_as="x"), "answers", "another model answered: 'x'"),
     "the stream is cut": (Engine(cut=True), "answers", "truncated"),
-    "the stream has no end": (Engine(undone=True), "answers", "without [DONE]"),
+    "the stream has no end": (Engine(no_done=True), "answers", "without [DONE]"),
     "the answer is too short": (Engine(short=40), "answers", "216 of 256 tokens"),
     "usage is missing": (Engine(no_usage=True), "answers", "no usage"),
     "usage lies": (Engine(lie=44), "tokens", "the engine counted 768"),
@@ -113,39 +113,39 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_ruler_is_suspect_and_gives_no_score(tmp_path: Path, name: str) -> None:
-    engine, check, said = BROKEN[name]
-    limit = "1" if said == "timed out" else "20"
-    done, suite = measured(replace(engine), tmp_path, "--model", MODEL, "--timeout", limit)
-    assert done.exit_code == 2, done.output
+    engine, check, message = BROKEN[name]
+    limit = "1" if message == "timed out" else "20"
+    result, suite = measure_engine(replace(engine), tmp_path, "--model", MODEL, "--timeout", limit)
+    assert result.exit_code == 2, result.output
     assert (suite.verdict, suite.summary) == ("suspect", {})
-    found = {item.name: item.detail for item in suite.checks if item.verdict == "suspect"}
-    assert said in found[check]
-    assert f"suspect {check}" in done.output
+    details = {item.name: item.detail for item in suite.checks if item.verdict == "suspect"}
+    assert message in details[check]
+    assert f"suspect {check}" in result.output
 
 
 def test_an_engine_that_is_not_there_is_no_score(tmp_path: Path) -> None:
-    done = run("http://127.0.0.1:9", tmp_path)
-    assert done.exit_code == 2
-    assert "no engine answers there" in done.output
+    result = run("http://127.0.0.1:9", tmp_path)
+    assert result.exit_code == 2
+    assert "no engine answers there" in result.output
     assert not (tmp_path / "result.json").exists()
 
 
 def test_an_engine_without_counters_is_measured_and_that_is_said(tmp_path: Path) -> None:
-    done, suite = measured(Engine(no_metrics=True), tmp_path)
-    assert (done.exit_code, suite.verdict) == (0, "measured")
-    assert "not readable here: lock, requests, tokens, alone" in done.output
+    result, suite = measure_engine(Engine(no_metrics=True), tmp_path)
+    assert (result.exit_code, suite.verdict) == (0, "measured")
+    assert "not readable here: lock, requests, tokens, alone" in result.output
 
 
 def test_a_check_that_is_waived_stays_visible(tmp_path: Path) -> None:
-    done, suite = measured(Engine(crowd=1), tmp_path, "--waive", "requests")
-    assert (done.exit_code, suite.verdict) == (0, "measured")
+    result, suite = measure_engine(Engine(crowd=1), tmp_path, "--waive", "requests")
+    assert (result.exit_code, suite.verdict) == (0, "measured")
     assert "waived requests: 3 requests came, but the engine counted 6" in " ".join(
-        done.output.split()
+        result.output.split()
     )
 
 
 class Host:
-    """A host that says something else each time it is asked."""
+    """A host that gives another answer each time."""
 
     def __init__(self, *looks: HostLook) -> None:
         self.looks = list(looks)
@@ -154,11 +154,11 @@ class Host:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
 
-def on_host(host: Host, clock: Clock | None = None, generation: str | None = "aa") -> SuiteResult:
+def on_host(host: Host, clock: Clock | None = None, restart_key: str | None = "aa") -> SuiteResult:
     with serving(Engine()) as url:
         bench = Bench(
             Client(url, MODEL, clock=clock),
-            Expected(MODEL, unit="vllm.service", generation=generation),
+            ExpectedFigures(MODEL, unit="vllm.service", restart_key=restart_key),
             host,
             quick=True,
             repeats=3,
@@ -173,27 +173,31 @@ def test_a_host_that_agrees_with_the_lock_is_measured() -> None:
     suite = on_host(Host(GOOD, replace(GOOD, temperature_c=61.0)))
     details = {check.name: check.detail for check in suite.checks}
     assert suite.verdict == "measured"
-    assert details["lock"] == "generation aa"
+    assert details["lock"] == "restart key aa"
     assert details["cool"] == "44 → 61 °C, 2411 → 2411 MHz"
 
 
 @pytest.mark.parametrize(
-    ("looks", "check", "said"),
+    ("looks", "check", "message"),
     [
-        ((replace(GOOD, generation="bb"),), "lock", "the engine runs bb: deploy first"),
+        ((replace(GOOD, restart_key="bb"),), "lock", "the engine runs bb: deploy first"),
         ((replace(GOOD, hot="other.service"),), "lock", "hot is other.service"),
-        ((GOOD, replace(GOOD, started="second")), "lock", "started again during the suite"),
+        ((GOOD, replace(GOOD, start_id="second")), "lock", "started again during the suite"),
         ((replace(GOOD, busy=0.6),), "quiet", "60% busy"),
-        ((GOOD, replace(GOOD, throttled=True)), "cool", "slowed down by heat"),
-        ((GOOD, replace(GOOD, compiled="21:04 JIT fused_moe")), "compiled", "21:04 JIT fused_moe"),
+        ((GOOD, replace(GOOD, is_throttled=True)), "cool", "slowed down by heat"),
+        (
+            (GOOD, replace(GOOD, compiler_line="21:04 JIT fused_moe")),
+            "compiled",
+            "21:04 JIT fused_moe",
+        ),
     ],
 )
 def test_a_host_that_is_not_what_it_should_be(
-    looks: tuple[HostLook, ...], check: str, said: str
+    looks: tuple[HostLook, ...], check: str, message: str
 ) -> None:
     suite = on_host(Host(*looks))
     assert (suite.verdict, suite.summary) == ("suspect", {})
-    assert said in next(item.detail for item in suite.checks if item.name == check)
+    assert message in next(item.detail for item in suite.checks if item.name == check)
 
 
 def test_a_wall_clock_that_jumps_takes_the_score_away() -> None:
@@ -216,41 +220,43 @@ def test_a_clock_that_stands_still_measures_nothing() -> None:
 
 def test_a_result_is_printed_for_programs_as_the_file_has_it(tmp_path: Path) -> None:
     with serving(Engine()) as url:
-        done = run(url, tmp_path, "--json")
-    found = json.loads(done.stdout)
-    assert (done.exit_code, found["subject"]["model"]) == (0, MODEL), done.output
-    assert [suite["name"] for suite in found["suites"]] == ["decode"]
-    assert len(found["suites"][0]["samples"]) == 3
+        result = run(url, tmp_path, "--json")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["subject"]["served_name"]) == (0, MODEL), result.output
+    assert [suite["name"] for suite in document["suites"]] == ["decode"]
+    assert len(document["suites"][0]["samples"]) == 3
 
 
 def test_a_slower_server_is_found_and_a_run_is_noise_to_itself(tmp_path: Path) -> None:
-    measured(Engine(), tmp_path, "--repeat", "5")
+    measure_engine(Engine(), tmp_path, "--repeat", "5")
     first, second = tmp_path / "result.json", tmp_path / "slower.json"
     # Of two runs on a busy machine the faster engine may have been the slower one.
     second.write_text(json.dumps(slower(json.loads(first.read_text()), 3.0)))
-    for other, code, verdict in ((first, 0, "noise"), (second, 1, "worse")):
-        done = CliRunner().invoke(main, ["bench", "compare", str(first), str(other)])
-        assert done.exit_code == code, done.output
-        assert verdict in next(line for line in done.output.splitlines() if "decode_tok_s" in line)
+    for target_path, code, verdict in ((first, 0, "noise"), (second, 1, "worse")):
+        result = CliRunner().invoke(main, ["bench", "compare", str(first), str(target_path)])
+        assert result.exit_code == code, result.output
+        assert verdict in next(
+            line for line in result.output.splitlines() if "decode_tok_s" in line
+        )
 
 
 def slower(part: Any, times: float) -> Any:
-    """A result, or a part of one, with each speed so many times lower."""
+    """A result, or a part of one, with each speed lower by this factor."""
     if isinstance(part, list):
-        return [slower(each, times) for each in part]
+        return [slower(item, times) for item in part]
     if not isinstance(part, dict):
         return part
     return {
-        key: {name: _divided(each, times) for name, each in value.items()}
+        key: {name: _quotient(item, times) for name, item in value.items()}
         if key.endswith("tok_s") and isinstance(value, dict)
         else slower(value, times)
         for key, value in part.items()
     }
 
 
-def _divided(value: Any, times: float) -> Any:
+def _quotient(value: Any, times: float) -> Any:
     if isinstance(value, list):
-        return [each / times for each in value]
+        return [number / times for number in value]
     return value / times if isinstance(value, float) else value
 
 
@@ -258,9 +264,9 @@ def _divided(value: Any, times: float) -> Any:
 def test_a_file_that_is_no_result_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    done = CliRunner().invoke(main, ["bench", "compare", str(path), str(path)])
-    assert done.exit_code == 2
-    assert "x.json" in done.output and "Traceback" not in done.output
+    result = CliRunner().invoke(main, ["bench", "compare", str(path), str(path)])
+    assert result.exit_code == 2
+    assert "x.json" in result.output and "Traceback" not in result.output
 
 
 @pytest.mark.parametrize("models", [{"data": []}, {"data": ["x"]}, {"data": 3}, {}])
@@ -268,6 +274,6 @@ def test_a_server_that_is_no_engine_is_refused_with_a_sentence(
     tmp_path: Path, models: object
 ) -> None:
     with local_server.serving({"/v1/models": local_server.as_json(models)}) as server:
-        done = run(server.url, tmp_path)
-    assert done.exit_code == 2
-    assert "the engine serves no model" in done.output
+        result = run(server.url, tmp_path)
+    assert result.exit_code == 2
+    assert "the engine serves no model" in result.output

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from simulated_engine import MODEL, Simulated, measured
+from simulated_engine import MODEL, SimulatedClient, suite_result
 
-from lockstep.bench.client import Unreachable
+from lockstep.bench.client import BenchUnreachable
 from lockstep.bench.prompts import SHAPES
 from lockstep.bench.results import SuiteResult
-from lockstep.bench.ruler import Expected, steady
+from lockstep.bench.ruler import ExpectedFigures, steady
 from lockstep.bench.run import ENOUGH_S, FEWEST_ROUNDS, Bench
 
 SUITES = "decode", "prefill", "concurrency"
@@ -20,18 +20,18 @@ def checks(suite: SuiteResult) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("name", SUITES)
 def test_kernels_are_compiled_before_anything_is_measured(name: str) -> None:
-    engine = Simulated(1)
-    [suite] = measured(engine, name).suites
+    engine = SimulatedClient(1)
+    [suite] = suite_result(engine, name).suites
     assert suite.verdict == "measured", suite.checks
-    measured_from = engine.asked - len(suite.samples)
-    assert len(engine.compiled) >= 1 and max(engine.compiled) < measured_from
+    measured_from = engine.request_count - len(suite.samples)
+    assert len(engine.compiled_requests) >= 1 and max(engine.compiled_requests) < measured_from
 
 
 @pytest.mark.parametrize("name", SUITES)
 def test_a_kernel_compiled_in_one_repeat_takes_the_score_away(name: str) -> None:
-    sound = Simulated(1)
-    measured(sound, name)
-    [suite] = measured(Simulated(1, compiles_at=(sound.asked - 20,)), name).suites
+    sound = SimulatedClient(1)
+    suite_result(sound, name)
+    [suite] = suite_result(SimulatedClient(1, compiles_at=(sound.request_count - 20,)), name).suites
     assert (suite.verdict, suite.summary) == ("suspect", {})
     assert [name for name, (verdict, _) in checks(suite).items() if verdict == "suspect"] == [
         "steady"
@@ -40,7 +40,7 @@ def test_a_kernel_compiled_in_one_repeat_takes_the_score_away(name: str) -> None
 
 
 def test_each_level_has_a_sample_of_each_round() -> None:
-    for suite in measured(Simulated(1), *SUITES).suites:
+    for suite in suite_result(SimulatedClient(1), *SUITES).suites:
         levels = next(value for key, value in suite.summary.items() if key.startswith("by_"))
         for level in levels.values():
             spreads = [figure for figure in level.values() if isinstance(figure, dict)]
@@ -49,41 +49,41 @@ def test_each_level_has_a_sample_of_each_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sequences", "said"),
+    ("sequences", "notes"),
     [
         (4, ("4 of 8 streams queue: the recipe lets the engine take 4 at a time (max_num_seqs)",)),
         (64, ()),
         (None, ("how many requests the engine takes at a time is not known: of more, some queue",)),
     ],
 )
-def test_streams_that_must_queue_are_said_to(sequences: int | None, said: tuple[str, ...]) -> None:
-    [suite] = measured(Simulated(1), "concurrency", sequences=sequences).suites
-    assert suite.notes == said
+def test_streams_that_must_queue_are_said_to(sequences: int | None, notes: tuple[str, ...]) -> None:
+    [suite] = suite_result(SimulatedClient(1), "concurrency", sequences=sequences).suites
+    assert suite.notes == notes
 
 
 @pytest.mark.parametrize(("seconds", "rounds"), [(1.0, 10), (ENOUGH_S / 6.5, 7), (ENOUGH_S, 5)])
 def test_rounds_end_when_they_took_long_enough(seconds: float, rounds: int) -> None:
-    engine = Simulated(1)
-    bench = Bench(engine, Expected(MODEL))
-    done = 0
+    engine = SimulatedClient(1)
+    bench = Bench(engine, ExpectedFigures(MODEL))
+    round_count = 0
     for _ in bench.rounds():
         engine.pass_time(seconds)
-        done += 1
-    assert done == rounds >= FEWEST_ROUNDS
+        round_count += 1
+    assert round_count == rounds >= FEWEST_ROUNDS
 
 
 def test_an_engine_that_goes_away_within_a_suite_gives_no_score() -> None:
-    class Gone(Simulated):
+    class FailingEngine(SimulatedClient):
         def get(self, path: str, timeout_s: float = 10.0) -> str | None:
-            # The canary, a warm-up of each shape, and one answer that counts.
-            if self.asked > 1 + len(SHAPES):
-                raise Unreachable(f"{path}: ConnectionRefusedError")
+            # The test question, a warm-up of each shape, and one answer that counts.
+            if self.request_count > 1 + len(SHAPES):
+                raise BenchUnreachable(f"{path}: ConnectionRefusedError")
             return super().get(path, timeout_s)
 
-    [suite] = measured(Gone(1), "speculation").suites
+    [suite] = suite_result(FailingEngine(1), "speculation").suites
     assert (suite.verdict, suite.summary) == ("suspect", {})
-    said = "engine or host do not answer: /metrics: ConnectionRefusedError"
-    assert checks(suite)["engine"] == ("suspect", said)
+    message = "engine or host do not answer: /metrics: ConnectionRefusedError"
+    assert checks(suite)["engine"] == ("suspect", message)
 
 
 @pytest.mark.parametrize(

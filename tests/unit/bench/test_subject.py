@@ -1,4 +1,4 @@
-"""How fast one stream can be decoded at most: the memory's bandwidth, by what a token reads."""
+"""The most tokens a second of one stream: the memory's bandwidth over the bytes a token reads."""
 
 from __future__ import annotations
 
@@ -16,52 +16,64 @@ MISTRAL = "mistral-small-4-119b-nvfp4-sglang-eagle"
 
 
 @pytest.fixture(scope="module")
-def known() -> catalogue.Catalogue:
+def loaded_catalogue() -> catalogue.Catalogue:
     return catalogue.load(catalogue.FOLDER)
 
 
-def most(known: catalogue.Catalogue, recipe: str = MISTRAL, **serving: int) -> float:
-    found = ceiling(known.recipes[recipe], Serving(**serving), known.knowledge, SPARK)
-    assert found is not None
-    return found
+def most(loaded_catalogue: catalogue.Catalogue, recipe: str = MISTRAL, **serving: int) -> float:
+    ceiling_tok_s = ceiling(
+        loaded_catalogue.recipes[recipe], Serving(**serving), loaded_catalogue.knowledge, SPARK
+    )
+    assert ceiling_tok_s is not None
+    return ceiling_tok_s
 
 
-def test_one_spark_reads_273_gb_in_a_second(known: catalogue.Catalogue) -> None:
-    read = known.knowledge.model(known.recipes[MISTRAL].model).token_gb
+def test_one_spark_reads_273_gb_in_a_second(loaded_catalogue: catalogue.Catalogue) -> None:
+    read = loaded_catalogue.knowledge.checkpoint(loaded_catalogue.recipes[MISTRAL].model).token_gb
     assert read is not None
-    assert most(known) == pytest.approx(273 / float(read.value))
+    assert most(loaded_catalogue) == pytest.approx(273 / float(read.value))
 
 
-def test_each_drafted_token_may_be_taken(known: catalogue.Catalogue) -> None:
-    assert most(known, draft_tokens=3) == pytest.approx(4 * most(known))
+def test_each_drafted_token_may_be_taken(loaded_catalogue: catalogue.Catalogue) -> None:
+    assert most(loaded_catalogue, draft_tokens=3) == pytest.approx(4 * most(loaded_catalogue))
 
 
-def test_hosts_that_split_each_layer_read_at_the_same_time(known: catalogue.Catalogue) -> None:
-    assert most(known, tensor_parallel=2) == pytest.approx(2 * most(known))
-    assert most(known, pipeline_parallel=2, data_parallel=2) == pytest.approx(most(known))
+def test_hosts_that_split_each_layer_read_at_the_same_time(
+    loaded_catalogue: catalogue.Catalogue,
+) -> None:
+    assert most(loaded_catalogue, tensor_parallel=2) == pytest.approx(2 * most(loaded_catalogue))
+    assert most(loaded_catalogue, pipeline_parallel=2, data_parallel=2) == pytest.approx(
+        most(loaded_catalogue)
+    )
 
 
-def test_without_a_figure_anything_possible_is_allowed(known: catalogue.Catalogue) -> None:
+def test_without_a_figure_anything_possible_is_allowed(
+    loaded_catalogue: catalogue.Catalogue,
+) -> None:
     unknown = [
         name
-        for name, recipe in known.recipes.items()
-        if known.knowledge.model(recipe.model).token_gb is None
+        for name, recipe in loaded_catalogue.recipes.items()
+        if loaded_catalogue.knowledge.checkpoint(recipe.model).token_gb is None
     ]
     assert unknown
-    assert {most(known, name) for name in unknown} == {FASTEST_TOK_S}
+    assert {most(loaded_catalogue, name) for name in unknown} == {FASTEST_TOK_S}
 
 
-def test_the_bound_is_that_of_the_hosts_own_memory(known: catalogue.Catalogue) -> None:
+def test_the_bound_is_that_of_the_hosts_own_memory(loaded_catalogue: catalogue.Catalogue) -> None:
     """On an H200 every fast model was suspect, by the figure of a Spark."""
     h200 = replace(
-        known.knowledge.hardware["dgx-spark"],
+        loaded_catalogue.knowledge.hardware["dgx-spark"],
         compute_capability="9.0",
-        bandwidth_gb_s=replace(known.knowledge.hardware["dgx-spark"].bandwidth_gb_s, value=4800),
+        bandwidth_gb_s=replace(
+            loaded_catalogue.knowledge.hardware["dgx-spark"].bandwidth_gb_s, value=4800
+        ),
     )
-    hardware = {**known.knowledge.hardware, "h200": h200}
-    both = replace(known, knowledge=replace(known.knowledge, hardware=hardware))
-    recipe = both.recipes[MISTRAL]
-    assert ceiling(recipe, Serving(), both.knowledge, "9.0") == pytest.approx(
-        most(both) * 4800 / 273
+    hardware = {**loaded_catalogue.knowledge.hardware, "h200": h200}
+    wider_catalogue = replace(
+        loaded_catalogue, knowledge=replace(loaded_catalogue.knowledge, hardware=hardware)
     )
-    assert ceiling(recipe, Serving(), both.knowledge, "10.0") is None
+    recipe = wider_catalogue.recipes[MISTRAL]
+    assert ceiling(recipe, Serving(), wider_catalogue.knowledge, "9.0") == pytest.approx(
+        most(wider_catalogue) * 4800 / 273
+    )
+    assert ceiling(recipe, Serving(), wider_catalogue.knowledge, "10.0") is None

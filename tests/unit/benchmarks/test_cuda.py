@@ -1,4 +1,4 @@
-"""What of `benchmarks.cuda` needs no GPU: command lines, the engine's log, the page."""
+"""The parts of `benchmarks.cuda` that need no GPU: command lines, the engine's log, the page."""
 
 import json
 import struct
@@ -10,19 +10,19 @@ import pytest
 
 import benchmarks.cuda
 from benchmarks.cuda import fit, log, page, parts, ranks, server
-from benchmarks.cuda.card import Card, waited
-from benchmarks.cuda.cases import CASES, MACHINE, Case, command, predicted, recipe_of
+from benchmarks.cuda.card import Card, wait_until
+from benchmarks.cuda.cases import CASES, MACHINE, Case, command, predicted_fit, recipe_of
+from lockstep.checkpoints.configuration import from_config
+from lockstep.checkpoints.known_checkpoints import Knowledge, KnownCheckpoint
 from lockstep.fit import catalogue
 from lockstep.fit.fit import OVERHEAD
 from lockstep.fit.fit import fit as fit_of
-from lockstep.models.configuration import from_config
-from lockstep.models.known_models import Knowledge, Model
-from lockstep.onhost.core.config import Target
+from lockstep.onhost.core.config import Model
 from lockstep.recipes.sizing import Serving, read_back
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/cuda.md").read_text()
 SHAPES = json.loads(Path(benchmarks.cuda.__file__).with_name("shapes.json").read_text())
-CARD = Card("NVIDIA H200", "580.159.04", "9.0", 139.8, unified=False)
+CARD = Card("NVIDIA H200", "580.159.04", "9.0", 139.8, has_unified_memory=False)
 # vLLM 0.26.0 on that card, 2026-11-23.
 LOG = (
     "(EngineCore pid=1) INFO [model_runner.py:305] Model loading took 15.27 GiB and 1.48 seconds",
@@ -45,8 +45,8 @@ def test_the_engines_own_figures_are_read_from_its_log() -> None:
 
 
 def test_a_kernel_compiled_while_requests_wait_is_told_from_the_monitors_own_line() -> None:
-    said = "WARNING Triton kernel JIT compilation during inference: fused_moe_kernel"
-    assert log.compiled([*LOG, said]) == [said]
+    line = "WARNING Triton kernel JIT compilation during inference: fused_moe_kernel"
+    assert log.compilation_lines([*LOG, line]) == [line]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -64,9 +64,9 @@ def test_a_case_is_predicted_for_this_card_alone(tmp_path, name: str) -> None:
     folder = tmp_path / case.checkpoint
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(SHAPES[case.checkpoint]))
-    said = predicted(case, CARD, tmp_path, "0.26.0")
-    assert said.budget_gib == pytest.approx(139.8 * (0.8 if name == "gemma4-fp8" else 0.9))
-    assert said.room_gib and said.sequence_gib
+    prediction = predicted_fit(case, CARD, tmp_path, "0.26.0")
+    assert prediction.budget_gib == pytest.approx(139.8 * (0.8 if name == "gemma4-fp8" else 0.9))
+    assert prediction.room_gib and prediction.sequence_gib
 
 
 DENSE = {
@@ -97,28 +97,28 @@ def test_what_is_predicted_of_a_start_stands_beside_what_it_said(tmp_path, name:
     folder.mkdir()
     # The shapes of the others stand in the catalogue.
     (folder / "config.json").write_text(json.dumps(DENSE))
-    case, said = fit.prediction(CASES[name], CARD, tmp_path, "0.26.0")
-    assert said.room_gib and said.sequence_gib and said.context
-    asked = read_back(recipe_of(case), command(case, tmp_path)[0])
-    held = {term.name: term.gib for term in said.terms}
-    overhead, weights = held.pop(OVERHEAD), sum(held.values())
-    room = said.room_gib[1]
+    case, prediction = fit.prediction(CASES[name], CARD, tmp_path, "0.26.0")
+    assert prediction.room_gib and prediction.sequence_gib and prediction.context
+    serving = read_back(recipe_of(case), command(case, tmp_path)[0])
+    gib_by_term = {term.name: term.gib for term in prediction.terms}
+    overhead, weights = gib_by_term.pop(OVERHEAD), sum(gib_by_term.values())
+    room = prediction.room_gib[1]
     cells = (
-        *(name, f"{asked.sequences or 1024}", f"{asked.batched_tokens or 8192}"),
-        *(f"{said.context}", f"{weights:.2f}", f"{overhead:.2f}", f"{room:.2f}"),
-        *(f"{said.sequence_gib:.3f}", f"{room / said.sequence_gib:.2f}"),
+        *(name, f"{serving.sequences or 1024}", f"{serving.batched_tokens or 8192}"),
+        *(f"{prediction.context}", f"{weights:.2f}", f"{overhead:.2f}", f"{room:.2f}"),
+        *(f"{prediction.sequence_gib:.3f}", f"{room / prediction.sequence_gib:.2f}"),
     )
     assert f"| {' | '.join(cells)} |\n" in DOCUMENT
-    own, kept, sequences = SAID[name]
-    ratios = weights / own, room / kept, said.sequence_gib / (kept / sequences)
-    rest = said.budget_gib - own - kept
-    ends = (f"{own:.2f}", f"{rest:.2f}", f"{kept:.2f}", f"{sequences:.2f}")
-    shown = " | ".join([name, *ends, *(f"{ratio:.3f}" for ratio in ratios)])
-    assert f"| {shown} |\n" in DOCUMENT, shown
+    own, cache_gib, sequences = SAID[name]
+    ratios = weights / own, room / cache_gib, prediction.sequence_gib / (cache_gib / sequences)
+    overhead_gib = prediction.budget_gib - own - cache_gib
+    ends = (f"{own:.2f}", f"{overhead_gib:.2f}", f"{cache_gib:.2f}", f"{sequences:.2f}")
+    row_text = " | ".join([name, *ends, *(f"{ratio:.3f}" for ratio in ratios)])
+    assert f"| {row_text} |\n" in DOCUMENT, row_text
 
 
 # One H100, 2026-11-25.
-H100 = Card("NVIDIA H100 80GB HBM3", "580.159.04", "9.0", 79.1787109375, unified=False)
+H100 = Card("NVIDIA H100 80GB HBM3", "580.159.04", "9.0", 79.1787109375, has_unified_memory=False)
 _NGRAM = json.dumps({"method": "ngram", "num_speculative_tokens": 3})
 # The same card and version, 2026-11-24, then the H100: row, case, what was changed in it, and the
 # same three figures.
@@ -148,80 +148,84 @@ LATER = [
 ]
 
 
-def _shown(folder: Path, row: str, case: Case, card: Card, seen: tuple[float, ...]) -> str:
-    """The row of the document: predicted and said, and their ratios."""
+def _document_row(
+    folder: Path, row: str, case: Case, card: Card, figures: tuple[float, ...]
+) -> str:
+    """The row of the document: prediction, the engine's own figure, and their ratios."""
     eagle = {**DENSE, "num_hidden_layers": 1}
     configs = {case.checkpoint: SHAPES.get(case.checkpoint, DENSE), "qwen3-8b-eagle3": eagle}
     for name, config in configs.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))
-    said = predicted(case, card, folder, "0.26.0")
-    assert said.room_gib and said.sequence_gib and said.budget_gib
-    own, kept, sequences = seen
-    held = {term.name: term.gib for term in said.terms}
-    over = held.pop(OVERHEAD)
+    prediction = predicted_fit(case, card, folder, "0.26.0")
+    assert prediction.room_gib and prediction.sequence_gib and prediction.budget_gib
+    own, cache_gib, sequences = figures
+    gib_by_term = {term.name: term.gib for term in prediction.terms}
+    over = gib_by_term.pop(OVERHEAD)
     pairs = (
-        (sum(held.values()), own),
-        (over, said.budget_gib - own - kept),
-        (said.room_gib[1], kept),
-        (said.sequence_gib, kept / sequences),
+        (sum(gib_by_term.values()), own),
+        (over, prediction.budget_gib - own - cache_gib),
+        (prediction.room_gib[1], cache_gib),
+        (prediction.sequence_gib, cache_gib / sequences),
     )
-    cells = [f"{one:.2f}, {other:.2f}" for one, other in pairs]
-    ratios = [f"{one / other:.3f}" for one, other in (pairs[0], pairs[2], pairs[3])]
+    cells = [f"{forecast:.2f}, {actual:.2f}" for forecast, actual in pairs]
+    ratios = [f"{forecast / actual:.3f}" for forecast, actual in (pairs[0], pairs[2], pairs[3])]
     return f"| {' | '.join([row, *cells, *ratios])} |"
 
 
-@pytest.mark.parametrize(("card", "row", "name", "changed", "seen"), LATER)
+@pytest.mark.parametrize(("card", "row", "name", "changes", "figures"), LATER)
 def test_a_later_start_stands_beside_what_is_predicted_of_it(
     tmp_path,
     card: Card,
     row: str,
     name: str,
-    changed: dict[str, object] | tuple[str, ...],
-    seen: tuple[float, ...],
+    changes: dict[str, object] | tuple[str, ...],
+    figures: tuple[float, ...],
 ) -> None:
     case = CASES[name]
-    if isinstance(changed, dict):
-        case = replace(case, overrides={**case.overrides, **changed})
+    if isinstance(changes, dict):
+        case = replace(case, overrides={**case.overrides, **changes})
     else:
-        case = replace(case, flags=changed)
-    shown = _shown(tmp_path, row, case, card, seen)
-    assert f"{shown}\n" in DOCUMENT, shown
+        case = replace(case, flags=changes)
+    row_text = _document_row(tmp_path, row, case, card, figures)
+    assert f"{row_text}\n" in DOCUMENT, row_text
     if card is H100:
-        assert float(shown.split(" | ")[6]) == pytest.approx(1.0, abs=0.01)
+        assert float(row_text.split(" | ")[6]) == pytest.approx(1.0, abs=0.01)
 
 
 def test_what_sglang_shares_out_stands_beside_what_is_predicted_of_it() -> None:
     """0.5.17 on that card, 2026-11-25: it found 78.50 GiB."""
-    known = catalogue.load().knowledge
-    spark = known.hardware["dgx-spark"]
-    found = {
+    knowledge = catalogue.load().knowledge
+    spark = knowledge.hardware["dgx-spark"]
+    machine_figures = {
         key: replace(spark.memory_total_gib, value=value)
         for key, value in (("memory_total_gib", 78.50), ("system_gib", 0), ("engine_start_gib", 0))
     }
-    machine = replace(spark, **found, reserve_gib=replace(spark.reserve_gib, value=0))
+    machine = replace(spark, **machine_figures, reserve_gib=replace(spark.reserve_gib, value=0))
     size = replace(spark.memory_total_gib, value=16.381, unit="GB")
-    model = Model("Qwen/Qwen3-8B", weights_gb=size, architecture=from_config(DENSE, "here"))
+    model = KnownCheckpoint(
+        "Qwen/Qwen3-8B", weights_gb=size, architecture=from_config(DENSE, "here")
+    )
     recipe = replace(catalogue.load().recipes["mistral-small-4-119b-nvfp4-sglang"], model=model.id)
-    said = fit_of(
+    prediction = fit_of(
         recipe,
         Knowledge({model.id: model}, {MACHINE: machine}),
         machine=MACHINE,
         asked=Serving(utilization=0.8, context=32768),
     )
-    assert said.room_gib and said.sequence_gib
+    assert prediction.room_gib and prediction.sequence_gib
     rows = {
-        "weights": (said.terms[0].gib, 15.28),
-        "KV cache": (said.room_gib[1], 47.52),
-        "one sequence": (said.sequence_gib, 47.52 / 345969 * 32768),
+        "weights": (prediction.terms[0].gib, 15.28),
+        "KV cache": (prediction.room_gib[1], 47.52),
+        "one sequence": (prediction.sequence_gib, 47.52 / 345969 * 32768),
     }
-    for name, (one, other) in rows.items():
-        shown = f"| {name} | {one:.2f} | {other:.2f} | {one / other:.3f} |"
-        assert f"{shown}\n" in DOCUMENT, shown
+    for name, (forecast, actual) in rows.items():
+        row_text = f"| {name} | {forecast:.2f} | {actual:.2f} | {forecast / actual:.3f} |"
+        assert f"{row_text}\n" in DOCUMENT, row_text
 
 
 def test_a_figure_that_was_not_measured_is_refused() -> None:
-    with pytest.raises(page.NotMeasured):
+    with pytest.raises(page.MissingFigure):
         page.figure({"sequences": None}, "sequences")
     assert page.row({"sequences": 11.8}, ("sequences", "kv_gib")) == ["11.80", "not measured"]
 
@@ -231,42 +235,44 @@ def test_memory_that_stays_does_not_move_the_end_of_a_main_process(monkeypatch) 
     monkeypatch.setattr(
         server,
         "back_after",
-        lambda card, before, began, limit_s=0.0: waited(lambda: False, began, limit_s),
+        lambda card, earlier_gib, began, limit_s=0.0: wait_until(lambda: False, began, limit_s),
     )
-    one = server.Server.__new__(server.Server)
-    one.environment = server.Environment("", Path(), CARD, {})
-    one.before_gib = 0.0
-    one.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    one.process.kill()
-    one.process.wait()
-    seen = one._seen(lambda: None, limit_s=0.5)
-    assert seen["main_s"] is not None
-    assert seen["memory_s"] is None
-    assert seen["left"] == [] and "killed_s" not in seen
+    main_server = server.Server.__new__(server.Server)
+    main_server.environment = server.Environment("", Path(), CARD, {})
+    main_server.before_gib = 0.0
+    main_server.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    main_server.process.kill()
+    main_server.process.wait()
+    end_record = main_server._observe_end(lambda: None, limit_s=0.5)
+    assert end_record["main_s"] is not None
+    assert end_record["memory_s"] is None
+    assert end_record["left"] == [] and "killed_s" not in end_record
 
 
 def test_each_rank_believes_to_be_on_a_host_of_its_own(monkeypatch, tmp_path) -> None:
-    class Started:
-        target = Target("m", "unit", "http://127.0.0.1:1", "m", 1.0, start_timeout_s=9.0)
+    class FakeServer:
+        model = Model("m", "unit", "http://127.0.0.1:1", "m", 1.0, start_timeout_s=9.0)
 
-        def __init__(self, environment, name, argv, variables, before) -> None:
+        def __init__(self, environment, name, argv, variables, prefix) -> None:
             self.card, self.argv, self.variables = environment.card, argv, variables
-            self.before = before
+            self.prefix = prefix
 
-    monkeypatch.setattr(ranks, "Server", Started)
-    here = server.Environment("python3", tmp_path, CARD, {})
-    both = [ranks._rank(here, tmp_path, number) for number in (0, 1)]
+    monkeypatch.setattr(ranks, "Server", FakeServer)
+    rank_environment = server.Environment("python3", tmp_path, CARD, {})
+    servers = [ranks._rank(rank_environment, tmp_path, number) for number in (0, 1)]
     for name in ("CUDA_VISIBLE_DEVICES", "NCCL_HOSTID"):
-        assert len({one.variables[name] for one in both}) == 2
-    assert [one.card.index for one in both] == [0, 1]
+        assert len({rank_server.variables[name] for rank_server in servers}) == 2
+    assert [rank_server.card.index for rank_server in servers] == [0, 1]
     # Memory that GPUs of one host share, and its multicast, are for one host.
-    assert {one.variables["VLLM_ALLREDUCE_USE_SYMM_MEM"] for one in both} == {"0"}
-    assert both[0].before[:2] == ("unshare", "--mount")
-    assert "--headless" in both[1].argv and "--headless" not in both[0].argv
+    assert {rank_server.variables["VLLM_ALLREDUCE_USE_SYMM_MEM"] for rank_server in servers} == {
+        "0"
+    }
+    assert servers[0].prefix[:2] == ("unshare", "--mount")
+    assert "--headless" in servers[1].argv and "--headless" not in servers[0].argv
 
 
 def _container(*entries: tuple[int, int, bytes]) -> bytes:
-    """One of a compiled part: kind (1: PTX, 2: machine code), architecture and content of each."""
+    """A container of a compiled part: kind (1: PTX, 2: machine code), architecture and content."""
     body = b"".join(
         struct.pack("<HHIQ12xI", kind, 0, 32, len(code), made_for) + code
         for kind, made_for, code in entries
@@ -275,7 +281,7 @@ def _container(*entries: tuple[int, int, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("entries", "kept"),
+    ("entries", "kept_code"),
     [
         ([(2, 80, b"a" * 8), (2, 90, b"b" * 8), (1, 90, b"c" * 8)], b"b"),
         ([(2, 100, b"a" * 8), (1, 80, b"b" * 8), (1, 89, b"c" * 8), (1, 100, b"d" * 8)], b"c"),
@@ -283,18 +289,19 @@ def _container(*entries: tuple[int, int, bytes]) -> bytes:
     ],
 )
 def test_the_code_of_other_gpus_is_zeroed_where_it_stands(
-    entries: list[tuple[int, int, bytes]], kept: bytes
+    entries: list[tuple[int, int, bytes]], kept_code: bytes
 ) -> None:
     whole = b"head" + _container(*entries) + b"between" + _container((2, 90, b"z" * 8)) + b"tail"
-    found = parts.pruned(whole, 90)
-    assert len(found) == len(whole)
-    left = [letter for letter in b"abcd" if bytes([letter]) * 8 in found]
-    assert (bytes(left), found[:4], found[-4:]) == (kept, b"head", b"tail")
-    assert b"z" * 8 in found and b"between" in found
+    pruned_code = parts.pruned_part(whole, 90)
+    assert len(pruned_code) == len(whole)
+    letters = [letter for letter in b"abcd" if bytes([letter]) * 8 in pruned_code]
+    assert (bytes(letters), pruned_code[:4], pruned_code[-4:]) == (kept_code, b"head", b"tail")
+    assert b"z" * 8 in pruned_code and b"between" in pruned_code
 
 
 def test_what_a_machine_has_or_no_start_needs_is_not_packed() -> None:
-    needed = ["vllm==0.26.0", "torch==2.11.0", "Typing_Extensions==4.1", "flashinfer-python==1",
+    requirements = ["vllm==0.26.0", "torch==2.11.0", "Typing_Extensions==4.1",
+              "flashinfer-python==1",
               "uvicorn[standard]==0.52.1"]  # fmt: skip
-    found = parts.missing(needed, {"torch", "typing-extensions"})
-    assert list(found) == ["vllm==0.26.0", "uvicorn[standard]==0.52.1"]
+    missing_packages = parts.missing(requirements, {"torch", "typing-extensions"})
+    assert list(missing_packages) == ["vllm==0.26.0", "uvicorn[standard]==0.52.1"]

@@ -1,4 +1,4 @@
-"""What of the stage `sense` needs no GPU: its questions and its damages."""
+"""The parts of the stage `sense` that need no GPU: its questions and its damages."""
 
 import random
 
@@ -6,8 +6,8 @@ from benchmarks.cuda import questions, senses
 from lockstep.onhost.engine import probes
 
 
-def _answer(question: questions.Question) -> probes.Answer:
-    return probes.Answer(question.answer, tokens=1)
+def _answer(question: questions.Question) -> probes.ProbeAnswer:
+    return probes.ProbeAnswer(question.answer, tokens=1)
 
 
 def test_questions_are_the_probes_with_other_values() -> None:
@@ -26,11 +26,13 @@ def test_questions_are_the_probes_with_other_values() -> None:
 def test_no_identifier_of_a_probe_is_learnt() -> None:
     dice = random.Random(1)
     learnt = "\n".join(questions.any_of(dice).prompt for _ in range(500))
-    assert not [one for one in (*probes.IDENTIFIERS, probes.STATION) if one in learnt]
+    assert not [
+        identifier for identifier in (*probes.IDENTIFIERS, probes.STATION) if identifier in learnt
+    ]
 
 
 def test_each_damage_is_another_and_repeats_come_last() -> None:
     every = senses.damages()
-    assert len({str(what) for what in every.values()}) == len(every) >= 60
-    seeds = [what.get("seed", 0) for what in every.values() if what["kind"] == "flip"]
+    assert len({str(value) for value in every.values()}) == len(every) >= 60
+    seeds = [value.get("seed", 0) for value in every.values() if value["kind"] == "flip"]
     assert seeds == sorted(seeds)

@@ -19,8 +19,10 @@ TASKS = tasks(PLAN, PINS)
 
 def of(module: str, **like: Any) -> list[dict[str, Any]]:
     """Tasks of one module whose arguments have these values."""
-    found = [task for task in TASKS if f"ansible.builtin.{module}" in task]
-    return [task for task in found if like.items() <= task[f"ansible.builtin.{module}"].items()]
+    module_tasks = [task for task in TASKS if f"ansible.builtin.{module}" in task]
+    return [
+        task for task in module_tasks if like.items() <= task[f"ansible.builtin.{module}"].items()
+    ]
 
 
 def arguments(module: str, **like: Any) -> list[dict[str, Any]]:
@@ -28,28 +30,28 @@ def arguments(module: str, **like: Any) -> list[dict[str, Any]]:
 
 
 def test_nobody_is_put_into_a_group_that_the_deploy_does_not_put_them_into() -> None:
-    asked = {user["name"]: user["groups"] for user in arguments("user")}
-    assert asked.pop(PLAN.settings.service_user) == ["docker"]
-    assert asked == {
+    groups_by_user = {user["name"]: user["groups"] for user in arguments("user")}
+    assert groups_by_user.pop(PLAN.settings.service_user) == ["docker"]
+    assert groups_by_user == {
         "anna": [OPERATORS_GROUP],
         "ben": [OPERATORS_GROUP, "docker"],
         "carla": ["docker"],
     }
     # What the deploy itself would still have to do after the playbook.
-    found = {
+    facts = {
         "groups": {OPERATORS_GROUP: 990},
-        "accounts": {name: {"groups": groups} for name, groups in asked.items()},
+        "accounts": {name: {"groups": groups} for name, groups in groups_by_user.items()},
     }
-    assert account_commands([OPERATORS_GROUP], people(PLAN.settings), found) == []
+    assert account_commands([OPERATORS_GROUP], people(PLAN.settings), facts) == []
 
 
 def test_files_folders_and_what_must_be_absent_are_the_deploys() -> None:
-    written = variables(PLAN, PINS)["managed_files"]
-    assert [file["path"] for file in written] == [file.path for file in files_of(PLAN, PINS)]
-    (made,) = of("file", state="directory")
-    assert made["loop"] == [vars(folder) for folder in folders(PLAN.settings)]
-    (gone,) = of("file", state="absent")
-    assert gone["loop"] == list(absent_files(PLAN.settings))
+    managed_files = variables(PLAN, PINS)["managed_files"]
+    assert [file["path"] for file in managed_files] == [file.path for file in files_of(PLAN, PINS)]
+    (directory_task,) = of("file", state="directory")
+    assert directory_task["loop"] == [vars(folder) for folder in folders(PLAN.settings)]
+    (absence_task,) = of("file", state="absent")
+    assert absence_task["loop"] == list(absent_files(PLAN.settings))
 
 
 def test_units_are_at_boot_what_the_deploy_makes_them() -> None:

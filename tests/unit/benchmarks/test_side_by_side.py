@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from benchmarks.side_by_side import Row, Told, own_warm_up, ratios, row, told
+from benchmarks.side_by_side import EngineTotals, Row, engine_totals, own_warm_up, ratios, row
 
 
 def test_an_answer_that_came_at_once_has_no_first_token() -> None:
-    seen = row("ours", 1, [(101, 0.5, 1.5), (101, 1.0, 1.1)], 90.0, [])
-    assert seen.first_s == (0.5,)
-    assert seen.decode_tok_s == (100.0,)
-    assert seen.whole_tok_s == pytest.approx((101 / 1.5, 101 / 1.1))
-    assert seen.at_once == 1
+    measured_row = row("ours", 1, [(101, 0.5, 1.5), (101, 1.0, 1.1)], 90.0, [])
+    assert measured_row.first_s == (0.5,)
+    assert measured_row.decode_tok_s == (100.0,)
+    assert measured_row.whole_tok_s == pytest.approx((101 / 1.5, 101 / 1.1))
+    assert measured_row.at_once == 1
 
 
-def rows(who: str, *totals: float) -> list[Row]:
-    return [Row(who, 8, total_tok_s=float(total)) for total in totals]
+def rows(side: str, *totals: float) -> list[Row]:
+    return [Row(side, 8, total_tok_s=float(total)) for total in totals]
 
 
 def test_rulers_agree_where_their_middle_halves_overlap() -> None:
@@ -42,27 +42,27 @@ vllm:generation_tokens_created{engine="0",model_name="m"} 1.7e+09
 
 
 def test_the_engine_is_a_third_witness() -> None:
-    engine = told(METRICS).since(Told(64, 128.0, 16128.0))
-    assert engine == Told(2, 3.5, 512.0)
-    seen = row("ours", 2, [(256, 0.5, 1.8), (256, 0.5, 1.77)], 290.0, [], engine)
-    assert seen.over_engine == pytest.approx(3.57 / 3.5)
-    assert seen.engine_tokens == 1.0
+    engine = engine_totals(METRICS).since(EngineTotals(64, 128.0, 16128.0))
+    assert engine == EngineTotals(2, 3.5, 512.0)
+    measured_row = row("ours", 2, [(256, 0.5, 1.8), (256, 0.5, 1.77)], 290.0, [], engine)
+    assert measured_row.over_engine == pytest.approx(3.57 / 3.5)
+    assert measured_row.engine_tokens == 1.0
 
 
 def test_an_engine_that_counted_other_requests_is_no_witness() -> None:
-    seen = row("theirs", 1, [(256, 0.5, 1.8)], 290.0, [], Told(65, 117.0, 16640.0))
-    assert (seen.over_engine, seen.engine_tokens) == (0.0, 0.0)
-    names = {one.name for one in ratios([seen, seen, *rows("ours", 1, 2)])}
+    measured_row = row("theirs", 1, [(256, 0.5, 1.8)], 290.0, [], EngineTotals(65, 117.0, 16640.0))
+    assert (measured_row.over_engine, measured_row.engine_tokens) == (0.0, 0.0)
+    names = {ratio.name for ratio in ratios([measured_row, measured_row, *rows("ours", 1, 2)])}
     assert "over_engine" not in names
 
 
 def test_no_measured_prompt_is_in_the_prefix_cache_before_its_time() -> None:
     """vLLM's benchmark (0.26) warms up with the first measured prompt, once for each stream."""
-    asked: list[str] = []
+    prompts: list[str] = []
     began: list[bool] = []
 
     def send(request_func_input: Any) -> None:
-        asked.append(request_func_input.prompt)
+        prompts.append(request_func_input.prompt)
 
     ask = own_warm_up(send, began.copy)
     first = make_dataclass("RequestFuncInput", ["prompt"])("measured")
@@ -70,5 +70,5 @@ def test_no_measured_prompt_is_in_the_prefix_cache_before_its_time() -> None:
     ask(request_func_input=first)
     began.append(True)
     ask(request_func_input=first)
-    assert len(set(asked)) == 3
-    assert asked.index("measured") == 2
+    assert len(set(prompts)) == 3
+    assert prompts.index("measured") == 2

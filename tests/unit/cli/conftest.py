@@ -1,4 +1,4 @@
-"""What tests of commands share."""
+"""Fixtures that tests of commands share."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ import pytest
 @pytest.fixture
 def inventory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """The file with `HOSTS` of the test's module."""
-    return an_inventory.written(tmp_path, request.module.HOSTS)
+    return an_inventory.write_inventory(tmp_path, request.module.HOSTS)

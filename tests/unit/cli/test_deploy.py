@@ -22,7 +22,7 @@ from lockstep.cli.main import main
 from lockstep.core.findings import Finding
 from lockstep.deploy import events
 from lockstep.deploy.course import STAGES
-from lockstep.deploy.plan import Plan
+from lockstep.deploy.plan import DeployPlan
 from lockstep.deploy.summary import HostOutcome
 
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
@@ -41,31 +41,33 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def deployed(folder: Path, monkeypatch: pytest.MonkeyPatch, said: list[Any], *words: str) -> Result:
-    """How `lockstep deploy WORDS` ends where the deploy says this."""
-    argv = a_run.argv(folder, said)
+def run_deploy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, messages: list[Any], *words: str
+) -> Result:
+    """The end of `lockstep deploy WORDS` when the deploy prints this."""
+    argv = a_run.argv(folder, messages)
     monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
     return CliRunner().invoke(main, ["deploy", "-i", "spark.py", *words])
 
 
 def lines(result: Result) -> list[str]:
-    """What it printed below its heading."""
-    heading, *rest = result.output.splitlines()
+    """The printed lines below its heading."""
+    heading, *body = result.output.splitlines()
     assert heading.startswith("Lockstep · spark.py · all lines: state/lockstep/deploys/")
-    return [re.sub(r"\b\d:\d\d\b", "0:00", line) for line in rest]
+    return [re.sub(r"\b\d:\d\d\b", "0:00", line) for line in body]
 
 
 def test_an_empty_host_is_told_of_before_the_first_change(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = [
-        events.Started(["spark1", "spark2"]),
+    messages = [
+        events.RunStart(["spark1", "spark2"]),
         events.Empty("spark2", True, ["weights: 68.0 GB, 1 from spark1"]),
         events.Ready(),
         *step("Weights | Fetch and verify weights", ["spark2"]),
         OVER,
     ]
-    first, second, *_ = lines(deployed(folder, monkeypatch, said))
+    first, second, *_ = lines(run_deploy(folder, monkeypatch, messages))
     assert first.startswith("spark2 was deployed to before, and nothing of it is there")
     assert second == "  weights: 68.0 GB, 1 from spark1"
 
@@ -74,8 +76,8 @@ def test_what_only_the_spark_reaches_is_opened_by_a_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = events.Over([good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")])
-    said = [events.Started(["spark1"]), events.Ready(), over]
-    assert lines(deployed(folder, monkeypatch, said))[-1] == (
+    messages = [events.RunStart(["spark1"]), events.Ready(), over]
+    assert lines(run_deploy(folder, monkeypatch, messages))[-1] == (
         "Page: http://127.0.0.1:8090   Chat: http://10.0.0.11:8080   "
         "(on this machine: lockstep open -i spark.py)"
     )
@@ -84,43 +86,45 @@ def test_what_only_the_spark_reaches_is_opened_by_a_command(
 def test_each_stage_that_changed_something_is_a_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = [
-        events.Started(["spark1", "spark2"]),
+    messages = [
+        events.RunStart(["spark1", "spark2"]),
         *step("Base | Install packages", ["spark1"]),
         *step("Firewall | Write rules", ["spark1", "spark2"]),
         *step("Images | Pull images by digest"),
         *step("Gateway | Write the gateway", ["spark2"]),
         OVER,
     ]
-    first, second, done, *_ = lines(deployed(folder, monkeypatch, said))
+    first, second, third, *_ = lines(run_deploy(folder, monkeypatch, messages))
     assert first == "packages      0:00  spark1, spark2: 2 steps"
     assert second == "gateway       0:00  spark2: Write the gateway"
-    assert done.startswith("Done, 0:00.")
+    assert third.startswith("Done, 0:00.")
 
 
 def test_a_failure_shows_step_host_last_lines_and_remedy(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = HostOutcome("spark2", "Weights | Fetch", "no space left\nRemedy: free 12 GB, then run")
-    said = [
+    outcome = HostOutcome(
+        "spark2", "Weights | Fetch", "no space left\nRemedy: free 12 GB, then run"
+    )
+    messages = [
         "    [spark3] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.3)",
-        *("    [spark4] Authentication error (no key)", events.Started(["spark1", "spark2"])),
-        events.Step("Base | Install packages"),
+        *("    [spark4] Authentication error (no key)", events.RunStart(["spark1", "spark2"])),
+        events.StepProgress("Base | Install packages"),
         "    [spark1] E: Unable to locate package nosuch",
         "    [spark1] Error: executed 1 commands",
-        events.Done("Base | Install packages", ["spark2"], ["spark1"]),
+        events.OperationDone("Base | Install packages", ["spark2"], ["spark1"]),
         *step("Weights | Fetch", [], ["spark2"]),
         events.Over(
             [
                 HostOutcome("spark1", "Base | Install packages"),
-                told,
+                outcome,
                 HostOutcome("spark3", "connecting over SSH"),
                 HostOutcome("spark4", "connecting over SSH"),
             ]
         ),
         1,
     ]
-    result = deployed(folder, monkeypatch, said)
+    result = run_deploy(folder, monkeypatch, messages)
     assert result.exit_code == 1
     assert lines(result)[1:] == [
         "FAILED  spark1: Base | Install packages",
@@ -141,13 +145,18 @@ def test_a_failure_shows_step_host_last_lines_and_remedy(
 
 def test_a_refusal_is_shown_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = " spark1  error  disk: 12 GiB free\n                -> free some"
-    said = [events.Started(["spark1"]), events.Refused(f"{table}\n\nMend it."), events.Over([]), 1]
-    result = deployed(folder, monkeypatch, said)
+    messages = [
+        events.RunStart(["spark1"]),
+        events.RunRefusal(f"{table}\n\nMend it."),
+        events.Over([]),
+        1,
+    ]
+    result = run_deploy(folder, monkeypatch, messages)
     assert (result.exit_code, lines(result)) == (1, [*f"{table}\n\nMend it.".splitlines()])
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "shown"),
+    ("messages", "code", "text"),
     [
         (["spark.py:3: unknown key 'operator'. Nothing was changed.", 2], 2, "unknown key"),
         (
@@ -163,48 +172,48 @@ def test_a_refusal_is_shown_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_run_that_says_nothing_of_its_end_shows_its_last_lines(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, said: list[Any], code: int, shown: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, messages: list[Any], code: int, text: str
 ) -> None:
-    result = deployed(folder, monkeypatch, said)
+    result = run_deploy(folder, monkeypatch, messages)
     assert result.exit_code == code
-    assert shown in result.output
+    assert text in result.output
     assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize(
-    ("words", "answered", "code"), [(["--yes"], "answered true", 0), ([], "answered false", 1)]
+    ("words", "answer", "code"), [(["--yes"], "answered true", 0), ([], "answered false", 1)]
 )
 def test_what_it_interrupts_is_said_first_and_needs_a_yes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answered: str, code: int
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answer: str, code: int
 ) -> None:
-    gone = events.Interrupts("spark2", "old", again=False)
-    end = OVER if words else events.Refused("Nobody agreed to it.")
-    said = [events.Started(["spark1"]), QWEN, gone, events.Ready(), end, code]
-    result = deployed(folder, monkeypatch, said, *words)
+    interruption = events.Interrupts("spark2", "old", again=False)
+    end = OVER if words else events.RunRefusal("Nobody agreed to it.")
+    messages = [events.RunStart(["spark1"]), QWEN, interruption, events.Ready(), end, code]
+    result = run_deploy(folder, monkeypatch, messages, *words)
     assert result.exit_code == code
     assert lines(result)[:3] == [
         "This deploy interrupts:",
         "  spark1: qwen is hot: it restarts; 3 requests under way",
         "  spark2: old is hot: it is stopped, for the inventory has it no more",
     ]
-    assert answered in next((folder / "state").rglob("*.log")).read_text(encoding="utf-8")
+    assert answer in next((folder / "state").rglob("*.log")).read_text(encoding="utf-8")
 
 
 def test_a_dry_run_says_what_would_change_and_restart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     would = {"Services | Write units": ["spark1", "spark2"]}
-    over = events.Over([HostOutcome("spark1", news=["a door is closed"])], [], would)
-    said = [events.Started(["spark1", "spark2"]), QWEN, over]
-    monkeypatch.setattr(deploy, "make", lambda _: Plan((), (), ()))
-    result = deployed(folder, monkeypatch, said, "--dry")
+    over = events.Over([HostOutcome("spark1", news=["a port is closed"])], [], would)
+    messages = [events.RunStart(["spark1", "spark2"]), QWEN, over]
+    monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (), ()))
+    result = run_deploy(folder, monkeypatch, messages, "--dry")
     assert result.exit_code == 0
     assert result.output.splitlines()[:2] == ["", "0 error(s), 0 warning(s), 0 waived"]
     assert result.output.splitlines()[3:] == [
         "would  spark1, spark2: Write units",
         "This deploy interrupts:",
         "  spark1: qwen is hot: it restarts; 3 requests under way",
-        "Note: a door is closed",
+        "Note: a port is closed",
         "The files are named in the log; --diff shows what differs in them.",
     ]
 
@@ -218,9 +227,9 @@ def test_a_dry_run_lists_nothing_of_a_host_that_is_held_back(
         "Services | Write launchers and units": ["spark1", "spark2"],
     }
     over = events.Over([HostOutcome("spark1"), HostOutcome("spark2")], [], would)
-    said = [events.Started(["spark1", "spark2"]), QWEN, over]
-    monkeypatch.setattr(deploy, "make", lambda _: Plan((), (), ()))
-    result = deployed(folder, monkeypatch, said, "--dry", "--keep-hot")
+    messages = [events.RunStart(["spark1", "spark2"]), QWEN, over]
+    monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (), ()))
+    result = run_deploy(folder, monkeypatch, messages, "--dry", "--keep-hot")
     assert result.output.splitlines()[3:6] == [
         "would  spark1: Fetch and verify weights",
         "would  spark2: Write launchers and units",
@@ -232,63 +241,63 @@ def test_a_dry_run_whose_plan_has_an_error_asks_no_host(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finding = Finding("gpu-memory-short", "error", "spark1: qwen", "it does not fit", "Bind less.")
-    monkeypatch.setattr(deploy, "make", lambda _: Plan((), (finding,), ()))
-    result = deployed(folder, monkeypatch, [OVER], "--dry")
+    monkeypatch.setattr(deploy, "make", lambda _: DeployPlan((), (finding,), ()))
+    result = run_deploy(folder, monkeypatch, [OVER], "--dry")
     assert result.exit_code == 1
     assert "it does not fit" in result.output and "Lockstep · " not in result.output
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["-i", "absent.py"], "absent.py: there is no such inventory"),
         (["-i", "spark.py", "--diff"], "goes with --dry"),
     ],
 )
-def test_wrong_use_is_refused_before_anything(folder: Path, words: list[str], said: str) -> None:
+def test_wrong_use_is_refused_before_anything(folder: Path, words: list[str], message: str) -> None:
     result = CliRunner().invoke(main, ["deploy", *words])
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
     assert not (folder / "state").exists()
 
 
 def on_terminal(
-    folder: Path, said: list[Any], answer: bytes = b"", columns: int = 80
+    folder: Path, messages: list[Any], answer: bytes = b"", columns: int = 80
 ) -> tuple[int, str]:
-    """How `lockstep deploy` ends on a terminal, and what it wrote; its question is answered so."""
-    argv = a_run.argv(folder, said)
+    """The end and output of `lockstep deploy` on a terminal, with this answer to its question."""
+    argv = a_run.argv(folder, messages)
     program = (
         "import sys; from lockstep.cli import deploy, main\n"
         f"deploy.deploy_command = lambda *_: {argv!r}\n"
         "sys.argv = ['lockstep', 'deploy', '-i', 'spark.py']; main.main()"
     )
-    ours, theirs = pty.openpty()
-    done = subprocess.Popen(
+    own_end, program_end = pty.openpty()
+    process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=folder,
         env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"},
         # Ctrl-C goes to whom the terminal belongs.
-        preexec_fn=lambda: os.login_tty(theirs),
+        preexec_fn=lambda: os.login_tty(program_end),
     )
-    os.close(theirs)
+    os.close(program_end)
     output = b""
     while True:
-        _, asked, after = output.partition(b"[y/N]: ")
+        _, question, reply = output.partition(b"[y/N]: ")
         # A key that comes before the program waits for one is lost: it is pressed again then.
-        if asked and b"\n" not in after and not select.select([ours], [], [], 0.5)[0]:
-            os.write(ours, answer)
+        if question and b"\n" not in reply and not select.select([own_end], [], [], 0.5)[0]:
+            os.write(own_end, answer)
             continue
         try:
-            output += os.read(ours, 65536)
+            output += os.read(own_end, 65536)
         except OSError:
             break
-    os.close(ours)
-    return done.wait(), output.decode()
+    os.close(own_end)
+    return process.wait(), output.decode()
 
 
 def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path) -> None:
-    said = [events.Started(["spark1"]), *step("Base | x", ["spark1"]), OVER]
-    code, text = on_terminal(folder, said, columns=40)
+    messages = [events.RunStart(["spark1"]), *step("Base | x", ["spark1"]), OVER]
+    code, text = on_terminal(folder, messages, columns=40)
     assert code == 0
     assert "✓ checks   ✓ packages" in text
     assert "Page: https://10.0.0.11:8443" in text
@@ -298,44 +307,50 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
 
 def test_question_and_answer_stay_above_the_picture(folder: Path) -> None:
     # Its first picture is drawn when a quarter of a second has gone.
-    said = ["SLEEP", events.Started(["spark1"]), "SLEEP", QWEN, events.Ready(), "SLEEP"]
-    code, text = on_terminal(folder, [*said, *step("Base | x", ["spark1"]), OVER], b"y\r")
+    messages = ["SLEEP", events.RunStart(["spark1"]), "SLEEP", QWEN, events.Ready(), "SLEEP"]
+    code, text = on_terminal(folder, [*messages, *step("Base | x", ["spark1"]), OVER], b"y\r")
     assert code == 0
     screen = pyte.Screen(80, 24)
     pyte.Stream(screen).feed(text)
-    shown = [line.rstrip() for line in screen.display]
-    assert shown[:3] == [
+    screen_lines = [line.rstrip() for line in screen.display]
+    assert screen_lines[:3] == [
         "This deploy interrupts:",
         "  spark1: qwen is hot: it restarts; 3 requests under way",
         "Go on? [y/N]: y",
     ]
-    assert shown[3].startswith("Lockstep · spark.py")
-    assert shown[4] == "✓ checks   ✓ packages"
-    assert sum(line.startswith("Lockstep · ") for line in shown) == 1
+    assert screen_lines[3].startswith("Lockstep · spark.py")
+    assert screen_lines[4] == "✓ checks   ✓ packages"
+    assert sum(line.startswith("Lockstep · ") for line in screen_lines) == 1
 
 
 def test_a_deploy_that_changes_nothing_is_six_lines_of_a_terminal(folder: Path) -> None:
-    steps = [each for part in PARTS for each in step(f"{part} | x")]
+    steps = [event for part in PARTS for event in step(f"{part} | x")]
     chat = "http://127.0.0.1:8080"
     hosts = ["spark1", "spark2"]
     for hot in (["mistral"], []):
         ends = [good(name, hot, page="http://127.0.0.1:8090", chat=chat) for name in hosts]
-        said = [events.Started(hosts), *steps, events.Over(ends)]
-        code, text = on_terminal(folder, said)
+        messages = [events.RunStart(hosts), *steps, events.Over(ends)]
+        code, text = on_terminal(folder, messages)
         screen = pyte.Screen(80, 24)
         pyte.Stream(screen).feed(text)
-        shown = [line.rstrip() for line in screen.display if line.strip()]
-        assert code == 0 and len(shown) <= 6, shown
-        assert ("Start one:" in "\n".join(shown)) != bool(hot)
+        screen_lines = [line.rstrip() for line in screen.display if line.strip()]
+        assert code == 0 and len(screen_lines) <= 6, screen_lines
+        assert ("Start one:" in "\n".join(screen_lines)) != bool(hot)
         # A line ends where a word does.
-        whole = " ".join(shown)
+        whole = " ".join(screen_lines)
         assert "mistral is hot." in whole or not hot
         assert "lockstep open" in whole
 
 
 def test_ctrl_c_at_the_question_changes_nothing(folder: Path) -> None:
-    said = [events.Started(["spark1"]), QWEN, events.Ready(), *step("Base | x", ["spark1"]), OVER]
-    code, text = on_terminal(folder, said, b"\x03")
+    messages = [
+        events.RunStart(["spark1"]),
+        QWEN,
+        events.Ready(),
+        *step("Base | x", ["spark1"]),
+        OVER,
+    ]
+    code, text = on_terminal(folder, messages, b"\x03")
     assert code == 130
     assert text.endswith("Ended by Ctrl-C. Nothing was changed.\r\n")
     assert "Aborted!" not in text and "Ending it" not in text

@@ -9,9 +9,9 @@ import click
 import pytest
 from an_inventory import TWO
 from click.testing import Result
-from over_ssh import invoked
+from over_ssh import invoke_lockstep
 
-from lockstep.cli import shared
+from lockstep.cli import common
 
 HOSTS = TWO
 PLAN = (
@@ -37,10 +37,14 @@ PROGRAM = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep cleanup"
 
 
 def run(
-    path: Path, *words: str, plan: str = PLAN, gone: str = GONE, second: str = f"echo '{NOTHING}'"
+    path: Path,
+    *words: str,
+    plan: str = PLAN,
+    removal: str = GONE,
+    second: str = f"echo '{NOTHING}'",
 ) -> Result:
-    text = SSH.replace("{plan}", plan).replace("{gone}", gone).replace("{second}", second)
-    return invoked(path.parent, text, "gc", "-i", str(path), *words)
+    text = SSH.replace("{plan}", plan).replace("{gone}", removal).replace("{second}", second)
+    return invoke_lockstep(path.parent, text, "gc", "-i", str(path), *words)
 
 
 def calls(path: Path) -> list[str]:
@@ -48,9 +52,9 @@ def calls(path: Path) -> list[str]:
 
 
 def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory: Path) -> None:
-    done = run(inventory, "--dry", "--keep", "3")
-    assert done.exit_code == 0
-    assert [" ".join(line.split()) for line in done.output.splitlines()] == [
+    result = run(inventory, "--dry", "--keep", "3")
+    assert result.exit_code == 0
+    assert [" ".join(line.split()) for line in result.output.splitlines()] == [
         "spark-1.local: 2.3 GiB",
         "what name size",
         "engine abc 2.3 GiB",
@@ -64,9 +68,9 @@ def test_a_dry_run_shows_each_thing_with_its_size_and_removes_nothing(inventory:
 
 
 def test_exactly_what_was_shown_is_removed_from_the_hosts_that_have_it(inventory: Path) -> None:
-    done = run(inventory, "--yes")
-    assert done.exit_code == 0
-    assert done.output.endswith("spark-1.local: 2.3 GiB freed\n")
+    result = run(inventory, "--yes")
+    assert result.exit_code == 0
+    assert result.output.endswith("spark-1.local: 2.3 GiB freed\n")
     assert calls(inventory) == [
         f"spark-1.local {PROGRAM} plan --keep 2",
         f"spark-1.local {PROGRAM} remove --keep 2",
@@ -76,9 +80,9 @@ def test_exactly_what_was_shown_is_removed_from_the_hosts_that_have_it(inventory
 
 
 def test_where_nobody_can_be_asked_nothing_is_removed(inventory: Path) -> None:
-    done = run(inventory)
-    assert done.exit_code == 2
-    assert "--yes removes, --dry only shows" in done.output
+    result = run(inventory)
+    assert result.exit_code == 2
+    assert "--yes removes, --dry only shows" in result.output
     assert [line for line in calls(inventory) if "remove" in line] == []
 
 
@@ -92,29 +96,29 @@ def test_ctrl_c_at_the_question_removes_nothing(
             raise click.Abort from None
 
     terminal = SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr(shared, "sys", SimpleNamespace(stdin=terminal))
+    monkeypatch.setattr(common, "sys", SimpleNamespace(stdin=terminal))
     monkeypatch.setattr(click, "confirm", ctrl_c)
-    done = run(inventory)
-    assert (done.exit_code, done.stderr) == (130, "Ended by Ctrl-C. Nothing was changed.\n")
+    result = run(inventory)
+    assert (result.exit_code, result.stderr) == (130, "Ended by Ctrl-C. Nothing was changed.\n")
     assert [line for line in calls(inventory) if "remove" in line] == []
 
 
 def test_what_could_not_be_removed_is_a_finding(inventory: Path) -> None:
-    done = run(inventory, "--yes", gone=HALF)
-    assert done.exit_code == 1
-    assert "spark-1.local: engine abc stays: Permission denied" in done.output
+    result = run(inventory, "--yes", removal=HALF)
+    assert result.exit_code == 1
+    assert "spark-1.local: engine abc stays: Permission denied" in result.output
 
 
 def test_a_host_that_cannot_be_reached_does_not_keep_the_others(inventory: Path) -> None:
-    done = run(inventory, "--yes", second="echo timed out >&2; exit 255")
-    assert done.exit_code == 2
-    assert "spark-2.local: no connection: timed out" in done.output
-    assert "spark-1.local: 2.3 GiB freed" in done.output
+    result = run(inventory, "--yes", second="echo timed out >&2; exit 255")
+    assert result.exit_code == 2
+    assert "spark-2.local: no connection: timed out" in result.output
+    assert "spark-1.local: 2.3 GiB freed" in result.output
 
 
 def test_with_nothing_to_remove_nothing_is_asked(inventory: Path) -> None:
-    done = run(inventory, plan=NOTHING)
-    assert (done.exit_code, done.output) == (
+    result = run(inventory, plan=NOTHING)
+    assert (result.exit_code, result.output) == (
         0,
         "spark-1.local: nothing to remove\nspark-2.local: nothing to remove\n",
     )

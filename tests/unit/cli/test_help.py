@@ -24,7 +24,7 @@ end
 """
 
 
-def shown(*words: str) -> Result:
+def show_help(*words: str) -> Result:
     return CliRunner().invoke(main, ["help", *words])
 
 
@@ -36,13 +36,13 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_page_is_listed_with_its_subject() -> None:
-    lines = dict(line.split(maxsplit=1) for line in shown().output.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in show_help().output.splitlines())
     assert lines["drift"] == "Drift"
     assert lines["evidence/cuda"].startswith("Evidence")
 
 
 def test_a_page_is_shown_whole(page: None) -> None:
-    assert shown("one").output.rstrip() == PAGE.rstrip()
+    assert show_help("one").output.rstrip() == PAGE.rstrip()
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,19 @@ def test_a_page_is_shown_whole(page: None) -> None:
 def test_a_section_ends_at_the_next_heading_of_its_level(
     page: None, section: str, part: str
 ) -> None:
-    assert shown("one", section).output.rstrip() == part.rstrip()
+    assert show_help("one", section).output.rstrip() == part.rstrip()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("two",), "no such page; found 'two'; allowed: one."),
         (("one", "secnd"), "no such section of one; found 'secnd'. Did you mean 'second'?"),
     ],
 )
 def test_what_is_not_there_is_answered_with_what_is(
-    page: None, words: tuple[str, ...], said: str
+    page: None, words: tuple[str, ...], message: str
 ) -> None:
-    done = shown(*words)
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    result = show_help(*words)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())

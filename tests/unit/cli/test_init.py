@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from forked_pyinfra import pyinfra
-from over_ssh import invoked
+from over_ssh import invoke_lockstep
 
 from lockstep.inventory import inventory_file
 
@@ -23,18 +23,18 @@ FILES = [".gitignore", "config.py", "deploy.py", "inventory.py", "recipes", "rec
 
 def init(folder: Path, *words: str) -> Result:
     """`lockstep init WORDS`, where no host key is known."""
-    return invoked(folder.parent, SSH, "init", *words, "--folder", str(folder))
+    return invoke_lockstep(folder.parent, SSH, "init", *words, "--folder", str(folder))
 
 
 def test_it_writes_a_folder_that_plan_and_deploy_can_use(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    done = init(folder, "spark-1.local", "10.0.0.2", "--user", "anna")
-    assert done.exit_code == 1, done.output
+    result = init(folder, "spark-1.local", "10.0.0.2", "--user", "anna")
+    assert result.exit_code == 1, result.output
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == FILES
     plans = inventory_file.load(folder / "inventory.py")
     assert [plan.name for plan in plans] == ["spark-1.local", "10.0.0.2"]
     assert {plan.settings.operators for plan in plans} == {("anna",)}
-    assert [target.name for target in plans[0].targets] == ["qwen", "mistral", "mistral-vllm"]
+    assert [model.name for model in plans[0].models] == ["qwen", "mistral", "mistral-vllm"]
     lock = inventory_file.lock_path(folder / "inventory.py", plans)
     assert lock == folder / "inventory.lock.yaml"
     _, data = inventory_file.load_merged(folder / "inventory.py")
@@ -43,11 +43,11 @@ def test_it_writes_a_folder_that_plan_and_deploy_can_use(tmp_path: Path) -> None
 
 def test_of_each_host_it_says_what_is_missing_and_then_what_is_next(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    said = init(folder, "spark-1.local", "spark-2.local", "--user", "anna").output
+    output = init(folder, "spark-1.local", "spark-2.local", "--user", "anna").output
     for name in ("spark-1.local", "spark-2.local"):
-        assert f"{name}: something is missing\n  missing: its host key is not known here" in said
-        assert f"`ssh anna@{name}` shows the fingerprint" in " ".join(said.split())
-    assert said.partition("Next:\n")[2].split("\n")[:4] == [
+        assert f"{name}: something is missing\n  missing: its host key is not known here" in output
+        assert f"`ssh anna@{name}` shows the fingerprint" in " ".join(output.split())
+    assert output.partition("Next:\n")[2].split("\n")[:4] == [
         f"  cd {folder}",
         "  lockstep plan          # the models of each Spark, and whether they fit",
         "  lockstep deploy --dry  # what a deploy would change",
@@ -89,26 +89,26 @@ def test_of_files_that_cannot_all_be_written_none_stays(
         return write(path, text, **how)
 
     monkeypatch.setattr(Path, "write_text", full)
-    done = init(tmp_path / "mine", "spark-1.local")
-    assert done.exit_code == 2
-    said = " ".join(done.stderr.split())
-    assert "the files cannot be written; found No space left on device" in said
+    result = init(tmp_path / "mine", "spark-1.local")
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "the files cannot be written; found No space left on device" in message
     assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("there", ["inventory.py", "deploy.py", "config.py", "recipes"])
-def test_nothing_is_replaced(there: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("existing_file", ["inventory.py", "deploy.py", "config.py", "recipes"])
+def test_nothing_is_replaced(existing_file: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
-    folder.joinpath(there).symlink_to("nowhere")
-    done = init(folder, "spark-1.local")
-    assert done.exit_code == 2
-    assert f"some of it is there already; found {there}." in " ".join(done.stderr.split())
-    assert [path.name for path in folder.iterdir()] == [there]
+    folder.joinpath(existing_file).symlink_to("nowhere")
+    result = init(folder, "spark-1.local")
+    assert result.exit_code == 2
+    assert f"some of it is there already; found {existing_file}." in " ".join(result.stderr.split())
+    assert [path.name for path in folder.iterdir()] == [existing_file]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["spark-1;id"], "is no name"),
         (["-spark", "x"], "No such option"),
@@ -117,9 +117,9 @@ def test_nothing_is_replaced(there: str, tmp_path: Path) -> None:
         ([], "Missing argument 'HOST...'"),
     ],
 )
-def test_wrong_use_writes_nothing(words: list[str], said: str, tmp_path: Path) -> None:
-    done = init(tmp_path / "mine", *words)
-    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+def test_wrong_use_writes_nothing(words: list[str], message: str, tmp_path: Path) -> None:
+    result = init(tmp_path / "mine", *words)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
     assert not (tmp_path / "mine").exists()
 
 
@@ -129,9 +129,9 @@ def test_pyinfra_too_has_the_defaults_and_over_them_what_the_owner_says(tmp_path
     (folder / "group_data").mkdir()
     (folder / "group_data/all.py").write_text('python = "3.13"\nboot = "last"\n')
     (folder / "group_data/inventory.py").write_text('boot = "mistral"\nlock = "my.lock.yaml"\n')
-    done = pyinfra("--json", "inventory.py", "debug-inventory", folder=folder)
-    (host,) = json.loads(done.stdout.splitlines()[-1])
-    wanted = {
+    result = pyinfra("--json", "inventory.py", "debug-inventory", folder=folder)
+    (host,) = json.loads(result.stdout.splitlines()[-1])
+    expected_data = {
         # Without these two a new host key would be accepted, and nothing would run as root.
         "ssh_strict_host_key_checking": "yes",
         "_sudo": True,
@@ -140,15 +140,15 @@ def test_pyinfra_too_has_the_defaults_and_over_them_what_the_owner_says(tmp_path
         "lock": "my.lock.yaml",
         "ssh_user": "anna",
     }
-    assert {key: host["data"][key] for key in wanted} == wanted
-    assert list(host["data"]["targets"]) == ["qwen", "mistral", "mistral-vllm"]
+    assert {key: host["data"][key] for key in expected_data} == expected_data
+    assert list(host["data"]["models"]) == ["qwen", "mistral", "mistral-vllm"]
 
 
 def test_pyinfra_ends_before_it_executes_an_inventory_that_is_no_python(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     init(folder, "spark-1.invalid")
     folder.joinpath("inventory.py").write_text("inventory = [\n")
-    done = pyinfra("-y", "inventory.py", "deploy.py", folder=folder)
-    assert done.returncode == 2
-    assert "inventory.py:1: not valid Python" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = pyinfra("-y", "inventory.py", "deploy.py", folder=folder)
+    assert result.returncode == 2
+    assert "inventory.py:1: not valid Python" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from a_probe import program
-from an_inventory import ANNA, written
+from an_inventory import ANNA, write_inventory
 from click.testing import CliRunner, Result
 
 from lockstep.cli import inventory_option, plan
@@ -40,11 +40,11 @@ COMMANDS: dict[str, str] = {
 }
 # It does without one: the hub is asked, and no host.
 WITHOUT = ("recipe new",)
-every = pytest.mark.parametrize(("command", "rest"), COMMANDS.items(), ids=COMMANDS)
+every = pytest.mark.parametrize(("command", "arguments"), COMMANDS.items(), ids=COMMANDS)
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that a person is in."""
     monkeypatch.delenv(inventory_option.VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -58,20 +58,20 @@ def write_files(folder: Path, *names: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "which"),
+    ("names", "expected_name"),
     [
         (["inventory.py", "inventories/home.py"], "inventory.py"),
         (["inventories/home.py", "inventories/lab.py", "inventories/lab_two.py"], "home.py"),
         (["inventories/home.py", "inventories/home.md"], "home.py"),
     ],
 )
-def test_the_only_one_is_found(here: Path, names: list[str], which: str) -> None:
-    write_files(here, *names)
-    assert find_inventory().name == which
+def test_the_only_one_is_found(working_folder: Path, names: list[str], expected_name: str) -> None:
+    write_files(working_folder, *names)
+    assert find_inventory().name == expected_name
 
 
-def test_of_several_none_is_guessed(here: Path) -> None:
-    write_files(here, "inventories/a.py", "inventories/b.py")
+def test_of_several_none_is_guessed(working_folder: Path) -> None:
+    write_files(working_folder, "inventories/a.py", "inventories/b.py")
     with pytest.raises(InventoryError) as no:
         find_inventory()
     assert str(no.value) == (
@@ -91,17 +91,17 @@ def run(*words: str, variable: str | None = None) -> Result:
     return CliRunner().invoke(main, words, env={inventory_option.VARIABLE: variable})
 
 
-def error_text(done: Result) -> str:
-    return " ".join(done.output.split())
+def error_text(result: Result) -> str:
+    return " ".join(result.output.split())
 
 
 def commands(group: click.Group, context: click.Context, *above: str) -> Iterator[str]:
     """The words of every command that takes an inventory."""
     for name in group.list_commands(context):
-        each = group.get_command(context, name)
-        if isinstance(each, click.Group):
-            yield from commands(each, context, *above, name)
-        elif each and any(param.name == "inventory" for param in each.params):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, context, *above, name)
+        elif command and any(param.name == "inventory" for param in command.params):
             yield " ".join((*above, name))
 
 
@@ -112,29 +112,33 @@ def test_no_command_is_forgotten_here() -> None:
 
 @every
 def test_where_none_is_each_command_says_where_it_looked(
-    here: Path, command: str, rest: str
+    working_folder: Path, command: str, arguments: str
 ) -> None:
-    done = run(*command.split(), *rest.split())
-    assert done.exit_code == 2
-    looked = f"looked for inventory.py and inventories/*.py in {here}. Name it with -i FILE"
-    assert error_text(done).startswith("lockstep: no inventory is found: looked for")
-    assert looked in error_text(done)
+    result = run(*command.split(), *arguments.split())
+    assert result.exit_code == 2
+    message = (
+        f"looked for inventory.py and inventories/*.py in {working_folder}. Name it with -i FILE"
+    )
+    assert error_text(result).startswith("lockstep: no inventory is found: looked for")
+    assert message in error_text(result)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    for done in (run("plan", "-i", "gone.py"), run("plan", variable="gone.py")):
-        assert done.exit_code == 2
-        assert error_text(done).startswith(
+    for result in (run("plan", "-i", "gone.py"), run("plan", variable="gone.py")):
+        assert result.exit_code == 2
+        assert error_text(result).startswith(
             "lockstep: gone.py: there is no such inventory. Name it with"
         )
 
 
 @every
-def test_the_old_place_of_the_inventory_is_answered_with_the_new(command: str, rest: str) -> None:
-    done = run(*command.split(), "old/spark.py", *rest.split())
-    assert done.exit_code == 2
-    typed = f"lockstep {command} -i old/spark.py {rest}".strip()
-    assert error_text(done) == f"lockstep: the inventory is an option now. Type `{typed}`."
+def test_the_old_place_of_the_inventory_is_answered_with_the_new(
+    command: str, arguments: str
+) -> None:
+    result = run(*command.split(), "old/spark.py", *arguments.split())
+    assert result.exit_code == 2
+    command_line = f"lockstep {command} -i old/spark.py {arguments}".strip()
+    assert error_text(result) == f"lockstep: the inventory is an option now. Type `{command_line}`."
 
 
 BROKEN = {
@@ -151,12 +155,14 @@ BROKEN = {
     ("command", "text"),
     [*(("plan", text) for text in BROKEN), *((command, "bad = [") for command in COMMANDS)],
 )
-def test_one_that_cannot_be_used_is_one_sentence(here: Path, command: str, text: str) -> None:
-    (here / "bad.py").write_text(text)
-    done = run(*command.split(), *COMMANDS[command].split(), "-i", "bad.py")
-    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
-    assert BROKEN[text] in error_text(done) and done.stdout == ""
-    assert error_text(done).startswith("lockstep: ")
+def test_one_that_cannot_be_used_is_one_sentence(
+    working_folder: Path, command: str, text: str
+) -> None:
+    (working_folder / "bad.py").write_text(text)
+    result = run(*command.split(), *COMMANDS[command].split(), "-i", "bad.py")
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+    assert BROKEN[text] in error_text(result) and result.stdout == ""
+    assert error_text(result).startswith("lockstep: ")
 
 
 #: How each command is told of one host.
@@ -170,29 +176,29 @@ ONE_HOST = {
 }
 
 
-@pytest.mark.parametrize(("command", "rest"), ONE_HOST.items(), ids=ONE_HOST)
+@pytest.mark.parametrize(("command", "arguments"), ONE_HOST.items(), ids=ONE_HOST)
 def test_a_host_that_the_inventory_does_not_have_is_named(
-    here: Path, command: str, rest: str
+    working_folder: Path, command: str, arguments: str
 ) -> None:
-    written(here, {"spark1": ANNA}, "inventory")
-    done = run(*command.split(), *rest.format("spark9").split())
-    assert done.exit_code == 2
-    assert "no such host; found spark9" in error_text(done)
+    write_inventory(working_folder, {"spark1": ANNA}, "inventory")
+    result = run(*command.split(), *arguments.format("spark9").split())
+    assert result.exit_code == 2
+    assert "no such host; found spark9" in error_text(result)
 
 
 @pytest.mark.parametrize(
-    ("output", "code", "said"),
+    ("output", "code", "message"),
     [
         (">&-", 0, ""),
         (">/dev/full", 2, "lockstep: there is no space left where the output goes\n"),
     ],
 )
-def test_an_output_that_takes_nothing_is_no_traceback(output: str, code: int, said: str) -> None:
+def test_an_output_that_takes_nothing_is_no_traceback(output: str, code: int, message: str) -> None:
     words = shlex.join([sys.executable, "-m", "lockstep.cli.main", "recipe", "list"])
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", f"{words} {output}"], stderr=subprocess.PIPE, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (code, said)
+    assert (result.returncode, result.stderr) == (code, message)
 
 
 #: Commands that print much, by click, rich and a pager, and their exit codes; two ask a Spark.
@@ -203,31 +209,36 @@ PRINTING = {
 
 
 @pytest.mark.parametrize("words", PRINTING)
-def test_a_pipe_that_is_closed_changes_no_exit_code(here: Path, words: str) -> None:
+def test_a_pipe_that_is_closed_changes_no_exit_code(working_folder: Path, words: str) -> None:
     """As `| head -1` does; the Spark does not answer."""
-    program(here / "bin", "ssh", "echo no route to host >&2; exit 255")
-    written(here, {"spark1": ANNA}, "inventory")
+    program(working_folder / "bin", "ssh", "echo no route to host >&2; exit 255")
+    write_inventory(working_folder, {"spark1": ANNA}, "inventory")
     reading, writing = os.pipe()
     os.close(reading)
     # A process of its own: what its interpreter says as it ends counts, too.
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "lockstep.cli.main", *words.split()],
         stdin=subprocess.DEVNULL,
         stdout=writing,
         stderr=subprocess.PIPE,
-        env={"PATH": f"{here / 'bin'}:/usr/bin:/bin", "XDG_STATE_HOME": str(here)},
+        env={
+            "PATH": f"{working_folder / 'bin'}:/usr/bin:/bin",
+            "XDG_STATE_HOME": str(working_folder),
+        },
         text=True,
         check=False,
     )
     os.close(writing)
-    assert (done.returncode, done.stderr) == (PRINTING[words], "")
+    assert (result.returncode, result.stderr) == (PRINTING[words], "")
 
 
-def test_ctrl_c_is_a_sentence_and_130(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+def test_ctrl_c_is_a_sentence_and_130(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plan, "make", interrupted)
-    written(here, {"spark1": ANNA}, "inventory")
-    done = run("plan")
-    assert (done.exit_code, done.stderr) == (130, "Ended by Ctrl-C.\n")
+    monkeypatch.setattr(plan, "make", interrupt)
+    write_inventory(working_folder, {"spark1": ANNA}, "inventory")
+    result = run("plan")
+    assert (result.exit_code, result.stderr) == (130, "Ended by Ctrl-C.\n")

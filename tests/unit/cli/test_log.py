@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from an_inventory import ANNA, written
+from an_inventory import ANNA, write_inventory
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -23,38 +23,38 @@ ANSWERS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
 
     def read(where: Login, name: str, question: Any, **_: Any) -> tuple[Any, str]:
-        found.append((name, question["since"], question["steps"]))
+        calls.append((name, question["since"], question["steps"]))
         return ANSWERS[where.name]
 
     monkeypatch.setattr(module, "read", read)
-    return found
+    return calls
 
 
 def run(tmp_path: Path, *words: str) -> Any:
-    inventory = written(tmp_path, dict.fromkeys(("spark-1.local", "two.local"), ANNA))
+    inventory = write_inventory(tmp_path, dict.fromkeys(("spark-1.local", "two.local"), ANNA))
     return CliRunner().invoke(main, ["log", "-i", str(inventory), *words])
 
 
 def test_all_hosts_are_shown_together_in_the_order_of_time(
-    tmp_path: Path, asked: list[Any]
+    tmp_path: Path, questions: list[Any]
 ) -> None:
-    done = run(tmp_path, "--since", "2026-11-20")
-    assert done.exit_code == 0
-    assert done.output.splitlines() == [
+    result = run(tmp_path, "--since", "2026-11-20")
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
         "1970-01-01 00:16:40  spark-1.local  anna: switch to qwen: hot",
         "1970-01-01 00:33:20  two.local      anna from laptop: deploy of spark: done",
         "1970-01-01 00:50:00  spark-1.local  anna: gc: x",
     ]
     first = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
-    assert asked == 2 * [("history.audited", f"@{first}", "no")]
+    assert questions == 2 * [("history.audit_events", f"@{first}", "no")]
 
 
 def test_a_phone_has_the_line_below_its_host(
-    tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, questions: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstep.core.terminal.console", lambda: Console(width=40))
     assert run(tmp_path).output.splitlines()[2:5] == [
@@ -66,26 +66,26 @@ def test_a_phone_has_the_line_below_its_host(
 
 @pytest.mark.parametrize("flag", ["--verbose", "--json"])
 def test_the_changes_of_deploys_are_shown_where_they_are_asked_for(
-    tmp_path: Path, asked: list[Any], flag: str
+    tmp_path: Path, questions: list[Any], flag: str
 ) -> None:
     assert run(tmp_path, flag).exit_code == 0
-    assert {steps for *_, steps in asked} == {"yes"}
+    assert {steps for *_, steps in questions} == {"yes"}
 
 
-def test_a_week_is_shown_unless_more_is_asked_for(tmp_path: Path, asked: list[Any]) -> None:
+def test_a_week_is_shown_unless_more_is_asked_for(tmp_path: Path, questions: list[Any]) -> None:
     run(tmp_path, "--limit", "two.local")
-    [(_, since, _)] = asked
+    [(_, since, _)] = questions
     ago = datetime.datetime.now().timestamp() - int(since.removeprefix("@"))
     assert ago == pytest.approx(7 * 86400, abs=600)
 
 
 def test_one_that_does_not_answer_is_named_and_the_others_are_shown(
-    tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, questions: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ANSWERS, "two.local", (None, "no connection: timed out"))
-    done = run(tmp_path)
-    assert done.exit_code == 2
-    assert "two.local: no connection: timed out" in done.output and "anna: gc: x" in done.output
-    found = json.loads(run(tmp_path, "--json").stdout)
-    assert found["unknown"] == {"two.local": "no connection: timed out"}
-    assert [each["at"] for each in found["lines"]] == [1000.0, 3000.5]
+    result = run(tmp_path)
+    assert result.exit_code == 2
+    assert "two.local: no connection: timed out" in result.output and "anna: gc: x" in result.output
+    document = json.loads(run(tmp_path, "--json").stdout)
+    assert document["unknown"] == {"two.local": "no connection: timed out"}
+    assert [line["at"] for line in document["lines"]] == [1000.0, 3000.5]

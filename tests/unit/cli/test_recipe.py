@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from lockstep.cli.main import main
 from lockstep.lock import lockfile
-from lockstep.lock.pins import FilePin, ModelPin, Pins
+from lockstep.lock.pins import CheckpointPin, FilePin, Pins
 
 CLEAN = """recipe_version: "2"
 model: RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic
@@ -54,20 +54,32 @@ def test_show_works_for_every_kind(name: str) -> None:
     assert json.loads(run("show", name, "--json").output)["name"] == name
 
 
+def test_show_of_a_command_that_cannot_run_shows_the_rest_and_why(tmp_path: Path) -> None:
+    path = tmp_path / "piped.yaml"
+    path.write_text(CLEAN.replace("0.5", "0.5 | tee log") + "env: {A: b}\n")
+    result = run("show", str(path))
+    assert result.exit_code == 0
+    assert "licence    Apache-2.0" in result.output and "  A=b" in result.output
+    assert "error cannot-run" in result.output and "needs a shell" in result.output
+    assert json.loads(run("show", str(path), "--json").output)["command"] == []
+
+
 def test_show_gives_programs_each_figure_with_its_source() -> None:
-    found = json.loads(run("show", "mistral-small-4-119b-nvfp4-sglang", "--json").output)
-    assert found["figures"]
-    assert all({"what", "value", "source", "date"} <= set(figure) for figure in found["figures"])
+    document = json.loads(run("show", "mistral-small-4-119b-nvfp4-sglang", "--json").output)
+    assert document["figures"]
+    assert all(
+        {"quantity", "value", "source", "date"} <= set(figure) for figure in document["figures"]
+    )
 
 
 def test_check_ends_with_0_for_clean_1_for_findings_2_for_unreadable(tmp_path: Path) -> None:
     clean = tmp_path / "clean.yaml"
     clean.write_text(CLEAN)
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("model: [")
+    target_path = tmp_path / "broken.yaml"
+    target_path.write_text("model: [")
     assert run("check", str(clean)).exit_code == 0
     assert run("check", "glm-5.1-fp8").exit_code == 1
-    result = run("check", str(broken), str(clean), "glm-5.1-fp8")
+    result = run("check", str(target_path), str(clean), "glm-5.1-fp8")
     assert result.exit_code == 2
     assert "fit-none" in result.output and "not valid YAML" in " ".join(result.output.split())
     assert "Traceback" not in result.output
@@ -87,9 +99,9 @@ def test_add_copies_a_clean_recipe_and_refuses_a_bad_one(tmp_path: Path) -> None
     assert run("add", str(good), "--into", str(into)).exit_code == 0
     good.write_text(CLEAN + "# changed\n")
     assert run("add", str(good), "--into", str(into)).exit_code == 2
-    ours = tmp_path / "glm-5.1-fp8.yaml"
-    ours.write_text(CLEAN)
-    assert run("add", str(ours), "--into", str(into)).exit_code == 2
+    target_path = tmp_path / "glm-5.1-fp8.yaml"
+    target_path.write_text(CLEAN)
+    assert run("add", str(target_path), "--into", str(into)).exit_code == 2
     assert [path.name for path in into.iterdir()] == ["good.yaml"]
     bad = tmp_path / "bad.yaml"
     bad.write_text(CLEAN + "mods: [mods/x]\n")
@@ -110,8 +122,10 @@ def test_show_says_what_the_lock_here_leaves_out(
     (tmp_path / "inventory.py").touch()
     name = "qwen3.6-35b-a3b-fp8"
     assert "not locked here; see `lockstep model inspect" in run("show", name).output
-    pin = ModelPin("main", 40 * "c", (FilePin("a", 10**9),), left_out={"original/": 5 * 10**9})
-    lockfile.save(tmp_path / "inventory.lock.yaml", Pins(models={"Qwen/Qwen3.6-35B-A3B-FP8": pin}))
+    pin = CheckpointPin("main", 40 * "c", (FilePin("a", 10**9),), left_out={"original/": 5 * 10**9})
+    lockfile.save(
+        tmp_path / "inventory.lock.yaml", Pins(checkpoints={"Qwen/Qwen3.6-35B-A3B-FP8": pin})
+    )
     assert "1.0 GB in 1 files\n           left out: original/ 5.0 GB" in run("show", name).output
-    said = json.loads(run("show", name, "--json").output)
-    assert said["left_out"] == {"Qwen/Qwen3.6-35B-A3B-FP8": {"original/": 5 * 10**9}}
+    document = json.loads(run("show", name, "--json").output)
+    assert document["left_out"] == {"Qwen/Qwen3.6-35B-A3B-FP8": {"original/": 5 * 10**9}}

@@ -16,7 +16,7 @@ from typing import IO, Any
 import pytest
 from an_inventory import ANNA
 from click.testing import Result
-from over_ssh import environment, invoked
+from over_ssh import environment, invoke_lockstep
 
 from lockstep.cli import status
 from lockstep.fleet import watching
@@ -34,14 +34,14 @@ case $host in
 esac
 """
 NOW = 1_790_000_000.0
-TARGET = {
+MODEL = {
     **{"name": "qwen", "state": "hot", "recipe": "qwen-k3", "since": NOW - 11100, "detail": ""},
-    **{"wedge": None, "ended": None, "sense": None},
+    **{"wedge": None, "memory_kill": None, "sense": None},
 }
 FACTS: dict[str, Any] = {
     "host": "spark-1",
     "hot": "qwen",
-    "targets": {"qwen": TARGET, "mistral": {**TARGET, "name": "mistral", "state": "off"}},
+    "models": {"qwen": MODEL, "mistral": {**MODEL, "name": "mistral", "state": "off"}},
     "memory_gib": {"total": 121.7, "available": 41.2, "free": 3.0},
     "switching": None,
     "phase": None,
@@ -53,28 +53,28 @@ FACTS: dict[str, Any] = {
     "engine": {"tok_s": 57.0, "requests": 3},
     "gpu": {"temperature_c": 61.0, "clock_mhz": 2080.0, "power_w": None, "held_down_by": []},
     "disk": {"path": "/data", "total_gib": 3660.0, "free_gib": 2100.0},
-    "switches": [{"at": NOW - 11100, "person": "anna", "target": "qwen", "code": 0}],
+    "switches": [{"at": NOW - 11100, "person": "anna", "model": "qwen", "code": 0}],
     "diff": None,
 }
 
 
 def answers(**more: Any) -> str:
-    """Shell text that says these facts twice and stays."""
+    """Shell text that prints these facts twice and stays."""
     line = json.dumps({**FACTS, **more})
     return f"echo '{line}'; echo '{line}'; exec sleep 60"
 
 
 def ssh(first: str, second: str) -> str:
-    """An ssh that answers so."""
+    """An ssh that prints these answers."""
     return SSH.replace("{first}", first).replace("{second}", second)
 
 
 def run(path: Path, *words: str, first: str = answers(), second: str = answers()) -> Result:
-    return invoked(path.parent, ssh(first, second), "status", "-i", str(path), *words)
+    return invoke_lockstep(path.parent, ssh(first, second), "status", "-i", str(path), *words)
 
 
-def said(**more: Any) -> str:
-    """What one Spark with these facts says."""
+def screen_text(**more: Any) -> str:
+    """The screen for one Spark with these facts."""
     return "\n".join(text for _, text in lines(SparkState({**FACTS, **more})))
 
 
@@ -86,12 +86,12 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_spark_is_in_one_screen(inventory: Path) -> None:
-    done = run(inventory)
-    assert done.exit_code == 0
-    text = " ".join(done.output.split())
+    result = run(inventory)
+    assert result.exit_code == 0
+    text = " ".join(result.output.split())
     assert text.startswith("spark-1 qwen hot since ") and " spark-2 qwen hot since " in text
     assert text.count("(3 h 5 min), 57.0 tok/s, 3 requests") == 2
-    assert max(map(len, done.output.splitlines())) <= 80
+    assert max(map(len, result.output.splitlines())) <= 80
     calls = (inventory.parent / "bin/calls").read_text().splitlines()
     assert sorted(calls) == [
         f"{name} /data/scripts/llm/switch.sh status --follow" for name in ("spark-1", "spark-2")
@@ -103,53 +103,55 @@ def test_a_silent_spark_is_said_and_the_other_is_shown(
 ) -> None:
     until = watching.Watching.until
 
-    def heard(sparks: watching.Watching, _: object, limit_s: float) -> dict[str, SparkState]:
+    def wait_for_spark(
+        sparks: watching.Watching, _: object, limit_s: float
+    ) -> dict[str, SparkState]:
         # The time is over when the other one is known, however long that takes here.
         return until(sparks, lambda all_: all_["spark-1"].looks > 1, limit_s)
 
-    monkeypatch.setattr(watching.Watching, "until", heard)
-    done = run(inventory, second="exec sleep 60")
-    assert done.exit_code == 2
-    assert "silent: no answer " in done.output and "qwen hot since" in done.output
+    monkeypatch.setattr(watching.Watching, "until", wait_for_spark)
+    result = run(inventory, second="exec sleep 60")
+    assert result.exit_code == 2
+    assert "silent: no answer " in result.output and "qwen hot since" in result.output
 
 
 def test_no_connection_is_said_with_its_reason(inventory: Path) -> None:
-    done = run(inventory, second="echo 'ssh: connect to host spark-2: No route' >&2; exit 255")
-    assert done.exit_code == 2
-    words = " ".join(done.output.split())
+    result = run(inventory, second="echo 'ssh: connect to host spark-2: No route' >&2; exit 255")
+    assert result.exit_code == 2
+    words = " ".join(result.output.split())
     assert "silent: no connection: ssh: connect to host spark-2: No route" in words
 
 
 def test_a_host_that_nobody_deployed_to_is_said_to_be_that(inventory: Path) -> None:
-    said = "bash: line 1: /data/scripts/llm/switch.sh: No such file or directory"
-    done = run(inventory, second=f"echo '{said}' >&2; exit 127")
-    assert done.exit_code == 1 and "silent" not in done.output
-    words = " ".join(done.output.split())
+    message = "bash: line 1: /data/scripts/llm/switch.sh: No such file or directory"
+    result = run(inventory, second=f"echo '{message}' >&2; exit 127")
+    assert result.exit_code == 1 and "silent" not in result.output
+    words = " ".join(result.output.split())
     assert "spark-2 not deployed yet → lockstep deploy" in words
-    done = run(inventory, second="echo 'sh: another: not found' >&2; exit 127")
-    assert done.exit_code == 2 and "silent: sh: another: not found" in done.output
+    result = run(inventory, second="echo 'sh: another: not found' >&2; exit 127")
+    assert result.exit_code == 2 and "silent: sh: another: not found" in result.output
 
 
 def test_a_broken_rule_ends_with_1(inventory: Path) -> None:
-    done = run(inventory, second=answers(problems=["2 engines at once: a, b"]))
-    assert done.exit_code == 1 and "BROKEN 2 engines at once: a, b" in done.output
+    result = run(inventory, second=answers(problems=["2 engines at once: a, b"]))
+    assert result.exit_code == 1 and "BROKEN 2 engines at once: a, b" in result.output
 
 
 def test_limit_leaves_the_others_alone(inventory: Path) -> None:
-    done = run(inventory, "--limit", "spark-2")
-    assert done.exit_code == 0 and "spark-1" not in done.output
+    result = run(inventory, "--limit", "spark-2")
+    assert result.exit_code == 0 and "spark-1" not in result.output
     assert "spark-1" not in (inventory.parent / "bin/calls").read_text()
 
 
 def test_json_has_the_same_facts(inventory: Path) -> None:
-    done = run(inventory, "--json", second="exit 3")
-    found = json.loads(done.output)
-    assert found["spark-1"] == {"facts": FACTS, "fault": None}
-    assert found["spark-2"] == {"facts": None, "fault": "its status ended with 3"}
+    result = run(inventory, "--json", second="exit 3")
+    document = json.loads(result.output)
+    assert document["spark-1"] == {"facts": FACTS, "fault": None}
+    assert document["spark-2"] == {"facts": None, "fault": "its status ended with 3"}
 
 
 @contextlib.contextmanager
-def watched(inventory: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+def status_watch(inventory: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """`lockstep status --watch` into a pipe."""
     variables = os.environ | environment(inventory.parent, ssh(answers(), answers()))
     argv = [sys.executable, "-m", "lockstep.cli.main", "status", "-i", str(inventory)]
@@ -168,29 +170,29 @@ def watched(inventory: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str
 
 
 def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
-    with watched(inventory, "--json") as (watch, said):
-        each = [json.loads(said.readline()) for _ in range(2)]
+    with status_watch(inventory, "--json") as (watch, output):
+        states = [json.loads(output.readline()) for _ in range(2)]
         os.killpg(watch.pid, signal.SIGINT)
         assert watch.wait(180) == 130
-    assert [line["spark-1"]["facts"]["hot"] for line in each] == ["qwen", "qwen"]
+    assert [line["spark-1"]["facts"]["hot"] for line in states] == ["qwen", "qwen"]
 
 
 def test_watch_without_a_terminal_prints_each_state_until_nobody_reads(inventory: Path) -> None:
-    with watched(inventory) as (watch, said):
+    with status_watch(inventory) as (watch, output):
         heads = 0
         while heads < 2:
-            heads += said.readline().startswith("spark-1 ")
-        said.close()
+            heads += output.readline().startswith("spark-1 ")
+        output.close()
         assert watch.wait(180) == 0
 
 
 def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
-    switching = {"user": "anna", "target": "mistral", "since": NOW, "pid": 1}
-    wedge = {**TARGET, "wedge": "the wedge watch restarted it", "sense": "it makes sense"}
-    text = said(
+    switching = {"user": "anna", "model": "mistral", "since": NOW, "pid": 1}
+    wedge = {**MODEL, "wedge": "the wedge watch restarted it", "sense": "it makes sense"}
+    text = screen_text(
         switching=switching,
         phase="loading weights, file 6 of 13",
-        targets={"qwen": wedge},
+        models={"qwen": wedge},
         last_boot="cut off at 08:00",
         gpu={"temperature_c": 88.0, "held_down_by": ["thermal slow-down"]},
     )
@@ -209,15 +211,15 @@ def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:
     ],
 )
 def test_what_cannot_be_told_is_left_out(more: dict[str, Any], text: str) -> None:
-    assert text in said(**more)
+    assert text in screen_text(**more)
 
 
 def test_the_last_diff_is_counted_with_its_age() -> None:
     differences = [{"severity": "warning"}, {"severity": "note"}, {"severity": "note"}]
     diff = {"at": NOW - 7200, "differences": differences, "more": 0, "unknown": []}
-    assert "drift 2 h 0 min ago: 1 warning, 2 note" in said(diff=diff)
+    assert "drift 2 h 0 min ago: 1 warning, 2 note" in screen_text(diff=diff)
     # An untouched Spark beside one that was wiped has nothing wrong.
-    other = copy.deepcopy(diff) | {"differences": 3 * [{"severity": "differs"}]}
-    assert "drift 2 h 0 min ago: 3 unlike another Spark" in said(diff=other)
+    other_diff = copy.deepcopy(diff) | {"differences": 3 * [{"severity": "differs"}]}
+    assert "drift 2 h 0 min ago: 3 unlike another Spark" in screen_text(diff=other_diff)
     none = copy.deepcopy(diff) | {"differences": []}
-    assert "drift 2 h 0 min ago: none" in said(diff=none)
+    assert "drift 2 h 0 min ago: none" in screen_text(diff=none)

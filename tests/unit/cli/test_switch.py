@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from an_inventory import ANNA, PAIR, written
+from an_inventory import ANNA, PAIR, write_inventory
 from click.testing import Result
-from over_ssh import environment, invoked
+from over_ssh import environment, invoke_lockstep
 from rich.console import Console
 
 from lockstep.cli import switch as module
@@ -38,13 +38,13 @@ esac
 
 def run(path: Path, *words: str, code: int = 4) -> Result:
     text = SSH.replace("{code}", str(code))
-    return invoked(path.parent, text, "switch", "-i", str(path), *words)
+    return invoke_lockstep(path.parent, text, "switch", "-i", str(path), *words)
 
 
 def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
-    done = run(inventory, "qwen")
-    assert done.exit_code == 4
-    assert sorted(done.output.splitlines()) == [
+    result = run(inventory, "qwen")
+    assert result.exit_code == 4
+    assert sorted(result.output.splitlines()) == [
         "spark-1.local  ok  qwen is hot, started in 95 s, 57.0 tok/s",
         "spark-2.local  exit 4  NO MODEL IS HOT: qwen failed",
     ]
@@ -62,15 +62,15 @@ def test_a_terminal_shows_what_each_host_is_at_until_it_has_ended() -> None:
     phases.hear("spark-1", "  ")
     phases.hear("spark-2", "stopping mistral")
     now[0] = 142.0
-    assert drawn(phases) == [
+    assert table_lines(phases) == [
         "spark-1  0:42  loading weights, file 6 of 13",
         "spark-2  0:42  stopping mistral",
     ]
     phases.hear("spark-2", None)
-    assert drawn(phases) == ["spark-1  0:42  loading weights, file 6 of 13"]
+    assert table_lines(phases) == ["spark-1  0:42  loading weights, file 6 of 13"]
 
 
-def drawn(phases: Phases) -> list[str]:
+def table_lines(phases: Phases) -> list[str]:
     """The lines of the live table."""
     output = Console(width=80, color_system=None, record=True, file=io.StringIO())
     output.print(phases.table())
@@ -78,41 +78,45 @@ def drawn(phases: Phases) -> list[str]:
 
 
 def test_limit_leaves_the_others_alone_and_flags_reach_the_host(inventory: Path) -> None:
-    done = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
-    assert done.exit_code == 0
-    assert done.output.splitlines()[0] == "spark-1.local: starting"
-    said = (inventory.parent / "bin/spark-1.local").read_text()
-    assert "-o User=anna" in said and said.endswith("switch.sh mistral-fallback --dry\n")
+    result = run(inventory, "mistral-fallback", "--limit", "spark-1.local", "--dry", "-v")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[0] == "spark-1.local: starting"
+    command = (inventory.parent / "bin/spark-1.local").read_text()
+    assert "-o User=anna" in command and command.endswith("switch.sh mistral-fallback --dry\n")
     assert not (inventory.parent / "bin/10.0.0.2").exists()
 
 
 def test_no_connection_is_not_a_failed_switch(inventory: Path) -> None:
-    done = run(inventory, "none", code=255)
-    assert done.exit_code == 2
-    assert "spark-2.local  exit 2  no connection (NO MODEL" in done.output
+    result = run(inventory, "none", code=255)
+    assert result.exit_code == 2
+    assert "spark-2.local  exit 2  no connection (NO MODEL" in result.output
 
 
 def test_a_host_that_nobody_deployed_to_is_said_to_be_that(
     inventory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or directory'; exit 127"
-    done = invoked(inventory.parent, absent, "switch", "-i", str(inventory), "none")
-    assert done.exit_code == 78
-    said = [f"spark-{n}.local  exit 78  not deployed yet → lockstep deploy" for n in (1, 2)]
-    assert sorted(done.output.splitlines()) == said
-    here = login("@local", {})
-    code, said_here, _ = module._run(here, ["/nonexistent/switch.sh", "none"], False, Phases([]))
+    result = invoke_lockstep(inventory.parent, absent, "switch", "-i", str(inventory), "none")
+    assert result.exit_code == 78
+    lines = [f"spark-{n}.local  exit 78  not deployed yet → lockstep deploy" for n in (1, 2)]
+    assert sorted(result.output.splitlines()) == lines
+    local_login = login("@local", {})
+    code, said_here, _ = module._run(
+        local_login, ["/nonexistent/switch.sh", "none"], False, Phases([])
+    )
     assert (code, said_here) == (78, "@local  exit 78  not deployed yet → lockstep deploy")
 
 
 def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:
-    done = invoked(inventory.parent, "kill -INT $$", "switch", "-i", str(inventory), "none")
-    assert done.exit_code == 2
-    assert "spark-2.local  exit 2  no connection (ssh was ended here)\n" in done.output
+    result = invoke_lockstep(
+        inventory.parent, "kill -INT $$", "switch", "-i", str(inventory), "none"
+    )
+    assert result.exit_code == 2
+    assert "spark-2.local  exit 2  no connection (ssh was ended here)\n" in result.output
 
 
 @pytest.mark.parametrize(
-    ("line", "words", "said"),
+    ("line", "words", "message"),
     [
         (
             "stopping mistral",
@@ -124,7 +128,7 @@ def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:
     ],
 )
 def test_ctrl_c_is_no_lost_connection(
-    inventory: Path, line: str, words: tuple[str, ...], said: str
+    inventory: Path, line: str, words: tuple[str, ...], message: str
 ) -> None:
     folder = inventory.parent
     ssh = f'echo "{line}"; touch "{folder}/$$.up"; exec sleep 60'
@@ -147,8 +151,8 @@ def test_ctrl_c_is_no_lost_connection(
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert said in err
-    assert "switch cancel" in err or "has begun" not in said
+    assert message in err
+    assert "switch cancel" in err or "has begun" not in message
 
 
 def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> None:
@@ -156,7 +160,7 @@ def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> No
     os.close(read)
     words = ("switch", "-i", str(inventory), "-v", "qwen")
     for code in (0, 4):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "lockstep.cli.main", *words],
             env=os.environ | environment(inventory.parent, SSH.replace("{code}", str(code))),
             stdout=write,
@@ -164,7 +168,7 @@ def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> No
             text=True,
             check=False,
         )
-        assert (done.returncode, done.stderr) == (code, "")
+        assert (result.returncode, result.stderr) == (code, "")
     os.close(write)
 
 
@@ -174,8 +178,8 @@ def test_a_verdict_stands_above_the_live_table(monkeypatch: pytest.MonkeyPatch) 
     phases = Phases(["spark-1", "spark-2"])
     with phases.live_display():
         phases.say("spark-2  ok  [qwen] is :fire:")
-        said = terminal.file.getvalue()  # type: ignore[attr-defined]
-    assert "spark-2  ok  [qwen] is :fire:\nspark-1  0:00" in said
+        output = terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert "spark-2  ok  [qwen] is :fire:\nspark-1  0:00" in output
 
 
 STARTS = """cat <<'END'
@@ -200,10 +204,10 @@ exit {code}
 
 def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) -> None:
     ssh = STARTS.format(verdict="NO MODEL IS HOT: qwen and mistral failed", code=4)
-    done = invoked(
+    result = invoke_lockstep(
         inventory.parent, ssh, *("switch", "-i", str(inventory), "qwen", "--limit", "spark-1.local")
     )
-    assert done.output.splitlines() == [
+    assert result.output.splitlines() == [
         "spark-1.local  exit 4  NO MODEL IS HOT: qwen and mistral failed",
         "  qwen FAILED after 40 s: exited with 1",
         "    two",
@@ -216,31 +220,31 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
         "    no memory",
     ]
     ssh = STARTS.format(verdict="qwen FAILED; its fallback x is hot", code=3)
-    done = invoked(inventory.parent, ssh, "switch", "-i", str(inventory), "qwen")
-    assert "qwen FAILED after 40 s" in done.output
-    assert done.output.count("its fallback x is hot") == 2
+    result = invoke_lockstep(inventory.parent, ssh, "switch", "-i", str(inventory), "qwen")
+    assert "qwen FAILED after 40 s" in result.output
+    assert result.output.count("its fallback x is hot") == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("qwne",), "spark-1.local has no target 'qwne'. Did you mean 'qwen'? Nothing"),
+        (("qwne",), "spark-1.local has no model 'qwne'. Did you mean 'qwen'? Nothing"),
         (("qwen", "--wait", "--dry"), "exclude each other"),
     ],
 )
-def test_wrong_use_contacts_nobody(inventory: Path, words: tuple[str, ...], said: str) -> None:
-    done = run(inventory, *words)
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+def test_wrong_use_contacts_nobody(inventory: Path, words: tuple[str, ...], message: str) -> None:
+    result = run(inventory, *words)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
     assert not (inventory.parent / "bin/spark-1.local").exists()
 
 
 @pytest.mark.parametrize(
-    ("codes", "expected"),
+    ("codes", "expected_code"),
     [([0, 0], 0), ([0, 3], 3), ([3, 1], 1), ([75, 1], 75), ([2, 77], 2), ([4, 2], 4), ([137], 2)],
 )
-def test_the_worst_code_is_by_harm_and_not_by_number(codes: list[int], expected: int) -> None:
-    assert worst(codes) == expected
+def test_the_worst_code_is_by_harm_and_not_by_number(codes: list[int], expected_code: int) -> None:
+    assert worst(codes) == expected_code
 
 
 def test_local_runs_here_and_other_connectors_are_refused() -> None:
@@ -250,12 +254,14 @@ def test_local_runs_here_and_other_connectors_are_refused() -> None:
         login("@docker/x", {})
 
 
-def test_of_a_cluster_the_first_member_is_asked_for_its_target_and_each_for_none(
+def test_of_a_cluster_the_first_member_is_asked_for_its_model_and_each_for_none(
     tmp_path: Path,
 ) -> None:
-    path = written(tmp_path, PAIR)
-    done = run(path, "all", code=0)
-    assert [line.split()[0] for line in done.output.splitlines()] == ["spark-1.local"], done.output
+    path = write_inventory(tmp_path, PAIR)
+    result = run(path, "all", code=0)
+    assert [line.split()[0] for line in result.output.splitlines()] == ["spark-1.local"], (
+        result.output
+    )
     run(path, "none", code=0)
     for host in ("10.0.0.1", "10.0.0.2"):
         assert (tmp_path / "bin" / host).read_text().endswith("switch.sh none --wait\n")

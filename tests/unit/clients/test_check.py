@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 import pytest
-from local_server import Reply, Seen, as_json, serving
+from local_server import Reply, SeenRequest, as_json, serving
 
-from lockstep.clients.check import Door, Shape, ask_all, shapes
+from lockstep.clients.check import GatewayAddress, Shape, ask_all, shapes
 from lockstep.core.errors import LockstepError
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -24,20 +24,20 @@ def shape(**more: Any) -> Shape:
 
 
 def stream(*events: object) -> Reply:
-    return Reply("".join(f"data: {json.dumps(each)}\n\n" for each in events).encode(), 200, SSE)
+    return Reply("".join(f"data: {json.dumps(event)}\n\n" for event in events).encode(), 200, SSE)
 
 
 def test_a_dozen_programs_each_with_its_source_and_none_twice() -> None:
     every = shapes()
-    assert len({each.program for each in every}) >= 12
-    assert len({(each.program, each.shape) for each in every}) == len(every)
-    for each in every:
+    assert len({entry.program for entry in every}) >= 12
+    assert len({(entry.program, entry.shape) for entry in every}) == len(every)
+    for entry in every:
         # A thread, a path of a repository, a page, or the program itself.
-        assert each.source == "recorded" or any(sign in each.source for sign in "#/"), each
+        assert entry.source == "recorded" or any(sign in entry.source for sign in "#/"), entry
 
 
 @pytest.mark.parametrize(
-    ("body", "reply", "expected"),
+    ("body", "reply", "expected_row"),
     [
         ({}, as_json({"choices": []}), ("works", (), "")),
         (
@@ -73,24 +73,24 @@ def test_a_dozen_programs_each_with_its_source_and_none_twice() -> None:
     ],
 )
 def test_what_an_answer_says_of_a_shape(
-    body: dict[str, Any], reply: Reply, expected: tuple[str, tuple[str, ...], str]
+    body: dict[str, Any], reply: Reply, expected_row: tuple[str, tuple[str, ...], str]
 ) -> None:
     with serving({CHAT: reply}) as server:
-        (row,) = ask_all(Door(server.url), [shape(body=body)], pictures=False)
-    outcome, evened, why = expected
-    assert (row.outcome, row.evened) == (outcome, evened)
+        (row,) = ask_all(GatewayAddress(server.url), [shape(body=body)], pictures=False)
+    outcome, evened_keys, why = expected_row
+    assert (row.outcome, row.evened_shapes) == (outcome, evened_keys)
     assert why in row.why and bool(why) == bool(row.why)
 
 
 def test_after_two_without_an_answer_nobody_waits_for_more() -> None:
     with serving({CHAT: as_json({"error": {"message": "busy"}}, 503)}) as server:
-        rows = list(ask_all(Door(server.url), [shape()] * 4, pictures=False))
+        rows = list(ask_all(GatewayAddress(server.url), [shape()] * 4, pictures=False))
     assert [row.outcome for row in rows] == ["unknown"] * 2 + ["left out"] * 2
 
 
 def test_each_asks_whatever_is_hot_for_a_short_answer() -> None:
-    def answer(seen: Seen) -> Reply:
-        return as_json({"path": seen.path})
+    def answer(request: SeenRequest) -> Reply:
+        return as_json({"path": request.path})
 
     every = [
         shape(),
@@ -102,9 +102,9 @@ def test_each_asks_whatever_is_hot_for_a_short_answer() -> None:
     ]
     paths = (CHAT, RESPONSES, "/v1/messages")
     with serving(dict.fromkeys(paths, answer)) as server:
-        rows = list(ask_all(Door(server.url, "lk-1"), every, pictures=False))
+        rows = list(ask_all(GatewayAddress(server.url, "lk-1"), every, pictures=False))
     assert [row.outcome for row in rows] == ["works"] * 5 + ["left out"]
-    bodies = [json.loads(seen.body) for seen in server.seen]
+    bodies = [json.loads(host_view.body) for host_view in server.requests]
     assert bodies == [
         {"model": "auto", "max_tokens": 16},
         {"model": "auto", "max_completion_tokens": 5},
@@ -112,9 +112,9 @@ def test_each_asks_whatever_is_hot_for_a_short_answer() -> None:
         {"model": "auto", "max_tokens": 16},
         {"model": "auto", "max_tokens": 16},
     ]
-    assert server.seen[4].body.startswith(b"\xef\xbb\xbf")
-    assert server.seen[3].headers["X-One"] == "1"
-    assert {seen.headers["Authorization"] for seen in server.seen} == {"Bearer lk-1"}
+    assert server.requests[4].body.startswith(b"\xef\xbb\xbf")
+    assert server.requests[3].headers["X-One"] == "1"
+    assert {host_view.headers["Authorization"] for host_view in server.requests} == {"Bearer lk-1"}
 
 
 def auto(**facts: object) -> Reply:
@@ -122,7 +122,7 @@ def auto(**facts: object) -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "message"),
     [
         (as_json({"data": [{"id": "qwen", "lockstep": {}}]}), "no model is hot"),
         (auto(kind="embedding"), "qwen is hot and does not chat; found embedding"),
@@ -131,21 +131,21 @@ def auto(**facts: object) -> Reply:
         (Reply(b"[]"), "no answer of the gateway"),
     ],
 )
-def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, said: str) -> None:
+def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, message: str) -> None:
     with serving({"/v1/models": reply, CHAT: as_json({"error": "no"}, 403)}) as server:
-        with pytest.raises(LockstepError, match=said):
-            Door(server.url).hot()
+        with pytest.raises(LockstepError, match=message):
+            GatewayAddress(server.url).hot()
         with pytest.raises(LockstepError, match="the gateway refuses the key"):
-            Door(server.url, "lk-2").ask(shape())
+            GatewayAddress(server.url, "lk-2").ask(shape())
 
 
 def test_the_hot_model_is_the_one_behind_auto() -> None:
     with serving({"/v1/models": auto(kind="chat")}) as server:
-        assert Door(server.url).hot() == "qwen"
+        assert GatewayAddress(server.url).hot() == "qwen"
 
 
 @pytest.mark.parametrize("key", ["# anna\nlk-secret", "lk-secret \ufffd"])
 def test_a_file_with_more_than_a_key_is_refused_and_not_shown(key: str) -> None:
-    with pytest.raises(LockstepError, match="no single word") as refused:
-        Door("http://127.0.0.1:9", key).hot()
-    assert "secret" not in str(refused.value)
+    with pytest.raises(LockstepError, match="no single word") as error:
+        GatewayAddress("http://127.0.0.1:9", key).hot()
+    assert "secret" not in str(error.value)

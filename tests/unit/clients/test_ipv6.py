@@ -19,7 +19,7 @@ from lockstep.units.all_files import artefacts
 from lockstep.units.tls_unit import tls_files
 
 INVENTORY = """\
-from group_data.all import targets as _targets
+from group_data.all import models as _models
 from lockstep.deploy.checked import checked
 
 def _spark(address, other):
@@ -27,7 +27,7 @@ def _spark(address, other):
         "ssh_user": "anna", "operators": ("anna",), "fabric_address": address,
         "gateway": {{{gateway}, "peers": (other,)}}, "webui": {{"bind": address}},
         "monitoring": {{"enabled": True, "bind": "fabric", "prometheus": True}},
-        "targets": {{name: {{**target, "bind": {bind}}} for name, target in _targets.items()}},
+        "models": {{name: {{**model, "bind": {bind}}} for name, model in _models.items()}},
     }})
 
 sparks = checked(__file__, [_spark("fd00::12", "fd00::13"), _spark("fd00::13", "fd00::12")])
@@ -37,15 +37,21 @@ BARE = re.compile(r"(?<![\[\w:])fd00::1[23]:\d{2,5}\b")
 URL = re.compile(r"\bhttps?://[^\s\"'<>`,)]*fd00[^\s\"'<>`,)]*")
 
 
-def printed(folder: Path) -> Iterator[tuple[str, str]]:
-    """What says it → text."""
+def printed_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Command or page → its text."""
     inventory = folder / "sparks.py"
     every, _ = choose(inventory)
     pins = stand_ins([host.plan for host in every])
     for host in every:
         plan = host.plan
-        written = (*artefacts(plan, pins, engine_id="0"), *tls_files(plan), *monitoring_files(plan))
-        yield from ((file.path, file.text) for file in written if not file.path.endswith(".py"))
+        managed_files = (
+            *artefacts(plan, pins, engine_id="0"),
+            *tls_files(plan),
+            *monitoring_files(plan),
+        )
+        yield from (
+            (file.path, file.text) for file in managed_files if not file.path.endswith(".py")
+        )
     for words in (*(["client", name] for name in PROGRAMS), ["open", "--print"], ["plan"]):
         yield " ".join(words), CliRunner().invoke(main, [*words, "-i", str(inventory)]).output
 
@@ -55,12 +61,12 @@ def test_every_url_of_hosts_by_ipv6_addresses_can_be_parsed(tmp_path: Path, tls:
     gateway = '"bind": address, ' + ('"tls": "own"' if tls else '"plain": True')
     text = INVENTORY.format(gateway=gateway, bind='"::1"' if tls else "address")
     (tmp_path / "sparks.py").write_text(text)
-    found: dict[str, list[str]] = {}
-    for what, said in printed(tmp_path):
-        assert not BARE.search(said), (what, BARE.search(said))
-        found |= {what: URL.findall(said)}
-        for each in found[what]:
-            parts = urlsplit(each)
-            assert parts.hostname in ("fd00::12", "fd00::13") and parts.port, (what, each)
-    assert all(found[f"client {name}"] for name in PROGRAMS) and found["open --print"]
-    assert found["/etc/lockstep/Caddyfile" if tls else "open --print"]
+    urls: dict[str, list[str]] = {}
+    for source, output in printed_texts(tmp_path):
+        assert not BARE.search(output), (source, BARE.search(output))
+        urls |= {source: URL.findall(output)}
+        for url in urls[source]:
+            parts = urlsplit(url)
+            assert parts.hostname in ("fd00::12", "fd00::13") and parts.port, (source, url)
+    assert all(urls[f"client {name}"] for name in PROGRAMS) and urls["open --print"]
+    assert urls["/etc/lockstep/Caddyfile" if tls else "open --print"]

@@ -1,4 +1,4 @@
-"""What a gateway offers: its address from elsewhere, its models, and how long to wait."""
+"""The offer of a gateway: its address from elsewhere, its models, and the time to wait."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.clients.offer import Offer, of_host
+from lockstep.clients.offer import GatewayOffer, of_host
 from lockstep.fleet.hosts import choose
 
 INVENTORY = """\
-from group_data.all import targets as _targets
+from group_data.all import models as _models
 from lockstep.deploy.checked import checked
 
-_big = {{"big": {{**_targets["qwen"], **{target}}}}}
+_big = {{"big": {{**_models["qwen"], **{model}}}}}
 _both = {{"ssh_user": "anna", "operators": ("anna",)}}
 sparks = checked(
     __file__,
     [
         ("spark-1", {{**_both, "fabric_address": "10.0.0.1", **{more}}}),
-        ("spark-2", {{**_both, "fabric_address": "10.0.0.2", "targets": _big, **{two}}}),
+        ("spark-2", {{**_both, "fabric_address": "10.0.0.2", "models": _big, **{two}}}),
     ],
 )
 """
 
 
-def offered(
-    folder: Path, host: str = "spark-1", *, more: str = "{}", two: str = "{}", target: str = "{}"
-) -> Offer:
-    """The offer of a host, with more data of spark-1, of spark-2, or of spark-2's only target."""
+def host_offer(
+    folder: Path, host: str = "spark-1", *, more: str = "{}", two: str = "{}", model: str = "{}"
+) -> GatewayOffer:
+    """The offer of a host, with more data of spark-1, of spark-2, or of spark-2's only model."""
     path = folder / "sparks.py"
-    path.write_text(INVENTORY.format(more=more, two=two, target=target))
-    every, [chosen] = choose(path, [host])
-    return of_host(chosen, every)
+    path.write_text(INVENTORY.format(more=more, two=two, model=model))
+    every, [chosen_host] = choose(path, [host])
+    return of_host(chosen_host, every)
 
 
 @pytest.mark.parametrize(
@@ -46,23 +46,23 @@ def offered(
     ],
 )
 def test_where_it_is_open_that_is_its_address(tmp_path: Path, gateway: str, url: str) -> None:
-    offer = offered(tmp_path, more=f'{{"gateway": {gateway}}}')
-    assert (offer.url, offer.keyed, offer.tunnel) == (url, True, "")
+    offer = host_offer(tmp_path, more=f'{{"gateway": {gateway}}}')
+    assert (offer.url, offer.has_key, offer.tunnel) == (url, True, "")
     assert offer.authority is ("own" in gateway)
 
 
 def test_the_tunnel_is_by_the_port_that_ssh_has_there(tmp_path: Path) -> None:
-    offer = offered(tmp_path, more='{"ssh_port": 2222}')
+    offer = host_offer(tmp_path, more='{"ssh_port": 2222}')
     assert offer.tunnel == "ssh -p 2222 anna@spark-1 -N -L 8090:127.0.0.1:8090"
 
 
 def test_keys_that_loopback_asks_for_are_said(tmp_path: Path) -> None:
     more = '{"gateway": {"local_keys": True}, "webui": {"enabled": False}}'
-    assert offered(tmp_path, more=more).keyed
+    assert host_offer(tmp_path, more=more).has_key
 
 
 def test_context_is_the_least_of_recipe_and_fallback(tmp_path: Path) -> None:
-    models = {model.name: model for model in offered(tmp_path).models}
+    models = {model.name: model for model in host_offer(tmp_path).models}
     assert list(models) == ["auto", "qwen", "mistral", "mistral-vllm"]
     assert (models["qwen"].context, models["qwen"].output) == (262144, 32768)
     assert (models["mistral"].context, models["mistral"].output) == (32768, 8192)
@@ -77,38 +77,41 @@ def test_auto_has_the_least_context_that_an_agent_can_use(
     tmp_path: Path, big: int | None, least: int
 ) -> None:
     """`mistral` has 32768, and is no model for an agent."""
-    changed = {"overrides": {"max_model_len": big}, "fallback": None} if big else {}
+    model_data = {"overrides": {"max_model_len": big}, "fallback": None} if big else {}
     more = '{"gateway": {"peers": ("spark-2",)}}'
     two = '{"gateway": {"peers": ("spark-1",)}}'
-    offer = offered(tmp_path, more=more, two=two, target=repr(changed))
+    offer = host_offer(tmp_path, more=more, two=two, model=repr(model_data))
     assert offer.models[0].context == least
 
 
 def test_without_a_model_for_agents_auto_has_the_least_of_all(tmp_path: Path) -> None:
-    target = '{"fallback": None, "overrides": {"max_model_len": 65536}}'
-    assert offered(tmp_path, "spark-2", target=target).models[0].context == 65536
+    model = '{"fallback": None, "overrides": {"max_model_len": 65536}}'
+    assert host_offer(tmp_path, "spark-2", model=model).models[0].context == 65536
 
 
 def test_aliases_and_overrides_count(tmp_path: Path) -> None:
-    target = '{"aliases": ("gpt-x",), "overrides": {"max_model_len": 65536}}'
-    models = {model.name: model for model in offered(tmp_path, "spark-2", target=target).models}
+    model = '{"aliases": ("gpt-x",), "overrides": {"max_model_len": 65536}}'
+    models = {
+        offered_model.name: offered_model
+        for offered_model in host_offer(tmp_path, "spark-2", model=model).models
+    }
     assert list(models) == ["auto", "big", "gpt-x"]
-    assert (models["gpt-x"].target, models["gpt-x"].context) == ("big", 65536)
+    assert (models["gpt-x"].model_name, models["gpt-x"].context) == ("big", 65536)
 
 
 def test_models_of_peers_are_offered_too(tmp_path: Path) -> None:
-    assert "big" not in [model.name for model in offered(tmp_path).models]
-    peers = [f'{{"gateway": {{"peers": ("spark-{other}",)}}}}' for other in (2, 1)]
-    with_peers = offered(tmp_path, more=peers[0], two=peers[1])
+    assert "big" not in [model.name for model in host_offer(tmp_path).models]
+    peers = [f'{{"gateway": {{"peers": ("spark-{number}",)}}}}' for number in (2, 1)]
+    with_peers = host_offer(tmp_path, more=peers[0], two=peers[1])
     assert [model.name for model in with_peers.models][-1] == "big"
 
 
 def test_clients_wait_longer_than_the_slowest_start(tmp_path: Path) -> None:
-    assert offered(tmp_path).wait_s == 1800 + 1800
-    slow = offered(tmp_path, "spark-2", target='{"start_timeout_s": 7200}')
+    assert host_offer(tmp_path).wait_s == 1800 + 1800
+    slow = host_offer(tmp_path, "spark-2", model='{"start_timeout_s": 7200}')
     assert slow.wait_s == 7200 + 1800
 
 
 def test_another_model_may_come_first(tmp_path: Path) -> None:
-    names = [model.name for model in offered(tmp_path).preferring("mistral").chat]
+    names = [model.name for model in host_offer(tmp_path).preferring("mistral").chat]
     assert names == ["mistral", "auto", "qwen", "mistral-vllm"]

@@ -10,32 +10,34 @@ from typing import Any
 
 import yaml
 
-from lockstep.clients.offer import Model, Offer
-from lockstep.clients.programs import PROGRAMS, Part
+from lockstep.clients.offer import GatewayOffer, OfferedModel
+from lockstep.clients.programs import PROGRAMS, ClientFile
 
-OFFER = Offer(
+OFFER = GatewayOffer(
     "spark-1",
     "https://spark-1:8443",
     (
-        Model("auto", "auto", context=32768),
-        Model("qwen", "qwen", context=262144, images=True),
-        Model("coder", "qwen", context=262144, images=True),
-        Model("odd", "odd"),
-        Model("vectors", "vectors", kind="embedding", context=8192),
-        Model("order", "order", kind="rerank"),
+        OfferedModel("auto", "auto", context=32768),
+        OfferedModel("qwen", "qwen", context=262144, images=True),
+        OfferedModel("coder", "qwen", context=262144, images=True),
+        OfferedModel("odd", "odd"),
+        OfferedModel("vectors", "vectors", kind="embedding", context=8192),
+        OfferedModel("order", "order", kind="rerank"),
     ),
     wait_s=3600,
-    keyed=True,
+    has_key=True,
 )
 KEY = Path("/home/anna/a key")
 CHAT = ["auto", "qwen", "coder", "odd"]
 
 
-def parts(program: str, key: Path | None = KEY, offer: Offer = OFFER) -> tuple[Part, ...]:
+def parts(
+    program: str, key: Path | None = KEY, offer: GatewayOffer = OFFER
+) -> tuple[ClientFile, ...]:
     return PROGRAMS[program].parts(offer, key)
 
 
-def loaded(program: str, key: Path | None = KEY, offer: Offer = OFFER) -> Any:
+def parsed_file(program: str, key: Path | None = KEY, offer: GatewayOffer = OFFER) -> Any:
     """The first file of a program, parsed by its name's end."""
     part = parts(program, key, offer)[0]
     readers = {".json": json.loads, ".toml": tomllib.loads}
@@ -43,25 +45,25 @@ def loaded(program: str, key: Path | None = KEY, offer: Offer = OFFER) -> Any:
 
 
 def test_opencode() -> None:
-    found = loaded("opencode")
-    assert (found["model"], found["small_model"]) == ("lockstep/auto", "lockstep/auto")
-    ours = found["provider"]["lockstep"]
-    assert ours["npm"] == "@ai-sdk/openai-compatible"
-    assert ours["options"] == {
+    config = parsed_file("opencode")
+    assert (config["model"], config["small_model"]) == ("lockstep/auto", "lockstep/auto")
+    provider = config["provider"]["lockstep"]
+    assert provider["npm"] == "@ai-sdk/openai-compatible"
+    assert provider["options"] == {
         "baseURL": "https://spark-1:8443/v1",
         "apiKey": "{file:/home/anna/a key}",
         "headerTimeout": 3600000,
         "chunkTimeout": 3600000,
     }
-    assert list(ours["models"]) == CHAT
-    assert ours["models"]["coder"] == {
+    assert list(provider["models"]) == CHAT
+    assert provider["models"]["coder"] == {
         "name": "coder (qwen)",
         "attachment": True,
         "modalities": {"input": ["text", "image"], "output": ["text"]},
         "limit": {"context": 262144, "output": 32768},
     }
-    assert ours["models"]["odd"] == {"name": "odd"}
-    assert loaded("opencode", None)["provider"]["lockstep"]["options"]["apiKey"] == (
+    assert provider["models"]["odd"] == {"name": "odd"}
+    assert parsed_file("opencode", None)["provider"]["lockstep"]["options"]["apiKey"] == (
         "{env:LOCKSTEP_KEY}"
     )
 
@@ -69,32 +71,32 @@ def test_opencode() -> None:
 def test_claude(tmp_path: Path) -> None:
     key = tmp_path / "anna's key"
     key.write_text("lk-secret\n")
-    found = loaded("claude", key, OFFER.preferring("qwen"))
-    assert found["env"]["ANTHROPIC_BASE_URL"] == "https://spark-1:8443", "it adds /v1 itself"
-    assert {found["env"][name] for name in found["env"] if name.endswith("_MODEL")} == {"qwen"}
-    assert found["env"]["API_TIMEOUT_MS"] == "3600000"
-    assert found["env"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "262144"
-    assert found["env"]["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "32768"
-    assert found["env"]["CLAUDE_CODE_ATTRIBUTION_HEADER"] == "0"
-    assert all(isinstance(value, str) for value in found["env"].values())
-    assert said(found["apiKeyHelper"]) == "lk-secret"
-    without = loaded("claude", None, OFFER.preferring("odd"))
+    config = parsed_file("claude", key, OFFER.preferring("qwen"))
+    assert config["env"]["ANTHROPIC_BASE_URL"] == "https://spark-1:8443", "it adds /v1 itself"
+    assert {config["env"][name] for name in config["env"] if name.endswith("_MODEL")} == {"qwen"}
+    assert config["env"]["API_TIMEOUT_MS"] == "3600000"
+    assert config["env"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "262144"
+    assert config["env"]["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "32768"
+    assert config["env"]["CLAUDE_CODE_ATTRIBUTION_HEADER"] == "0"
+    assert all(isinstance(value, str) for value in config["env"].values())
+    assert shell_output(config["apiKeyHelper"]) == "lk-secret"
+    without = parsed_file("claude", None, OFFER.preferring("odd"))
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in without["env"]
-    assert said(without["apiKeyHelper"]) == "none"
-    assert said(without["apiKeyHelper"], LOCKSTEP_KEY="lk-mine") == "lk-mine"
+    assert shell_output(without["apiKeyHelper"]) == "none"
+    assert shell_output(without["apiKeyHelper"], LOCKSTEP_KEY="lk-mine") == "lk-mine"
 
 
-def said(command: str, **variables: str) -> str:
-    """What a shell prints for a command."""
+def shell_output(command: str, **variables: str) -> str:
+    """The output of a command in a shell."""
     environment = {"PATH": "/usr/bin:/bin", **variables}
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, check=True, env=environment
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def test_codex() -> None:
-    assert loaded("codex") == {
+    assert parsed_file("codex") == {
         "model": "auto",
         "model_provider": "lockstep",
         "model_context_window": 32768,
@@ -111,9 +113,9 @@ def test_codex() -> None:
 
 
 def test_continue() -> None:
-    found = loaded("continue")
-    assert (found["schema"], found["version"]) == ("v1", "1.0.0")
-    models = {model["model"]: model for model in found["models"]}
+    config = parsed_file("continue")
+    assert (config["schema"], config["version"]) == ("v1", "1.0.0")
+    models = {model["model"]: model for model in config["models"]}
     assert list(models) == [*CHAT, "vectors"]
     assert models["coder"] == {
         "name": "coder (qwen)",
@@ -150,9 +152,9 @@ def test_aider() -> None:
 def test_openai(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("lk-secret\n")
-    shown = "; echo $OPENAI_BASE_URL $OPENAI_API_KEY"
+    echo_command = "; echo $OPENAI_BASE_URL $OPENAI_API_KEY"
     [part] = parts("openai", key)
-    assert said(part.text.rstrip() + shown) == "https://spark-1:8443/v1 lk-secret"
+    assert shell_output(part.text.rstrip() + echo_command) == "https://spark-1:8443/v1 lk-secret"
     assert "timeout=3600" in part.text and "vectors, order" in part.text
     [part] = parts("openai", None)
-    assert said(part.text.rstrip() + shown) == "https://spark-1:8443/v1 none"
+    assert shell_output(part.text.rstrip() + echo_command) == "https://spark-1:8443/v1 none"

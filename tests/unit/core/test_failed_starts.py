@@ -1,4 +1,4 @@
-"""Why a start failed, of what a host says."""
+"""The reasons of failed starts, from a host's answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ qwen FAILED after 40 s: exited with 1
   the engine's main process died
 starting qwen-fallback
 loading weights
-canary
+test question
 took: check 0.1 s
 qwen FAILED; its fallback qwen-fallback is hot
 """.splitlines()

@@ -28,10 +28,10 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def git(folder: Path, *words: str) -> str:
     person = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", *person, *words], cwd=folder, check=True, capture_output=True, text=True
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def version() -> str:

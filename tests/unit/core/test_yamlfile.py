@@ -26,6 +26,6 @@ def test_what_breaks_a_parser_is_an_error(text: str, message: str) -> None:
 
 
 def test_keys_know_their_lines_at_every_depth() -> None:
-    found = parse_mapping("a: 1\nb:\n  c:\n    - d: x\n", "recipe.yaml")
-    assert found.lines == {"a": 1, "b": 2}
-    assert found["b"]["c"][0].lines == {"d": 4}
+    mapping = parse_mapping("a: 1\nb:\n  c:\n    - d: x\n", "recipe.yaml")
+    assert mapping.lines == {"a": 1, "b": 2}
+    assert mapping["b"]["c"][0].lines == {"d": 4}

@@ -16,13 +16,13 @@ import pytest
 from lockstep.deploy import child, events
 
 
-class Seen:
-    """A view that remembers, and answers as it is told."""
+class RecordingView:
+    """A view that records its calls, and gives the answers of a test."""
 
     def __init__(self, answer: Any = None, interrupt_at: str = "") -> None:
         self.lines: list[str] = []
         self.events: list[events.Event] = []
-        self.ended = 0
+        self.interrupts = 0
         self._answer, self._interrupt_at = answer, interrupt_at
 
     def line(self, text: str) -> None:
@@ -38,30 +38,30 @@ class Seen:
     def tick(self) -> None:
         pass
 
-    def interrupted(self) -> None:
-        self.ended += 1
+    def report_interrupt(self) -> None:
+        self.interrupts += 1
 
 
-def follow(folder: Path, view: Seen, *said: Any) -> tuple[tuple[int, bool], str]:
+def follow(folder: Path, view: RecordingView, *script: Any) -> tuple[tuple[int, bool], str]:
     log = io.StringIO()
-    found = child.follow(a_run.argv(folder, said), folder, dict(os.environ), log, view)
-    return found, log.getvalue()
+    outcome = child.follow(a_run.argv(folder, script), folder, dict(os.environ), log, view)
+    return outcome, log.getvalue()
 
 
 def test_lines_go_into_the_log_without_colours_and_events_to_the_view(tmp_path: Path) -> None:
-    view = Seen(answer=True)
-    ended, log = follow(
-        *(tmp_path, view, events.Started(["spark1"]), "\x1b[31m    [spark1] red\x1b[0m"),
+    view = RecordingView(answer=True)
+    outcome, log = follow(
+        *(tmp_path, view, events.RunStart(["spark1"]), "\x1b[31m    [spark1] red\x1b[0m"),
         *("0%\r50%\r100%", events.Ready(), 3),
     )
-    assert ended == (3, False)
-    assert view.events == [events.Started(["spark1"]), events.Ready()]
+    assert outcome == (3, False)
+    assert view.events == [events.RunStart(["spark1"]), events.Ready()]
     assert view.lines == ["    [spark1] red", "100%", "answered true"]
     assert re.fullmatch(r"(\d\d:\d\d:\d\d .+\n){3}", log)
 
 
 def test_a_password_goes_to_the_deploy_alone(tmp_path: Path) -> None:
-    view = Seen(answer='a "secret"')
+    view = RecordingView(answer='a "secret"')
     _, log = follow(tmp_path, view, events.Asks("sudo password: "))
     assert view.lines == ['answered "a \\"secret\\""']
     assert view.events == [events.Asks("sudo password: ")]
@@ -69,10 +69,10 @@ def test_a_password_goes_to_the_deploy_alone(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_the_deploy_in_order(tmp_path: Path) -> None:
-    view = Seen(interrupt_at="go on")
-    ended, log = follow(tmp_path, view, "go on", "WAIT")
-    assert ended == (0, True)
-    assert view.ended == 1
+    view = RecordingView(interrupt_at="go on")
+    outcome, log = follow(tmp_path, view, "go on", "WAIT")
+    assert outcome == (0, True)
+    assert view.interrupts == 1
     assert "Exiting upon user request!" in log
 
 
@@ -80,34 +80,34 @@ def test_a_deploy_that_does_not_end_on_ctrl_c_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "PATIENCE_S", 0.5)
-    view = Seen(interrupt_at="go on")
-    ended, _ = follow(tmp_path, view, "DEAF", "go on", "WAIT", "WAIT")
-    assert ended == (-signal.SIGKILL, True)
+    view = RecordingView(interrupt_at="go on")
+    outcome, _ = follow(tmp_path, view, "DEAF", "go on", "WAIT", "WAIT")
+    assert outcome == (-signal.SIGKILL, True)
 
 
 def test_nothing_waits_for_what_a_deploy_left_running(tmp_path: Path) -> None:
-    view = Seen()
-    ended, _ = follow(tmp_path, view, "LEAVE A CHILD", "said", 0)
-    assert ended == (0, False)
+    view = RecordingView()
+    outcome, _ = follow(tmp_path, view, "LEAVE A CHILD", "said", 0)
+    assert outcome == (0, False)
     assert view.lines == ["said"]
 
 
-@pytest.mark.parametrize("broken", [KeyError("a bug"), SystemExit(1)])
+@pytest.mark.parametrize("failure", [KeyError("a bug"), SystemExit(1)])
 def test_a_view_that_breaks_leaves_no_deploy_that_nobody_sees(
-    tmp_path: Path, broken: BaseException
+    tmp_path: Path, failure: BaseException
 ) -> None:
-    class Broken(Seen):
+    class BrokenView(RecordingView):
         def line(self, text: str) -> None:
             self.pid = int(text)
-            raise broken
+            raise failure
 
-    view = Broken()
+    view = BrokenView()
     program = a_run.argv(tmp_path, ["WAIT"])
     file = Path(program[1])
     file.write_text(
         f"import os\nprint(os.getpid(), flush=True)\n{file.read_text('utf-8')}", "utf-8"
     )
-    with pytest.raises(type(broken)):
+    with pytest.raises(type(failure)):
         child.follow(program, tmp_path, dict(os.environ), io.StringIO(), view)
     with pytest.raises(ProcessLookupError):
         os.kill(view.pid, 0)

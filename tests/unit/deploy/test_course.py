@@ -1,4 +1,4 @@
-"""How a deploy goes: its stages, its downloads with speed and time left, what is shown of it."""
+"""The course of a deploy: its stages, its downloads with speed and time left, and their display."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def test_every_part_of_the_deploy_is_of_a_stage() -> None:
         for file in TASKS.glob("*.py")
         for title in re.findall(r'^@deploy\("(.+)"\)$', file.read_text("utf-8"), re.MULTILINE)
     }
-    assert parts == {part for each in STAGES.values() for part in each} | set(BETWEEN)
+    assert parts == {part for value in STAGES.values() for part in value} | set(BETWEEN)
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        events.Started(["spark1"]),
-        events.Refused("no"),
+        events.RunStart(["spark1"]),
+        events.RunRefusal("no"),
         events.Interrupts("spark1", "qwen", again=True, requests=2),
         events.Ready(),
         events.Asks("sudo password: "),
-        events.Step("Base | Install packages"),
-        events.Done("Base | Install packages", ["spark1"], []),
+        events.StepProgress("Base | Install packages"),
+        events.OperationDone("Base | Install packages", ["spark1"], []),
         events.Over(
             [good("spark1"), HostOutcome("spark2", "Base", restarts=[])], ["spark3"], {"a": ["b"]}
         ),
@@ -48,10 +48,10 @@ def test_an_event_is_read_as_it_was_said(event: events.Event) -> None:
 
 def test_stages_begin_and_end_with_the_operations_of_their_parts() -> None:
     course = Course(0.0)
-    seen = []
+    stages = []
     for now, event in enumerate(
         [
-            events.Started(["spark1", "spark2"]),
+            events.RunStart(["spark1", "spark2"]),
             *step("Base | Install packages", ["spark1"]),
             *step("Firewall | Write rules"),
             *step("Sharing | Let the Sparks copy from each other", ["spark1"]),
@@ -59,11 +59,11 @@ def test_stages_begin_and_end_with_the_operations_of_their_parts() -> None:
             events.Over([good("spark1"), good("spark2")]),
         ]
     ):
-        seen += [(stage.name, now) for stage in course.take(event, float(now))]
+        stages += [(stage.name, now) for stage in course.take(event, float(now))]
     # What is between belongs to what it follows.
-    assert seen == [("checks", 1), ("packages", 7), ("engine", 9)]
+    assert stages == [("checks", 1), ("packages", 7), ("engine", 9)]
     packages = course.stages["packages"]
-    assert packages.changed == {
+    assert packages.changed_hosts == {
         "Install packages": ("spark1",),
         "Let the Sparks copy from each other": ("spark1",),
     }
@@ -71,8 +71,8 @@ def test_stages_begin_and_end_with_the_operations_of_their_parts() -> None:
     assert course.now is None
 
 
-def weights(have: float, what: str = "weights a/b", total: float = 60e9) -> Progress:
-    return Progress(what, "1 of 2 files", have, total)
+def weights(have: float, subject: str = "weights a/b", total: float = 60e9) -> Progress:
+    return Progress(subject, "1 of 2 files", have, total)
 
 
 def test_speed_and_time_left_are_of_all_hosts_together() -> None:
@@ -116,8 +116,8 @@ def test_what_takes_long_says_once_a_minute_how_far_it_is() -> None:
     lines: list[str] = []
     clock = Clock()
     view = plain(lines, clock)
-    view.event(events.Started(["spark1"]))
-    view.event(events.Step("Weights | Fetch and verify weights"))
+    view.event(events.RunStart(["spark1"]))
+    view.event(events.StepProgress("Weights | Fetch and verify weights"))
     for second in range(0, 125, 5):
         clock.now = float(second)
         if second % 10 == 0:
@@ -132,12 +132,12 @@ def test_what_takes_long_says_once_a_minute_how_far_it_is() -> None:
 def test_what_a_failed_host_said_last_is_kept_while_the_others_go_on() -> None:
     view = plain([], Clock())
     view.line("    [spark0] Authentication error (no key)")
-    view.event(events.Started(["spark1", "spark2"]))
-    view.event(events.Step("Base | Install packages"))
+    view.event(events.RunStart(["spark1", "spark2"]))
+    view.event(events.StepProgress("Base | Install packages"))
     view.line("    [spark1] E: no such package")
     view.line("    [spark2] fine")
-    view.event(events.Done("Base | Install packages", ["spark2"], ["spark1"]))
-    view.event(events.Step("Images | Pull"))
+    view.event(events.OperationDone("Base | Install packages", ["spark2"], ["spark1"]))
+    view.event(events.StepProgress("Images | Pull"))
     assert list(view.tail["spark0"]) == ["Authentication error (no key)"]
     assert list(view.tail["spark1"]) == ["E: no such package"]
     assert list(view.tail["spark2"]) == []
@@ -145,6 +145,6 @@ def test_what_a_failed_host_said_last_is_kept_while_the_others_go_on() -> None:
 
 def test_the_step_at_which_a_run_was_ended_is_known_after_its_end() -> None:
     course = Course(0.0)
-    for event in (events.Step("Base | Install packages"), events.Over([good("spark1")])):
+    for event in (events.StepProgress("Base | Install packages"), events.Over([good("spark1")])):
         list(course.take(event, 9.0))
     assert (course.now, course.step) == (None, "Install packages")

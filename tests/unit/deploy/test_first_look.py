@@ -1,4 +1,4 @@
-"""What is said of a host before its first deploy: ssh, sudo, and preflight's own judgement."""
+"""The report on a host before its first deploy: ssh, sudo, and preflight's own judgement."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from a_spark import GIB, healthy, spark
 from over_ssh import environment
 
-from lockstep.deploy.first_look import Readiness, expected, look
+from lockstep.deploy.first_look import Readiness, expected_pins, look
 from lockstep.deploy.plan import Download
 from lockstep.fleet.hosts import Host
 
 PLAN = spark("spark-1.local")
 SPARK = Host(PLAN, {"ssh_user": "anna"})
-MODELS = [Download(model, "hub", 40 * 10**9) for model in healthy(PLAN, 0)["models"]]
+MODELS = [Download(model, "hub", 40 * 10**9) for model in healthy(PLAN, 0)["checkpoints"]]
 SSH = """\
 case "$*" in
   *"sudo -n true") {sudo} ;;
@@ -27,22 +27,22 @@ esac
 ASKS = "echo 'sudo: a password is required' >&2; exit 1"
 
 
-def seen(
+def spark_readiness(
     folder: Path, monkeypatch: pytest.MonkeyPatch, sudo: str = "exit 0", **facts: Any
 ) -> Readiness:
-    """What is seen of a Spark as NVIDIA ships it, but for these facts."""
+    """The report on a Spark as NVIDIA ships it, with these facts changed."""
     monkeypatch.setenv("PATH", environment(folder, SSH.format(sudo=sudo))["PATH"])
-    told = {**healthy(PLAN, time.time()), **facts}
-    document = {"answers": {"preflight": told}, "faults": {}}
+    answer = {**healthy(PLAN, time.time()), **facts}
+    document = {"answers": {"preflight": answer}, "faults": {}}
     (folder / "bin/answer.json").write_text(json.dumps(document))
-    return look(SPARK, expected([SPARK], MODELS))
+    return look(SPARK, expected_pins([SPARK], MODELS))
 
 
 def test_a_new_spark_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = seen(tmp_path, monkeypatch)
-    assert found.findings == []
+    readiness = spark_readiness(tmp_path, monkeypatch)
+    assert readiness.findings == []
     says = "aarch64, DGX OS 7.2.3, driver 580.95.05, 3000 GiB free"
-    assert (found.host, found.what) == ("spark-1.local", says)
+    assert (readiness.host, readiness.description) == ("spark-1.local", says)
 
 
 NO_KEY = "No ED25519 host key is known for spark-1.local.\nHost key verification failed."
@@ -51,7 +51,7 @@ NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
 
 
 @pytest.mark.parametrize(
-    ("said", "message", "remedy"),
+    ("output", "message", "remedy"),
     [
         (NO_KEY, "its host key is not known here yet", "`ssh anna@spark-1.local` shows the"),
         (CHANGED, "its host key is another than the one known here", "Only if it was installed"),
@@ -67,13 +67,13 @@ NO_ROUTE = "ssh: connect to host spark-1.local port 22: No route to host"
     ],
 )
 def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
-    said: str, message: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: str, message: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = seen(tmp_path, monkeypatch, sudo=f"echo '{said}' >&2; exit 255")
-    (only,) = found.findings
+    readiness = spark_readiness(tmp_path, monkeypatch, sudo=f"echo '{output}' >&2; exit 255")
+    (only,) = readiness.findings
     assert (only.code, only.severity, only.message) == ("no-login", "error", message)
     assert only.remedy.startswith(remedy)
-    assert found.what == ""
+    assert readiness.description == ""
 
 
 def test_without_sudo_the_machine_is_judged_all_the_same(
@@ -81,13 +81,15 @@ def test_without_sudo_the_machine_is_judged_all_the_same(
 ) -> None:
     disks = {path: {"device": 1, "free": 30 * GIB} for path in healthy(PLAN, 0)["disks"]}
     # Docker does not answer an account without rights.
-    found = seen(tmp_path, monkeypatch, ASKS, disks=disks, docker={"fault": "denied"})
-    assert [item.code for item in found.findings] == ["disk-short", "no-sudo"]
-    assert found.findings[1].remedy == (
+    readiness = spark_readiness(
+        tmp_path, monkeypatch, ASKS, disks=disks, docker={"fault": "denied"}
+    )
+    assert [item.code for item in readiness.findings] == ["disk-short", "no-sudo"]
+    assert readiness.findings[1].remedy == (
         "`ssh -t anna@spark-1.local sudo visudo -f /etc/sudoers.d/90-deploy`, with the line "
         "`anna ALL=(ALL) NOPASSWD: ALL`."
     )
-    assert "30.0 GiB free" in found.findings[0].message
+    assert "30.0 GiB free" in readiness.findings[0].message
 
 
 def test_the_disk_must_hold_the_models_before_there_is_a_lock(
@@ -96,20 +98,20 @@ def test_the_disk_must_hold_the_models_before_there_is_a_lock(
     size = sum(item.size or 0 for item in MODELS)
     free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
     disks = {path: {"device": 1, "free": free} for path in healthy(PLAN, 0)["disks"]}
-    assert [item.code for item in seen(tmp_path, monkeypatch, disks=disks).findings] == [
+    assert [item.code for item in spark_readiness(tmp_path, monkeypatch, disks=disks).findings] == [
         "disk-short"
     ]
 
 
 def test_another_architecture_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = seen(tmp_path, monkeypatch, architecture="x86_64").findings
-    assert (found.severity, found.message) == ("warning", "it is x86_64, expected aarch64")
+    (finding,) = spark_readiness(tmp_path, monkeypatch, architecture="x86_64").findings
+    assert (finding.severity, finding.message) == ("warning", "it is x86_64, expected aarch64")
 
 
 def test_preflight_itself_speaks_of_what_stands_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     updates = {"once": {"state": "enabled", "running": True, "done": False}}
-    told = {**updates, "daily": [], "holder": None}
-    (found,) = seen(tmp_path, monkeypatch, updates=told).findings
-    assert found.code == "upgrade-pending"
+    update_facts = {**updates, "daily": [], "holder": None}
+    (finding,) = spark_readiness(tmp_path, monkeypatch, updates=update_facts).findings
+    assert finding.code == "upgrade-pending"

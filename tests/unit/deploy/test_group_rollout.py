@@ -18,22 +18,22 @@ class Hosts:
 
     def __init__(self, *fails: tuple[str, Step]) -> None:
         self.fails = fails
-        self.taken: list[tuple[str, Step, str]] = []
+        self.steps: list[tuple[str, Step, str]] = []
 
     def __call__(self, member: str, step: Step, why: str) -> tuple[bool, Sequence[str]]:
-        self.taken.append((member, step, why))
+        self.steps.append((member, step, why))
         return (member, step) not in self.fails, ["starting glm", WHY]
 
 
 def test_a_model_that_serves_stays_and_every_member_forgets_what_it_kept() -> None:
     rollout, hosts = GroupRollout("glm"), Hosts()
     assert rollout.bring_up("spark-1", MEMBERS, hosts) == []
-    assert hosts.taken == [
+    assert hosts.steps == [
         ("spark-1", "up", ""),
         ("spark-1", "ended", ""),
         ("spark-2", "ended", ""),
     ]
-    assert rollout.served()
+    assert rollout.is_serving()
 
 
 def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after() -> None:
@@ -42,50 +42,50 @@ def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after(
         WHY,
         "glm is hot again on all members, as it was before",
     ]
-    assert hosts.taken == [
+    assert hosts.steps == [
         ("spark-2", "up", ""),
         ("spark-2", "down", ""),
         ("spark-1", "ended", WHY),
         ("spark-2", "ended", WHY),
         ("spark-2", "again", ""),
     ]
-    assert not rollout.served()
+    assert not rollout.is_serving()
 
 
 def test_a_member_that_does_not_return_keeps_no_other_from_it_and_is_named() -> None:
-    failed = ("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again")
-    hosts = Hosts(*failed)
+    failures = ("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again")
+    hosts = Hosts(*failures)
     assert GroupRollout("glm").bring_up("spark-1", MEMBERS, hosts) == [
         WHY,
         "spark-1 did not return to what there was",
         "glm did not come back: `switch.sh status` says what is hot",
     ]
-    assert ("spark-2", "ended", WHY) in hosts.taken
+    assert ("spark-2", "ended", WHY) in hosts.steps
 
 
 def test_the_others_learn_of_the_end_also_where_the_deploy_itself_is_cut_off() -> None:
     rollout = GroupRollout("glm")
-    heard: list[bool] = []
-    other = threading.Thread(target=lambda: heard.append(rollout.served()))
-    other.start()
+    results: list[bool] = []
+    waiter = threading.Thread(target=lambda: results.append(rollout.is_serving()))
+    waiter.start()
 
     def cut_off(member: str, step: Step, why: str) -> tuple[bool, Sequence[str]]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         rollout.bring_up("spark-1", MEMBERS, cut_off)
-    other.join(180)
-    assert heard == [False]
+    waiter.join(180)
+    assert results == [False]
 
 
 def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
-    rollout, begun, go_on = GroupRollout("glm"), threading.Event(), threading.Event()
+    rollout, start_event, go_on = GroupRollout("glm"), threading.Event(), threading.Event()
     ends: list[bool] = []
-    asked: list[str] = []
+    asked_members: list[str] = []
 
     def down(member: str) -> bool:
-        asked.append(member)
-        begun.set()
+        asked_members.append(member)
+        start_event.set()
         return go_on.wait(180)
 
     members = [
@@ -95,14 +95,14 @@ def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
         for name in MEMBERS
     ]
     members[0].start()
-    assert begun.wait(180)
+    assert start_event.wait(180)
     members[1].start()
     # The second one waits for the first.
     assert ends == []
     go_on.set()
     for member in members:
         member.join(180)
-    assert (asked, ends) == (["spark-1"], [True, True])
+    assert (asked_members, ends) == (["spark-1"], [True, True])
 
 
 def test_where_that_failed_the_next_one_tries_again() -> None:

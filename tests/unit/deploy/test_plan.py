@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from a_spark import pins_for
-from an_inventory import PAIR, written
+from an_inventory import PAIR, write_inventory
 from click.testing import CliRunner
 
 from lockstep.cli.main import main
@@ -26,7 +26,7 @@ SGLANG = "lmsysorg/sglang:latest"
 INVENTORY = """
 from lockstep.deploy.checked import checked
 
-_targets = {
+_models = {
     "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
     "mistral": {
         "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
@@ -37,7 +37,7 @@ _targets = {
     "mistral-vllm": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", "unit": "vllm"},
 }
 _names = ("spark-1.local", "spark-2.local")
-pair = checked(__file__, [(name, {"targets": _targets}) for name in _names])
+pair = checked(__file__, [(name, {"models": _models}) for name in _names])
 """
 
 
@@ -53,19 +53,19 @@ def hosts(file: Path) -> tuple[HostPlan, ...]:
     return inventory_file.load(file)
 
 
-def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
+def test_two_sparks_get_the_same_models_and_the_second_fetches_from_the_first(
     hosts: tuple[HostPlan, ...],
 ) -> None:
-    made = plan.plan_hosts(hosts, Pins(), KNOWN)
-    first, second = made.hosts
-    assert first.targets == second.targets
-    rows = {item.name: (item.address, item.fit and item.fit.verdict) for item in first.targets}
+    whole_plan = plan.plan_hosts(hosts, Pins(), KNOWN)
+    first, second = whole_plan.hosts
+    assert first.models == second.models
+    rows = {item.name: (item.address, item.fit and item.fit.verdict) for item in first.models}
     assert rows["qwen"] == ("127.0.0.1:30001", "fits")
-    needs = {item.name: round((item.fit and item.fit.needs_gib) or 0, 1) for item in first.targets}
+    needs = {item.name: round((item.fit and item.fit.needs_gib) or 0, 1) for item in first.models}
     assert needs == {"qwen": 75.0, "mistral": 95.9, "mistral-vllm": 106.0}
     assert first.from_peers == ()
     assert second.from_peers == second.downloads == first.downloads
-    weights = {item.what: item.size for item in first.downloads}
+    weights = {item.name: item.size for item in first.downloads}
     assert weights["rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"] == 22_900_000_000
     assert weights[SGLANG] is None
 
@@ -73,54 +73,56 @@ def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
 def test_a_hubs_password_is_not_shown(hosts: tuple[HostPlan, ...]) -> None:
     settings = hosts[0].settings
     sources = replace(settings.sources, hub="https://anna:geheim@hub.example")
-    mirrored = replace(hosts[0], settings=replace(settings, sources=sources))
-    [host] = plan.plan_hosts([mirrored], Pins(), KNOWN).hosts
+    mirrored_host = replace(hosts[0], settings=replace(settings, sources=sources))
+    [host] = plan.plan_hosts([mirrored_host], Pins(), KNOWN).hosts
     assert {item.source for item in host.downloads} == {"https://hub.example", "registry"}
 
 
 def test_the_articles_stack_has_no_error(hosts: tuple[HostPlan, ...]) -> None:
-    made = plan.plan_hosts(hosts, Pins(), KNOWN)
-    assert not [item for item in made.findings if item.severity == "error"]
+    whole_plan = plan.plan_hosts(hosts, Pins(), KNOWN)
+    assert not [item for item in whole_plan.findings if item.severity == "error"]
 
 
 def test_a_finding_that_hosts_share_stands_once_and_names_them(hosts: tuple[HostPlan, ...]) -> None:
-    made = plan.plan_hosts(hosts, Pins(), KNOWN)
-    found = [item for item in made.findings if item.code == "eagle-on-moving-tag"]
-    assert [item.subject for item in found] == [
+    whole_plan = plan.plan_hosts(hosts, Pins(), KNOWN)
+    findings = [item for item in whole_plan.findings if item.code == "eagle-on-moving-tag"]
+    assert [item.subject for item in findings] == [
         "spark-1.local, spark-2.local: mistral (mistral-small-4-119b-nvfp4-sglang-eagle)"
     ]
 
 
 def test_a_recorded_digest_is_what_would_run(hosts: tuple[HostPlan, ...]) -> None:
     pin = ImagePin("sha256:" + "0" * 64, "aarch64", 12_000_000_000)
-    made = plan.plan_hosts(hosts, Pins(images={SGLANG: pin}), KNOWN)
-    assert "eagle-on-moving-tag" not in {item.code for item in made.findings}
-    sizes = {item.what: item.size for item in made.hosts[0].downloads}
+    whole_plan = plan.plan_hosts(hosts, Pins(images={SGLANG: pin}), KNOWN)
+    assert "eagle-on-moving-tag" not in {item.code for item in whole_plan.findings}
+    sizes = {item.name: item.size for item in whole_plan.hosts[0].downloads}
     assert sizes[SGLANG] == 12_000_000_000
 
 
 def test_the_locked_entry_point_is_what_a_command_meets(hosts: tuple[HostPlan, ...]) -> None:
     pin = ImagePin("sha256:" + "0" * 64, "aarch64", 1, entrypoint=("sglang", "serve"))
     bare = [
-        replace(target, recipe=replace(target.recipe, executor_config={}), fallback=None)
-        for target in hosts[0].targets
+        replace(model, recipe=replace(model.recipe, executor_config={}), fallback=None)
+        for model in hosts[0].models
     ]
-    made = plan.plan_hosts([replace(hosts[0], targets=bare)], Pins(images={SGLANG: pin}), KNOWN)
-    [found] = [item for item in made.findings if item.code == "entry-point"]
-    assert "mistral (" in found.subject and SGLANG in found.message
+    whole_plan = plan.plan_hosts(
+        [replace(hosts[0], models=bare)], Pins(images={SGLANG: pin}), KNOWN
+    )
+    [finding] = [item for item in whole_plan.findings if item.code == "entry-point"]
+    assert "mistral (" in finding.subject and SGLANG in finding.message
 
 
 def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...]) -> None:
     host = hosts[0]
-    target = host.targets[0]
+    model = host.models[0]
     loud = replace(
-        target,
-        data=replace(target.data, bind="0.0.0.0", overrides={"gpu_memory_utilization": 0.95}),
+        model,
+        data=replace(model.data, bind="0.0.0.0", overrides={"gpu_memory_utilization": 0.95}),
     )
-    made = plan.plan_hosts([replace(host, targets=(loud,))], Pins(), KNOWN)
-    codes = {item.code for item in made.findings}
+    whole_plan = plan.plan_hosts([replace(host, models=(loud,))], Pins(), KNOWN)
+    codes = {item.code for item in whole_plan.findings}
     assert {"utilization-too-high", "fit-none"} <= codes
-    # An engine that is open to others stays on loopback itself, behind the door with the key.
+    # An engine that is open to others stays on loopback itself, behind the listener with the key.
     assert "public-address" not in codes
 
 
@@ -129,17 +131,17 @@ def test_an_image_whose_engine_could_not_be_asked_is_named_with_the_reason(
 ) -> None:
     pin = ImagePin("sha256:" + 64 * "0", "aarch64", 1)
     silent = replace(pin, unanswered="SGLang 0.5.23 cannot be imported: no libcuda.so.1")
-    found = [
-        {item.subject.split(" ")[2]: item for item in made.findings if item.code == CODE}
-        for made in (
-            plan.plan_hosts(hosts, Pins(images={SGLANG: each}), KNOWN) for each in (pin, silent)
+    findings = [
+        {item.subject.split(" ")[2]: item for item in whole_plan.findings if item.code == CODE}
+        for whole_plan in (
+            plan.plan_hosts(hosts, Pins(images={SGLANG: image}), KNOWN) for image in (pin, silent)
         )
     ]
-    assert found[0] == {}
-    assert set(found[1]) == {"mistral"}
-    assert found[1]["mistral"].severity == "warning"
-    assert "lmsysorg/sglang:latest could not be asked" in found[1]["mistral"].message
-    assert silent.unanswered in found[1]["mistral"].message
+    assert findings[0] == {}
+    assert set(findings[1]) == {"mistral"}
+    assert findings[1]["mistral"].severity == "warning"
+    assert "lmsysorg/sglang:latest could not be asked" in findings[1]["mistral"].message
+    assert silent.unanswered in findings[1]["mistral"].message
 
 
 CODE = "engine-not-asked"
@@ -148,19 +150,19 @@ CODE = "engine-not-asked"
 def test_a_released_vllm_is_judged_by_its_own_version(hosts: tuple[HostPlan, ...]) -> None:
     host = hosts[0]
     engine = replace(host.settings.engine, git=None, release="vllm==0.32.0")
-    target = next(item for item in host.targets if item.name == "mistral-vllm")
-    released = replace(host, settings=replace(host.settings, engine=engine), targets=(target,))
-    made = plan.plan_hosts([released], Pins(), KNOWN)
+    model = next(item for item in host.models if item.name == "mistral-vllm")
+    released_host = replace(host, settings=replace(host.settings, engine=engine), models=(model,))
+    whole_plan = plan.plan_hosts([released_host], Pins(), KNOWN)
     # The fork's recipe has variables that 0.24 dropped, and says so by its engine_versions.
-    assert {item.code for item in made.findings} == {"engine-version"}
+    assert {item.code for item in whole_plan.findings} == {"engine-version"}
 
 
 def test_the_command_gives_programs_the_same_and_ends_well_with_warnings(file: Path) -> None:
     result = CliRunner().invoke(main, ["plan", "-i", str(file), "--json"])
     assert result.exit_code == 0
-    made = json.loads(result.output)
-    assert [host["name"] for host in made["hosts"]] == ["spark-1.local", "spark-2.local"]
-    assert all(item["severity"] == "warning" for item in made["findings"])
+    document = json.loads(result.output)
+    assert [host["name"] for host in document["hosts"]] == ["spark-1.local", "spark-2.local"]
+    assert all(item["severity"] == "warning" for item in document["findings"])
 
 
 def test_the_command_ends_with_1_where_a_deploy_would_be_stopped(tmp_path: Path) -> None:
@@ -188,17 +190,17 @@ def test_a_fork_is_judged_by_the_version_of_the_vllm_that_it_descends_from(
     assert "engine-version" not in codes
     [(url, pin)] = pins.precompiled.items()
     newer = replace(pin, path=pin.path.replace("vllm-0.19.1", "vllm-0.32.1"))
-    moved = replace(pins, precompiled={url: newer})
-    codes = {item.code for item in plan.plan_hosts(hosts, moved, KNOWN).findings}
+    moved_pins = replace(pins, precompiled={url: newer})
+    codes = {item.code for item in plan.plan_hosts(hosts, moved_pins, KNOWN).findings}
     assert "engine-version" in codes
 
 
 def test_each_member_of_a_cluster_is_counted_with_its_own_memory(tmp_path: Path) -> None:
     """One of the pair has 64 GB: the plan names it alone, before any host is asked."""
     small = {**PAIR["spark-2.local"], "expected": {"memory_gib": 58.0}}
-    path = written(tmp_path, {**PAIR, "spark-2.local": small})
-    made = plan.plan_hosts(inventory_file.load(path), Pins(), KNOWN)
-    verdicts = [item.fit and item.fit.verdict for host in made.hosts for item in host.targets]
+    path = write_inventory(tmp_path, {**PAIR, "spark-2.local": small})
+    whole_plan = plan.plan_hosts(inventory_file.load(path), Pins(), KNOWN)
+    verdicts = [item.fit and item.fit.verdict for host in whole_plan.hosts for item in host.models]
     assert verdicts == ["fits", "does not fit"]
-    [finding] = [item for item in made.findings if item.code == "fit-none"]
+    [finding] = [item for item in whole_plan.findings if item.code == "fit-none"]
     assert finding.subject.startswith("spark-2.local: ")

@@ -24,15 +24,15 @@ def fetching() -> Course:
     view = Screen(
         course,
         Console(file=io.StringIO()),
-        agree=lambda found: True,
+        agree=lambda interrupts: True,
         password=lambda prompt: None,
         clock=clock,
     )
-    view.event(events.Started(["spark-1", "spark-2"]))
+    view.event(events.RunStart(["spark-1", "spark-2"]))
     for name in ("Preflight | x", "Base | x", "vLLM | x", "Images | x"):
         for event in step(name, ["spark-1"]):
             view.event(event)
-    view.event(events.Step("Weights | Fetch and verify weights"))
+    view.event(events.StepProgress("Weights | Fetch and verify weights"))
     for second in range(60, 373, 12):
         clock.now = float(second)
         model = "weights mistralai/Mistral-Small-4-119B-2603-NVFP4: 9 of 12 files"
@@ -83,7 +83,7 @@ def test_a_stage_that_ctrl_c_ended_has_no_tick() -> None:
     view = plain([], Clock())
     for event in (events.Ready(), *step("Base | x", ["spark1"]), *step("vLLM | Build", ["spark1"])):
         view.event(event)
-    view.interrupted()
+    view.report_interrupt()
     view.event(events.Over([good("spark1")]))
     lines = [line.plain for line in frame(view.course, "spark.py", LOG, 0.0, 80)]
     assert lines[1] == "✓ checks   ✓ packages   ■ engine"
@@ -93,25 +93,30 @@ def test_a_stage_that_ctrl_c_ended_has_no_tick() -> None:
 def test_a_run_on_a_terminal_leaves_its_last_picture(width: int) -> None:
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=width, no_color=True)
-    asked: list[Any] = []
+    questions: list[Any] = []
 
-    def agree(found: list[events.Interrupts]) -> bool:
-        written = output.getvalue()
-        asked.append((found, written.rfind("\x1b[?25h") > written.rfind("\x1b[?25l")))
+    def agree(interrupts: list[events.Interrupts]) -> bool:
+        text = output.getvalue()
+        questions.append((interrupts, text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l")))
         return True
 
     clock = Clock()
     view = Screen(Course(0.0), console, agree=agree, password=lambda prompt: None, clock=clock)
     view.begin("inventories/spark.py", "a.log")
     qwen = events.Interrupts("spark1", "qwen", again=True)
-    for event in (events.Started(["spark1"]), qwen, events.Ready(), *step("Base | x", ["spark1"])):
+    for event in (
+        events.RunStart(["spark1"]),
+        qwen,
+        events.Ready(),
+        *step("Base | x", ["spark1"]),
+    ):
         view.event(event)
         clock.now += 1
         view.tick()
     view.event(events.Over([good("spark1")]))
     view.close()
     # The cursor was visible while a person was asked, and is so at the end.
-    assert asked == [([qwen], True)]
+    assert questions == [([qwen], True)]
     assert output.getvalue().count("\x1b[?25l") == output.getvalue().count("\x1b[?25h")
     last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue()).replace("\r", "").splitlines()
     assert last[-2:] == ["✓ checks   ✓ packages", "all lines: a.log"]

@@ -24,8 +24,8 @@ ENGINES: dict[str, Any] = {
 AVAILABLE = int(31.25 * 2**30)
 
 
-def table(units: Any = UNITS, unasked: Any = (), plan: HostPlan = PLAN) -> dict[str, str]:
-    return dict(rows(plan, plan.name, units, ENGINES, AVAILABLE, dict(unasked)))
+def table(units: Any = UNITS, unasked_engines: Any = (), plan: HostPlan = PLAN) -> dict[str, str]:
+    return dict(rows(plan, plan.name, units, ENGINES, AVAILABLE, dict(unasked_engines)))
 
 
 def snapshot(name: str = "spark1") -> dict[str, Any]:
@@ -91,8 +91,8 @@ def test_accounts_that_were_taken_over_are_said_for_no_new_password_is_theirs() 
 
 def test_an_engine_that_could_not_be_asked_is_in_the_table_with_the_reason() -> None:
     reason = "SGLang 0.5.23 cannot be imported: no libcuda.so.1"
-    found = table(unasked={"mistral": reason, "mistral-fallback": reason})
-    assert found["engine not asked"] == (
+    summary_rows = table(unasked_engines={"mistral": reason, "mistral-fallback": reason})
+    assert summary_rows["engine not asked"] == (
         f"mistral, mistral-fallback: the start will tell; {reason}"
     )
     assert "engine not asked" not in table()
@@ -117,8 +117,8 @@ def test_words_that_are_too_long_for_the_table_are_folded() -> None:
 
 
 def test_a_boot_link_is_reported_even_of_a_fallback() -> None:
-    linked = {"ActiveState": "inactive", "links": ["/etc/systemd/system/x.wants/y"]}
-    units = {**UNITS, "sglang-mistral4-fallback.service": linked, "vllm.service": linked}
+    linked_unit = {"ActiveState": "inactive", "links": ["/etc/systemd/system/x.wants/y"]}
+    units = {**UNITS, "sglang-mistral4-fallback.service": linked_unit, "vllm.service": linked_unit}
     assert table(units)["models at boot"] == "sglang-mistral4-fallback.service, vllm.service"
 
 
@@ -181,28 +181,28 @@ def test_after_a_failure_it_says_which_host_has_which_generation_and_what_ends_t
     hosts = [
         HostOutcome("spark1", snapshot=snapshot(), generation="new"),
         HostOutcome("spark2", "Services", "it does not start", generation="old"),
-        HostOutcome("spark3", "Services", held="qwen runs on", generation="old"),
+        HostOutcome("spark3", "Services", hold_reason="qwen runs on", generation="old"),
     ]
-    said = render(hosts, again="pyinfra site.py deploy.py")
-    assert said.endswith(
+    text = render(hosts, again="pyinfra site.py deploy.py")
+    assert text.endswith(
         "\n"
         "The hosts differ now. The new generation is on: spark1. It is not, or not whole,\n"
         "  on: spark2, spark3.\n"
         "To make them equal, go on where this run ended:\n"
         "  pyinfra site.py deploy.py"
     )
-    for same in ("new", "old", ""):
+    for generation in ("new", "old", ""):
         for host in hosts:
-            host.generation = same
-        said = render(hosts, again="pyinfra site.py deploy.py")
-        assert "differ" not in said
-        assert said.endswith("Run the same command again: it goes on where this run ended.")
+            host.generation = generation
+        text = render(hosts, again="pyinfra site.py deploy.py")
+        assert "differ" not in text
+        assert text.endswith("Run the same command again: it goes on where this run ended.")
 
 
 def test_hosts_that_returned_because_another_failed_are_named_and_have_no_table() -> None:
     hosts = [
-        HostOutcome("spark1", "all", snapshot=snapshot(), returned=True, generation="old"),
-        HostOutcome("spark2", "all", returned=True, generation="old"),
+        HostOutcome("spark1", "all", snapshot=snapshot(), has_returned=True, generation="old"),
+        HostOutcome("spark2", "all", has_returned=True, generation="old"),
         HostOutcome("spark3", "Gateway", generation="old"),
     ]
     assert render(hosts, again="pyinfra site.py deploy.py") == (

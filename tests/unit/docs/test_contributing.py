@@ -25,12 +25,12 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.slow
 def test_a_key_an_engine_and_a_file_are_added_as_the_page_says(tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
+    ignore_rule = shutil.ignore_patterns("__pycache__")
     for part in PARTS:
-        shutil.copytree(ROOT / part, tmp_path / part, symlinks=True, ignore=ignored)
+        shutil.copytree(ROOT / part, tmp_path / part, symlinks=True, ignore=ignore_rule)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")
-    applied = subprocess.run(
+    result = subprocess.run(
         ["git", "apply", "-C1", "-"],
         input="".join(blocks("diff")),
         text=True,
@@ -38,21 +38,21 @@ def test_a_key_an_engine_and_a_file_are_added_as_the_page_says(tmp_path: Path) -
         capture_output=True,
         check=False,
     )
-    assert applied.returncode == 0, applied.stderr
+    assert result.returncode == 0, result.stderr
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0"]
-    done = subprocess.run(
+    test_run = subprocess.run(
         [*argv, *re.findall(r"^\+\+\+ b/(tests/\S+)$", "".join(blocks("diff")), re.MULTILINE)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    assert "5 passed" in test_run.stdout, test_run.stdout + test_run.stderr
 
 
 def test_the_recipe_passes_its_check(tmp_path: Path) -> None:
     file = tmp_path / "qwen3-8b-vllm.yaml"
     (text,) = blocks("yaml")
     file.write_text(text)
-    done = CliRunner().invoke(main, ["recipe", "check", str(file)])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(main, ["recipe", "check", str(file)])
+    assert result.exit_code == 0, result.output

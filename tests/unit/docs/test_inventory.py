@@ -19,7 +19,7 @@ from lockstep.deploy.plan import plan_hosts
 from lockstep.fit import catalogue
 from lockstep.inventory import inventory_file
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Settings, TargetData
+from lockstep.inventory.settings import ModelData, Settings
 from lockstep.lock.pins import Pins
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 KEYS = "|".join(item.name for item in fields(Settings) if item.name != "name")
 INLINE = re.compile(rf"`((?:{KEYS}) = [^`]+)`")
 # What looks like a part of an inventory: an example that nobody can load.
-INSIDE = "|".join(item.name for item in fields(TargetData))
+INSIDE = "|".join(item.name for item in fields(ModelData))
 FRAGMENT = re.compile(
     rf"^\s+\(?(?:(?:{KEYS}) = |.*\"(?:{KEYS}|{INSIDE})\": [\[({{\"])", re.MULTILINE
 )
@@ -37,7 +37,7 @@ FRAGMENT = re.compile(
 
 @dataclass(frozen=True)
 class Example:
-    """One example: where it stands, the file that it is, and its text."""
+    """One example: its place, the file that it stands for, and its text."""
 
     document: str
     file: str
@@ -72,7 +72,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loaded(example: Example, repository: Path) -> tuple[HostPlan, ...]:
+def example_plans(example: Example, repository: Path) -> tuple[HostPlan, ...]:
     """The hosts that an example describes."""
     # The inventory here is that of a checkout, whose hosts are the group `spark`.
     file = example.file.replace("group_data/inventory.py", "group_data/spark.py")
@@ -83,50 +83,50 @@ def loaded(example: Example, repository: Path) -> tuple[HostPlan, ...]:
 def hosts(document: str, word: str, repository: Path) -> dict[str, HostPlan]:
     """The hosts by name of the one example of a document that has a word."""
     (example,) = (item for item in EXAMPLES if item.document == document and word in item.text)
-    return {plan.name: plan for plan in loaded(example, repository)}
+    return {plan.name: plan for plan in example_plans(example, repository)}
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_every_example_loads(number: int, repository: Path) -> None:
-    assert loaded(EXAMPLES[number], repository)
+    assert example_plans(EXAMPLES[number], repository)
 
 
 def test_no_other_example_is_left_that_nobody_can_load() -> None:
     for document in DOCUMENTS:
-        rest = BLOCK.sub(
-            lambda found: "" if FILE.match(textwrap.dedent(found[2])) else found[2],
+        remaining_text = BLOCK.sub(
+            lambda match: "" if FILE.match(textwrap.dedent(match[2])) else match[2],
             document.read_text(),
         )
-        assert FRAGMENT.findall(rest) == [], document.name
+        assert FRAGMENT.findall(remaining_text) == [], document.name
 
 
-def targets(plan: HostPlan) -> list[str]:
-    """What `switch.sh` accepts on a host."""
-    return [target.name for target in plan.targets]
+def models(plan: HostPlan) -> list[str]:
+    """The names that `switch.sh` accepts on a host."""
+    return [model.name for model in plan.models]
 
 
 DEFAULT = ["qwen", "mistral", "mistral-vllm"]
 
 
 def test_two_sparks_serve_one_model_besides_their_own(repository: Path) -> None:
-    found = hosts("cluster.md", "_deepseek", repository)
-    assert {name: plan.settings.operators for name, plan in found.items()} == {
+    plans = hosts("cluster.md", "_deepseek", repository)
+    assert {name: plan.settings.operators for name, plan in plans.items()} == {
         "spark-1.local": ("you",),
         "spark-2.local": ("you",),
     }
-    assert [targets(plan) for plan in found.values()] == [[*DEFAULT, "deepseek"]] * 2
-    assert [plan.groups[0].rank for plan in found.values()] == [0, 1]
-    assert [plan.settings.fabric_address for plan in found.values()] == ["10.77.0.11", "10.77.0.12"]
+    assert [models(plan) for plan in plans.values()] == [[*DEFAULT, "deepseek"]] * 2
+    assert [plan.groups[0].rank for plan in plans.values()] == [0, 1]
+    assert [plan.settings.fabric_address for plan in plans.values()] == ["10.77.0.11", "10.77.0.12"]
 
 
 def test_one_engine_is_open_and_the_others_stay(repository: Path) -> None:
     (plan,) = hosts("security.md", "_open", repository).values()
-    assert {target.name: target.open for target in plan.targets} == {
+    assert {model.name: model.open for model in plan.models} == {
         "qwen": True,
         "mistral": False,
         "mistral-vllm": False,
     }
-    assert plan.targets[0].data.launcher
+    assert plan.models[0].data.launcher
 
 
 def test_the_firewalls_example_is_that_of_every_host(repository: Path) -> None:
@@ -135,26 +135,26 @@ def test_the_firewalls_example_is_that_of_every_host(repository: Path) -> None:
     assert plan.settings.firewall.peers == ("10.10.0.0/24",)
 
 
-def test_the_floor_is_the_only_change(repository: Path) -> None:
-    (plan,) = hosts("measuring.md", "_floor", repository).values()
-    assert targets(plan) == DEFAULT
-    floors = [target.data.floor for target in plan.targets]
-    assert floors[0] is None
-    assert floors[1] is not None
-    assert floors[1].share == 0.9
+def test_the_minimum_is_the_only_change(repository: Path) -> None:
+    (plan,) = hosts("measuring.md", "_minimum", repository).values()
+    assert models(plan) == DEFAULT
+    minimums = [model.data.minimum for model in plan.models]
+    assert minimums[0] is None
+    assert minimums[1] is not None
+    assert minimums[1].share == 0.9
 
 
 def test_one_spark_differs_on_purpose(repository: Path) -> None:
-    found = hosts("drift.md", "_differs", repository)
-    assert [len(plan.settings.differs) for plan in found.values()] == [0, 2]
+    plans = hosts("drift.md", "_differs", repository)
+    assert [len(plan.settings.differs) for plan in plans.values()] == [0, 2]
 
 
 def test_sparks_with_other_models(repository: Path) -> None:
-    found = hosts("operating.md", "_gemma", repository)
-    assert [targets(plan) for plan in found.values()] == [["qwen"], [*DEFAULT, "gemma"]]
+    plans = hosts("operating.md", "_gemma", repository)
+    assert [models(plan) for plan in plans.values()] == [["qwen"], [*DEFAULT, "gemma"]]
     # The default reads images, what stands in for it does not.
-    for plan in found.values():
-        assert [recipe.lockstep.vision for recipe in plan.targets[0].recipes] == [True, False]
+    for plan in plans.values():
+        assert [recipe.lockstep.vision for recipe in plan.models[0].recipes] == [True, False]
 
 
 def test_a_released_vllm_is_one_value(repository: Path) -> None:
@@ -164,18 +164,18 @@ def test_a_released_vllm_is_one_value(repository: Path) -> None:
     assert (engine.release, engine.torch) == ("vllm==0.20.2", "torch")
 
 
-def test_the_readme_says_what_plan_says_about_the_targets_as_they_are(repository: Path) -> None:
-    made = plan_hosts(
+def test_the_readme_says_what_plan_says_about_the_models_as_they_are(repository: Path) -> None:
+    whole_plan = plan_hosts(
         inventory_file.load(repository / "inventories/spark.py"), Pins(), catalogue.load()
     )
-    sizes = [item.size for item in made.hosts[0].downloads]
+    sizes = [item.size for item in whole_plan.hosts[0].downloads]
     text = " ".join((ROOT / "README.md").read_text().split())
     weights = sum(size for size in sizes if size) / 1e9
-    assert f"{weights:.1f} GB of weights for the default targets" in text
+    assert f"{weights:.1f} GB of weights for the default models" in text
     assert sizes.count(None) == 2 and "two images, Open WebUI" in text
-    assert made.findings == () and "it finds nothing" in text
+    assert whole_plan.findings == () and "it finds nothing" in text
     # What is fetched by a tag is named by its release or its day, and moves with the lock alone.
     plan = inventory_file.load(repository / "inventories/spark.py")[0]
-    images = [recipe.container for target in plan.targets for recipe in target.recipes]
+    images = [recipe.container for model in plan.models for recipe in model.recipes]
     images = [image for image in images if image]
     assert all(re.search(r":v?\d[\w.-]*$", image) for image in images), images

@@ -21,32 +21,32 @@ PATH = re.compile(r"\b(?:tests|benchmarks)/[a-z0-9_/]+\.py")
 
 def headings(page: Path) -> set[str]:
     """The anchors that a reader's browser makes of a page's headings."""
-    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    lost = []
+    broken_links = []
     for path, anchor in LINK.findall(page.read_text()):
         target = page.parent / path if path else page
         if not target.exists() or (anchor and anchor not in headings(target)):
-            lost.append(f"{path}#{anchor}")
-    assert lost == []
+            broken_links.append(f"{path}#{anchor}")
+    assert broken_links == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     text = page.read_text()
     # A worked example makes some.
-    named = set(PATH.findall(text)) - set(re.findall(r"^\+\+\+ b/(\S+)$", text, re.MULTILINE))
-    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+    named_paths = set(PATH.findall(text)) - set(re.findall(r"^\+\+\+ b/(\S+)$", text, re.MULTILINE))
+    assert sorted(path for path in named_paths if not (ROOT / path).exists()) == []
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
 def test_evidence_in_a_page_is_a_conclusion_without_a_table(page: Path) -> None:
-    _, _, rest = page.read_text().partition("\n## Evidence\n")
-    evidence = rest.partition("\n## ")[0]
+    _, _, tail = page.read_text().partition("\n## Evidence\n")
+    evidence = tail.partition("\n## ")[0]
     assert [line for line in evidence.splitlines() if line.startswith("|")] == []
 
 

@@ -1,4 +1,4 @@
-"""What the commands say when they cannot go on: one paragraph, its remedy, 80 columns, code 2."""
+"""Messages of commands that cannot go on: one paragraph, its remedy, 80 columns, code 2."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*words: str) -> Result:
 
 @pytest.fixture(autouse=True)
 def no_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No lab of this machine is meant: each test has a state folder and a name of its own."""
+    """Hide the labs of this machine: each test has a state folder and a name of its own."""
     monkeypatch.setenv("LOCKSTEP_LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LOCKSTEP_LAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LOCKSTEP_LAB", f"absent-{os.getpid()}")
@@ -66,7 +66,7 @@ def test_a_command_to_type_is_not_broken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (
             LabError("word " * 14 + "end", "Run: lockstep lab up --name a-long-name"),
@@ -80,34 +80,34 @@ def test_a_command_to_type_is_not_broken() -> None:
     ],
     ids=["a remedy that does not fit", "lines of a log that it quotes", "no remedy"],
 )
-def test_an_error_is_told_in_lines_that_fit(error: LabError, told: str) -> None:
-    assert error.told() == told
+def test_an_error_is_told_in_lines_that_fit(error: LabError, message: str) -> None:
+    assert error.paragraph() == message
 
 
 @pytest.mark.parametrize("command", sorted(OF_A_RUNNING_LAB))
 def test_a_lab_that_is_not_up_is_said_with_the_command_that_brings_it_up(command: str) -> None:
     name = os.environ["LOCKSTEP_LAB"]
-    said = run(command, *OF_A_RUNNING_LAB[command])
-    expected = f"lockstep: lab {name!r} is not up. Run: lockstep lab up --name {name}"
-    assert (said.exit_code, " ".join(said.output.split())) == (2, expected)
+    result = run(command, *OF_A_RUNNING_LAB[command])
+    expected_message = f"lockstep: lab {name!r} is not up. Run: lockstep lab up --name {name}"
+    assert (result.exit_code, " ".join(result.output.split())) == (2, expected_message)
 
 
 @pytest.mark.parametrize("command", ["up", "down"])
 def test_who_is_not_root_is_told_so(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    said = run(command)
-    assert said.exit_code == 2
-    assert said.output.endswith(
+    result = run(command)
+    assert result.exit_code == 2
+    assert result.output.endswith(
         "lockstep: the lab needs root: it makes network namespaces, mounts and control\n"
         "groups.\n"
         "Run the command with sudo.\n"
     )
-    assert max(map(len, said.output.splitlines())) <= 80
+    assert max(map(len, result.output.splitlines())) <= 80
 
 
 def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
     name = os.environ["LOCKSTEP_LAB"]
-    done = subprocess.run(
+    result = subprocess.run(
         [PYINFRA, "-y", "inventories/lab.py", "deploy.py"],
         cwd=REPOSITORY,
         stdin=subprocess.DEVNULL,
@@ -116,40 +116,50 @@ def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
         timeout=180,
         check=False,
     )
-    expected = f"lockstep: lab {name!r} is not up. Run: lockstep lab up --name {name}"
-    assert " ".join(done.stderr.split()).endswith(expected)
-    assert "Traceback" not in done.stdout + done.stderr
-    assert done.returncode == 2
+    expected_message = f"lockstep: lab {name!r} is not up. Run: lockstep lab up --name {name}"
+    assert " ".join(result.stderr.split()).endswith(expected_message)
+    assert "Traceback" not in result.stdout + result.stderr
+    assert result.returncode == 2
 
 
 @cache
-def said(path: Path) -> set[str]:
+def strings(path: Path) -> set[str]:
     """The strings of a module without its docstrings, but with those that `--help` shows."""
     every = list(ast.walk(ast.parse(path.read_text())))
-    defined = (ast.Module, ast.ClassDef, *(() if "cli" in path.parts else (ast.FunctionDef,)))
-    kept = {ast.get_docstring(each, False) for each in every if isinstance(each, defined)}
-    return {str(each.value) for each in every if isinstance(each, ast.Constant)} - kept
+    documented_nodes = (
+        ast.Module,
+        ast.ClassDef,
+        *(() if "cli" in path.parts else (ast.FunctionDef,)),
+    )
+    docstrings = {
+        ast.get_docstring(node, False) for node in every if isinstance(node, documented_nodes)
+    }
+    return {str(node.value) for node in every if isinstance(node, ast.Constant)} - docstrings
 
 
 def test_nobody_is_told_to_prune_images() -> None:
     """It takes those of cold models; comments and docstrings may speak of it."""
-    told = re.compile(r"(?:docker|image|system) prune")
-    found = [f"{path}: {each}" for path in MODULES for each in said(path) if told.search(each)]
-    assert found == []
+    pattern = re.compile(r"(?:docker|image|system) prune")
+    findings = [
+        f"{path}: {text}" for path in MODULES for text in strings(path) if pattern.search(text)
+    ]
+    assert findings == []
 
 
 def test_a_page_is_named_by_the_command_that_shows_it() -> None:
     """An installation has no folder docs; neither has a Spark, nor a phone that gets an alert."""
-    told = re.compile(r"docs/[\w/-]+\.md")
-    found = [f"{path}: {each}" for path in MODULES for each in said(path) if told.search(each)]
-    assert found == []
+    pattern = re.compile(r"docs/[\w/-]+\.md")
+    findings = [
+        f"{path}: {text}" for path in MODULES for text in strings(path) if pattern.search(text)
+    ]
+    assert findings == []
 
 
 def test_each_page_and_section_that_is_named_is_shown() -> None:
     files = (*MODULES, *REPOSITORY.glob("catalogue/*.yaml"), *REPOSITORY.glob("docs/*.md"))
-    told = re.compile(r"`lockstep help ([a-z/-]+)(?: ([a-z-]+))?`")
-    named = {words for path in files for words in told.findall(path.read_text())}
-    assert len(named) > 10
-    for page, section in named:
-        shown = CliRunner().invoke(main, ["help", page, *([section] if section else [])])
-        assert (shown.exit_code, shown.output[:1]) == (0, "#"), (page, section)
+    pattern = re.compile(r"`lockstep help ([a-z/-]+)(?: ([a-z-]+))?`")
+    named_pages = {words for path in files for words in pattern.findall(path.read_text())}
+    assert len(named_pages) > 10
+    for page, section in named_pages:
+        result = CliRunner().invoke(main, ["help", page, *([section] if section else [])])
+        assert (result.exit_code, result.output[:1]) == (0, "#"), (page, section)

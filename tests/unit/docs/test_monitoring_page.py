@@ -17,7 +17,7 @@ HEAD = "| metric | unit | labels | meaning | from | each |\n|---|---|---|---|---
 
 
 def table() -> str:
-    """The rows, as the page has them."""
+    """The rows of the page's table."""
     return "".join(
         f"| `{name}` | {metric.unit} | {', '.join(metric.labels)} | {metric.help} | "
         f"{metric.source} | {metric.every_s} s |\n"
@@ -26,11 +26,11 @@ def table() -> str:
 
 
 def test_every_metric_is_in_the_page_as_it_is_written() -> None:
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(HEAD)
-    shown, after = rest.split("\n\n", 1)
+    page_head, _, body = PAGE.read_text(encoding="utf-8").partition(HEAD)
+    shown_table, page_tail = body.split("\n\n", 1)
     if os.environ.get("UPDATE_GOLDEN"):
-        PAGE.write_text(f"{before}{HEAD}{table()}\n{after.lstrip()}", encoding="utf-8")
-    assert f"{shown}\n" == table()
+        PAGE.write_text(f"{page_head}{HEAD}{table()}\n{page_tail.lstrip()}", encoding="utf-8")
+    assert f"{shown_table}\n" == table()
 
 
 def test_every_key_is_in_the_page() -> None:

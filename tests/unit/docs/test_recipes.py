@@ -24,34 +24,34 @@ def test_the_example_is_a_valid_recipe_and_shows_every_lockstep_key_but_the_last
 
 
 def test_every_key_is_documented() -> None:
-    named = set(re.findall(r"`(\w+)`", DOCUMENT))
-    assert {item.name for item in fields(recipe_file.Recipe)} - named == {
+    documented_keys = set(re.findall(r"`(\w+)`", DOCUMENT))
+    assert {item.name for item in fields(recipe_file.Recipe)} - documented_keys == {
         "hooks",
         "conditional",
         "misspelt",
         "path",
     }
-    assert {item.name for item in fields(LockstepBlock)} - named == set()
+    assert {item.name for item in fields(LockstepBlock)} - documented_keys == set()
 
 
 def test_every_finding_is_documented_and_no_other() -> None:
     files = ("recipe_checks.py", "command_checks.py", "cluster_findings.py")
     sources = "".join((ROOT / "lockstep/fit" / name).read_text() for name in files)
-    used = set(re.findall(r'(?:finding|warning|error)\(\s*f?"([a-z{}.-]+)"', sources))
+    codes = set(re.findall(r'(?:finding|warning|error)\(\s*f?"([a-z{}.-]+)"', sources))
     families = {
         "{code}": ("licence", "draft-licence"),
         "{method}": ("eagle",),
         "{item.kind}": ("flag", "value", "variable"),
     }
-    expanded = {
+    expanded_codes = {
         code.replace(mark, word)
-        for code in used
+        for code in codes
         for mark, words in families.items()
         for word in words
         if mark in code or not code.count("{")
     }
     table = DOCUMENT.split("## Findings", 1)[1]
-    documented = set(
+    documented_codes = set(
         re.findall(r"`([a-z0-9-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
     )
-    assert documented == expanded
+    assert documented_codes == expanded_codes

@@ -1,4 +1,4 @@
-"""What docs/security.md says of accounts names the rows and tests that hold it, and these exist."""
+"""Statements of docs/security.md about accounts name existing rows and tests that hold them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ TEST = re.compile(r"`(?:tests/[\w/]+/)?(test_\w+\.py)`(?: \(`…(\w+)`\))?")
 
 
 def claims() -> list[tuple[str, str]]:
-    """Each line of its tables: what is said, and what holds it."""
-    found = SECTION.search((ROOT / "docs/security.md").read_text())
-    assert found
-    lines = [line.strip("|").split("|") for line in found[1].splitlines() if line[:1] == "|"]
+    """Each line of the page's tables: the claim, and the tests that hold it."""
+    match = SECTION.search((ROOT / "docs/security.md").read_text())
+    assert match
+    lines = [line.strip("|").split("|") for line in match[1].splitlines() if line[:1] == "|"]
     tables = [[cell.strip() for cell in line] for line in lines]
     return [(" ".join(line[:-1]), line[-1]) for line in tables if not re.fullmatch("-+", line[-1])]
 
 
-CLAIMS = [(said, by) for said, by in claims() if by != "held by"]
+CLAIMS = [(claim, by) for claim, by in claims() if by != "held by"]
 
 
 def test_there_are_lines() -> None:
     assert len(CLAIMS) > 25
 
 
-@pytest.mark.parametrize(("said", "by"), CLAIMS)
-def test_a_line_is_held_by_rows_and_tests_that_exist(said: str, by: str) -> None:
+@pytest.mark.parametrize(("claim", "by"), CLAIMS)
+def test_a_line_is_held_by_rows_and_tests_that_exist(claim: str, by: str) -> None:
     rows, tests = ROW.findall(by), TEST.findall(by)
-    assert rows or tests, f"nothing holds: {said}"
+    assert rows or tests, f"nothing holds: {claim}"
     assert set(rows) <= {row.name for row in ROWS}
     for name, end in tests:
         texts = [path.read_text() for path in (ROOT / "tests").rglob(name)]

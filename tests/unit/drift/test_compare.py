@@ -7,36 +7,36 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from a_snapshot import KEY, copied, host, judged, named, only, perfect
+from a_snapshot import KEY, diff_report, difference_keys, host, only, perfect, snapshot_copy
 
-from lockstep.drift.compare import Host, differences, fixable, shown
-from lockstep.drift.hosts import Asked, over_ssh
+from lockstep.drift.compare import ComparedHost, differences, display, fixable
+from lockstep.drift.hosts import HostQuestion, over_ssh
 from lockstep.drift.hosts import read as read_answer
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN, of_host
-from lockstep.drift.subjects import KINDS, environments, expected, questions, unknown_kinds
-from lockstep.drift.subjects.kind import Seen
-from lockstep.fleet.hosts import Answer
+from lockstep.drift.subjects import KINDS, all_expectations, environments, questions, unknown_kinds
+from lockstep.drift.subjects.kind import SubjectView
+from lockstep.fleet.hosts import HostAnswer
 from lockstep.fleet.login import Login
 from lockstep.onhost.facts import machine
 
 ONE, TWO = host("spark1"), host("spark2")
 GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
 ENGINES = GOOD["answers"]["environments"]
-ASKED = list(expected(ONE, Seen(GOOD["facts"], KEY)))
+ASKED = list(all_expectations(ONE, SubjectView(GOOD["facts"], KEY)))
 # What the engines say is derived from their own records.
 SAID = environments.facts(ONE, ENGINES)
 
 
 def test_hosts_as_they_are_asked_to_be_are_the_same() -> None:
-    report = judged((ONE, GOOD), (TWO, GOOD_TOO))
+    report = diff_report((ONE, GOOD), (TWO, GOOD_TOO))
     assert report.differences == ()
     assert report.code == SAME
 
 
 def test_docker_need_not_trust_a_registry_that_only_lockstep_asks() -> None:
-    mirrored = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
-    asked = expected(mirrored, Seen(GOOD["facts"], KEY))
-    assert [each.item for each in asked if each.kind == "docker"] == []
+    desired_state = host("spark1", sources={"plain_registries": ("10.0.0.5:5000",)})
+    expectations = all_expectations(desired_state, SubjectView(GOOD["facts"], KEY))
+    assert [expectation.item for expectation in expectations if expectation.kind == "docker"] == []
 
 
 def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -> None:
@@ -49,73 +49,79 @@ def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -
             }
             if value is not None:
                 kind[item.item] = value
-            found = differences([Host("spark1", {**whole, item.kind: kind}, tuple(ASKED))])
+            drift = differences([ComparedHost("spark1", {**whole, item.kind: kind}, tuple(ASKED))])
             # What any value will do for, and what need not be there, is no drift.
-            wanted = [] if item.holds(value) else [(item.kind, item.item, value)]
-            assert [(each.kind, each.item, each.found) for each in found] == wanted
+            expected_drift = [] if item.holds(value) else [(item.kind, item.item, value)]
+            assert [
+                (difference.kind, difference.item, difference.found) for difference in drift
+            ] == expected_drift
 
 
-def odd(snapshot: dict[str, Any], kinds: list[str], item: str, shown: str) -> Any:
+def odd(snapshot: dict[str, Any], kinds: list[str], item: str, value: str) -> Any:
     """A snapshot with one more fact of each of these kinds."""
-    bent = copied(snapshot)
+    bent = snapshot_copy(snapshot)
     for kind in kinds:
-        bent["facts"].setdefault(kind, {})[item] = shown
+        bent["facts"].setdefault(kind, {})[item] = value
     return bent
 
 
 def test_what_nothing_asks_for_is_drift_where_all_is_asked_for() -> None:
     kinds = [kind for kind, about in KINDS.items() if about.scope == "odd"]
-    found = named(judged((ONE, odd(GOOD, kinds, "/odd one", "present"))))
-    assert sorted(found) == sorted(("spark1", kind, "/odd one") for kind in kinds)
+    drift = difference_keys(diff_report((ONE, odd(GOOD, kinds, "/odd one", "present"))))
+    assert sorted(drift) == sorted(("spark1", kind, "/odd one") for kind in kinds)
 
 
 def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named() -> None:
     """G1: the host that had drifted was the model, and the good one was told to switch off."""
-    item, shown = "odd: x in y 1", "9 here"
+    item, value = "odd: x in y 1", "9 here"
     kinds = [name for name, kind in KINDS.items() if kind.scope == "hosts" and not kind.part]
-    bent = odd(GOOD_TOO, kinds, item, shown)
+    bent = odd(GOOD_TOO, kinds, item, value)
     for pairs in (((ONE, GOOD), (TWO, bent)), ((TWO, bent), (ONE, GOOD))):
-        report = judged(*pairs)
-        assert sorted(named(report)) == sorted(("", kind, item) for kind in kinds)
-        for found in report.differences:
-            assert found.values == {"spark1": None, "spark2": shown}
-            assert (found.severity, found.how, found.command) == ("differs", "decide", "")
+        report = diff_report(*pairs)
+        assert sorted(difference_keys(report)) == sorted(("", kind, item) for kind in kinds)
+        for difference in report.differences:
+            assert difference.values == {"spark1": None, "spark2": value}
+            assert (difference.severity, difference.how, difference.command) == (
+                "differs",
+                "decide",
+                "",
+            )
         assert (report.code, fixable(report.differences)) == (DRIFT, [])
-    assert named(judged((ONE, odd(GOOD, kinds, item, shown)), (TWO, bent))) == []
+    assert difference_keys(diff_report((ONE, odd(GOOD, kinds, item, value)), (TWO, bent))) == []
 
 
 def test_the_cache_of_an_engine_that_ran_on_one_host_alone_is_no_drift() -> None:
-    two = copied(GOOD_TOO)
+    two = snapshot_copy(GOOD_TOO)
     two["facts"].setdefault("volume", {}).update({"vllm-qwen36-cache": "local", "mine": "local"})
-    assert named(judged((ONE, GOOD), (TWO, two))) == [("", "volume", "mine")]
+    assert difference_keys(diff_report((ONE, GOOD), (TWO, two))) == [("", "volume", "mine")]
 
 
 def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing() -> None:
     kinds = [kind for kind, about in KINDS.items() if about.part]
     two = odd(GOOD_TOO, kinds, "odd", "this")
-    assert named(judged((ONE, GOOD), (TWO, two))) == []
-    found = named(judged((ONE, odd(GOOD, kinds, "odd", "that")), (TWO, two)))
-    assert sorted(found) == sorted(("", kind, "odd") for kind in kinds)
+    assert difference_keys(diff_report((ONE, GOOD), (TWO, two))) == []
+    drift = difference_keys(diff_report((ONE, odd(GOOD, kinds, "odd", "that")), (TWO, two)))
+    assert sorted(drift) == sorted(("", kind, "odd") for kind in kinds)
 
 
 def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
-    one, two = copied(GOOD), copied(GOOD_TOO)
-    one["facts"]["apt package"]["jq"], two["facts"]["apt package"]["jq"] = "1.7", "1.6"
-    assert named(judged((ONE, one), (TWO, two))) == [("", "apt package", "jq")]
+    first, two = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)
+    first["facts"]["apt package"]["jq"], two["facts"]["apt package"]["jq"] = "1.7", "1.6"
+    assert difference_keys(diff_report((ONE, first), (TWO, two))) == [("", "apt package", "jq")]
     del two["facts"]["apt package"]["jq"]
-    missing = only(judged((ONE, one), (TWO, two)))
+    missing = only(diff_report((ONE, first), (TWO, two)))
     assert (missing.host, missing.how) == ("spark2", "deploy")
 
 
 def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
     three = host("spark3")
-    odd, two, last = copied(GOOD), copied(GOOD_TOO), perfect(three)
+    odd, two, last = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO), perfect(three)
     odd["facts"]["kernel"]["release"] = "6.14.0-1015-nvidia"
     for usual in (two, last):
         usual["facts"]["kernel"]["release"] = "6.17.0-1008-nvidia"
-    report = judged((ONE, odd), (TWO, two), (three, last))
-    assert named(report) == [("", "kernel", "release")]
-    assert shown(only(report)) == (
+    report = diff_report((ONE, odd), (TWO, two), (three, last))
+    assert difference_keys(report) == [("", "kernel", "release")]
+    assert display(only(report)) == (
         "release",
         [("spark1", "6.14.0-1015-nvidia"), ("spark2, spark3", "6.17.0-1008-nvidia")],
     )
@@ -124,13 +130,13 @@ def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
 
 def test_a_host_whose_own_a_thing_is_leaves_the_others_to_be_compared() -> None:
     three = host("spark3", differs=("kernel release",))
-    one, two, last = copied(GOOD), copied(GOOD_TOO), perfect(three)
-    for each, release in ((one, "6.14"), (two, "6.14"), (last, "6.17")):
-        each["facts"]["kernel"]["release"] = release
-    assert judged((ONE, one), (TWO, two), (three, last)).differences == ()
+    first, two, last = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO), perfect(three)
+    for snapshot, release in ((first, "6.14"), (two, "6.14"), (last, "6.17")):
+        snapshot["facts"]["kernel"]["release"] = release
+    assert diff_report((ONE, first), (TWO, two), (three, last)).differences == ()
     two["facts"]["kernel"]["release"] = "6.15"
-    found = only(judged((ONE, one), (TWO, two), (three, last)))
-    assert found.values == {"spark1": "6.14", "spark2": "6.15"}
+    difference = only(diff_report((ONE, first), (TWO, two), (three, last)))
+    assert difference.values == {"spark1": "6.14", "spark2": "6.15"}
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -140,19 +146,19 @@ def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
     first: bool, file: str
 ) -> None:
     """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
-    wiped, kept = copied(GOOD), copied(GOOD_TOO)
-    wiped["facts"] = {
-        "kernel": wiped["facts"]["kernel"],
+    wiped_snapshot, kept_snapshot = snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)
+    wiped_snapshot["facts"] = {
+        "kernel": wiped_snapshot["facts"]["kernel"],
         "file": {file: 32 * "0"},
         "account": {"root": "uid 0"},
     }
-    kept["facts"]["other image"] = {"an/image@sha256:55": "sha256:12"}
-    kept["facts"]["shared key"] = {"/etc/lockstep/secrets/a.key": 32 * "a"}
-    pairs = [(ONE, wiped), (TWO, kept)]
-    report = judged(*(pairs if first else reversed(pairs)))
-    found = only(report)
-    assert (found.host, found.severity, found.how) == ("spark1", "error", "deploy")
-    assert (found.kind, *shown(found)) == (
+    kept_snapshot["facts"]["other image"] = {"an/image@sha256:55": "sha256:12"}
+    kept_snapshot["facts"]["shared key"] = {"/etc/lockstep/secrets/a.key": 32 * "a"}
+    pairs = [(ONE, wiped_snapshot), (TWO, kept_snapshot)]
+    report = diff_report(*(pairs if first else reversed(pairs)))
+    difference = only(report)
+    assert (difference.host, difference.severity, difference.how) == ("spark1", "error", "deploy")
+    assert (difference.kind, *display(difference)) == (
         "Lockstep",
         "on this host",
         [("", "expected deployed, found nothing")],
@@ -161,19 +167,21 @@ def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
 
 
 def test_whether_a_host_was_deployed_to_is_not_guessed_where_its_record_cannot_be_read() -> None:
-    bent = copied(GOOD)
-    bent["facts"]["deployed"], bent["faults"] = {}, {"records.deployed": "PermissionError"}
-    report = judged((ONE, bent), (TWO, GOOD_TOO))
+    bent = snapshot_copy(GOOD)
+    bent["facts"]["deployed"], bent["faults"] = {}, {"records.deployed_facts": "PermissionError"}
+    report = diff_report((ONE, bent), (TWO, GOOD_TOO))
     assert (report.differences, report.code) == ((), UNKNOWN)
 
 
 def test_a_switch_and_its_model_that_failed_are_no_drift_and_another_unit_is() -> None:
-    bent = copied(GOOD)
+    bent = snapshot_copy(GOOD)
     units = ("lockstep-switch.service", "sglang-mistral4.service")
     bent["facts"]["failed unit"] = dict.fromkeys(units, "failed")
-    assert judged((ONE, bent)).differences == ()
+    assert diff_report((ONE, bent)).differences == ()
     bent["facts"]["failed unit"]["lockstep-wedge.service"] = "failed"
-    assert named(judged((ONE, bent))) == [("spark1", "failed unit", "lockstep-wedge.service")]
+    assert difference_keys(diff_report((ONE, bent))) == [
+        ("spark1", "failed unit", "lockstep-wedge.service")
+    ]
 
 
 #: Docker starts with none of these masked, whichever of them was found off.
@@ -201,15 +209,19 @@ def test_a_deploy_is_the_remedy_for_a_service_that_is_off_where_it_comes_that_fa
     service: str, shows: str | None, how: str, command: str
 ) -> None:
     # Whichever host it is: the first one of the inventory is no model for the others.
-    for number, drifted in enumerate(("spark1", "spark2")):
-        bent = [copied(GOOD), copied(GOOD_TOO)]
+    for number, drifted_host in enumerate(("spark1", "spark2")):
+        bent = [snapshot_copy(GOOD), snapshot_copy(GOOD_TOO)]
         services = bent[number]["facts"]["system service"]
         services.pop(service)
         if shows:
             services[service] = shows
-        found = only(judged((ONE, bent[0]), (TWO, bent[1])))
-        assert (found.host, found.kind, found.item) == (drifted, "system service", service)
-        assert (found.severity, found.how, found.command) == ("error", how, command)
+        difference = only(diff_report((ONE, bent[0]), (TWO, bent[1])))
+        assert (difference.host, difference.kind, difference.item) == (
+            drifted_host,
+            "system service",
+            service,
+        )
+        assert (difference.severity, difference.how, difference.command) == ("error", how, command)
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::"])
@@ -217,17 +229,19 @@ def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_k
     bind: str,
 ) -> None:
     """Caddy is asked for 0.0.0.0, and listens at ::, as programs in Go do."""
-    opened = host("spark1", gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)})
-    ports = questions(opened, key=KEY, deep=False)["network.sockets"]["ports"]
+    desired_state = host(
+        "spark1", gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)}
+    )
+    ports = questions(desired_state, key=KEY, deep=False)["network.sockets"]["ports"]
     assert set(ports["8443"]) == {"0.0.0.0", "::"}
     assert ports["8090"] == ["127.0.0.1"]
 
 
 def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> None:
-    bent = copied(GOOD)
+    bent = snapshot_copy(GOOD)
     bent["facts"]["driver"] |= {"version": "580.95", "loaded module": "575.1"}
     bent["facts"]["CDI driver"] = {"/etc/cdi/nvidia.yaml": "575.1"}
-    report = judged((ONE, bent))
+    report = diff_report((ONE, bent))
     assert {item.kind: item.how for item in report.differences} == {
         "driver": "reboot",
         "CDI driver": "by hand",
@@ -243,12 +257,12 @@ def test_a_snapshot_says_of_each_cdi_file_of_the_gpu_for_which_driver_it_is(
         "/var/run/cdi/nvidia.yaml": "kind: nvidia.com/gpu\n",
     }
     monkeypatch.setattr(
-        machine, "listed", lambda folder: [path for path in files if path.startswith(folder)]
+        machine, "folder_paths", lambda folder: [path for path in files if path.startswith(folder)]
     )
     monkeypatch.setattr(machine, "text", files.get)
     monkeypatch.setattr(machine, "seal_file", lambda key, path: "sealed")
-    found = [each for each in machine.driver({"key": KEY.hex()}) if each[0].startswith("CDI")]
-    assert found == [
+    facts = [fact for fact in machine.driver({"key": KEY.hex()}) if fact[0].startswith("CDI")]
+    assert facts == [
         *(("CDI", path, "sealed") for path in files),
         ("CDI driver", "/etc/cdi/nvidia.yaml", "580.95.05"),
         ("CDI driver", "/var/run/cdi/nvidia.yaml", machine.UNTOLD),
@@ -260,62 +274,68 @@ OF_CDI = {"hook nvidia-cdi-hook": "present", "device nvidia.com/gpu=all": "prese
 
 
 @pytest.mark.parametrize(
-    ("item", "shown"),
+    ("item", "changes"),
     [(HOOK, {HOOK: None, "runtime nvidia": "present"}), ("toolkit mode", {"toolkit mode": "cdi"})],
     ids=["no hook", "a mode in which it refuses"],
 )
 def test_nvidias_hook_is_asked_for_only_where_docker_does_not_take_the_gpu_from_cdi(
-    item: str, shown: dict[str, str | None]
+    item: str, changes: dict[str, str | None]
 ) -> None:
-    for version, missed in (("28.5.2", [("spark1", "docker", item)]), ("29.2.1", [])):
-        bent = copied(GOOD)
-        docker = bent["facts"]["docker"] | OF_CDI | shown | {"version": version}
+    for version, expected_drift in (("28.5.2", [("spark1", "docker", item)]), ("29.2.1", [])):
+        bent = snapshot_copy(GOOD)
+        docker = bent["facts"]["docker"] | OF_CDI | changes | {"version": version}
         bent["facts"]["docker"] = {name: value for name, value in docker.items() if value}
-        assert named(judged((ONE, bent))) == missed
+        assert difference_keys(diff_report((ONE, bent))) == expected_drift
 
 
 def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:
-    bent = copied(GOOD)
+    bent = snapshot_copy(GOOD)
     bent["facts"]["engine package"]["left-pad"] = "1.0"
     # Another spelling of the locked version, as a wheel may have it.
     bent["facts"]["engine package"]["torchvision"] = "1.0.0"
-    found = only(judged((ONE, bent)))
-    assert (found.kind, found.item, found.how) == ("engine package", "left-pad", "deploy")
+    difference = only(diff_report((ONE, bent)))
+    assert (difference.kind, difference.item, difference.how) == (
+        "engine package",
+        "left-pad",
+        "deploy",
+    )
 
 
 def test_what_the_inventory_asks_to_differ_is_no_drift() -> None:
     package = {"packages": (*ONE.plan.settings.packages, "htop")}
-    other = host(
+    desired_state = host(
         "spark2",
         operators=("anna",),
         sysctls={"vm.swappiness": "60"},
-        targets={"qwen": asdict(ONE.plan.settings.targets["qwen"]) | {"port": 31000}},
+        models={"qwen": asdict(ONE.plan.settings.models["qwen"]) | {"port": 31000}},
         **package,
     )
-    mine, theirs = copied(GOOD), perfect(other)
+    own_snapshot, peer_snapshot = snapshot_copy(GOOD), perfect(desired_state)
     # htop brings a library that nobody asked for.
-    theirs["facts"]["apt package"]["libnl-3-200"] = "3.7"
-    theirs["facts"]["apt automatic"] = {"libnl-3-200": "yes"}
-    theirs["facts"].setdefault("account", {})["anna"] = "uid 1001"
-    assert named(judged((ONE, mine), (other, theirs))) == []
+    peer_snapshot["facts"]["apt package"]["libnl-3-200"] = "3.7"
+    peer_snapshot["facts"]["apt automatic"] = {"libnl-3-200": "yes"}
+    peer_snapshot["facts"].setdefault("account", {})["anna"] = "uid 1001"
+    assert difference_keys(diff_report((ONE, own_snapshot), (desired_state, peer_snapshot))) == []
 
 
 def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks_for() -> None:
     two = host("spark2", differs=("apt package ht*", "drop-in vllm.service *", "file *"))
-    theirs = perfect(two)
-    theirs["facts"]["apt package"] |= {"htop": "3.3", "vim": "9.1"}
-    theirs["facts"]["drop-in"] = {"vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"}
-    theirs["facts"]["file"]["/data/scripts/llm/switch.sh"] = 32 * "0"
-    assert named(judged((ONE, GOOD), (two, theirs))) == [
+    peer_snapshot = perfect(two)
+    peer_snapshot["facts"]["apt package"] |= {"htop": "3.3", "vim": "9.1"}
+    peer_snapshot["facts"]["drop-in"] = {
+        "vllm.service /etc/systemd/system/vllm.service.d/mine.conf": "x"
+    }
+    peer_snapshot["facts"]["file"]["/data/scripts/llm/switch.sh"] = 32 * "0"
+    assert difference_keys(diff_report((ONE, GOOD), (two, peer_snapshot))) == [
         ("spark2", "file", "/data/scripts/llm/switch.sh"),
         ("", "apt package", "vim"),
     ]
 
 
 def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
-    this = host("spark2", differs=("packages", "apt package htop", "apt packge htop"))
-    found = list(unknown_kinds(this.plan.settings))
-    assert [(each.found, each.remedy) for each in found] == [
+    desired_state = host("spark2", differs=("packages", "apt package htop", "apt packge htop"))
+    refusals = list(unknown_kinds(desired_state.plan.settings))
+    assert [(refusal.found, refusal.remedy) for refusal in refusals] == [
         ("'packages'", ""),
         ("'apt packge htop'", "Did you mean 'apt package'?"),
     ]
@@ -324,26 +344,26 @@ def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
 def test_the_password_of_sudo_goes_through_standard_input_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ran: list[tuple[list[str], str]] = []
+    commands: list[tuple[list[str], str]] = []
 
     def run(argv: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
-        ran.append((argv, input))
+        commands.append((argv, input))
         return subprocess.CompletedProcess(argv, 1, "", "sudo: a password is required")
 
     monkeypatch.setattr(subprocess, "run", run)
     login = Login("spark1", ("ssh", "--", "spark1"))
-    asked = Asked(login, questions(ONE, key=KEY, deep=False))
-    over_ssh(asked)
-    taken = over_ssh(replace(asked, password="s3cret"))
-    (without, document), (with_one, sent) = ran
+    host_question = HostQuestion(login, questions(ONE, key=KEY, deep=False))
+    over_ssh(host_question)
+    host_snapshot = over_ssh(replace(host_question, password="s3cret"))
+    (without, document), (with_one, sent_text) = commands
     assert "sudo -n /usr/bin/python3" in without[-1] and "sudo -S -p " in with_one[-1]
-    assert sent == f"s3cret\n{document}"
-    assert not any("s3cret" in word for word in with_one) and "s3cret" not in repr(taken)
-    assert "sudo: a password is required. Give --ask-sudo-password" in taken.fault
+    assert sent_text == f"s3cret\n{document}"
+    assert not any("s3cret" in word for word in with_one) and "s3cret" not in repr(host_snapshot)
+    assert "sudo: a password is required. Give --ask-sudo-password" in host_snapshot.fault
 
 
 def test_a_host_that_does_not_answer_is_never_the_same() -> None:
-    report = judged((ONE, GOOD), (TWO, None))
+    report = diff_report((ONE, GOOD), (TWO, None))
     assert report.code == UNKNOWN
     assert report.unknown == (("spark2", "no connection: timed out"),)
 
@@ -358,35 +378,35 @@ def test_a_host_that_does_not_answer_is_never_the_same() -> None:
 def test_a_part_that_cannot_be_read_is_not_told_and_not_guessed(
     reader: str, why: str, unread: dict[str, str]
 ) -> None:
-    bent = copied(GOOD_TOO)
+    bent = snapshot_copy(GOOD_TOO)
     for part, name in unread.items():
         bent[part].pop(name)
     bent["faults"] = {reader: why}
-    report = judged((ONE, GOOD), (TWO, bent))
+    report = diff_report((ONE, GOOD), (TWO, bent))
     assert (report.differences, report.code) == ((), UNKNOWN)
     assert report.unknown == (("spark2", f"{reader.partition('.')[0]}: {why}"),)
 
 
 def test_drift_ends_with_1_whatever_its_severity() -> None:
-    bent = copied(GOOD_TOO)
+    bent = snapshot_copy(GOOD_TOO)
     bent["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
-    report = judged((ONE, GOOD), (TWO, bent))
+    report = diff_report((ONE, GOOD), (TWO, bent))
     assert only(report).severity == "differs"
     assert report.code == DRIFT
     del bent["facts"]["account"]["lockstep"]
     bent["facts"]["alternative"] = {}
-    report = judged((ONE, GOOD), (TWO, bent))
+    report = diff_report((ONE, GOOD), (TWO, bent))
     assert only(report).severity == "note"
     assert report.code == DRIFT
 
 
 def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
     text = '{"answers": {}, "facts": {"clock now": {"seconds": "1000.0"}}, "faults": {}}'
-    assert read_answer("spark1", Answer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
+    assert read_answer("spark1", HostAnswer(0, text), (600.0, 620.0)).offset == (390.0, 10.0)
 
 
 @pytest.mark.parametrize(
-    ("code", "out", "err", "said"),
+    ("code", "out", "err", "message"),
     [
         (127, "", "python3: not found", "its answer is no snapshot: python3: not found"),
         (0, '{"facts": {}', "", "its answer is no snapshot"),
@@ -394,7 +414,9 @@ def test_a_clock_is_wrong_only_by_more_than_the_answer_was_under_way() -> None:
         (1, '{"answers": {}, "facts": {}, "faults": {}}', "", "no snapshot"),
     ],
 )
-def test_an_answer_that_is_none_is_told_as_such(code: int, out: str, err: str, said: str) -> None:
-    taken = read_answer("spark1", Answer(code, out, err), (0.0, 0.0))
-    assert taken.snapshot is None
-    assert said in taken.fault
+def test_an_answer_that_is_none_is_told_as_such(
+    code: int, out: str, err: str, message: str
+) -> None:
+    host_snapshot = read_answer("spark1", HostAnswer(code, out, err), (0.0, 0.0))
+    assert host_snapshot.snapshot is None
+    assert message in host_snapshot.fault

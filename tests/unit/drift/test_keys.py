@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from a_snapshot import KEY, copied, judged, named, perfect
+from a_snapshot import KEY, diff_report, difference_keys, perfect, snapshot_copy
 from a_spark import pins_for, spark
 
-from lockstep.drift.compare import shown
+from lockstep.drift.compare import display
 from lockstep.drift.subjects import questions
-from lockstep.host.intended import Intended
-from lockstep.inventory.cluster_join import joined
+from lockstep.host.desired_state import DesiredState
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reading import seal_file
 from lockstep.units.agent_unit import key_path
@@ -22,68 +22,81 @@ QWEN = {"recipe": "gpt-oss-120b", "unit": "qwen"}
 NAMES = ("spark-1", "spark-2", "spark-3")
 
 
-def members() -> tuple[Intended, ...]:
+def members() -> tuple[DesiredState, ...]:
     """Two members of a cluster, and a host beside it."""
     # The inventory lists them the other way round; ranks count.
     plans = [
         spark(
             name,
-            targets={"glm": GLM} if name in NAMES[:2] else {"qwen": QWEN},
+            models={"glm": GLM} if name in NAMES[:2] else {"qwen": QWEN},
             clusters={"pair": {"hosts": NAMES[:2]}},
             fabric_address=f"10.77.0.{number}",
             fabric={"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
         )
         for number, name in ((13, "spark-3"), (12, "spark-2"), (11, "spark-1"))
     ]
-    return tuple(Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py"))
+    return tuple(DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py"))
 
 
 BESIDE, SECOND, FIRST = members()
 
 
-def same() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
-    """Snapshots of all three as they are asked to be."""
-    found = {this.plan.name: copied(perfect(this)) for this in (BESIDE, SECOND, FIRST)}
+def same_snapshots() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
+    """Snapshots of all three hosts in their desired state."""
+    snapshots = {
+        desired_state.plan.name: snapshot_copy(perfect(desired_state))
+        for desired_state in (BESIDE, SECOND, FIRST)
+    }
     for name in NAMES[:2]:
-        found[name]["facts"]["shared key"] = {PATH: 32 * "a"}
-    return found
+        snapshots[name]["facts"]["shared key"] = {PATH: 32 * "a"}
+    return snapshots
 
 
-def differences(found: dict[str, dict[str, dict[str, dict[str, str]]]]) -> list[tuple[str, ...]]:
-    """Host, kind, item and who puts it right."""
-    report = judged(*((this, found[this.plan.name]) for this in (BESIDE, SECOND, FIRST)))
-    return [(*each, item.how) for each, item in zip(named(report), report.differences, strict=True)]
+def differences(
+    snapshots: dict[str, dict[str, dict[str, dict[str, str]]]],
+) -> list[tuple[str, ...]]:
+    """Host, kind, item and the person who puts it right, of each difference."""
+    report = diff_report(
+        *(
+            (desired_state, snapshots[desired_state.plan.name])
+            for desired_state in (BESIDE, SECOND, FIRST)
+        )
+    )
+    return [
+        (*row, item.how)
+        for row, item in zip(difference_keys(report), report.differences, strict=True)
+    ]
 
 
 def test_members_with_one_key_and_a_host_without_it_are_as_asked() -> None:
-    assert differences(same()) == []
+    assert differences(same_snapshots()) == []
 
 
 def test_a_key_that_is_missing_or_readable_by_others_is_drift() -> None:
     for value in (None, "0644 root:root"):
-        found = same()
+        snapshots = same_snapshots()
         if value is None:
-            del found["spark-1"]["facts"]["secret"][PATH]
-            del found["spark-1"]["facts"]["shared key"]
+            del snapshots["spark-1"]["facts"]["secret"][PATH]
+            del snapshots["spark-1"]["facts"]["shared key"]
         else:
-            found["spark-1"]["facts"]["secret"][PATH] = value
-        assert differences(found) == [("spark-1", "secret", PATH, "deploy")]
+            snapshots["spark-1"]["facts"]["secret"][PATH] = value
+        assert differences(snapshots) == [("spark-1", "secret", PATH, "deploy")]
 
 
 def test_of_two_keys_the_one_of_the_higher_rank_is_wrong() -> None:
-    found = same()
-    found["spark-2"]["facts"]["shared key"] = {PATH: 32 * "b"}
-    assert differences(found) == [("spark-2", "shared key", PATH, "deploy")]
-    report = judged((SECOND, found["spark-2"]), (FIRST, found["spark-1"]))
-    said = "expected as deployed, found other content"
-    assert shown(report.differences[0]) == (PATH, [("", said)])
+    snapshots = same_snapshots()
+    snapshots["spark-2"]["facts"]["shared key"] = {PATH: 32 * "b"}
+    assert differences(snapshots) == [("spark-2", "shared key", PATH, "deploy")]
+    report = diff_report((SECOND, snapshots["spark-2"]), (FIRST, snapshots["spark-1"]))
+    message = "expected as deployed, found other content"
+    assert display(report.differences[0]) == (PATH, [("", message)])
 
 
 def test_a_key_that_could_not_be_read_is_not_guessed() -> None:
-    found = same()
-    del found["spark-2"]["facts"]["shared key"]
-    found["spark-2"]["faults"] = {"files.secrets": "PermissionError"}  # type: ignore[dict-item]
-    assert differences(found) == []
+    snapshots = same_snapshots()
+    del snapshots["spark-2"]["facts"]["shared key"]
+    snapshots["spark-2"]["faults"] = {"files.secrets": "PermissionError"}  # type: ignore[dict-item]
+    assert differences(snapshots) == []
 
 
 def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path) -> None:
@@ -92,24 +105,28 @@ def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path)
     for path in (key, api):
         path.write_text("c2VjcmV0=\n")
         path.chmod(0o600)
-    asked = questions(FIRST, key=KEY, deep=False)["files.secrets"]
-    assert asked["shared"] == [PATH] and PATH in asked["secrets"]
-    asked |= {"secrets": [str(key), str(api)], "shared": [str(key)], "token": "/nonexistent"}
-    found = {(kind, path): value for kind, path, value in files.secrets(asked)}
-    assert found.pop(("shared key", str(key))) == seal_file(KEY.hex(), str(key))
-    assert set(found) == {("secret", str(key)), ("secret", str(api))}
-    assert str(found["secret", str(key)]).startswith("0600 ")
-    assert "c2VjcmV0" not in json.dumps(list(found.values()))
+    question = questions(FIRST, key=KEY, deep=False)["files.secrets"]
+    assert question["shared"] == [PATH] and PATH in question["secrets"]
+    question |= {"secrets": [str(key), str(api)], "shared": [str(key)], "token": "/nonexistent"}
+    facts = {(kind, path): value for kind, path, value in files.secrets(question)}
+    assert facts.pop(("shared key", str(key))) == seal_file(KEY.hex(), str(key))
+    assert set(facts) == {("secret", str(key)), ("secret", str(api))}
+    assert str(facts["secret", str(key)]).startswith("0600 ")
+    assert "c2VjcmV0" not in json.dumps(list(facts.values()))
 
 
 def test_of_two_authorities_neither_is_right_and_nobody_replaces_one() -> None:
     gateway = {"bind": "0.0.0.0", "tls": "own"}
-    plans = [spark(name, gateway=gateway, targets={"qwen": QWEN}) for name in NAMES[:2]]
-    hosts = [Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py")]
+    plans = [spark(name, gateway=gateway, models={"qwen": QWEN}) for name in NAMES[:2]]
+    hosts = [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
     [authority] = [key for key in hosts[0].shared_keys if key.announcement]
-    found = {this.plan.name: copied(perfect(this)) for this in hosts}
+    snapshots = {
+        desired_state.plan.name: snapshot_copy(perfect(desired_state)) for desired_state in hosts
+    }
     for name, letter in zip(NAMES, "ab", strict=False):
-        found[name]["facts"]["shared key"] = {authority.path: 32 * letter}
-    report = judged(*((this, found[this.plan.name]) for this in hosts))
+        snapshots[name]["facts"]["shared key"] = {authority.path: 32 * letter}
+    report = diff_report(
+        *((desired_state, snapshots[desired_state.plan.name]) for desired_state in hosts)
+    )
     [row] = report.differences
     assert (row.host, row.kind, row.item, row.how) == ("", "shared key", authority.path, "decide")

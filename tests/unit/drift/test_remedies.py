@@ -1,4 +1,4 @@
-"""What is to be typed on a host names the places and accounts of that host."""
+"""Commands to type on a host name the places and accounts of that host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from a_probe import program
 
 from lockstep.drift.subjects import KINDS
-from lockstep.drift.subjects.kind import Row
+from lockstep.drift.subjects.kind import DriftRow
 from lockstep.onhost.facts import weights
 from lockstep.onhost.weights import weights_spec
 
@@ -23,36 +23,46 @@ REVISION = 40 * "c"
 def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: Path) -> None:
     file = {"path": "a/model.safetensors", "size": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
     repository = {"model": "org/name", "revision": REVISION, "files": [file]}
-    asked = {
+    questions = {
         "weights": {
             "cache_dir": str(tmp_path / "hub"),
             "endpoint": "",
             "repositories": [repository],
         }
     }
-    spec = weights_spec.parse(json.dumps(asked["weights"]))
-    (one,) = spec.repositories
-    path = spec.snapshot(one.model, REVISION) / "a/model.safetensors"
-    for each in (path, spec.stamp(one), spec.stamps / f"org--other@{REVISION}.json"):
-        each.parent.mkdir(parents=True, exist_ok=True)
-        each.write_text("xyz")
-    found = [each[1:] for each in weights.every({**asked, "deep": True}) if "content" in each[0]]
-    assert found == [(str(path), "other content")]
-    subprocess.run(KINDS["weights content"].remedy(Row(str(path), found="x")), check=True)
-    assert [each.name for each in spec.stamps.iterdir()] == [f"org--other@{REVISION}.json"]
+    spec = weights_spec.parse(json.dumps(questions["weights"]))
+    (spec_repository,) = spec.repositories
+    path = spec.snapshot(spec_repository.model, REVISION) / "a/model.safetensors"
+    for target_path in (
+        path,
+        spec.stamp(spec_repository),
+        spec.stamps / f"org--other@{REVISION}.json",
+    ):
+        target_path.parent.mkdir(parents=True, exist_ok=True)
+        target_path.write_text("xyz")
+    facts = [
+        target_path[1:]
+        for target_path in weights.every({**questions, "deep": True})
+        if "content" in target_path[0]
+    ]
+    assert facts == [(str(path), "other content")]
+    subprocess.run(KINDS["weights content"].remedy(DriftRow(str(path), found="x")), check=True)
+    assert [target_path.name for target_path in spec.stamps.iterdir()] == [
+        f"org--other@{REVISION}.json"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("found", "typed"),
+    ("value", "command"),
     [
         ("/usr/lib/systemd/system/a.service", ("systemctl", "cat", "a.service")),
         ("/run/systemd/system/a.service", ("rm", "/run/systemd/system/a.service")),
     ],
 )
 def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it(
-    found: str, typed: tuple[str, ...]
+    value: str, command: tuple[str, ...]
 ) -> None:
-    assert KINDS["unit path"].remedy(Row("a.service", "/etc/x", found)) == typed
+    assert KINDS["unit path"].remedy(DriftRow("a.service", "/etc/x", value)) == command
 
 
 def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
@@ -63,8 +73,8 @@ def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
     program(tmp_path / "bin", "stat", 'printf "engines of %s" "$3"\n')
     program(tmp_path / "bin", "sudo", 'printf "%s\\n" "$@" > ' + shlex.quote(f"{tmp_path}/ran"))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    row = Row(str(source), "clean", "1 changed")
+    row = DriftRow(str(source), "clean", "1 changed")
     subprocess.run(KINDS["checkout"].remedy(row), check=True)
-    ran = (tmp_path / "ran").read_text().splitlines()
-    assert ran[:5] == ["-u", f"engines of {source}", "git", "-C", str(source)]
-    assert ran[-2:] == ["stash", "--include-untracked"]
+    lines = (tmp_path / "ran").read_text().splitlines()
+    assert lines[:5] == ["-u", f"engines of {source}", "git", "-C", str(source)]
+    assert lines[-2:] == ["stash", "--include-untracked"]

@@ -12,11 +12,11 @@ from a_host_for_evidence import PLANS, answer, evidence
 from a_probe import program
 from browser import faults_of_report
 from click.testing import Result
-from over_ssh import invoked
+from over_ssh import invoke_lockstep
 
 from lockstep.evidence import page, report
 from lockstep.evidence.parts import NEEDED, PARTS
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.onhost.facts import history
 
 STARTS = report.questions(PLANS[0])["history.starts"]
@@ -29,42 +29,43 @@ sparks = checked(
 """
 
 
-def told(line: str) -> str:
-    """What of a line is kept, by the words that the engines say of themselves."""
-    return history.told(line, STARTS["tells"], STARTS["arguments"])
+def kept_text(line: str) -> str:
+    """The part of a line that is kept, by the engines' own words."""
+    return history.telling_line(line, STARTS["tells"], STARTS["arguments"])
 
 
-def facts(found: report.Evidence, part: str) -> dict[str, str]:
+def facts(host_evidence: report.Evidence, part: str) -> dict[str, str]:
     """Facts of one part of the first host."""
     return {
-        each["what"]: each["found"] for each in found.document["hosts"][0]["parts"][part]["facts"]
+        fact["what"]: fact["found"]
+        for fact in host_evidence.document["hosts"][0]["parts"][part]["facts"]
     }
 
 
 def test_each_question_of_the_first_hour_has_its_answer() -> None:
-    found = evidence(answer())
-    identity = facts(found, "identity")
+    host_evidence = evidence(answer())
+    identity = facts(host_evidence, "identity")
     assert identity["DGX_OTA_VERSION"] == "7.5.0"
     assert identity["factory: DGX_SWBUILD_VERSION"] == "7.2.3"
     assert identity["package nvidia-container-toolkit"] == "1.19.0-1"
     assert identity["held: docker-ce"] == "5:29.2.1-1~ubuntu.24.04~noble"
     assert "package vim" not in identity
-    docker = facts(found, "docker")
+    docker = facts(host_evidence, "docker")
     assert docker["hook nvidia-cdi-hook"] == "present"
     assert docker["made for driver: /var/run/cdi/nvidia.yaml"] == "580.95.05"
     assert not [name for name in docker if name.startswith("mirror")]
-    memory = facts(found, "memory")
+    memory = facts(host_evidence, "memory")
     assert memory["MemAvailable GiB"] == "102.20"
-    # Beside it what `lockstep plan` says that each target asks for.
+    # Beside it what `lockstep plan` says that each model asks for.
     assert 60 < float(memory["mistral needs GiB to start"]) < 110
-    assert facts(found, "oom")["a session over SSH (this one)"] == "-900"
-    assert facts(found, "engine")["vllm"] == "0.17.2.dev0+g8e6f4314.precompiled"
-    parts = found.document["hosts"][0]["parts"]
+    assert facts(host_evidence, "oom")["a session over SSH (this one)"] == "-900"
+    assert facts(host_evidence, "engine")["vllm"] == "0.17.2.dev0+g8e6f4314.precompiled"
+    parts = host_evidence.document["hosts"][0]["parts"]
     assert "gate: 83.1 of 121.7 GiB" in parts["starts"]["lines"][0]["text"][0]
     assert "Xid (PCI:000f:01:00): 13" in parts["driver"]["lines"][0]["text"][0]
     # Every part is told about every host that answered, and every part can be filled.
     assert list(parts) == [part.key for part in PARTS]
-    assert all(each["facts"] or each["lines"] for each in parts.values())
+    assert all(value["facts"] or value["lines"] for value in parts.values())
 
 
 def test_every_kind_and_line_that_a_host_tells_has_a_place() -> None:
@@ -90,20 +91,20 @@ def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
 
 
 def test_a_host_whose_own_names_are_not_known_is_left_out() -> None:
-    given = answer()
-    given["faults"]["own_names"] = "KeyError: 'x'"
-    del given["answers"]["own_names"]
-    found = evidence(given)
-    assert found.code == 1
-    assert found.document["hosts"][0]["parts"] == {}
-    assert found.document["hosts"][0]["why"] == "its names are not known"
+    host_answer = answer()
+    host_answer["faults"]["own_names"] = "KeyError: 'x'"
+    del host_answer["answers"]["own_names"]
+    host_evidence = evidence(host_answer)
+    assert host_evidence.code == 1
+    assert host_evidence.document["hosts"][0]["parts"] == {}
+    assert host_evidence.document["hosts"][0]["why"] == "its names are not known"
 
 
 def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
-    given = answer()
-    given["facts"]["engine"]["<script>"] = "<i>"
-    given["facts"]["lines"]["gpu"] = "<i>"
-    text = page.render(evidence(given, answer()).document)
+    host_answer = answer()
+    host_answer["facts"]["engine"]["<script>"] = "<i>"
+    host_answer["facts"]["lines"]["gpu"] = "<i>"
+    text = page.render(evidence(host_answer, answer()).document)
     assert "&lt;script&gt;" in text and "<script>" not in text and "<i>" not in text
     assert "http" not in text and "src=" not in text and "url(" not in text
     assert text.count("<h2") == len(PARTS)
@@ -111,8 +112,8 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
 
 
 def test_a_host_is_asked_without_a_lock() -> None:
-    asked = report.questions(PLANS[0])
-    assert asked["history.starts"]["units"] == [
+    questions = report.questions(PLANS[0])
+    assert questions["history.starts"]["units"] == [
         "vllm-qwen36.service",
         "vllm-qwen36-fallback.service",
         "sglang-mistral4.service",
@@ -122,19 +123,19 @@ def test_a_host_is_asked_without_a_lock() -> None:
 
 
 def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
-    text = sent.questions(report.questions(PLANS[0]))
-    argv = [sys.executable, *sent.COMMAND[1:]]
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert found["facts"]["kernel"]["release"]
-    assert found["facts"]["memory now"]["MemTotal GiB"]
-    assert found["facts"]["OOM score"]["a session over SSH (this one)"]
-    assert found["answers"]["own_names"]["hosts"]
+    text = remote_exec.questions(report.questions(PLANS[0]))
+    argv = [sys.executable, *remote_exec.COMMAND[1:]]
+    result = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
+    document = json.loads(result.stdout)
+    assert document["facts"]["kernel"]["release"]
+    assert document["facts"]["memory now"]["MemTotal GiB"]
+    assert document["facts"]["OOM score"]["a session over SSH (this one)"]
+    assert document["answers"]["own_names"]["hosts"]
     # Whatever this machine lacks is named, and no reader fails by a fault of its own.
-    said = {"machine.kernel", "machine.system", "evidence.scores", "own_names"}
-    assert not said & set(found["faults"])
+    readers = {"machine.kernel", "machine.system", "evidence.scores", "own_names"}
+    assert not readers & set(document["faults"])
     wrong = ("TypeError", "KeyError", "NameError", "AttributeError", "ImportError", "IndexError")
-    assert not [why for why in found["faults"].values() if why.startswith(wrong)]
+    assert not [why for why in document["faults"].values() if why.startswith(wrong)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
     ],
 )
 def test_what_a_start_chose_and_took_is_kept(line: str) -> None:
-    assert told(line) == line
+    assert kept_text(line) == line
 
 
 @pytest.mark.parametrize(
@@ -165,13 +166,13 @@ def test_what_a_start_chose_and_took_is_kept(line: str) -> None:
     ],
 )
 def test_what_an_engine_says_all_day_is_not(line: str) -> None:
-    assert told(line) == ""
+    assert kept_text(line) == ""
 
 
 def test_of_a_line_with_every_argument_only_the_choices_are_taken() -> None:
     words = f"api_key='hunter2', x='{500 * 'y'}', attention_backend='triton', "
     line = f"18:12 sglang: server_args=ServerArgs({words}mem_fraction_static=0.65, port=1)"
-    assert told(line) == "attention_backend='triton' mem_fraction_static=0.65"
+    assert kept_text(line) == "attention_backend='triton' mem_fraction_static=0.65"
 
 
 def test_a_long_part_keeps_its_beginning_and_its_end() -> None:
@@ -200,12 +201,12 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
         ENTRY % (list(b"Using \x1b[1mMARLIN\x1b[0m MoE backend"), ""),
         ENTRY % ("null", ""),
     ]
-    said = "\n".join(lines)
+    journal_text = "\n".join(lines)
     journal(
         tmp_path,
         monkeypatch,
         f"""case "$*" in *' -n 1') echo '{last}';;
-        *' INVOCATION_ID=abc + _SYSTEMD_INVOCATION_ID=abc') cat <<'END'\n{said}\nEND\n;;
+        *' INVOCATION_ID=abc + _SYSTEMD_INVOCATION_ID=abc') cat <<'END'\n{journal_text}\nEND\n;;
         *) exit 3;; esac""",
     )
     assert list(history.starts({**STARTS, "units": ["vllm.service"]})) == [
@@ -225,8 +226,8 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
 def test_the_boot_before_may_not_be_in_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = ENTRY % ('"NVRM: Xid (PCI:000f:01:00): 13"', "")
-    journal(tmp_path, monkeypatch, f"case \"$*\" in *' -b 0') echo '{said}';; *) exit 1;; esac")
+    entry = ENTRY % ('"NVRM: Xid (PCI:000f:01:00): 13"', "")
+    journal(tmp_path, monkeypatch, f"case \"$*\" in *' -b 0') echo '{entry}';; *) exit 1;; esac")
     assert {part: text for _, part, text in history.kernel(None)} == {
         "kernel, this boot": "2026-11-22 18:11:16 vllm: NVRM: Xid (PCI:000f:01:00): 13",
         "kernel, the boot before": "(the journal has no boot before this one)",
@@ -248,37 +249,39 @@ def run(tmp_path: Path, *words: str) -> Result:
     path.write_text(INVENTORY)
     (tmp_path / "answer.json").write_text(json.dumps(answer()))
     options = ("-i", str(path), "--output", str(tmp_path / "made" / "here"))
-    return invoked(tmp_path, SSH.replace("FOLDER", str(tmp_path)), "evidence", *options, *words)
+    return invoke_lockstep(
+        tmp_path, SSH.replace("FOLDER", str(tmp_path)), "evidence", *options, *words
+    )
 
 
 def test_the_command_writes_a_page_and_json_and_says_what_is_missing(tmp_path: Path) -> None:
-    done = run(tmp_path)
-    assert done.exit_code == 1, done.output
-    made = sorted((tmp_path / "made/here").iterdir())
-    assert [path.suffix for path in made] == [".html", ".json"]
-    assert str(made[0]) in done.stdout and str(made[1]) in done.stdout
-    assert "spark-2.local: missing" in done.output and "refused" in done.output
-    document = json.loads(made[1].read_text())
+    result = run(tmp_path)
+    assert result.exit_code == 1, result.output
+    paths = sorted((tmp_path / "made/here").iterdir())
+    assert [path.suffix for path in paths] == [".html", ".json"]
+    assert str(paths[0]) in result.stdout and str(paths[1]) in result.stdout
+    assert "spark-2.local: missing" in result.output and "refused" in result.output
+    document = json.loads(paths[1].read_text())
     assert [host["name"] for host in document["hosts"]] == ["spark-A", "spark-B"]
-    assert "spark-2" not in made[1].read_text() + made[0].read_text()
+    assert "spark-2" not in paths[1].read_text() + paths[0].read_text()
     # One command on each host, with nothing to write there.
     assert json.loads((tmp_path / "sent").read_text())["package"]
 
 
 def test_without_any_answer_nothing_is_written(tmp_path: Path) -> None:
-    done = run(tmp_path, "--limit", "spark-2.local")
-    assert done.exit_code == 2
+    result = run(tmp_path, "--limit", "spark-2.local")
+    assert result.exit_code == 2
     assert not (tmp_path / "made").exists()
 
 
 def test_what_cannot_be_done_is_one_sentence(tmp_path: Path) -> None:
     assert "spark-9" in run(tmp_path, "--limit", "spark-9").output
     (tmp_path / "made").write_text("a file")
-    done = run(tmp_path)
-    assert done.exit_code == 2 and "Not a directory" in done.output
+    result = run(tmp_path)
+    assert result.exit_code == 2 and "Not a directory" in result.output
 
 
 @pytest.mark.slow
 def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
-    found = evidence(answer(), None)
-    assert faults_of_report(page.render(found.document), tmp_path) == []
+    host_evidence = evidence(answer(), None)
+    assert faults_of_report(page.render(host_evidence.document), tmp_path) == []

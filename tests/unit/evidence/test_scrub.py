@@ -1,4 +1,5 @@
-"""Nothing that names the owner, or opens a door, is in what is sent on; what is asked for stays."""
+"""Nothing that names the owner, or gives access to it, is in what is sent on; what is asked for
+stays."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.evidence import page, report
-from lockstep.evidence.names import known
-from lockstep.evidence.scrub import Known, scrubbed
+from lockstep.evidence.names import known_words
+from lockstep.evidence.scrub import KnownWords, scrub
 
-NOBODY = Known()
+NOBODY = KnownWords()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _needs_once() -> Iterator[None]:
-    """What a target needs is told by no host, and is computed once."""
+    """Compute the needs of models once: no host reports them."""
     needs = {plan.name: dict(report._needs(plan)) for plan in PLANS}
     with mock.patch.object(report, "_needs", lambda plan: needs[plan.name]):
         yield
@@ -33,7 +34,7 @@ KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe
 
 
 @pytest.mark.parametrize(
-    ("said", "secret"),
+    ("text", "secret"),
     [
         (f"ssh-ed25519 {KEY_TEXT} anna@attic", KEY_TEXT),
         (f"ssh-ed25519 {KEY_TEXT} anna@attic", "anna@attic"),
@@ -69,14 +70,14 @@ KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe
         ("http://spark-9.local:80 and spark-9.local", "spark-9"),
     ],
 )
-def test_of_each_kind_nothing_is_left(said: str, secret: str) -> None:
+def test_of_each_kind_nothing_is_left(text: str, secret: str) -> None:
     # Their plain forms are planted everywhere, below.
-    assert secret in said
-    assert secret not in scrubbed(said, NOBODY)
+    assert secret in text
+    assert secret not in scrub(text, NOBODY)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "5:29.2.1-1~ubuntu.24.04~noble",
         "580.95.05",
@@ -103,18 +104,18 @@ def test_of_each_kind_nothing_is_left(said: str, secret: str) -> None:
         "0666 root:root",
     ],
 )
-def test_what_an_owner_is_asked_for_stays(said: str) -> None:
-    assert scrubbed(said, NOBODY) == said
+def test_what_an_owner_is_asked_for_stays(text: str) -> None:
+    assert scrub(text, NOBODY) == text
 
 
 def test_hosts_and_people_can_still_be_told_apart() -> None:
     own = {plan.name: answer()["answers"]["own_names"] for plan in PLANS[:1]}
-    names = known(HOSTS, own)
-    said = (
+    names = known_words(HOSTS, own)
+    text = (
         "SPARK-1 spark-1.attic.example.: Anna Lovelace (anna) as karl@spark-c0ffee.lan, spark-2,"
         " nas.attic.example, proxy.attic.example, 1794824001337, To Be Filled By O.E.M."
     )
-    assert scrubbed(said, names) == (
+    assert scrub(text, names) == (
         "spark-A spark-A.: account-1 (account-1) as account-2@spark-A, spark-B,"
         " [host], [host], [serial], To Be Filled By O.E.M."
     )
@@ -122,9 +123,9 @@ def test_hosts_and_people_can_still_be_told_apart() -> None:
 
 def test_a_name_that_is_a_word_of_the_page_does_not_make_it_unreadable() -> None:
     own = {"hosts": ["spark"], "accounts": [["nvidia", "", "nvidia"]]}
-    names = known(HOSTS[:1], {PLANS[0].name: own})
-    said = "nvidia-smi of dgx-spark-ota-update-meta, /home/nvidia/x"
-    assert scrubbed(said, names) == "nvidia-smi of dgx-spark-ota-update-meta, /home/[account]/x"
+    names = known_words(HOSTS[:1], {PLANS[0].name: own})
+    text = "nvidia-smi of dgx-spark-ota-update-meta, /home/nvidia/x"
+    assert scrub(text, names) == "nvidia-smi of dgx-spark-ota-update-meta, /home/[account]/x"
 
 
 LETTERS = string.ascii_lowercase
@@ -168,7 +169,7 @@ PLANTED: dict[str, tuple[st.SearchStrategy[str], Callable[[str], str]]] = {
 #: Kind → where the host or the inventory names it, so that it is known wherever it stands.
 NAMED: dict[str, Callable[[dict[str, Any], str], None]] = {
     "host name": lambda own, text: own["hosts"].insert(0, text),
-    "neighbour": lambda own, text: own["hosts"].append(f"{text}.attic.example"),
+    "peer": lambda own, text: own["hosts"].append(f"{text}.attic.example"),
     "account": lambda own, text: own["accounts"].append([text, "", text]),
     "full name": lambda own, text: own["accounts"].append(["x1", text, "x1"]),
     "domain": lambda own, text: own["domains"].append(f"{text}.example"),
@@ -180,32 +181,36 @@ NAMED: dict[str, Callable[[dict[str, Any], str], None]] = {
 BEFORE = (" ", "_", "=", "(", '"', "/", ",", ": ", "\n")
 
 
-def everywhere(value: Any, text: str, before: str = " ") -> Any:
+def everywhere(value: Any, text: str, separator: str = " ") -> Any:
     """An answer with `text` behind each of its texts."""
     if isinstance(value, dict):
-        return {key: everywhere(item, text, before) for key, item in value.items()}
+        return {key: everywhere(item, text, separator) for key, item in value.items()}
     if isinstance(value, list):
-        return [everywhere(item, text, before) for item in value]
-    return f"{value}{before}{text}"
+        return [everywhere(item, text, separator) for item in value]
+    return f"{value}{separator}{text}"
 
 
-def planted(said: str, own: dict[str, Any] | None = None, before: str = " ") -> tuple[str, str]:
-    """JSON and HTML of evidence that has it in every field, of a host and of ssh's own words."""
-    given = answer()
-    names = own or given["answers"].pop("own_names")
-    given["answers"].pop("own_names", None)
-    found = everywhere(given, said, before)
+def planted_files(
+    text: str, own: dict[str, Any] | None = None, separator: str = " "
+) -> tuple[str, str]:
+    """JSON and HTML of evidence with this text in every field, of a host and of ssh's own words."""
+    host_answer = answer()
+    names = own or host_answer["answers"].pop("own_names")
+    host_answer["answers"].pop("own_names", None)
+    planted_answer = everywhere(host_answer, text, separator)
     # Names of facts come from a host as well: of packages, devices, interfaces, files.
-    found["facts"] = {
-        kind: {**items, **{f"{name} {said}": value for name, value in items.items()}}
-        for kind, items in found["facts"].items()
+    planted_answer["facts"] = {
+        kind: {**items, **{f"{name} {text}": value for name, value in items.items()}}
+        for kind, items in planted_answer["facts"].items()
     }
-    found["faults"] |= {f"part {said}": said}
-    lines = found["facts"]["lines"]
-    found["facts"]["lines"] = {**lines, **{f"start of {said}": said}}
-    found["answers"]["own_names"] = names
-    done = evidence(found, None, fault=f"no connection: {said}")
-    return json.dumps(done.document, ensure_ascii=False), page.render(done.document)
+    planted_answer["faults"] |= {f"part {text}": text}
+    lines = planted_answer["facts"]["lines"]
+    planted_answer["facts"]["lines"] = {**lines, **{f"start of {text}": text}}
+    planted_answer["answers"]["own_names"] = names
+    host_evidence = evidence(planted_answer, None, fault=f"no connection: {text}")
+    return json.dumps(host_evidence.document, ensure_ascii=False), page.render(
+        host_evidence.document
+    )
 
 
 def test_planting_reaches_every_text_that_a_host_fills() -> None:
@@ -218,35 +223,35 @@ def test_planting_reaches_every_text_that_a_host_fills() -> None:
             return [text for item in value for text in texts(item)]
         return [value] if isinstance(value, str) else []
 
-    one, two = json.loads(planted("harmless")[0])["hosts"]
-    filled = [*texts(one["parts"]), *one["missing"], two["why"]]
-    plain = {fact for fact in filled if "harmless" not in fact}
+    first, two = json.loads(planted_files("harmless")[0])["hosts"]
+    host_texts = [*texts(first["parts"]), *first["missing"], two["why"]]
+    plain = {fact for fact in host_texts if "harmless" not in fact}
     # Each fact and each line stands there as it was, too, under a name with what was planted.
-    assert len(filled) > 90 and len(plain) < len(filled) / 3
-    assert all(part["facts"] or part["lines"] for part in one["parts"].values())
+    assert len(host_texts) > 90 and len(plain) < len(host_texts) / 3
+    assert all(part["facts"] or part["lines"] for part in first["parts"].values())
 
 
 @pytest.mark.parametrize("kind", PLANTED)
 @settings(max_examples=8)
 @given(data=st.data())
 def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataObject) -> None:
-    strategy, said = PLANTED[kind]
+    strategy, phrase = PLANTED[kind]
     secret = data.draw(strategy)
-    for text in planted(said(secret), before=data.draw(st.sampled_from(BEFORE))):
+    for text in planted_files(phrase(secret), separator=data.draw(st.sampled_from(BEFORE))):
         assert secret not in text and html.escape(secret) not in text
 
 
 @pytest.mark.parametrize("kind", NAMED)
 @settings(max_examples=8)
-@given(secret=_word, before=st.sampled_from(BEFORE))
+@given(secret=_word, separator=st.sampled_from(BEFORE))
 def test_what_a_host_says_is_its_own_is_found_wherever_it_stands(
-    kind: str, secret: str, before: str
+    kind: str, secret: str, separator: str
 ) -> None:
     own: dict[str, Any] = {"hosts": ["spark-c0ffee"], "accounts": [], "domains": [], "serials": []}
     NAMED[kind](own, secret)
-    tail = {"neighbour": ".attic.example", "domain": ".example", "serial of firmware": "7"}
-    for said in (f"{secret}{tail.get(kind, '')}", f"({secret.upper()}{tail.get(kind, '')}):"):
-        for text in planted(said, own, before):
+    tail = {"peer": ".attic.example", "domain": ".example", "serial of firmware": "7"}
+    for phrase in (f"{secret}{tail.get(kind, '')}", f"({secret.upper()}{tail.get(kind, '')}):"):
+        for text in planted_files(phrase, own, separator):
             assert secret not in text.lower()
 
 
@@ -258,6 +263,6 @@ def test_only_words_of_the_page_itself_are_keys_of_the_document() -> None:
             return set(value).union(*map(keys, value.values()))
         return set().union(*map(keys, value)) if isinstance(value, list) else set()
 
-    one = keys(evidence(answer()).document)
-    assert one == keys(evidence(everywhere(answer(), "x")).document)
-    assert not {word for word in one if not word.isalpha()}
+    words = keys(evidence(answer()).document)
+    assert words == keys(evidence(everywhere(answer(), "x")).document)
+    assert not {word for word in words if not word.isalpha()}

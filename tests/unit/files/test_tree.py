@@ -27,14 +27,14 @@ SAME_FOLDER = {
 
 def test_what_is_as_it_should_be_gives_no_change() -> None:
     for file in (SAME, KNOWN):
-        found = {"/etc/a": file, "/data": SAME_FOLDER, "/etc/old": None}
-        todo = changes([FILE], [FOLDER], ["/etc/old"], found)
+        existing_files = {"/etc/a": file, "/data": SAME_FOLDER, "/etc/old": None}
+        todo = changes([FILE], [FOLDER], ["/etc/old"], existing_files)
         assert todo == Changes()
         assert not todo
 
 
 @pytest.mark.parametrize(
-    ("have", "before"),
+    ("have", "earlier_text"),
     [
         (None, None),
         ({**SAME, "text": "other\n"}, "other\n"),
@@ -48,10 +48,10 @@ def test_what_is_as_it_should_be_gives_no_change() -> None:
     ],
 )
 def test_a_file_that_differs_in_anything_is_written(
-    have: dict[str, Any] | None, before: str | None
+    have: dict[str, Any] | None, earlier_text: str | None
 ) -> None:
     assert changes([FILE], [], [], {"/etc/a": have}) == Changes(
-        files=(FILE,), differences=(("/etc/a", before, "text\n"),)
+        files=(FILE,), differences=(("/etc/a", earlier_text, "text\n"),)
     )
 
 
@@ -86,8 +86,8 @@ HELD = {
 
 
 def test_a_private_file_is_compared_by_a_keyed_hash() -> None:
-    sealed = seal(KEY, PRIVATE.text.encode())
-    assert not changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "seal": sealed}})
+    file_seal = seal(KEY, PRIVATE.text.encode())
+    assert not changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "seal": file_seal}})
 
 
 @pytest.mark.parametrize("have", [None, HELD, {**HELD, "mode": "0644"}])

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from an_inventory import written
+from an_inventory import write_inventory
 from click.testing import CliRunner
 
+from lockstep.checkpoints.architecture import Architecture, Layers
+from lockstep.checkpoints.known_checkpoints import Figure, Knowledge, KnownCheckpoint
 from lockstep.cli.main import main
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.cluster_findings import cluster_findings
-from lockstep.fit.command_checks import Case
+from lockstep.fit.command_checks import CommandCase
 from lockstep.fit.fit import fit
-from lockstep.models.architecture import Architecture, Layers
-from lockstep.models.known_models import Figure, Knowledge, Model
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import serving
 
@@ -30,23 +30,25 @@ def recipe(body: str = "", engine: str = "vllm") -> recipe_file.Recipe:
 
 
 def model(kv_heads: int = 8, heads: int | None = None, layers: int = 32) -> Knowledge:
-    """What is known of the one model: its heads, 100 GB of weights."""
+    """The known facts of the one model: its heads, 100 GB of weights."""
     shapes = (Layers("full", layers, kv_heads=kv_heads, head_dim=128),)
-    known = Model(
+    model_facts = KnownCheckpoint(
         "org/model",
         weights_gb=Figure("weights", 100.0, "GB", "a test", "2026-11-21", "quoted"),
         architecture=Architecture(shapes, 131072, heads),
     )
-    return Knowledge({"org/model": known}, KNOWN.hardware)
+    return Knowledge({"org/model": model_facts}, KNOWN.hardware)
 
 
 def codes(
-    item: recipe_file.Recipe, hosts: int, known: Knowledge | None = None, **more: Any
+    item: recipe_file.Recipe, hosts: int, knowledge: Knowledge | None = None, **more: Any
 ) -> set[str]:
     overrides, version = more.pop("overrides", {}), more.pop("version", "0.32.0")
-    found = list(cluster_findings(Case(item, known or model(), overrides, version, hosts)))
-    assert all(finding.severity == "error" and finding.remedy for finding in found)
-    return {finding.code for finding in found}
+    findings = list(
+        cluster_findings(CommandCase(item, knowledge or model(), overrides, version, hosts))
+    )
+    assert all(finding.severity == "error" and finding.remedy for finding in findings)
+    return {finding.code for finding in findings}
 
 
 def test_a_recipe_for_several_sparks_is_refused_on_one() -> None:
@@ -66,7 +68,7 @@ def test_a_cluster_must_have_the_number_of_hosts_that_the_recipe_is_for() -> Non
 
 
 @pytest.mark.parametrize(
-    ("degree", "kv_heads", "heads", "refused"),
+    ("degree", "kv_heads", "heads", "is_refused"),
     [
         (2, 8, 64, False),
         # Each KV head on two of four.
@@ -81,11 +83,11 @@ def test_a_cluster_must_have_the_number_of_hosts_that_the_recipe_is_for() -> Non
     ],
 )
 def test_heads_that_cannot_be_shared_evenly_are_refused(
-    degree: int, kv_heads: int, heads: int | None, refused: bool
+    degree: int, kv_heads: int, heads: int | None, is_refused: bool
 ) -> None:
     item = recipe(f"defaults: {{tensor_parallel: {degree}}}\n")
-    found = codes(item, degree, model(kv_heads, heads))
-    assert found == ({"cluster-heads"} if refused else set())
+    finding_codes = codes(item, degree, model(kv_heads, heads))
+    assert finding_codes == ({"cluster-heads"} if is_refused else set())
 
 
 def test_more_sparks_than_layers_are_refused() -> None:
@@ -102,16 +104,16 @@ def test_an_engine_without_several_hosts_is_refused() -> None:
 
 def test_ray_is_refused_by_name() -> None:
     flag = "--distributed-executor-backend"
-    asked = recipe(f"command: vllm serve {{model}} --tensor-parallel-size 2 {flag} ray\n")
-    assert codes(asked, 2, overrides={"distributed_executor_backend": "mp"}) == {"cluster-ray"}
+    ray_recipe = recipe(f"command: vllm serve {{model}} --tensor-parallel-size 2 {flag} ray\n")
+    assert codes(ray_recipe, 2, overrides={"distributed_executor_backend": "mp"}) == {"cluster-ray"}
     own = recipe(f"command: vllm serve {{model}} --tensor-parallel-size 2 {flag} mp\n")
     assert codes(own, 2) == set()
 
 
 def test_copies_of_the_model_are_one_per_spark_and_vllms_only() -> None:
     assert codes(recipe("defaults: {data_parallel: 2}\n"), 2) == set()
-    mixed = recipe("defaults: {data_parallel: 2, tensor_parallel: 2}\n")
-    assert codes(mixed, 4) == {"cluster-copies"}
+    mixed_recipe = recipe("defaults: {data_parallel: 2, tensor_parallel: 2}\n")
+    assert codes(mixed_recipe, 4) == {"cluster-copies"}
     sglang = recipe("defaults: {data_parallel: 2}\n", engine="sglang")
     assert codes(sglang, 2, version="0.5.23") == {"cluster-copies"}
     # There it splits the attention of one copy.
@@ -138,30 +140,30 @@ def test_each_way_to_share_leaves_its_part_of_weights_and_cache_on_a_spark() -> 
     assert shares("data_parallel: 2") == (2, whole, cache)
 
 
-def planned(folder: Path, **more: str) -> dict[str, Any]:
+def plan_document(folder: Path, **more: str) -> dict[str, Any]:
     names = ("spark-1", "spark-2")
     hosts = {
         name: {
-            "targets": {"glm": {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", **more}},
+            "models": {"glm": {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", **more}},
             "clusters": {"pair": {"hosts": names}},
             "fabric_address": f"10.77.0.{number}",
             "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
         }
         for number, name in enumerate(names, 11)
     }
-    path = written(folder, hosts)
-    done = CliRunner().invoke(main, ["plan", "-i", str(path), "--json"])
-    found: dict[str, Any] = json.loads(done.output)
-    return found
+    path = write_inventory(folder, hosts)
+    result = CliRunner().invoke(main, ["plan", "-i", str(path), "--json"])
+    document: dict[str, Any] = json.loads(result.output)
+    return document
 
 
-def test_plan_shows_who_answers_and_refuses_a_target_without_its_cluster(tmp_path: Path) -> None:
-    made = planned(tmp_path, cluster="pair")
-    first, second = (host["targets"][0] for host in made["hosts"])
+def test_plan_shows_who_answers_and_refuses_a_model_without_its_cluster(tmp_path: Path) -> None:
+    pair_plan = plan_document(tmp_path, cluster="pair")
+    first, second = (host["models"][0] for host in pair_plan["hosts"])
     assert (first["cluster"], first["rank"], first["address"]) == ("pair", 0, "127.0.0.1:30001")
     assert (second["cluster"], second["rank"], second["address"]) == ("pair", 1, "at rank 0")
     assert first["fit"]["hosts"] == 2
-    assert "needs-cluster" not in {item["code"] for item in made["findings"]}
-    alone = planned(tmp_path)
-    (found,) = (item for item in alone["findings"] if item["code"] == "needs-cluster")
-    assert found["subject"].startswith("spark-1, spark-2: glm")
+    assert "needs-cluster" not in {item["code"] for item in pair_plan["findings"]}
+    alone = plan_document(tmp_path)
+    (finding,) = (item for item in alone["findings"] if item["code"] == "needs-cluster")
+    assert finding["subject"].startswith("spark-1, spark-2: glm")

@@ -10,27 +10,28 @@ from typing import Any
 import pytest
 from a_card import KNOWN, answer
 
+from lockstep.checkpoints.architecture import Architecture, ArchitectureUnknown, Layers
+from lockstep.checkpoints.configuration import from_config
+from lockstep.checkpoints.known_checkpoints import GIB
 from lockstep.fit.advice import advice, what_holds
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.pages import sequence_bytes
-from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers
-from lockstep.models.configuration import from_config
-from lockstep.models.known_models import GIB
 from lockstep.recipes import recipe_file
+from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/fit.md").read_text()
 
 
 def weights(model: str) -> float:
-    size = KNOWN.knowledge.model(model).weights_gib()
+    size = KNOWN.knowledge.checkpoint(model).weights_gib()
     assert size is not None
     return size
 
 
-def room(found: Fit) -> tuple[float, float]:
-    assert found.room_gib is not None
-    return found.room_gib
+def room(prediction: Fit) -> tuple[float, float]:
+    assert prediction.room_gib is not None
+    return prediction.room_gib
 
 
 def sparks(name: str) -> str:
@@ -43,7 +44,7 @@ FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
 SGLANG = "mistral-small-4-119b-nvfp4-sglang"
 PRODUCTION = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
 MINIMAX = Architecture((Layers("full", 62, kv_heads=8, head_dim=128),))
-QWEN = KNOWN.knowledge.model("Qwen/Qwen3.6-35B-A3B").architecture
+QWEN = KNOWN.knowledge.checkpoint("Qwen/Qwen3.6-35B-A3B").architecture
 assert QWEN is not None
 FP8 = Serving(kv_dtype="fp8")
 
@@ -109,15 +110,15 @@ PREDICTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("label", "published", "predicted"), PREDICTIONS)
+@pytest.mark.parametrize(("label", "published_text", "predicted_text"), PREDICTIONS)
 def test_the_table_in_the_documentation_is_what_the_code_predicts(
-    label: str, published: str, predicted: str
+    label: str, published_text: str, predicted_text: str
 ) -> None:
     rows = [line for line in DOCUMENT.splitlines() if line.startswith(f"| {label} |")]
     assert len(rows) == 1, f"docs/evidence/fit.md has {len(rows)} rows for {label!r}"
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
-    assert cells[1] == published
-    assert cells[3] == predicted
+    assert cells[1] == published_text
+    assert cells[3] == predicted_text
 
 
 def test_production_holds_what_the_articles_measured() -> None:
@@ -160,41 +161,43 @@ def test_what_holds_glm_is_what_article_000_says() -> None:
 
 
 def test_a_share_that_leaves_the_system_nothing_does_not_fit() -> None:
-    found = answer(PRODUCTION, utilization=0.97)
-    assert found.verdict == "does not fit"
-    assert found.reasons[0].startswith("the engine may take 118.9 GiB, and 113.7 GiB is the most")
+    prediction = answer(PRODUCTION, utilization=0.97)
+    assert prediction.verdict == "does not fit"
+    assert prediction.reasons[0].startswith(
+        "the engine may take 118.9 GiB, and 113.7 GiB is the most"
+    )
 
 
 def test_a_context_that_is_too_long_says_which_would_fit() -> None:
     recipe = KNOWN.recipes["qwen3.6-35b-a3b-nvfp4-nvidia"]
     small = replace(recipe, defaults={**recipe.defaults, "gpu_memory_utilization": 0.26})
-    found = fit(small, KNOWN.knowledge)
-    assert found.verdict == "tight"
+    prediction = fit(small, KNOWN.knowledge)
+    assert prediction.verdict == "tight"
     tiny = replace(recipe, defaults={**recipe.defaults, "gpu_memory_utilization": 0.2})
     assert fit(tiny, KNOWN.knowledge).verdict == "does not fit"
     assert any("2 Sparks hold it" in line for line in advice(tiny, KNOWN.recipes, KNOWN.knowledge))
     # With what the inventory asks for, more sequences' worth of cache than two of them have.
-    asked = replace(serving(tiny), context=400 * 1024 * 1024)
-    said = " ".join(advice(tiny, {}, KNOWN.knowledge, asked=asked))
-    assert "2 Sparks hold it" not in said
+    settings = replace(serving(tiny), context=400 * 1024 * 1024)
+    advice_text = " ".join(advice(tiny, {}, KNOWN.knowledge, settings=settings))
+    assert "2 Sparks hold it" not in advice_text
 
 
 def test_a_fixed_kv_cache_replaces_the_share() -> None:
-    found = answer("deepseek-v4-flash-2x")
-    assert found.room_gib == (12.0, 12.0)
-    assert found.host_use_gib == pytest.approx(5.7 + 155.44 / 2 + 5.4 + 12, abs=0.1)
+    prediction = answer("deepseek-v4-flash-2x")
+    assert prediction.room_gib == (12.0, 12.0)
+    assert prediction.host_use_gib == pytest.approx(5.7 + 155.44 / 2 + 5.4 + 12, abs=0.1)
 
 
 def test_unknown_figures_are_named_not_guessed() -> None:
     recipe = recipe_file.parse("model: nobody/knows\ncommand: vllm serve {model}", Path("x.yaml"))
-    found = fit(recipe, KNOWN.knowledge)
-    assert (found.verdict, found.terms, found.room_gib) == ("unknown", (), None)
-    assert found.reasons == (
+    prediction = fit(recipe, KNOWN.knowledge)
+    assert (prediction.verdict, prediction.terms, prediction.room_gib) == ("unknown", (), None)
+    assert prediction.reasons == (
         "the size of nobody/knows is not known",
         "the shapes of nobody/knows, and so its KV cache, are not known",
         "what the profile of vLLM holds of nobody/knows is not known: 0.5 to 18.4 GiB are counted",
         # vLLM's own share, 0.92.
-        "117.6 GiB must be available when it starts, 4 GiB of them for the memory floor, and "
+        "117.6 GiB must be available when it starts, 4 GiB of them for the memory minimum, and "
         "112.7 GiB are at rest",
     )
 
@@ -203,8 +206,8 @@ def test_a_context_that_nobody_states_is_named() -> None:
     sizes = "model_params: 8B, quant_bits: 16, num_layers: 32, num_kv_heads: 8, head_dim: 128"
     command = "command: vllm serve {model} --gpu-memory-utilization 0.5"
     text = f"model: a/b\n{command}\nmetadata: {{{sizes}}}"
-    said = fit(recipe_file.parse(text, Path("x.yaml")), KNOWN.knowledge).reasons[0]
-    assert said == "neither recipe (max_model_len) nor model says how long a context is"
+    reason = fit(recipe_file.parse(text, Path("x.yaml")), KNOWN.knowledge).reasons[0]
+    assert reason == "neither recipe (max_model_len) nor model says how long a context is"
 
 
 def test_sparkrun_metadata_stands_in_for_the_catalogue() -> None:
@@ -215,28 +218,30 @@ def test_sparkrun_metadata_stands_in_for_the_catalogue() -> None:
         " head_dim: 128}",
         Path("x.yaml"),
     )
-    found = fit(recipe, KNOWN.knowledge)
-    assert found.verdict == "fits"
-    assert found.terms[0].gib == pytest.approx(16e9 / GIB)
-    assert found.sequence_gib == pytest.approx(4.0)
+    prediction = fit(recipe, KNOWN.knowledge)
+    assert prediction.verdict == "fits"
+    assert prediction.terms[0].gib == pytest.approx(16e9 / GIB)
+    assert prediction.sequence_gib == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(
-    ("stored", "words", "loaded"),
+    ("stored_type", "words", "loaded_gib"),
     [
         ("float32", "", 1.06),  # vLLM 0.26 on an H100, 2026-11-25
         ("float32", "--dtype float32", 2.12),
         ("bfloat16", "", 2.12),
     ],
 )
-def test_weights_stored_in_32_bits_are_loaded_in_16(stored: str, words: str, loaded: float) -> None:
+def test_weights_stored_in_32_bits_are_loaded_in_16(
+    stored_type: str, words: str, loaded_gib: float
+) -> None:
     size = "{value: 2.2714, source: s, date: 2026-11-25, kind: quoted}"
     recipe = recipe_file.parse(
         f"model: BAAI/bge-m3\ncommand: vllm serve {{model}} --runner pooling {words}\n"
-        f"lockstep: {{checkpoint: {{quantisation: {stored}, weights_gb: {size}}}}}",
+        f"lockstep: {{checkpoint: {{quantisation: {stored_type}, weights_gb: {size}}}}}",
         Path("x.yaml"),
     )
-    assert fit(recipe, KNOWN.knowledge).terms[0].gib == pytest.approx(loaded, rel=0.005)
+    assert fit(recipe, KNOWN.knowledge).terms[0].gib == pytest.approx(loaded_gib, rel=0.005)
 
 
 @pytest.mark.parametrize(
@@ -252,16 +257,16 @@ def test_weights_stored_in_32_bits_are_loaded_in_16(stored: str, words: str, loa
     ],
 )
 def test_bytes_per_token_and_state(model: str, per_token: float, state: float) -> None:
-    shapes = KNOWN.knowledge.model(model).architecture
+    shapes = KNOWN.knowledge.checkpoint(model).architecture
     assert shapes is not None
     assert shapes.kv_bytes_per_token() == per_token
-    packed = 78 * (656 + 132) if "GLM" in model else per_token / 2
-    assert shapes.kv_bytes_per_token("fp8") == packed
+    packed_bytes = 78 * (656 + 132) if "GLM" in model else per_token / 2
+    assert shapes.kv_bytes_per_token("fp8") == packed_bytes
     assert sum(group.bytes_for(0, 0) for group in shapes.layers) == state
 
 
 def test_a_sliding_window_stops_growing() -> None:
-    shapes = KNOWN.knowledge.model("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
+    shapes = KNOWN.knowledge.checkpoint("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
     assert shapes is not None
     full = sum(group.bytes_for(4096, 2) for group in shapes.layers)
     full -= 4096 * shapes.kv_bytes_per_token()
@@ -358,49 +363,70 @@ def test_a_configuration_without_its_sizes_is_unknown(config: dict[str, object])
 
 def test_heads_are_split_and_a_latent_is_not() -> None:
     assert MINIMAX.kv_bytes_per_token(tensor_parallel=16) == 62 * 1 * 128 * 2 * 2
-    latent = KNOWN.knowledge.model(MISTRAL).architecture
+    latent = KNOWN.knowledge.checkpoint(MISTRAL).architecture
     assert latent is not None
     assert latent.kv_bytes_per_token(tensor_parallel=4) == latent.kv_bytes_per_token()
 
 
 def test_on_a_spark_of_64_gb_a_recipe_hears_with_what_it_runs_there() -> None:
-    def said(name: str) -> str:
+    def advice_text(name: str) -> str:
         return " ".join(advice(KNOWN.recipes[name], {}, KNOWN.knowledge, "dgx-spark-64"))
 
-    assert "run with gpu_memory_utilization 0.75." in said("qwen3.6-35b-a3b-prismaquant-mtp-n3")
-    assert "0.75 and a context of 131072 tokens." in said("qwen3.6-35b-a3b-fp8")
-    assert "Here it may run" not in said(FORK)
+    assert "run with gpu_memory_utilization 0.75." in advice_text(
+        "qwen3.6-35b-a3b-prismaquant-mtp-n3"
+    )
+    assert "0.75 and a context of 131072 tokens." in advice_text("qwen3.6-35b-a3b-fp8")
+    assert "Here it may run" not in advice_text(FORK)
+
+
+def test_no_advice_keeps_a_share_that_starts_nowhere() -> None:
+    """On a Spark of 64 GB `utilization-high` names each share above 0.75."""
+
+    def advice_text(recipe: Recipe) -> str:
+        return " ".join(advice(recipe, {}, KNOWN.knowledge, "dgx-spark-64"))
+
+    assert "2 Sparks hold it, tensor parallel, with gpu_memory_utilization 0.75." in advice_text(
+        KNOWN.recipes["qwen3.6-35b-a3b-bf16"]
+    )
+    high = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k6"]
+    lower = replace(high, defaults={**high.defaults, "gpu_memory_utilization": 0.75})
+    assert "hold it with a context of" in advice_text(lower)
+    assert "hold it with a context of" not in advice_text(high)
 
 
 @pytest.mark.parametrize("machine", ["dgx-spark", "dgx-spark-64"])
-@pytest.mark.parametrize("floors", [(12.0, None), (None, 20.0)])
-def test_what_is_advised_leaves_the_floor_of_the_inventory(
-    machine: str, floors: tuple[float | None, float | None]
+@pytest.mark.parametrize("minimums", [(12.0, None), (None, 20.0)])
+def test_what_is_advised_leaves_the_minimum_of_the_inventory(
+    machine: str, minimums: tuple[float | None, float | None]
 ) -> None:
-    known, advised = KNOWN.knowledge, 0
+    knowledge, advice_count = KNOWN.knowledge, 0
     for recipe in KNOWN.recipes.values():
-        asked = serving(recipe)
-        said = " ".join(advice(recipe, {}, known, machine, asked, floors))
-        usual = " ".join(advice(recipe, {}, known, machine, asked))
-        shares = re.findall(r"gpu_memory_utilization ([\d.]+)", said)
-        # One truth: less than on a host that keeps the usual floor.
+        settings = serving(recipe)
+        advice_text = " ".join(advice(recipe, {}, knowledge, machine, settings, minimums))
+        usual = " ".join(advice(recipe, {}, knowledge, machine, settings))
+        shares = re.findall(r"gpu_memory_utilization ([\d.]+)", advice_text)
+        # One truth: less than on a host that keeps the usual minimum.
         assert not set(shares) & set(re.findall(r"gpu_memory_utilization ([\d.]+)", usual))
-        here = re.search(r"Here.*? ([\d.]+?)(?: and a context of (\d+) tokens)?\.(?: |$)", said)
-        if not here:
+        match = re.search(
+            r"Here.*? ([\d.]+?)(?: and a context of (\d+) tokens)?\.(?: |$)", advice_text
+        )
+        if not match:
             continue
-        advised += 1
-        less = replace(asked, utilization=float(here[1]), context=int(here[2] or asked.context))
-        assert fit(recipe, known, machine=machine, asked=less, floors=floors).verdict != (
+        advice_count += 1
+        less = replace(
+            settings, utilization=float(match[1]), context=int(match[2] or settings.context)
+        )
+        assert fit(recipe, knowledge, machine=machine, asked=less, minimums=minimums).verdict != (
             "does not fit"
         )
-    assert advised or machine == "dgx-spark"
+    assert advice_count or machine == "dgx-spark"
 
 
 def test_what_the_gate_admits_on_no_spark_at_rest_does_not_fit() -> None:
     recipe = KNOWN.recipes["qwen3.6-35b-a3b-nvfp4-nvidia"]
-    tried = {
+    predictions = {
         share: fit(recipe, KNOWN.knowledge, asked=replace(serving(recipe), utilization=share))
         for share in (0.85, 0.88)
     }
-    assert tried[0.85].verdict == "fits" and tried[0.88].verdict == "does not fit"
-    assert "and 112.7 GiB are at rest" in tried[0.88].reasons[0]
+    assert predictions[0.85].verdict == "fits" and predictions[0.88].verdict == "does not fit"
+    assert "and 112.7 GiB are at rest" in predictions[0.88].reasons[0]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from a_card import KNOWN
 
+from lockstep.checkpoints.known_checkpoints import KnownCheckpoint
 from lockstep.core.figures import Figure
 from lockstep.core.findings import Finding
 from lockstep.fit.fit import fit
 from lockstep.fit.recipe_checks import check
-from lockstep.models.known_models import Model
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes import recipe_file
 from lockstep.recipes.recipe_file import Recipe
@@ -32,8 +32,8 @@ def recipe(engine: str, words: str = "", extra: str = "", env: str = "") -> Reci
     return recipe_file.parse(text, Path("x.yaml"))
 
 
-def refused(made: Recipe) -> list[Finding]:
-    return [item for item in check(made, KNOWN) if item.code == "host-offload"]
+def refusals(candidate: Recipe) -> list[Finding]:
+    return [item for item in check(candidate, KNOWN) if item.code == "host-offload"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def refused(made: Recipe) -> list[Finding]:
     ],
 )
 def test_a_second_copy_in_host_memory_is_refused(engine: str, words: str) -> None:
-    [finding] = refused(recipe(engine, words))
+    [finding] = refusals(recipe(engine, words))
     assert finding.severity == "error"
     flag = words.replace("=", " ").split()[0].partition(".")[0]
     assert flag.replace("_", "-") in finding.message
@@ -75,7 +75,7 @@ def test_a_second_copy_in_host_memory_is_refused(engine: str, words: str) -> Non
     ],
 )
 def test_what_takes_no_second_copy_is_no_finding(engine: str, words: str) -> None:
-    assert refused(recipe(engine, words)) == []
+    assert refusals(recipe(engine, words)) == []
 
 
 @pytest.mark.parametrize(
@@ -88,18 +88,18 @@ def test_what_takes_no_second_copy_is_no_finding(engine: str, words: str) -> Non
     ],
 )
 def test_a_variable_counts_as_the_flag(engine: str, env: str) -> None:
-    [finding] = refused(recipe(engine, env=env))
+    [finding] = refusals(recipe(engine, env=env))
     assert env.partition(":")[0] in finding.message
 
 
 def test_a_variable_that_is_a_flag_is_refused_as_that() -> None:
-    [finding] = refused(recipe("llamacpp", env='LLAMA_ARG_MLOCK: "1"'))
+    [finding] = refusals(recipe("llamacpp", env='LLAMA_ARG_MLOCK: "1"'))
     assert "--mlock" in finding.message
 
 
 @pytest.mark.parametrize("env", ['LMCACHE_LOCAL_CPU: "False"', 'VLLM_CPU_KVCACHE_SPACE: "4"'])
 def test_a_variable_that_takes_no_second_copy_is_no_finding(env: str) -> None:
-    assert refused(recipe("vllm", env=env)) == []
+    assert refusals(recipe("vllm", env=env)) == []
 
 
 @pytest.mark.parametrize(
@@ -107,19 +107,21 @@ def test_a_variable_that_takes_no_second_copy_is_no_finding(env: str) -> None:
     [("16gb", False), ("64gb", True), ("64g", True), ("65536m", True), (2**36, True)],
 )
 def test_more_shared_memory_than_engines_use_is_somebody_s_plan(size: object, wrong: bool) -> None:
-    made = recipe("vllm", extra=f"executor_config: {{shm_size: {size}}}\n")
-    found = refused(made)
-    assert bool(found) is wrong
-    assert not wrong or "executor_config.shm_size" in found[0].message
+    candidate = recipe("vllm", extra=f"executor_config: {{shm_size: {size}}}\n")
+    findings = refusals(candidate)
+    assert bool(findings) is wrong
+    assert not wrong or "executor_config.shm_size" in findings[0].message
 
 
-def needs(made: Recipe) -> float:
+def needs(candidate: Recipe) -> float:
     weights = Figure("weights", 20 * 2**30 / 1e9, "GB", "a test", "2026-11-22", "quoted")
-    model = Model(made.model, weights_gb=weights)
-    return fit(made, replace(KNOWN.knowledge, models={model.id: model})).needs_gib
+    model = KnownCheckpoint(candidate.model, weights_gb=weights)
+    return fit(candidate, replace(KNOWN.knowledge, checkpoints={model.id: model})).needs_gib
 
 
-def test_what_llama_cpp_keeps_of_earlier_prompts_is_counted_before_the_floor_ends_it() -> None:
+def test_what_llama_cpp_keeps_of_earlier_prompts_is_counted_before_the_memory_watch_ends_it() -> (
+    None
+):
     """8 GiB where nothing is said, by its flag or its variable else."""
     none = needs(recipe("llamacpp", "--cache-ram 0"))
     assert needs(recipe("llamacpp")) == pytest.approx(none + 8)
@@ -136,10 +138,10 @@ def test_a_cache_of_pictures_beyond_the_usual_one_is_counted() -> None:
 
 @pytest.mark.parametrize("name", sorted(KNOWN.recipes))
 def test_no_recipe_of_the_catalogue_asks_for_it(name: str) -> None:
-    assert refused(KNOWN.recipes[name]) == []
+    assert refusals(KNOWN.recipes[name]) == []
 
 
 def test_every_kind_says_what_it_holds_and_by_what_it_is_asked_for() -> None:
     for engine in ENGINES.values():
         for kind in engine.host_memory:
-            assert kind.what and (kind.flags or kind.variables)
+            assert kind.content and (kind.flags or kind.variables)

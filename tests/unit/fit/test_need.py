@@ -1,4 +1,4 @@
-"""What must be available before an engine starts, against the engines' own arithmetic."""
+"""The memory that must be available before an engine starts, against the engines' arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from a_card import KNOWN, answer
 
 from lockstep.fit.fit import fit
-from lockstep.onhost.core.need import Need
+from lockstep.onhost.core.memory_requirement import Need
 from lockstep.recipes.sizing import serving
 
 EAGLE = "mistral-small-4-119b-nvfp4-sglang-eagle"
@@ -21,12 +21,12 @@ START = 2.7
 BEYOND = 0.9
 
 
-def need(name: str, **asked: object) -> Need:
-    return answer(name, **asked).need
+def need(name: str, **settings: object) -> Need:
+    return answer(name, **settings).need
 
 
 def kv_pool(weights: float, share: float, available: float) -> float:
-    """What SGLang 0.5.23 leaves for its KV cache (`_profile_available_bytes`), in its own words."""
+    """The KV cache that SGLang 0.5.23 leaves (`_profile_available_bytes`), in its own words."""
     pre_model_load_memory = available - START
     available_gpu_memory = pre_model_load_memory - weights
     return available_gpu_memory - pre_model_load_memory * (1 - share) - 100 / 1024
@@ -37,17 +37,19 @@ def kv_pool(weights: float, share: float, available: float) -> float:
 def test_sglang_loads_and_serves_its_context_from_exactly_what_is_said(
     name: str, share: float
 ) -> None:
-    found = answer(name, utilization=share)
-    weights = sum(term.gib for term in found.terms if term.name in ("weights", "draft"))
-    assert found.sequence_gib
+    prediction = answer(name, utilization=share)
+    weights = sum(term.gib for term in prediction.terms if term.name in ("weights", "draft"))
+    assert prediction.sequence_gib
     # To a hundredth, as it is written for the host.
-    assert kv_pool(weights, share, found.loads_gib) == pytest.approx(0, abs=0.005)
-    assert kv_pool(weights, share, found.needs_gib) == pytest.approx(found.sequence_gib, abs=0.005)
-    assert found.loads_gib < found.needs_gib
+    assert kv_pool(weights, share, prediction.loads_gib) == pytest.approx(0, abs=0.005)
+    assert kv_pool(weights, share, prediction.needs_gib) == pytest.approx(
+        prediction.sequence_gib, abs=0.005
+    )
+    assert prediction.loads_gib < prediction.needs_gib
 
 
 @pytest.mark.parametrize("name", [EAGLE, PLAIN])
-def test_the_default_target_starts_on_both_kinds_of_kit_and_with_the_old_share_on_one(
+def test_the_default_model_starts_on_both_kinds_of_kit_and_with_the_old_share_on_one(
     name: str,
 ) -> None:
     """101.3 GiB: what an engine found at its start on the poorer kit, if it were MemAvailable."""
@@ -59,32 +61,38 @@ def test_the_default_target_starts_on_both_kinds_of_kit_and_with_the_old_share_o
 def test_the_table_of_shares_in_the_documentation_is_what_the_code_says(
     label: str, share: float
 ) -> None:
-    found = answer(EAGLE, utilization=share)
-    row = f"| {label} | {found.loads_gib:.1f} GiB | {found.needs_gib:.1f} GiB | "
+    prediction = answer(EAGLE, utilization=share)
+    row = f"| {label} | {prediction.loads_gib:.1f} GiB | {prediction.needs_gib:.1f} GiB | "
     document = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
-    assert f"{row}{found.host_use_gib:.1f} GiB |" in document
+    assert f"{row}{prediction.host_use_gib:.1f} GiB |" in document
     assert serving(KNOWN.recipes[EAGLE]).utilization == 0.72
 
 
-def test_vllm_needs_its_share_of_the_hosts_own_memory_what_it_takes_before_and_the_floor() -> None:
+def test_vllm_needs_its_share_of_the_hosts_own_memory_what_it_takes_before_and_the_minimum() -> (
+    None
+):
     beside = START + BEYOND
     # Half of the 119.56 - 5.7 - 1.2 GiB at rest less what it holds there.
-    found = need(FORK)
-    assert found.floor_gib == pytest.approx(6.71, abs=0.005)
-    assert found.available(121.69) == pytest.approx(0.8 * 121.69 + beside + found.floor_gib)
-    assert found.available(119.6) == pytest.approx(0.8 * 119.6 + beside + found.floor_gib)
+    memory_need = need(FORK)
+    assert memory_need.minimum_gib == pytest.approx(6.71, abs=0.005)
+    assert memory_need.available(121.69) == pytest.approx(
+        0.8 * 121.69 + beside + memory_need.minimum_gib
+    )
+    assert memory_need.available(119.6) == pytest.approx(
+        0.8 * 119.6 + beside + memory_need.minimum_gib
+    )
     assert need(FORK, utilization=0.5).available(121.69) == pytest.approx(0.5 * 121.69 + beside + 8)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.72, 0.9])
-def test_an_engine_with_a_share_of_what_it_finds_leaves_the_floor(share: float) -> None:
-    least = Need(10.0, share, beside_gib=START, floor_gib=8.0).available(121.69)
+def test_an_engine_with_a_share_of_what_it_finds_leaves_the_minimum(share: float) -> None:
+    least = Need(10.0, share, beside_gib=START, minimum_gib=8.0).available(121.69)
     assert least == pytest.approx(START + 8 / (1 - share))
     assert least - START - share * (least - START) == pytest.approx(8)
 
 
 def test_an_engine_that_takes_all_that_it_finds_starts_nowhere() -> None:
-    assert Need(10.0, 1.0, beside_gib=START, floor_gib=8.0).available(121.69) > 121.69
+    assert Need(10.0, 1.0, beside_gib=START, minimum_gib=8.0).available(121.69) > 121.69
 
 
 def test_a_published_figure_stays_where_it_is_higher_and_its_share_is_kept() -> None:
@@ -95,36 +103,38 @@ def test_a_published_figure_stays_where_it_is_higher_and_its_share_is_kept() -> 
 
 
 def test_what_was_published_for_a_share_holds_on_the_machine_that_it_is_a_share_of() -> None:
-    found = fit(KNOWN.recipes[QWEN], KNOWN.knowledge, machine="dgx-spark-64")
-    assert found.needs_gib == pytest.approx(0.5 * 59.78 + START + BEYOND + 8)
+    prediction = fit(KNOWN.recipes[QWEN], KNOWN.knowledge, machine="dgx-spark-64")
+    assert prediction.needs_gib == pytest.approx(0.5 * 59.78 + START + BEYOND + 8)
 
 
 def test_a_kv_cache_in_bytes_does_not_free_vllm_from_its_share() -> None:
     """`request_memory` looks at the share before `kv_cache_memory_bytes` is read (0.17 to 0.32)."""
-    assert need("deepseek-v4-flash-2x").held(121.69) == pytest.approx(0.8 * 121.69 + START + BEYOND)
+    assert need("deepseek-v4-flash-2x").peak_gib(121.69) == pytest.approx(
+        0.8 * 121.69 + START + BEYOND
+    )
     little = need("deepseek-v4-flash-2x", utilization=0.3)
     assert little.gib == pytest.approx(START + 155.44 / 2 + 12 + 5.4, abs=0.1)
-    assert little.available(121.69) == little.gib + little.floor_gib
+    assert little.available(121.69) == little.gib + little.minimum_gib
 
 
 def test_a_recipe_without_a_share_is_believed_where_it_states_what_it_holds() -> None:
-    assert Need(2.45).available(121.69) == Need(2.45).held(121.69) == 2.45
+    assert Need(2.45).available(121.69) == Need(2.45).peak_gib(121.69) == 2.45
     recipe = KNOWN.recipes[QWEN]
     command = recipe.command.replace("--gpu-memory-utilization {gpu_memory_utilization}", "")
-    unnamed = replace(recipe, command=command)
-    found = fit(unnamed, KNOWN.knowledge).need
-    assert found == Need(67.0, floor_gib=8.0)
-    unstated = replace(unnamed, lockstep=replace(recipe.lockstep, memory=None))
-    found = fit(unstated, KNOWN.knowledge).need
-    assert found.held(100) == pytest.approx(92 + START + BEYOND), "vLLM's own default"
+    unnamed_recipe = replace(recipe, command=command)
+    memory_need = fit(unnamed_recipe, KNOWN.knowledge).need
+    assert memory_need == Need(67.0, minimum_gib=8.0)
+    unstated_recipe = replace(unnamed_recipe, lockstep=replace(recipe.lockstep, memory=None))
+    memory_need = fit(unstated_recipe, KNOWN.knowledge).need
+    assert memory_need.peak_gib(100) == pytest.approx(92 + START + BEYOND), "vLLM's own default"
 
 
 def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
-    found = need("qwen3.8-27b-nvfp4-sglang-dflash2").available(121.69)
-    assert found == pytest.approx(0.5 * (121.69 - 5.7 - START) + START, abs=0.005)
+    available_gib = need("qwen3.8-27b-nvfp4-sglang-dflash2").available(121.69)
+    assert available_gib == pytest.approx(0.5 * (121.69 - 5.7 - START) + START, abs=0.005)
 
 
 @pytest.mark.parametrize(("name", "most"), [(EAGLE, 0.72 * 121.69), (QWEN, 0.5 * 121.69)])
 def test_what_an_engine_gives_back_is_at_most_its_share(name: str, most: float) -> None:
     beyond = BEYOND if name == QWEN else 0
-    assert need(name).held(121.69) == pytest.approx(most + START + beyond)
+    assert need(name).peak_gib(121.69) == pytest.approx(most + START + beyond)

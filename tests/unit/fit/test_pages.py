@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from a_card import CARD, KNOWN, dense_model
 
+from lockstep.checkpoints.architecture import Layers
+from lockstep.checkpoints.known_checkpoints import GIB, Knowledge
 from lockstep.fit.fit import fit
 from lockstep.fit.pages import sequence_bytes, state_blocks, with_head
-from lockstep.models.architecture import Layers
-from lockstep.models.known_models import GIB, Knowledge
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import Serving, serving
 
@@ -20,7 +20,7 @@ MIXTURE = "Qwen/Qwen3.6-35B-A3B"
 MODELS = {
     "Qwen3-8B": dense_model("Qwen3-8B", 36, 4096, 15.27),
     "Qwen3-0.6B": dense_model("Qwen3-0.6B", 28, 1024, 1.12),
-    MIXTURE: KNOWN.knowledge.model(MIXTURE),
+    MIXTURE: KNOWN.knowledge.checkpoint(MIXTURE),
 }
 KNOWLEDGE = Knowledge(MODELS, {"h200": CARD})
 NGRAM = """--speculative-config '{"method":"ngram","num_speculative_tokens":3}'"""
@@ -69,28 +69,33 @@ def test_a_start_on_a_card_is_predicted_within_three_percent(name: str) -> None:
     model, flags, (weights, kv, tokens, sequences, beyond) = STARTS[name]
     text = f"model: {model}\ncommand: |\n  vllm serve {{model}} {flags}\n"
     recipe = recipe_file.parse(text, Path("x.yaml"))
-    asked = serving(recipe, version="0.26.0")
-    found = fit(recipe, KNOWLEDGE, machine="h200", asked=asked)
-    assert found.terms and found.room_gib and found.sequence_gib and found.context
-    assert found.terms[0].gib == pytest.approx(weights, rel=0.001)
-    room = found.room_gib[1]
+    settings = serving(recipe, version="0.26.0")
+    prediction = fit(recipe, KNOWLEDGE, machine="h200", asked=settings)
+    assert (
+        prediction.terms and prediction.room_gib and prediction.sequence_gib and prediction.context
+    )
+    assert prediction.terms[0].gib == pytest.approx(weights, rel=0.001)
+    room = prediction.room_gib[1]
     assert room == pytest.approx(kv, rel=0.03)
-    assert room / found.sequence_gib == pytest.approx(sequences, rel=0.03)
-    assert room / found.sequence_gib * found.context == pytest.approx(tokens, rel=0.03)
+    assert room / prediction.sequence_gib == pytest.approx(sequences, rel=0.03)
+    assert room / prediction.sequence_gib * prediction.context == pytest.approx(tokens, rel=0.03)
     # In the engine's own KV cache nothing is left but the last block.
-    assert kv / found.sequence_gib == pytest.approx(sequences, rel=0.001)
+    assert kv / prediction.sequence_gib == pytest.approx(sequences, rel=0.001)
     # The profile with a head saw more than was in use when it served.
-    assert found.need.beside_gib - 2.7 >= beyond - 0.05
-    served = room / found.sequence_gib
-    row = f"| {name} | {kv:.2f}, {room:.2f} | {tokens:,}, {served * found.context:,.0f} |"
-    assert f"{row} {sequences:.2f}, {served:.2f} |\n" in DOCUMENT
+    assert prediction.need.beside_gib - 2.7 >= beyond - 0.05
+    served_sequences = room / prediction.sequence_gib
+    row = (
+        f"| {name} | {kv:.2f}, {room:.2f} | {tokens:,}, "
+        f"{served_sequences * prediction.context:,.0f} |"
+    )
+    assert f"{row} {sequences:.2f}, {served_sequences:.2f} |\n" in DOCUMENT
 
 
 QWEN = MODELS[MIXTURE].architecture
-GEMMA = KNOWN.knowledge.model("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
-OSS = KNOWN.knowledge.model("openai/gpt-oss-120b").architecture
-DRAFT = KNOWN.knowledge.model("z-lab/Qwen3.6-35B-A3B-DFlash").architecture
-LATENT = KNOWN.knowledge.model("mistralai/Mistral-Small-4-119B-2603-NVFP4").architecture
+GEMMA = KNOWN.knowledge.checkpoint("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic").architecture
+OSS = KNOWN.knowledge.checkpoint("openai/gpt-oss-120b").architecture
+DRAFT = KNOWN.knowledge.checkpoint("z-lab/Qwen3.6-35B-A3B-DFlash").architecture
+LATENT = KNOWN.knowledge.checkpoint("mistralai/Mistral-Small-4-119B-2603-NVFP4").architecture
 assert QWEN and GEMMA and OSS and DRAFT and LATENT
 
 
@@ -99,7 +104,7 @@ _16: dict[str, int] = {"state_bytes": 2}
 
 
 @pytest.mark.parametrize(
-    ("layers", "context", "asked", "kv", "sequences"),
+    ("layers", "context", "settings", "kv", "sequences"),
     [
         # Its two shapes of attention fill pages of one size with 16 and with 32 tokens.
         (GEMMA.layers, 262144, Serving(), 90, 10.8129),
@@ -124,10 +129,12 @@ _16: dict[str, int] = {"state_bytes": 2}
     ],
 )
 def test_vllms_own_functions_share_out_a_cache_likewise(
-    layers: tuple[Layers, ...], context: int, asked: Serving, kv: float, sequences: float
+    layers: tuple[Layers, ...], context: int, settings: Serving, kv: float, sequences: float
 ) -> None:
     """`get_kv_cache_groups` and `get_kv_cache_capacity` of 0.26.0, called without a GPU."""
-    assert kv * GIB / sequence_bytes(layers, context, asked) == pytest.approx(sequences, rel=0.001)
+    assert kv * GIB / sequence_bytes(layers, context, settings) == pytest.approx(
+        sequences, rel=0.001
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,8 +200,8 @@ def test_every_kind_shares_blocks_as_vllms_own_functions_do(
     """`_max_memory_usage_bytes_from_groups` of 0.32.0 on a CPU, with 8192 tokens in flight; it
     knows chunks and small pages better by 0.3 %.
     """
-    found = sequence_bytes(layers, context, Serving(batched_tokens=4096))
-    assert found == pytest.approx(bytes_, rel=0.003)
+    size = sequence_bytes(layers, context, Serving(batched_tokens=4096))
+    assert size == pytest.approx(bytes_, rel=0.003)
 
 
 def test_a_head_of_compressed_attention_sees_a_window_alone() -> None:
@@ -206,15 +213,15 @@ def test_a_head_of_compressed_attention_sees_a_window_alone() -> None:
 def test_a_state_for_earlier_prompts_and_one_for_each_drafted_token() -> None:
     """The pages of 2128 tokens: 124 of attention, and 3 groups with 2 + k states each."""
     assert QWEN
-    layers, asked = with_head(QWEN.layers), Serving(kv_dtype="fp8", draft_tokens=2)
-    with_state = sequence_bytes(layers, 262144, asked)
-    without = sequence_bytes(layers, 262144, replace(asked, prefix_caching=False))
+    layers, settings = with_head(QWEN.layers), Serving(kv_dtype="fp8", draft_tokens=2)
+    with_state = sequence_bytes(layers, 262144, settings)
+    without = sequence_bytes(layers, 262144, replace(settings, prefix_caching=False))
     assert with_state / without == pytest.approx((124 + 12) / (124 + 9))
     assert with_state == 136 * 11 * 2128 * 1024
 
 
 @pytest.mark.parametrize(
-    ("asked", "draft", "room", "blocks"),
+    ("settings", "draft", "room", "blocks"),
     [
         (Serving(draft_tokens=3), DRAFT.layers, 9.90, 302),
         (Serving(draft_tokens=3), DRAFT.layers, 8.25, 252),
@@ -222,13 +229,13 @@ def test_a_state_for_earlier_prompts_and_one_for_each_drafted_token() -> None:
     ],
 )
 def test_room_for_states_is_counted_in_the_blocks_that_vllm_made(
-    asked: Serving, draft: tuple[Layers, ...], room: float, blocks: int
+    settings: Serving, draft: tuple[Layers, ...], room: float, blocks: int
 ) -> None:
     """Its own counts of 2026-11-24; their room is known to 0.01 GiB."""
     assert QWEN
     layers = (*QWEN.layers, *draft) if draft else with_head(QWEN.layers)
-    assert state_blocks(layers, room * GIB, asked) == pytest.approx(blocks, abs=1, rel=0.0005)
-    assert state_blocks(layers, room * GIB, replace(asked, eager=True)) is None
+    assert state_blocks(layers, room * GIB, settings) == pytest.approx(blocks, abs=1, rel=0.0005)
+    assert state_blocks(layers, room * GIB, replace(settings, eager=True)) is None
 
 
 def test_states_are_not_counted_where_nothing_is_recurrent() -> None:

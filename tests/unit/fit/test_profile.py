@@ -1,4 +1,4 @@
-"""What vLLM's profile holds, against its starts on one card (docs/evidence/cuda.md)."""
+"""The memory of vLLM's profile run, against its starts on one card (docs/evidence/cuda.md)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import yaml
 from a_card import CARD, KNOWN, dense
 
+from lockstep.checkpoints.architecture import Architecture, Layers
+from lockstep.checkpoints.configuration import from_config
+from lockstep.checkpoints.known_checkpoints import GIB, Knowledge, KnownCheckpoint
+from lockstep.checkpoints.step import EXPERTS, step_of
 from lockstep.fit import profile
 from lockstep.fit.fit import OVERHEAD, fit
-from lockstep.models.architecture import Architecture, Layers
-from lockstep.models.configuration import from_config
-from lockstep.models.known_models import GIB, Knowledge, Model
-from lockstep.models.step import EXPERTS, step_of
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import Serving, serving
 
@@ -27,7 +27,7 @@ WIDER = {("qwen3-0.6b", "ngram"): 0.1}
 
 
 def shapes_of(name: str) -> Architecture:
-    """The shapes of one of these models; what a token keeps in its cache is not theirs."""
+    """The shapes of one of these models; the cache of a token is not its own."""
     entry = STARTS["models"][name]
     config = entry["config"]
     text = config.get("text_config", config)
@@ -41,9 +41,9 @@ def shapes_of(name: str) -> Architecture:
     )
 
 
-def asked_of(mode: str, sequences: int, tokens: int, what: str, **more: Any) -> Serving:
-    kind = "embed" if what == "pooled" else "chat"
-    draft = what if what in ("ngram", "eagle3") else None
+def asked_of(mode: str, sequences: int, tokens: int, variant: str, **more: Any) -> Serving:
+    kind = "embed" if variant == "pooled" else "chat"
+    draft = variant if variant in ("ngram", "eagle3") else None
     return Serving(
         sequences=sequences,
         batched_tokens=tokens,
@@ -55,44 +55,51 @@ def asked_of(mode: str, sequences: int, tokens: int, what: str, **more: Any) -> 
     )
 
 
-def sees(name: str, what: str) -> bool:
-    return "vision_config" in STARTS["models"][name]["config"] and what != "blind"
+def sees(name: str, variant: str) -> bool:
+    return "vision_config" in STARTS["models"][name]["config"] and variant != "blind"
 
 
 @pytest.mark.parametrize("start", STARTS["peaks"], ids=str)
 def test_the_peak_of_a_start_is_the_largest_sum(start: list[Any]) -> None:
-    name, sequences, tokens, mode, runner, seen, *rest = start
-    what = "".join(rest)
-    shapes, asked = shapes_of(name), asked_of(mode, sequences, tokens, what, context=8192)
+    name, sequences, tokens, mode, runner, measured_gib, *options = start
+    variant = "".join(options)
+    shapes, settings = shapes_of(name), asked_of(mode, sequences, tokens, variant, context=8192)
     if name != "gemma-4-26b-a4b-fp8":
-        assert profile.runners(shapes, asked) == (runner,)
+        assert profile.runners(shapes, settings) == (runner,)
     # gpt-oss was started on a Hopper, whose kernels for MXFP4 keep no workspace.
-    found = profile.peak(shapes, asked, runner, sees(name, what), not name.startswith("gpt-oss"))
-    found /= GIB
-    assert found == pytest.approx(seen, rel=0.03, abs=WIDER.get((name, what), 0.07))
-    words = " ".join((mode, *rest))
-    row = f"| {name} | {words} | {sequences} | {tokens} | {runner} | {seen:.3f} | {found:.3f} |"
+    peak_size = profile.peak(
+        shapes, settings, runner, sees(name, variant), not name.startswith("gpt-oss")
+    )
+    peak_size /= GIB
+    assert peak_size == pytest.approx(measured_gib, rel=0.03, abs=WIDER.get((name, variant), 0.07))
+    words = " ".join((mode, *options))
+    row = (
+        f"| {name} | {words} | {sequences} | {tokens} | {runner} | {measured_gib:.3f} | "
+        f"{peak_size:.3f} |"
+    )
     assert row in DOCUMENT, row
 
 
 @pytest.mark.parametrize("start", [*STARTS["unseen"], *STARTS["predicted"]], ids=str)
 def test_the_room_of_a_start_that_no_rule_was_made_for(start: list[Any]) -> None:
-    name, total, share, mode, sequences, tokens, context, weights, seen, room, *rest = start
-    new = rest and isinstance(rest[0], float)
-    what = "".join(str(word) for word in rest[1:])
-    shapes = shapes_of(name)
-    asked = asked_of(mode, sequences, tokens, what, context=context)
-    held = profile.overhead_gib(
-        shapes, asked, vision=sees(name, what), workspace=not name.startswith("gpt-oss")
+    name, total, share, mode, sequences, tokens, context, weights, measured_gib, room, *options = (
+        start
     )
-    assert held is not None and shapes.step is not None
+    new = options and isinstance(options[0], float)
+    variant = "".join(str(word) for word in options[1:])
+    shapes = shapes_of(name)
+    settings = asked_of(mode, sequences, tokens, variant, context=context)
+    overhead = profile.overhead_gib(
+        shapes, settings, vision=sees(name, variant), workspace=not name.startswith("gpt-oss")
+    )
+    assert overhead is not None and shapes.step is not None
     # The weights of the newer starts are vLLM's own figure, which has these.
-    held -= 2 * shapes.step.loaded / GIB if new else 0
-    ratio = (share * total - weights - held) / room
+    overhead -= 2 * shapes.step.loaded_elements / GIB if new else 0
+    ratio = (share * total - weights - overhead) / room
     assert ratio == pytest.approx(1, abs=0.05 if new else 0.03)
     row = f"| {name} ({share:g}, {context}) | {mode}, {sequences}, {tokens} | {weights:.2f} | "
-    row += f"{rest[0]:.2f}, " if new else ""
-    row += f"{held:.2f}, {seen:.2f} | {room:.2f} | {ratio:.3f} |"
+    row += f"{options[0]:.2f}, " if new else ""
+    row += f"{overhead:.2f}, {measured_gib:.2f} | {room:.2f} | {ratio:.3f} |"
     assert row in DOCUMENT, row
 
 
@@ -113,24 +120,24 @@ MIXED = {**STARTS["models"]["qwen3-30b-a3b-fp8"]["config"], "max_position_embedd
 
 
 @pytest.mark.parametrize(
-    ("config", "share", "stored", "sequences"),
+    ("config", "share", "stored_gib", "sequences"),
     [(GEMMA, 0.42, 22.70, 1.17), (MIXED, 0.46, 29.03, 1.47)],
 )
 def test_what_started_is_not_refused(
-    config: dict[str, Any], share: float, stored: float, sequences: float
+    config: dict[str, Any], share: float, stored_gib: float, sequences: float
 ) -> None:
     """Both were, with 5.4 GiB for all; they started on an H100 and answered."""
-    size = replace(CARD.memory_total_gib, value=stored * GIB / 1e9, unit="GB")
+    size = replace(CARD.memory_total_gib, value=stored_gib * GIB / 1e9, unit="GB")
     shapes = from_config(config, "its config.json")
-    model = Model("a/b", weights_gb=size, architecture=shapes, vision=config is GEMMA)
+    model = KnownCheckpoint("a/b", weights_gb=size, architecture=shapes, vision=config is GEMMA)
     card = replace(CARD, memory_total_gib=replace(CARD.memory_total_gib, value=79.18))
-    asked = Serving(utilization=share, context=32768, eager=True, release="0.26.0")
-    found = fit(
-        recipe("a/b"), Knowledge({"a/b": model}, {"h100": card}), machine="h100", asked=asked
+    settings = Serving(utilization=share, context=32768, eager=True, release="0.26.0")
+    prediction = fit(
+        recipe("a/b"), Knowledge({"a/b": model}, {"h100": card}), machine="h100", asked=settings
     )
-    assert found.verdict == "tight"
-    assert found.room_gib and found.sequence_gib
-    assert found.room_gib[1] / found.sequence_gib == pytest.approx(sequences, rel=0.03)
+    assert prediction.verdict == "tight"
+    assert prediction.room_gib and prediction.sequence_gib
+    assert prediction.room_gib[1] / prediction.sequence_gib == pytest.approx(sequences, rel=0.03)
 
 
 DENSE = dense(36, 4096)
@@ -139,7 +146,7 @@ GRANITE = shapes_of("granite-3.1-3b-a800m")
 
 
 @pytest.mark.parametrize(
-    ("shapes", "asked", "runners"),
+    ("shapes", "settings", "runners"),
     [
         (DENSE, {}, (2,)),
         (DENSE, {"release": "0.25.1"}, (2,)),
@@ -157,9 +164,9 @@ GRANITE = shapes_of("granite-3.1-3b-a800m")
     ],
 )
 def test_the_version_gives_the_model_runner(
-    shapes: Architecture, asked: dict[str, Any], runners: tuple[int, ...]
+    shapes: Architecture, settings: dict[str, Any], runners: tuple[int, ...]
 ) -> None:
-    assert profile.runners(shapes, Serving(**asked)) == runners
+    assert profile.runners(shapes, Serving(**settings)) == runners
 
 
 def test_a_variable_of_the_recipe_asks_for_a_runner() -> None:
@@ -169,64 +176,68 @@ def test_a_variable_of_the_recipe_asks_for_a_runner() -> None:
 
 
 def test_newer_versions_see_graphs_and_pictures() -> None:
-    held = {
+    overheads = {
         release: profile.overhead_gib(
             shapes_of("qwen3-vl-8b"), Serving(release=release), vision=True
         )
         for release in ("0.26.0", "0.27.0", "0.30.0", None)
     }
-    assert held["0.26.0"] < held["0.27.0"] < held["0.30.0"] == held[None]  # type: ignore[operator]
+    assert overheads["0.26.0"] < overheads["0.27.0"] < overheads["0.30.0"] == overheads[None]  # type: ignore[operator]
 
 
 def test_what_is_not_known_is_a_range_and_says_so() -> None:
-    asked = Serving(sequences=4, release="0.26.0")
+    model_serving = Serving(sequences=4, release="0.26.0")
     unknown = [
-        (replace(DENSE, step=None), asked, False),
-        (replace(DENSE, vocabulary=None), asked, False),
-        (replace(DENSE, width=None), asked, False),
-        (DENSE, replace(asked, tensor_parallel=2), False),
-        (DENSE, replace(asked, speculative="eagle"), False),
-        (DENSE, replace(asked, speculative="eagle3"), True),
-        (DENSE, replace(asked, speculative="mtp"), False),
-        (MIXTURE, replace(asked, speculative="mtp", release="0.29.0"), False),
+        (replace(DENSE, step=None), model_serving, False),
+        (replace(DENSE, vocabulary=None), model_serving, False),
+        (replace(DENSE, width=None), model_serving, False),
+        (DENSE, replace(model_serving, tensor_parallel=2), False),
+        (DENSE, replace(model_serving, speculative="eagle"), False),
+        (DENSE, replace(model_serving, speculative="eagle3"), True),
+        (DENSE, replace(model_serving, speculative="mtp"), False),
+        (MIXTURE, replace(model_serving, speculative="mtp", release="0.29.0"), False),
     ]
     for shapes, settings, vision in unknown:
         assert profile.overhead_gib(shapes, settings, vision=vision) is None
     metadata = {"model_params": "8B", "quant_bits": 16, "num_layers": 32, "num_kv_heads": 8,
                 "head_dim": 128}  # fmt: skip
-    stated = replace(recipe("nobody/knows"), metadata=metadata)
-    found = fit(stated, KNOWN.knowledge, asked=Serving(utilization=0.5, context=8192))
-    assert found.room_gib and found.room_gib[1] - found.room_gib[0] == pytest.approx(17.9)
-    assert "0.5 to 18.4 GiB are counted" in found.reasons[-1]
+    stated_recipe = replace(recipe("nobody/knows"), metadata=metadata)
+    prediction = fit(stated_recipe, KNOWN.knowledge, asked=Serving(utilization=0.5, context=8192))
+    assert prediction.room_gib and prediction.room_gib[1] - prediction.room_gib[0] == pytest.approx(
+        17.9
+    )
+    assert "0.5 to 18.4 GiB are counted" in prediction.reasons[-1]
 
 
 def test_what_is_taken_beyond_the_share() -> None:
     """Of the second runner more, of one that sees pictures still more; a recipe may say dense."""
 
-    def beyond(vision: bool = False, release: str = "0.26.0", **said: object) -> float:
-        shapes = replace(DENSE, step=None, dense=False) if said else DENSE
+    def beyond(vision: bool = False, release: str = "0.26.0", **options: object) -> float:
+        shapes = replace(DENSE, step=None, dense=False) if options else DENSE
         size = replace(CARD.memory_total_gib, value=16, unit="GB")
-        model = Model("a/b", weights_gb=size, architecture=shapes, vision=vision)
-        asked = Serving(utilization=0.5, context=8192, release=release)
-        found = fit(recipe("a/b", **said), Knowledge({"a/b": model}, {"h200": CARD}),
-                    machine="h200", asked=asked)  # fmt: skip
-        return round(found.need.beside_gib - 2.7, 2)
+        model = KnownCheckpoint("a/b", weights_gb=size, architecture=shapes, vision=vision)
+        settings = Serving(utilization=0.5, context=8192, release=release)
+        prediction = fit(recipe("a/b", **options), Knowledge({"a/b": model}, {"h200": CARD}),
+                    machine="h200", asked=settings)  # fmt: skip
+        return round(prediction.need.beside_gib - 2.7, 2)
 
     assert (beyond(), beyond(vision=True), beyond(release="0.30.0")) == (1.8, 2.4, 0.9)
     assert (beyond(moe=False), beyond(engine="vllm")) == (1.8, 0.9)
 
 
 def test_a_spark_keeps_its_worse_case_and_the_engines_that_have_no_such_profile() -> None:
-    known = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
-    found = fit(known, KNOWN.knowledge)
-    assert found.room_gib and found.budget_gib
-    held = {term.name: term.gib for term in found.terms}
-    shapes = KNOWN.knowledge.model(known.model).architecture
+    known_recipe = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
+    prediction = fit(known_recipe, KNOWN.knowledge)
+    assert prediction.room_gib and prediction.budget_gib
+    terms = {term.name: term.gib for term in prediction.terms}
+    shapes = KNOWN.knowledge.checkpoint(known_recipe.model).architecture
     assert shapes is not None
-    assert held.pop(OVERHEAD) == profile.overhead_gib(shapes, serving(known), vision=False)
-    assert found.budget_gib - sum(held.values()) - found.room_gib[0] == pytest.approx(18.4)
-    many = replace(serving(known), sequences=4096)
-    worse, better = fit(known, KNOWN.knowledge, asked=many).room_gib or (0.0, 1.0)
+    assert terms.pop(OVERHEAD) == profile.overhead_gib(shapes, serving(known_recipe), vision=False)
+    assert prediction.budget_gib - sum(terms.values()) - prediction.room_gib[0] == pytest.approx(
+        18.4
+    )
+    many = replace(serving(known_recipe), sequences=4096)
+    worse, better = fit(known_recipe, KNOWN.knowledge, asked=many).room_gib or (0.0, 1.0)
     assert worse == better
     sglang = fit(KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"], KNOWN.knowledge)
     assert next(t.gib for t in sglang.terms if t.name == OVERHEAD) == 2.7

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from group_data import all as all_hosts
-from lockstep.core.findings import Finding, ordered, split_waived
+from lockstep.core.findings import Finding, in_order, split_waived
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import fit
 from lockstep.fit.recipe_checks import check
@@ -24,15 +24,15 @@ PRODUCTION = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
 
 
 def codes(recipe: Recipe, severity: str | None = None, **keywords: str) -> set[str]:
-    found = check(recipe, KNOWN, engine_version=keywords.get("engine_version"))
-    return {item.code for item in found if severity in (None, item.severity)}
+    findings = check(recipe, KNOWN, engine_version=keywords.get("engine_version"))
+    return {item.code for item in findings if severity in (None, item.severity)}
 
 
-def changed(recipe: Recipe, **defaults: object) -> Recipe:
+def changed_recipe(recipe: Recipe, **defaults: object) -> Recipe:
     return replace(recipe, defaults={**recipe.defaults, **defaults})
 
 
-def edited(recipe: Recipe, old: str, new: str) -> Recipe:
+def edited_recipe(recipe: Recipe, old: str, new: str) -> Recipe:
     assert old in recipe.command
     return replace(recipe, command=recipe.command.replace(old, new))
 
@@ -55,6 +55,12 @@ def test_every_row_of_the_catalogue_is_accepted_or_refused_as_the_articles_say(n
     assert codes(KNOWN.recipes[name], "error") == REFUSED.get(name, set())
 
 
+def test_only_images_of_which_no_release_is_known_have_a_moving_tag() -> None:
+    images = {recipe.container for recipe in KNOWN.recipes.values()}
+    moving = {image for image in images if image.endswith((":latest", ":nightly"))}
+    assert moving == {"eugr/spark-vllm:latest", "eugr/spark-vllm-b12x:latest"}
+
+
 def test_glm_names_what_would_hold_it() -> None:
     finding = next(item for item in check(KNOWN.recipes["glm-5.1-awq-int4"], KNOWN))
     assert finding.code == "fit-none"
@@ -74,20 +80,23 @@ def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
     licence = "LicenseRef-NVIDIA-Nemotron-Open-Model-License"
     assert licence in finding.message
     assert f"{licence!r} to `accept_licences`" in finding.remedy
-    accepting = replace(KNOWN, accepted=KNOWN.accepted | {licence})
+    accepting = replace(KNOWN, accepted_licences=KNOWN.accepted_licences | {licence})
     assert not [item for item in check(recipe, accepting) if item.severity == "error"]
 
 
 def test_what_the_catalogue_knows_of_a_checkpoint_holds_for_a_strangers_recipe() -> None:
     """As Spark Arena's registry has Nemotron 3 Super: it states neither licence nor experts."""
     model = KNOWN.recipes["nemotron-3-super-120b-nvfp4"].model
-    found = codes(parse(f"model: {model}\ncommand: vllm serve {{model}}"))
-    assert "licence-refused" in found and not {"licence-unknown", "guard-unknown"} & found
+    finding_codes = codes(parse(f"model: {model}\ncommand: vllm serve {{model}}"))
+    assert (
+        "licence-refused" in finding_codes
+        and not {"licence-unknown", "guard-unknown"} & finding_codes
+    )
 
 
 def test_what_is_known_to_be_bad_says_what_else_to_do() -> None:
-    found = check(KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k6"], KNOWN)
-    finding = next(item for item in found if item.code == "known-bad")
+    findings = check(KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k6"], KNOWN)
+    finding = next(item for item in findings if item.code == "known-bad")
     assert finding.remedy.startswith("Choose another recipe of rdtand/Qwen3.6-35B-A3B-Prisma")
 
 
@@ -102,7 +111,7 @@ lockstep: {{moe: false, licence: Apache-2.0{more}}}
 
 
 @pytest.mark.parametrize(
-    ("model", "words", "more", "found"),
+    ("model", "words", "more", "finding_codes"),
     [
         # As Spark Arena's official recipes have it (2026-11): vLLM makes vectors of both.
         ("Qwen/Qwen3-VL-Embedding-8B", "--runner pooling", "", set()),
@@ -122,10 +131,10 @@ lockstep: {{moe: false, licence: Apache-2.0{more}}}
     ],
 )
 def test_a_kind_of_model_that_the_command_does_not_bear_out(
-    model: str, words: str, more: str, found: set[str]
+    model: str, words: str, more: str, finding_codes: set[str]
 ) -> None:
     recipe = parse(POOLING.format(model=model, words=words, more=more))
-    assert {code for code in codes(recipe) if code.startswith("kind-")} == found
+    assert {code for code in codes(recipe) if code.startswith("kind-")} == finding_codes
 
 
 @pytest.mark.parametrize(
@@ -143,7 +152,7 @@ def test_a_kind_of_model_that_the_command_does_not_bear_out(
 def test_a_small_encoder_fits_into_a_small_share(
     share: float, words: str, moe: bool | None, verdict: str
 ) -> None:
-    recipe = changed(
+    recipe = changed_recipe(
         parse(POOLING.format(model="BAAI/bge-m3", words=words, more="")),
         gpu_memory_utilization=share,
         max_model_len=8192,
@@ -161,9 +170,9 @@ def test_a_small_encoder_fits_into_a_small_share(
 
 
 def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
-    recipe = stated(SEES, licence=None, draft=Draft(model="a/b"))
-    found = check(recipe, KNOWN)
-    remedies = {item.code: item.remedy for item in found}
+    recipe = stated_recipe(SEES, licence=None, draft=Draft(model="a/b"))
+    findings = check(recipe, KNOWN)
+    remedies = {item.code: item.remedy for item in findings}
     for code in ("licence-unknown", "draft-licence-unknown"):
         assert f"{code!r} into `waive`" in remedies[code]
 
@@ -195,10 +204,10 @@ def test_an_entry_point_that_would_double_the_command_is_refused_with_the_mend(
     container: str, entry: list[str] | None, command: str, wrong: bool
 ) -> None:
     text = f"model: a/b:Q8\ncontainer: {container}\ncommand: {command}\n"
-    for mend, left in (("", wrong), ('executor_config: {entrypoint: ""}', False)):
-        found = check(parse(f"{text}{mend}"), KNOWN, entrypoint=entry)
-        errors = [item for item in found if item.code == "entry-point"]
-        assert bool(errors) is left, found
+    for mend, is_refused in (("", wrong), ('executor_config: {entrypoint: ""}', False)):
+        findings = check(parse(f"{text}{mend}"), KNOWN, entrypoint=entry)
+        errors = [item for item in findings if item.code == "entry-point"]
+        assert bool(errors) is is_refused, findings
         assert all('`entrypoint: ""`' in item.remedy for item in errors)
 
 
@@ -206,7 +215,9 @@ BARE = "model: a/b\ncommand: vllm serve {model}"
 ALONE = "model: a/b\nruntime: vllm\nmetadata: {quantization: NVFP4}\n"
 SEES = KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"]
 K_6 = str(SEES.defaults["speculative_config"]).replace(":3}", ":6}")
-BLIND = edited(SEES, "--mm-processor-cache-type {mm_processor_cache_type}", "--language-model-only")
+BLIND = edited_recipe(
+    SEES, "--mm-processor-cache-type {mm_processor_cache_type}", "--language-model-only"
+)
 EAGLE = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang-eagle"]
 DIGEST = "lmsysorg/sglang@sha256:" + "0" * 64
 FORK = KNOWN.recipes["mistral-small-4-119b-nvfp4-vllm-fork"]
@@ -215,21 +226,21 @@ NOT_QUANTISED = KNOWN.recipes["qwen3.6-35b-a3b-bf16"]
 THROUGHPUT = replace(PRODUCTION, env={"VLLM_FLASHINFER_MOE_BACKEND": "throughput"})
 
 
-def stated(recipe: Recipe, **facts: Any) -> Recipe:
+def stated_recipe(recipe: Recipe, **facts: Any) -> Recipe:
     return replace(recipe, lockstep=replace(recipe.lockstep, **facts))
 
 
 def tensorizer(recipe: Recipe) -> Recipe:
-    return edited(recipe, "--host", "--load-format tensorizer --host")
+    return edited_recipe(recipe, "--host", "--load-format tensorizer --host")
 
 
 #: Finding, severity (None: there is no such finding), and the recipe.
 CLAIMS: list[tuple[str, str | None, Recipe]] = [
-    ("utilization-too-high", "error", changed(PRODUCTION, gpu_memory_utilization=0.9)),
-    ("utilization-high", "warning", changed(PRODUCTION, gpu_memory_utilization=0.87)),
+    ("utilization-too-high", "error", changed_recipe(PRODUCTION, gpu_memory_utilization=0.9)),
+    ("utilization-high", "warning", changed_recipe(PRODUCTION, gpu_memory_utilization=0.87)),
     ("utilization-unset", "warning", parse(BARE)),
     # k=6 on another quantisation.
-    ("draft-too-long", "warning", changed(SEES, speculative_config=K_6)),
+    ("draft-too-long", "warning", changed_recipe(SEES, speculative_config=K_6)),
     # As it is in the catalogue, by a release, it does not move.
     ("eagle-on-moving-tag", None, EAGLE),
     ("eagle-on-moving-tag", "warning", replace(EAGLE, container="lmsysorg/sglang:latest")),
@@ -239,29 +250,37 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
         "warning",
         replace(PRODUCTION, executor_config={"restart_policy": "always"}),
     ),
-    ("public-address", "warning", changed(PRODUCTION, host="0.0.0.0")),
-    ("public-address", "warning", edited(PRODUCTION, "--host {host}", "")),
+    ("public-address", "warning", changed_recipe(PRODUCTION, host="0.0.0.0")),
+    ("public-address", "warning", edited_recipe(PRODUCTION, "--host {host}", "")),
     ("public-address", None, PRODUCTION),
     # Vision is held against the weights.
     ("vision-contradiction", "error", BLIND),
-    ("vision-contradiction", "error", stated(PRODUCTION, vision=True)),
-    ("vision-contradiction", "error", stated(edited(GGUF, "-hf", "--no-mmproj -hf"), vision=True)),
-    ("vision-contradiction", "error", replace(stated(GGUF, vision=True), model="/srv/m.gguf")),
-    ("vision-unused", "warning", stated(BLIND, vision=False)),
+    ("vision-contradiction", "error", stated_recipe(PRODUCTION, vision=True)),
+    (
+        "vision-contradiction",
+        "error",
+        stated_recipe(edited_recipe(GGUF, "-hf", "--no-mmproj -hf"), vision=True),
+    ),
+    (
+        "vision-contradiction",
+        "error",
+        replace(stated_recipe(GGUF, vision=True), model="/srv/m.gguf"),
+    ),
+    ("vision-unused", "warning", stated_recipe(BLIND, vision=False)),
     ("tensorizer-quantised", "error", tensorizer(FORK)),
     ("tensorizer-quantised", "error", tensorizer(MTP)),
     ("tensorizer-quantised", None, tensorizer(NOT_QUANTISED)),
     # Only the recipe says how these weights are stored.
     ("tensorizer-quantised", "error", parse(ALONE + "defaults: {load_format: tensorizer}")),
     # The backend that froze the desktop; others of the catalogue's model would state the experts.
-    ("freezing-backend", "error", stated(replace(THROUGHPUT, model="org/model"), moe=None)),
+    ("freezing-backend", "error", stated_recipe(replace(THROUGHPUT, model="org/model"), moe=None)),
     # Beside the flag it means nothing.
     ("freezing-backend", None, THROUGHPUT),
     # What undoes the guard.
-    ("freezing-backend", "warning", edited(FORK, "{moe_backend}", "auto")),
-    ("freezing-backend", "warning", edited(FORK, "{moe_backend}", "flashinfer_cutlass")),
+    ("freezing-backend", "warning", edited_recipe(FORK, "{moe_backend}", "auto")),
+    ("freezing-backend", "warning", edited_recipe(FORK, "{moe_backend}", "flashinfer_cutlass")),
     ("freezing-backend", None, FORK),
-    ("freezing-backend", "warning", changed(PRODUCTION, moe_backend=False)),
+    ("freezing-backend", "warning", changed_recipe(PRODUCTION, moe_backend=False)),
     ("mtp-inherits-backend", "warning", KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-mtp-n3"]),
     ("mtp-inherits-backend", None, KNOWN.recipes["nemotron-3-super-120b-nvfp4"]),
     # Nobody runs them.
@@ -285,14 +304,46 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
 def test_what_a_recipe_claims_wrongly_is_found_and_only_that(
     code: str, severity: str | None, recipe: Recipe
 ) -> None:
-    found = {item.severity for item in check(recipe, KNOWN) if item.code == code}
-    assert found == ({severity} if severity else set())
+    severities = {item.severity for item in check(recipe, KNOWN) if item.code == code}
+    assert severities == ({severity} if severity else set())
 
 
 def test_an_engine_outside_the_recipes_range_is_refused() -> None:
     recipe = KNOWN.recipes["gpt-oss-120b"]
     assert "engine-version" in codes(recipe, "error", engine_version="0.32.0")
     assert "engine-version" not in codes(recipe, engine_version="0.19.1")
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [("max_modle_len", "max_model_len"), ("dcp_size", ""), ("max_model_len", ""), ("foo", "")],
+)
+def test_a_slip_in_the_defaults_is_named(key: str, near: str) -> None:
+    recipe = parse(f"model: a/b\ncommand: vllm serve {{model}}\ndefaults: {{{key}: 4096}}\n")
+    remedies = [item.remedy for item in check(recipe, KNOWN) if item.code == "key-unknown"]
+    assert remedies == ([f"Did you mean {near!r}?"] if near else [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("port", 99999, "1 to 65535"),
+        ("port", 0, "1 to 65535"),
+        ("max_num_seqs", 0, "1 or more"),
+        ("tensor_parallel", 1.5, "1 or more"),
+    ],
+)
+def test_a_number_that_no_engine_takes_is_refused(key: str, value: float, allowed: str) -> None:
+    recipe = changed_recipe(parse("model: a/b"), **{key: value})
+    (finding,) = (item for item in check(recipe, KNOWN) if item.code == "cannot-run")
+    assert finding.message == f"{key} must be a whole number; found {value}; allowed: {allowed}"
+
+
+def test_a_cache_type_of_unknown_size_is_named_with_those_that_are_known() -> None:
+    recipe = replace(PRODUCTION, command=f"{PRODUCTION.command} --kv-cache-dtype fp7")
+    (finding,) = (item for item in check(recipe, KNOWN) if item.code == "fit-unknown")
+    assert "type fp7 (kv_cache_dtype)" in finding.message
+    assert finding.remedy.startswith("Set kv_cache_dtype to a type of known size: auto, bfloat16,")
 
 
 @pytest.mark.parametrize(
@@ -311,21 +362,21 @@ def test_an_engine_outside_the_recipes_range_is_refused() -> None:
 )
 def test_a_key_that_is_like_a_known_one_is_warned_about(key: str, near: str) -> None:
     recipe = parse(f"model: a/b\ncommand: vllm serve {{model}}\n{key}: x\n")
-    found = [item.remedy for item in check(recipe, KNOWN) if item.code == "key-unknown"]
-    assert found == ([f"Did you mean {near!r}?"] if near else [])
+    remedies = [item.remedy for item in check(recipe, KNOWN) if item.code == "key-unknown"]
+    assert remedies == ([f"Did you mean {near!r}?"] if near else [])
 
 
 def test_findings_are_ordered_and_waived_by_code() -> None:
     warning = Finding("b-code", "warning", "a", "m")
     error = Finding("z-code", "error", "z", "m")
-    assert ordered([warning, error]) == [error, warning]
+    assert in_order([warning, error]) == [error, warning]
     assert split_waived([warning, error], {"b-code"}) == ([error], [warning])
 
 
 SGLANG = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang"]
 
 
-def served(recipe: Recipe, *words: str, quantization: str = "nvfp4") -> Recipe:
+def served_recipe(recipe: Recipe, *words: str, quantization: str = "nvfp4") -> Recipe:
     """An unknown model, so that the recipe says how its weights are stored."""
     return replace(
         recipe,
@@ -356,10 +407,10 @@ def test_what_corrupts_answers_on_sglang_is_named_with_its_report(
     words: str, quantization: str, code: str, report: str | None
 ) -> None:
     drafting = ["--speculative-algorithm DSPARK"] if code == "draft-corrupts" else []
-    recipe = served(SGLANG, *drafting, words, quantization=quantization)
-    found = [item for item in check(recipe, KNOWN) if item.code == code]
-    assert [item.severity for item in found] == (["warning"] if report else [])
-    assert all(report and report in item.message for item in found)
+    recipe = served_recipe(SGLANG, *drafting, words, quantization=quantization)
+    findings = [item for item in check(recipe, KNOWN) if item.code == code]
+    assert [item.severity for item in findings] == (["warning"] if report else [])
+    assert all(report and report in item.message for item in findings)
 
 
 HYBRID = KNOWN.recipes["qwen3.6-35b-a3b-bf16"]
@@ -392,7 +443,7 @@ def test_more_sequences_than_the_worse_case_has_states_for_are_a_warning() -> No
 
 
 @pytest.mark.parametrize(
-    ("version", "said", "kept"),
+    ("version", "options", "is_kept"),
     [
         ("0.26.0", "", False),
         ("0.26.1rc1", "", False),
@@ -404,15 +455,15 @@ def test_more_sequences_than_the_worse_case_has_states_for_are_a_warning() -> No
     ],
 )
 def test_earlier_prompts_are_counted_as_the_version_of_the_engine_keeps_them(
-    version: str | None, said: str, kept: bool
+    version: str | None, options: str, is_kept: bool
 ) -> None:
     """0.26.0 said 50.93 sequences where 49 were predicted: 4 percent too few."""
-    recipe = parse(f"model: a/b\ncommand: vllm serve {{model}}{said}\n")
-    assert serving(recipe, version=version).prefix_caching is kept
+    recipe = parse(f"model: a/b\ncommand: vllm serve {{model}}{options}\n")
+    assert serving(recipe, version=version).prefix_caching is is_kept
 
 
 @pytest.mark.parametrize(
-    ("image", "version", "found"),
+    ("image", "version", "is_reported"),
     [
         # What a tag says that is no release is not known, and what is newest has the other kernels.
         ("lmsysorg/sglang:latest", None, True),
@@ -426,11 +477,11 @@ def test_earlier_prompts_are_counted_as_the_version_of_the_engine_keeps_them(
     ],
 )
 def test_sglang_whose_nvfp4_experts_take_flashinfers_kernels_is_named(
-    image: str, version: str | None, found: bool
+    image: str, version: str | None, is_reported: bool
 ) -> None:
-    said = check(replace(SGLANG, container=image), KNOWN, engine_version=version)
-    corrupt = [item for item in said if item.code == "kernels-corrupt"]
-    assert [item.severity for item in corrupt] == (["warning"] if found else [])
+    findings = check(replace(SGLANG, container=image), KNOWN, engine_version=version)
+    corrupt = [item for item in findings if item.code == "kernels-corrupt"]
+    assert [item.severity for item in corrupt] == (["warning"] if is_reported else [])
     assert all("no flag" in item.message for item in corrupt)
 
 
@@ -438,22 +489,22 @@ def test_nvfp4_without_experts_and_other_experts_are_not_named_so() -> None:
     moving = replace(SGLANG, container="lmsysorg/sglang:latest")
     dense = replace(moving, lockstep=replace(moving.lockstep, moe=False))
     assert "kernels-corrupt" not in codes(dense)
-    assert "kernels-corrupt" not in codes(served(moving, quantization="bf16"))
+    assert "kernels-corrupt" not in codes(served_recipe(moving, quantization="bf16"))
     # ModelOpt's class chooses its kernels by a flag.
-    assert "kernels-corrupt" not in codes(served(moving, "--quantization modelopt_fp4"))
+    assert "kernels-corrupt" not in codes(served_recipe(moving, "--quantization modelopt_fp4"))
     assert "kernels-corrupt" not in codes(PRODUCTION)
 
 
 @pytest.mark.parametrize("name", ["mistral", "mistral-vllm", "qwen"])
-def test_no_default_target_runs_kernels_that_were_reported(name: str) -> None:
-    data = all_hosts.targets[name]
+def test_no_default_model_runs_kernels_that_were_reported(name: str) -> None:
+    data = all_hosts.models[name]
     for recipe in filter(None, (data["recipe"], data.get("fallback"))):
-        found = codes(KNOWN.recipes[recipe])
-        assert not found & {"kernels-corrupt", "freezing-backend", "eagle-on-moving-tag"}
+        finding_codes = codes(KNOWN.recipes[recipe])
+        assert not finding_codes & {"kernels-corrupt", "freezing-backend", "eagle-on-moving-tag"}
 
 
 def test_the_default_fallback_shares_no_kernels_with_what_it_stands_in_for() -> None:
-    data = all_hosts.targets["mistral"]
+    data = all_hosts.models["mistral"]
     main, spare = KNOWN.recipes[data["recipe"]], KNOWN.recipes[data["fallback"]]
     assert main.model == spare.model
     assert main.lockstep.engine != spare.lockstep.engine
@@ -461,8 +512,8 @@ def test_the_default_fallback_shares_no_kernels_with_what_it_stands_in_for() -> 
     assert spare.lockstep.draft is None
 
 
-def test_a_default_target_that_drafts_has_a_floor_below_what_was_measured() -> None:
-    data = all_hosts.targets["mistral"]
+def test_a_default_model_that_drafts_has_a_minimum_below_what_was_measured() -> None:
+    data = all_hosts.models["mistral"]
     assert KNOWN.recipes[data["recipe"]].lockstep.engine == "sglang"
     # 12.5 tok/s on an image that had regressed, 29 without EAGLE, 36.5 with it (article 001).
-    assert 12.5 < data["floor"]["decode_tok_s"] < 29
+    assert 12.5 < data["minimum"]["decode_tok_s"] < 29

@@ -37,21 +37,21 @@ def inventory(tmp_path: Path) -> Path:
     return path
 
 
-def answered(
+def host_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssh: str, **more: Any
-) -> hosts.Answer:
-    """What becomes of a command where ssh does this."""
+) -> hosts.HostAnswer:
+    """The outcome of a command when ssh does this."""
     program(tmp_path / "bin", "ssh", ssh)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     return hosts.ask(SPARK, ["cat", "/a b"], **more)
 
 
 def test_named_hosts_come_in_the_inventory_s_order_and_once(inventory: Path) -> None:
-    every, chosen = hosts.choose(inventory, ("spark-3.local", "spark-1.local") * 2)
+    every, chosen_hosts = hosts.choose(inventory, ("spark-3.local", "spark-1.local") * 2)
     assert [host.name for host in every] == ["spark-1.local", "@docker/spark-2", "spark-3.local"]
-    assert [host.name for host in chosen] == ["spark-1.local", "spark-3.local"]
-    assert [host.with_sudo for host in chosen] == [True, False]
-    assert "User=anna" in chosen[0].login.words
+    assert [host.name for host in chosen_hosts] == ["spark-1.local", "spark-3.local"]
+    assert [host.with_sudo for host in chosen_hosts] == [True, False]
+    assert "User=anna" in chosen_hosts[0].login.words
     assert hosts.choose(inventory) == (every, every)
 
 
@@ -65,9 +65,9 @@ def test_a_host_that_is_not_there_is_named_beside_those_that_are(inventory: Path
 def test_a_command_gets_its_words_and_its_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = answered(tmp_path, monkeypatch, 'echo "$*"; cat; exit 3', text="given")
-    assert (found.code, found.out) == (3, "-- spark-1 cat '/a b'\ngiven")
-    assert (found.fault, found.said) == ("", "it ended with 3")
+    answer = host_answer(tmp_path, monkeypatch, 'echo "$*"; cat; exit 3', text="given")
+    assert (answer.code, answer.out) == (3, "-- spark-1 cat '/a b'\ngiven")
+    assert (answer.fault, answer.error_text) == ("", "it ended with 3")
 
 
 @pytest.mark.parametrize(
@@ -86,24 +86,24 @@ def test_a_command_gets_its_words_and_its_input(
 def test_a_command_that_did_not_run_says_why_with_the_remedy(
     ssh: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert answered(tmp_path, monkeypatch, ssh).fault == fault
+    assert host_answer(tmp_path, monkeypatch, ssh).fault == fault
 
 
 def test_a_host_that_falls_silent_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = answered(tmp_path, monkeypatch, "exec sleep 60", limit_s=0.1)
-    assert found.fault == "no answer within 0 s" and found.code != 0
+    answer = host_answer(tmp_path, monkeypatch, "exec sleep 60", limit_s=0.1)
+    assert answer.fault == "no answer within 0 s" and answer.code != 0
 
 
 def test_without_ssh_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = hosts.ask(SPARK, ["true"])
-    assert found.fault == "ssh cannot be run: No such file or directory"
+    answer = hosts.ask(SPARK, ["true"])
+    assert answer.fault == "ssh cannot be run: No such file or directory"
 
 
 @pytest.mark.parametrize(
-    ("ssh", "found"),
+    ("ssh", "expected_answer"),
     [
         ("echo '[1]'", ([1], "")),
         # What a program answers counts, however it ended.
@@ -113,13 +113,13 @@ def test_without_ssh_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_a_document_or_why_there_is_none(
-    ssh: str, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ssh: str, expected_answer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert answered(tmp_path, monkeypatch, ssh).json() == found
+    assert host_answer(tmp_path, monkeypatch, ssh).json() == expected_answer
 
 
 @pytest.mark.parametrize(
-    ("ssh", "found"),
+    ("ssh", "expected_answer"),
     [
         ("""cat > /dev/null; echo '{"answers": {"link": [1]}, "faults": {}}'""", ([1], "")),
         (
@@ -130,11 +130,11 @@ def test_a_document_or_why_there_is_none(
     ],
 )
 def test_a_readers_answer_or_why_there_is_none(
-    ssh: str, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ssh: str, expected_answer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "bin", "ssh", f'echo "$*" > {tmp_path}/asked; {ssh}')
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    assert hosts.read(SPARK, "link", {}, sudo=True, limit_s=60) == found
+    assert hosts.read(SPARK, "link", {}, sudo=True, limit_s=60) == expected_answer
     assert (tmp_path / "asked").read_text().startswith("-- spark-1 sudo -n /usr/bin/python3 -I -c")
 
 
@@ -153,8 +153,8 @@ def test_a_deploy_is_pyinfra_s_own(inventory: Path) -> None:
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
     words = [pyinfra, "-y", "--limit", "a", "--limit", "b"]
     config, program = (str(product.OWNER / name) for name in ("config.py", "deploy.py"))
-    ran = hosts.deploy_command(inventory, ["a", "b"])
-    assert ran == [*words, "--config", config, str(inventory), program]
+    command = hosts.deploy_command(inventory, ["a", "b"])
+    assert command == [*words, "--config", config, str(inventory), program]
 
 
 def test_a_deploy_takes_the_owner_s_own_files_where_there_are_some(inventory: Path) -> None:
@@ -177,6 +177,6 @@ def test_a_host_without_a_script_of_ours_is_not_deployed_yet(
 @pytest.mark.parametrize("words", ["can't open file", "can't find '__main__' module in"])
 def test_a_host_without_our_programs_is_not_deployed_yet(words: str) -> None:
     err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
-    found = hosts.answered(SPARK, 2, "", err)
-    assert found.fault.startswith("not deployed yet")
-    assert hosts.answered(SPARK, 2, "", "can't open file '/etc/x'").fault == ""
+    answer = hosts.answer_of(SPARK, 2, "", err)
+    assert answer.fault.startswith("not deployed yet")
+    assert hosts.answer_of(SPARK, 2, "", "can't open file '/etc/x'").fault == ""

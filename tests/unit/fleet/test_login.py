@@ -37,9 +37,9 @@ def test_every_ssh_of_ours_gives_a_silent_host_up_within_45_s(
 ) -> None:
     for words in clients(tmp_path, monkeypatch):
         pairs = itertools.pairwise(words)
-        given = dict(word.split("=", 1) for before, word in pairs if before == "-o")
-        every, most = int(given["ServerAliveInterval"]), int(given["ServerAliveCountMax"])
-        assert int(given["ConnectTimeout"]) <= WITHIN_S
+        options = dict(word.split("=", 1) for flag, word in pairs if flag == "-o")
+        every, most = int(options["ServerAliveInterval"]), int(options["ServerAliveCountMax"])
+        assert int(options["ConnectTimeout"]) <= WITHIN_S
         # One question each interval; it ends when one more than `most` would be without answer.
         assert 0 < every * (most + 1) <= WITHIN_S, words
 
@@ -84,7 +84,7 @@ def test_a_system_without_one_of_these_limits_keeps_the_others(
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "to", "known"),
+    ("name", "data", "to", "known_hosts_name"),
     [
         ("@ssh/spark-1", {}, "spark-1", "spark-1"),
         ("spark-1", {"ssh_user": "anna", "ssh_port": 22}, "-p 22 anna@spark-1", "spark-1"),
@@ -93,6 +93,6 @@ def test_a_system_without_one_of_these_limits_keeps_the_others(
     ],
 )
 def test_what_a_person_types_after_ssh_has_the_port_and_no_brackets(
-    name: str, data: dict[str, object], to: str, known: str
+    name: str, data: dict[str, object], to: str, known_hosts_name: str
 ) -> None:
-    assert (typed_login(name, data), known_name(name, data)) == (to, known)
+    assert (typed_login(name, data), known_name(name, data)) == (to, known_hosts_name)

@@ -30,13 +30,13 @@ print("Timeout, server not responding.", file=sys.stderr)
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What ssh was given."""
-    asked = tmp_path / "asked"
-    text = SSH.format(python=sys.executable, asked=asked, seconds=30)
+def ssh_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The arguments that ssh got."""
+    target_path = tmp_path / "asked"
+    text = SSH.format(python=sys.executable, asked=target_path, seconds=30)
     program(tmp_path / "bin", "ssh", text)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/local/bin:/usr/bin:/bin")
-    return asked
+    return target_path
 
 
 def free_port() -> int:
@@ -44,25 +44,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_the_hosts_own_port_is_taken_here_where_it_is_free(asked: Path) -> None:
+def test_the_hosts_own_port_is_taken_here_where_it_is_free(ssh_arguments: Path) -> None:
     port = free_port()
-    with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as here:
-        assert here.urls == (f"http://127.0.0.1:{port}",)
-        here.check()
-    assert f"-L 127.0.0.1:{port}:127.0.0.1:{port}" in asked.read_text()
+    with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
+        assert connection.urls == (f"http://127.0.0.1:{port}",)
+        connection.check()
+    assert f"-L 127.0.0.1:{port}:127.0.0.1:{port}" in ssh_arguments.read_text()
 
 
-def test_another_port_is_taken_where_that_one_is_not_free(asked: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as here:
-            assert here.urls != (f"http://127.0.0.1:{port}",)
+def test_another_port_is_taken_where_that_one_is_not_free(ssh_arguments: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as connection:
+            assert connection.urls != (f"http://127.0.0.1:{port}",)
 
 
 def test_this_machine_itself_needs_none() -> None:
-    with tunnel(Login("@local", ()), ["http://127.0.0.1:1"]) as here:
-        assert here.urls == ("http://127.0.0.1:1",)
-        here.check()
+    with tunnel(Login("@local", ()), ["http://127.0.0.1:1"]) as connection:
+        assert connection.urls == ("http://127.0.0.1:1",)
+        connection.check()
 
 
 def test_one_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,10 +75,10 @@ def test_one_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
         pass
 
 
-def test_one_that_ends_while_it_is_used_says_so(asked: Path) -> None:
-    with tunnel(SPARK, [f"http://127.0.0.1:{free_port()}"]) as here:
-        assert here.process is not None
-        here.process.terminate()
-        here.process.wait()
+def test_one_that_ends_while_it_is_used_says_so(ssh_arguments: Path) -> None:
+    with tunnel(SPARK, [f"http://127.0.0.1:{free_port()}"]) as connection:
+        assert connection.process is not None
+        connection.process.terminate()
+        connection.process.wait()
         with pytest.raises(LockstepError, match="spark-1: the tunnel to the host has ended"):
-            here.check()
+            connection.check()

@@ -14,7 +14,7 @@ _STARTS = """\
 import subprocess, sys
 sys.path.insert(0, sys.argv[1])
 import left_behind
-with left_behind.ended():
+with left_behind.end_on_exit():
     sleep = ["sleep", "600"]
     print(subprocess.Popen(sleep, stdout=subprocess.DEVNULL).pid, flush=True)
     orphan = "import subprocess; print(subprocess.Popen(['setsid', *%r], stdout=-3).pid)" % sleep
@@ -24,8 +24,8 @@ with left_behind.ended():
 """
 
 
-def begun() -> tuple[subprocess.Popen[str], list[Path]]:
-    """A test process in the middle of a test, and what it has started."""
+def start_test_process() -> tuple[subprocess.Popen[str], list[Path]]:
+    """A test process in the middle of a test, and the processes that it has started."""
     helpers = str(Path(left_behind.__file__).parent)
     process = subprocess.Popen(
         [sys.executable, "-IS", "-c", _STARTS, helpers],
@@ -34,13 +34,13 @@ def begun() -> tuple[subprocess.Popen[str], list[Path]]:
         text=True,
     )
     assert process.stdout is not None
-    started = [Path("/proc") / line.strip() for line in iter(process.stdout.readline, "begun\n")]
-    assert len(started) == 2 and all(map(is_running, started))
-    return process, started
+    paths = [Path("/proc") / line.strip() for line in iter(process.stdout.readline, "begun\n")]
+    assert len(paths) == 2 and all(map(is_running, paths))
+    return process, paths
 
 
 def is_running(process: Path) -> bool:
-    """Whether it is more than what its parent has not waited for yet."""
+    """Tell whether a process runs, and is not only waiting for its parent to reap it."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -48,16 +48,16 @@ def is_running(process: Path) -> bool:
 
 
 def test_what_a_killed_test_process_has_started_ends() -> None:
-    process, started = begun()
+    process, paths = start_test_process()
     process.kill()
     process.communicate()
-    until(lambda: not any(map(is_running, started)), "nothing is left")
+    until(lambda: not any(map(is_running, paths)), "nothing is left")
 
 
 def test_what_is_left_at_its_end_ends_with_it() -> None:
-    process, started = begun()
+    process, paths = start_test_process()
     process.communicate()
-    assert not any(map(is_running, started))
+    assert not any(map(is_running, paths))
 
 
 def test_what_may_outlive_it_has_no_mark(monkeypatch) -> None:

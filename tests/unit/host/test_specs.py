@@ -1,4 +1,4 @@
-"""What the host is told to build and fetch, and what of it a host still lacks."""
+"""The specifications of builds and downloads for a host, and the parts that a host still lacks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from a_spark import COMMIT, pins_for, spark, wheel
 
 from lockstep.host.specs import check_wanted, engine_missing, engine_spec, weights_spec
-from lockstep.inventory.bound_targets import bind
+from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Settings, TargetData
-from lockstep.lock.pins import FilePin, ModelPin, Pins
+from lockstep.inventory.settings import ModelData, Settings
+from lockstep.lock.pins import CheckpointPin, FilePin, Pins
 from lockstep.onhost.weights import weights_spec as on_host
 from lockstep.recipes import recipe_file
 
@@ -31,8 +31,8 @@ def package(name: str, version: str, stage: str) -> dict[str, Any]:
 
 
 def test_the_fork_is_specified_to_the_last_commit() -> None:
-    shown = {key: value for key, value in SPEC.items() if key not in ("recipes", "id")}
-    assert shown == {
+    shown_spec = {key: value for key, value in SPEC.items() if key not in ("recipes", "id")}
+    assert shown_spec == {
         "home": f"/opt/lockstep/engines/{SPEC['id']}",
         "current": "/opt/lockstep/engines/current",
         "python": "3.12",
@@ -124,10 +124,10 @@ def test_mirrors_replace_where_git_sources_come_from() -> None:
 
 
 def test_the_engine_is_asked_about_its_own_recipes_only() -> None:
-    # Of a target of its own, and of the fallback of one whose engine is in an image.
+    # Of a model of its own, and of the fallback of one whose engine is in an image.
     recipes = SPEC["recipes"]
-    assert [each["name"] for each in recipes] == ["mistral-small-4-119b-nvfp4-vllm-fork"] * 2
-    assert all(each["argv"][:2] == ["vllm", "serve"] for each in recipes)
+    assert [recipe["name"] for recipe in recipes] == ["mistral-small-4-119b-nvfp4-vllm-fork"] * 2
+    assert all(recipe["argv"][:2] == ["vllm", "serve"] for recipe in recipes)
 
 
 def test_the_engine_is_asked_about_the_checkpoint_by_the_files_that_it_will_have() -> None:
@@ -205,50 +205,50 @@ DRIFTS = [
 def test_each_kind_of_drift_is_seen(
     path: tuple[str, ...], value: object, missing: dict[str, list[str]]
 ) -> None:
-    found = copy.deepcopy(WHOLE)
-    place = found
+    state = copy.deepcopy(WHOLE)
+    place = state
     for key in path[:-1]:
         place = place[key]
     if value is REMOVED:
         del place[path[-1]]
     else:
         place[path[-1]] = value
-    assert engine_missing(BOTH, found) == missing
+    assert engine_missing(BOTH, state) == missing
 
 
 def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:
-    other = copy.deepcopy(SPEC)
-    other["recipes"][0]["argv"].append("--enforce-eager")
+    changed_spec = copy.deepcopy(SPEC)
+    changed_spec["recipes"][0]["argv"].append("--enforce-eager")
     assert check_wanted(SPEC) == check_wanted(copy.deepcopy(SPEC))
-    assert check_wanted(SPEC) != check_wanted(other)
+    assert check_wanted(SPEC) != check_wanted(changed_spec)
     assert check_wanted(SPEC) != check_wanted({**BOTH, "engine_cuda": None})
 
 
 FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))
 
 
-def bound(*texts: str) -> HostPlan:
-    """A host with one target per recipe text."""
+def bound_plan(*texts: str) -> HostPlan:
+    """A host with one model per recipe text."""
     catalogue = {
         f"r{number}": recipe_file.parse(text, Path(f"r{number}.yaml"))
         for number, text in enumerate(texts)
     }
-    settings = Settings("s", {name: TargetData(name, name) for name in catalogue})
+    settings = Settings("s", {name: ModelData(name, name) for name in catalogue})
     return HostPlan("s", settings, bind(settings, catalogue, {}))
 
 
 def repositories(*texts: str) -> list[dict[str, Any]]:
     pins = Pins(
-        models={
-            name: ModelPin("main", COMMIT, FILES)
+        checkpoints={
+            name: CheckpointPin("main", COMMIT, FILES)
             for name in ("org/main", "org/draft", "org/base", "org/other")
         }
     )
-    spec = weights_spec(bound(*texts), pins)
+    spec = weights_spec(bound_plan(*texts), pins)
     # The program on the host must be able to read it.
     on_host.parse(json.dumps(spec))
-    found: list[dict[str, Any]] = spec["repositories"]
-    return found
+    entries: list[dict[str, Any]] = spec["repositories"]
+    return entries
 
 
 DRAFTED = (
@@ -291,9 +291,9 @@ ANOTHERS_DRAFT = (
 def test_what_one_recipe_borrows_is_not_lost_to_another_of_the_same_model(
     order: tuple[str, str],
 ) -> None:
-    found = {item["model"]: item for item in repositories(*order)}
-    assert len(found) == 2
-    assert found["org/main"]["borrow"] == [BORROWED]
+    entries = {item["model"]: item for item in repositories(*order)}
+    assert len(entries) == 2
+    assert entries["org/main"]["borrow"] == [BORROWED]
 
 
 def test_a_model_that_lies_on_the_host_is_not_fetched() -> None:

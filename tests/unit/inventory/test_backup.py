@@ -16,18 +16,18 @@ def test_a_folder_and_sftp_are_places(to: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"to": ("s3:x",)}, "is no place for a backup"),
         ({"to": ("/a/../b",)}, "is no place for a backup"),
         ({"to": ("sftp:-oProxyCommand=x@h:/a",)}, "is no place for a backup"),
         ({"keep_daily": 0}, "is no number of backups"),
         ({"hour": 24}, "is no hour"),
-        ({"to": ("twins",)}, "is no place for a backup"),
-        ({"enabled": True, "to": ("twin",), "port": 8090}, "port 8090 is used twice"),
+        ({"to": ("twin",)}, "is no place for a backup"),
+        ({"enabled": True, "to": ("peer",), "port": 8090}, "port 8090 is used twice"),
         ({"password": "open"}, "password"),
     ],
 )
-def test_what_is_none_is_refused(data: dict[str, Any], said: str) -> None:
-    with pytest.raises(InventoryError, match=said):
+def test_what_is_none_is_refused(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(InventoryError, match=message):
         spark(backup=data)

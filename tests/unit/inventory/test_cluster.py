@@ -8,8 +8,8 @@ import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.cluster import ClusterData, Fabric, Group, Member
-from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.cluster import ClusterData, ClusterMembers, Fabric, Member
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.engines import ENGINES
 
@@ -22,38 +22,42 @@ PAIR = {"pair": {"hosts": ("spark-1", "spark-2")}}
 
 def host(name: str, number: int, **data: Any) -> HostPlan:
     """A member of the pair, with ``data`` in place of some of it."""
-    wanted = {
-        "targets": {"glm": GLM},
+    settings = {
+        "models": {"glm": GLM},
         "clusters": PAIR,
         "fabric_address": f"10.77.0.{number}",
         "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
         **data,
     }
-    return spark(name, **wanted)
+    return spark(name, **settings)
 
 
 def refusal(**data: Any) -> str:
-    """What is said of a pair whose second member has ``data`` in place of some of it."""
+    """The refusal of a pair whose second member has ``data`` in place of some of its data."""
     with pytest.raises(InventoryError) as fault:
-        joined([host("spark-1", 11), host("spark-2", 12, **data)], "site.py")
+        join_clusters([host("spark-1", 11), host("spark-2", 12, **data)], "site.py")
     return str(fault.value)
 
 
 def test_each_member_knows_its_rank_and_all_addresses_in_rank_order() -> None:
     # Ranks are data: the inventory lists the hosts the other way round.
-    first, second = joined([host("spark-2", 12), host("spark-1", 11)], "site.py")
-    (one,), (zero,) = first.groups, second.groups
-    assert (zero.rank, zero.address, zero.others) == (0, "10.77.0.11", ("10.77.0.12",))
-    assert (one.rank, one.address, one.others) == (1, "10.77.0.12", ("10.77.0.11",))
-    assert zero.master == one.master == "10.77.0.11"
-    assert [member.name for member in one.members] == ["spark-1", "spark-2"]
-    assert (first.targets[0].answers, second.targets[0].answers) == (False, True)
-    assert (first.targets[0].ports, second.targets[0].ports) == ((), (30001,))
+    first, second = join_clusters([host("spark-2", 12), host("spark-1", 11)], "site.py")
+    (rank_one,), (zero,) = first.groups, second.groups
+    assert (zero.rank, zero.address, zero.peer_addresses) == (0, "10.77.0.11", ("10.77.0.12",))
+    assert (rank_one.rank, rank_one.address, rank_one.peer_addresses) == (
+        1,
+        "10.77.0.12",
+        ("10.77.0.11",),
+    )
+    assert zero.master == rank_one.master == "10.77.0.11"
+    assert [member.name for member in rank_one.members] == ["spark-1", "spark-2"]
+    assert (first.models[0].answers, second.models[0].answers) == (False, True)
+    assert (first.models[0].ports, second.models[0].ports) == ((), (30001,))
 
 
 def test_a_host_beside_a_cluster_is_no_part_of_it() -> None:
     alone = spark("spark-3", clusters=PAIR)
-    *_, third = joined([host("spark-1", 11), host("spark-2", 12), alone], "site.py")
+    *_, third = join_clusters([host("spark-1", 11), host("spark-2", 12), alone], "site.py")
     assert third.groups == ()
 
 
@@ -62,18 +66,18 @@ def pair(*hosts: str, **more: Any) -> dict[str, Any]:
     return {"clusters": {"pair": {"hosts": hosts or ("spark-1", "spark-2"), **more}}}
 
 
-def linked(**addresses: str) -> dict[str, Any]:
+def link_settings(**addresses: str) -> dict[str, Any]:
     return {"fabric": {"interfaces": addresses}}
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (pair(port=7080), "site.py: clusters.pair must be the same on all hosts"),
         ({"rollout": "all"}, 'site.py: rollout "all" does not go with cluster pair; found rollout'),
         (
             {"boot": "glm"},
-            "site.py: boot must be the same on all members of cluster pair, whose target it names; "
+            "site.py: boot must be the same on all members of cluster pair, whose model it names; "
             "found 'none' on spark-1, 'glm' on spark-2.",
         ),
         (
@@ -91,44 +95,47 @@ def linked(**addresses: str) -> dict[str, Any]:
             "the network interface of spark-2's fabric_address is not known; found 10.77.0.12",
         ),
         (
-            {"targets": {"glm": {**GLM, "port": 31000}}},
-            "targets.glm of cluster pair must be the same on all its members",
+            {"models": {"glm": {**GLM, "port": 31000}}},
+            "models.glm of cluster pair must be the same on all its members",
         ),
         (
-            {"targets": {"q": {"recipe": "gpt-oss-120b", "unit": "q"}}, "clusters": PAIR},
+            {"models": {"q": {"recipe": "gpt-oss-120b", "unit": "q"}}, "clusters": PAIR},
             "found another one, or none, on spark-1 and spark-2",
         ),
         (
-            {"fabric_address": "10.78.0.12", **linked(enp1s0f0np0="10.78.0.12/24")},
+            {"fabric_address": "10.78.0.12", **link_settings(enp1s0f0np0="10.78.0.12/24")},
             "clusters.pair: its members' fabric.interfaces do not make a pair; found 10.77.0.0/24 "
             "on 1 of 2, 10.78.0.0/24 on 1 of 2",
         ),
     ],
 )
-def test_members_that_do_not_agree_are_refused(data: dict[str, Any], said: str) -> None:
-    assert said in refusal(**data)
+def test_members_that_do_not_agree_are_refused(data: dict[str, Any], message: str) -> None:
+    assert message in refusal(**data)
 
 
 def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
     with pytest.raises(InventoryError, match=r"found spark-2; allowed: spark-1\. Name them"):
-        joined([host("spark-1", 11)], "site.py")
+        join_clusters([host("spark-1", 11)], "site.py")
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
-        ({"clusters": {}}, "targets.glm.cluster names an unknown cluster"),
+        ({"clusters": {}}, "models.glm.cluster names an unknown cluster"),
         ({"clusters": {"Pair": {"hosts": ()}}}, "clusters.Pair is not a name for a cluster"),
         (pair("spark-1"), "clusters.pair.hosts is no pair"),
         (pair(topology="ring"), "clusters.pair.hosts is no ring; found 2 hosts; allowed: 2 in a"),
         (pair("spark-1", "spark-1"), "clusters.pair.hosts names a host twice"),
         (pair(topology="star"), "clusters.pair.topology is not known; found 'star'; allowed: pair"),
-        (pair("spark-2", "spark-3"), "targets.glm is of cluster pair, and spark-1 is no member"),
+        (pair("spark-2", "spark-3"), "models.glm is of cluster pair, and spark-1 is no member"),
         (pair(port=7077), "clusters.pair.port: port 7077 is used twice; found also by copy_port"),
         (pair(master_port=30001), "found also by clusters.pair.master_port"),
-        (linked(enp1s0f0np0="10.77.0.11"), "is not an address with the length of its network"),
         (
-            linked(a="10.77.0.11/24", b="10.77.0.12/24"),
+            link_settings(enp1s0f0np0="10.77.0.11"),
+            "is not an address with the length of its network",
+        ),
+        (
+            link_settings(a="10.77.0.11/24", b="10.77.0.12/24"),
             "fabric.interfaces.b is in the network of a; found 10.77.0.0/24",
         ),
         ({"fabric": {"mtu": 90000}}, "fabric.mtu is not a size for a frame; found 90000"),
@@ -138,32 +145,32 @@ def test_a_member_that_the_inventory_does_not_have_is_named() -> None:
         ({"fabric": {"netplan": True}}, "fabric.netplan is on and fabric.interfaces is empty"),
     ],
 )
-def test_wrong_data_of_one_host_is_refused(data: dict[str, Any], said: str) -> None:
+def test_wrong_data_of_one_host_is_refused(data: dict[str, Any], message: str) -> None:
     with pytest.raises(InventoryError) as fault:
         host("spark-1", 11, **data)
-    assert said in str(fault.value)
+    assert message in str(fault.value)
 
 
 def ring(count: int, astray: int | None = None) -> list[HostPlan]:
-    """Sparks in a ring: each cable is a network of its own between two neighbours.
+    """Sparks in a ring: each cable is a network of its own between two adjacent peers.
 
     The right cable of `astray` leads to nobody.
     """
     names = tuple(f"spark-{rank}" for rank in range(count))
     plans = []
     for rank, name in enumerate(names):
-        left, right = (rank - 1) % count, rank if rank != astray else 99
+        left_rank, right = (rank - 1) % count, rank if rank != astray else 99
         plans.append(
             host(
                 name,
                 10 + rank,
-                targets={"glm": {**GLM, "cluster": "ring"}},
+                models={"glm": {**GLM, "cluster": "ring"}},
                 clusters={"ring": {"hosts": names, "topology": "ring"}},
                 fabric_address=f"192.168.1.{10 + rank}",
                 fabric={
                     "socket": "enP7s7",
                     "interfaces": {
-                        "enp1s0f0np0": f"10.77.{left}.2/30",
+                        "enp1s0f0np0": f"10.77.{left_rank}.2/30",
                         "enp1s0f1np1": f"10.77.{right}.1/30",
                     },
                 },
@@ -173,7 +180,7 @@ def ring(count: int, astray: int | None = None) -> list[HostPlan]:
 
 
 def test_a_ring_of_four_meets_over_the_management_network_and_talks_over_its_cables() -> None:
-    plans = joined(ring(4), "site.py")
+    plans = join_clusters(ring(4), "site.py")
     (group,) = plans[2].groups
     assert group.environment(VLLM) == {
         "GLOO_SOCKET_IFNAME": "enP7s7",
@@ -187,26 +194,26 @@ def test_a_ring_of_four_meets_over_the_management_network_and_talks_over_its_cab
         "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
         "NCCL_IB_MERGE_NICS": "0",
     }
-    (three,) = joined(ring(3), "site.py")[0].groups
-    # Each is the other's neighbour: no special settings.
+    (three,) = join_clusters(ring(3), "site.py")[0].groups
+    # Each is adjacent to the other: no special settings.
     assert "NCCL_ALGO" not in three.environment(VLLM)
 
 
 def test_a_ring_with_a_cable_in_the_wrong_place_is_refused() -> None:
     with pytest.raises(InventoryError) as fault:
-        joined(ring(3, astray=1), "site.py")
+        join_clusters(ring(3, astray=1), "site.py")
     assert "do not make a ring; found 10.77.1.0/30 on 1 of 3, 10.77.99.0/30 on 1 of 3" in str(
         fault.value
     )
 
 
-def group(rank: int, interface: str = "host0", devices: tuple[str, ...] = ()) -> Group:
+def group(rank: int, interface: str = "host0", devices: tuple[str, ...] = ()) -> ClusterMembers:
     members = tuple(
         Member(f"spark-{number}", f"10.77.0.{11 + number}", (f"10.77.0.{11 + number}",))
         for number in (0, 1)
     )
     data = ClusterData(hosts=("spark-0", "spark-1"))
-    return Group("pair", rank, members, data, interface, devices)
+    return ClusterMembers("pair", rank, members, data, interface, devices)
 
 
 def test_the_words_that_make_an_engine_a_rank() -> None:

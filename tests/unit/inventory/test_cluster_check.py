@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from a_probe import ask, program
 from a_spark import spark
-from an_inventory import written
+from an_inventory import write_inventory
 from click.testing import CliRunner
 
 from lockstep.cli.cluster import check as cluster_check
 from lockstep.cli.main import main
-from lockstep.fleet.linkcheck import Told, judged, question
-from lockstep.inventory.cluster_join import joined
+from lockstep.fleet.linkcheck import LinkReport, judge_links, question
+from lockstep.inventory.cluster_join import join_clusters
 
 NAMES = ("spark-1", "spark-2")
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
 
 
-#: A pair over both twins of a port.
+#: A pair over both interfaces of a port.
 DATA: dict[str, dict[str, Any]] = {
     name: {
-        "targets": {"glm": GLM},
+        "models": {"glm": GLM},
         "clusters": {"pair": {"hosts": NAMES}},
         "fabric_address": f"10.77.0.{number}",
         "fabric": {
@@ -38,13 +38,13 @@ DATA: dict[str, dict[str, Any]] = {
 }
 KNOWN = {
     plan.name: plan
-    for plan in joined([spark(name, **data) for name, data in DATA.items()], "site.py")
+    for plan in join_clusters([spark(name, **data) for name, data in DATA.items()], "site.py")
 }
 GROUP = KNOWN["spark-1"].groups[0]
 
 
-def answer(other: int) -> dict[str, Any]:
-    """What a member says when all is well."""
+def answer(peer_number: int) -> dict[str, Any]:
+    """The answer of a member when all is well."""
     devices = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
     rdma = {name: {"device": device, "state": "ACTIVE"} for name, device in devices.items()}
     return {
@@ -53,13 +53,13 @@ def answer(other: int) -> dict[str, Any]:
             for name in devices
         },
         "rdma": rdma,
-        "peers": {f"10.77.0.{other}": "", f"10.77.1.{other}": ""},
+        "peers": {f"10.77.0.{peer_number}": "", f"10.77.1.{peer_number}": ""},
         "nccl": {"unit": "vllm-glm.service", "network": "IB", "said": True},
     }
 
 
-def told(**changes: Any) -> Told:
-    """The judgement; ``changes`` are of what the second member says."""
+def judgement(**changes: Any) -> LinkReport:
+    """The judgement; ``changes`` apply to the second member's answer."""
     answers: dict[str, Any] = {"spark-1": answer(12), "spark-2": answer(11)}
     for path, value in changes.items():
         place: Any = answers["spark-2"]
@@ -67,10 +67,10 @@ def told(**changes: Any) -> Told:
         for folder in folders:
             place = place[folder]
         place[last] = copy.deepcopy(value)
-    return judged(GROUP, KNOWN, answers)
+    return judge_links(GROUP, KNOWN, answers)
 
 
-def test_every_address_of_a_neighbour_is_asked_over_the_interface_of_its_network() -> None:
+def test_every_address_of_an_adjacent_peer_is_asked_over_the_interface_of_its_network() -> None:
     assert question(KNOWN["spark-1"], KNOWN, GROUP) == {
         "interfaces": ["enp1s0f0np0", "enP2p1s0f0np0"],
         "peers": {"10.77.0.12": ("enp1s0f0np0", 9000), "10.77.1.12": ("enP2p1s0f0np0", 9000)},
@@ -79,18 +79,18 @@ def test_every_address_of_a_neighbour_is_asked_over_the_interface_of_its_network
 
 
 def test_a_link_that_is_as_it_should_be_is_proved_by_what_nccl_chose() -> None:
-    found = told()
-    assert (found.wrong, found.silent) == ((), {})
-    assert found.proof == "NCCL uses RDMA on every member."
-    assert found.lines["spark-1"][0] == ("enp1s0f0np0: up, MTU 9000, 200 Gbit/s, RDMA rocep1s0f0")
-    assert "whole frames reach spark-2 at 10.77.1.12" in found.lines["spark-1"]
+    verdict = judgement()
+    assert (verdict.wrong, verdict.silent) == ((), {})
+    assert verdict.proof == "NCCL uses RDMA on every member."
+    assert verdict.lines["spark-1"][0] == ("enp1s0f0np0: up, MTU 9000, 200 Gbit/s, RDMA rocep1s0f0")
+    assert "whole frames reach spark-2 at 10.77.1.12" in verdict.lines["spark-1"]
 
 
 UNHEARD = {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"links__enp1s0f0np0": None}, "spark-2: there is no interface enp1s0f0np0: DGX OS hides"),
         ({"links__enp1s0f0np0__carrier": False}, "spark-2: enp1s0f0np0 has no link."),
@@ -114,39 +114,39 @@ UNHEARD = {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}
         ({"links__enp1s0f0np0__speed": 100000}, "links of different speeds: 100, 200 Gbit/s."),
     ],
 )
-def test_what_is_wrong_is_named_with_its_member(changes: dict[str, Any], said: str) -> None:
-    found = told(**changes)
-    assert len(found.wrong) == 1 and found.wrong[0].startswith(said)
+def test_what_is_wrong_is_named_with_its_member(changes: dict[str, Any], message: str) -> None:
+    verdict = judgement(**changes)
+    assert len(verdict.wrong) == 1 and verdict.wrong[0].startswith(message)
 
 
 def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
     plain = {"carrier": True, "mtu": 1500, "speed": None, "rdma": None}
-    nothing = {
+    empty_answer = {
         "links": {"enP7s7": plain},
         "rdma": {},
         "peers": {},
         "nccl": {"unit": None, "network": None, "said": False},
     }
-    found = judged(GROUP, KNOWN, {"spark-1": nothing, "spark-2": nothing})
-    assert found.proof == "This proved TCP only: no member that answered has an RDMA device."
-    assert found.wrong == ()
-    assert found.lines["spark-1"] == [
+    verdict = judge_links(GROUP, KNOWN, {"spark-1": empty_answer, "spark-2": empty_answer})
+    assert verdict.proof == "This proved TCP only: no member that answered has an RDMA device."
+    assert verdict.wrong == ()
+    assert verdict.lines["spark-1"] == [
         "enP7s7: up, MTU 1500, of unknown speed, no RDMA",
         "no model of the cluster has run since the last boot",
     ]
     # With the devices there, but no model that used them, nothing more is claimed.
-    assert told(nccl={"unit": None, "network": None, "said": False}).proof.startswith(
+    assert judgement(nccl={"unit": None, "network": None, "said": False}).proof.startswith(
         "This proved TCP only: that the ranks use RDMA is proved when"
     )
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return written(tmp_path, DATA)
+    return write_inventory(tmp_path, DATA)
 
 
 @pytest.mark.parametrize(
-    ("second", "code", "said"),
+    ("second", "code", "message"),
     [
         (answer(11), 0, "NCCL uses RDMA on every member."),
         ({**answer(11), "peers": {"10.77.0.11": "no answer"}}, 1, "WRONG spark-2: no whole frame"),
@@ -154,23 +154,23 @@ def path(tmp_path: Path) -> Path:
     ],
 )
 def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
-    second: Any, code: int, said: str, path: Path, monkeypatch: pytest.MonkeyPatch
+    second: Any, code: int, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {"spark-1": answer(12), "spark-2": second}
-    monkeypatch.setattr(cluster_check, "_asked", lambda host, asked: answers[host.name])
-    done = CliRunner().invoke(main, ["cluster", "check", "-i", str(path)])
-    assert (done.exit_code, said in done.output) == (code, True), done.output
+    monkeypatch.setattr(cluster_check, "_ask", lambda host, reader_question: answers[host.name])
+    result = CliRunner().invoke(main, ["cluster", "check", "-i", str(path)])
+    assert (result.exit_code, message in result.output) == (code, True), result.output
 
 
 @pytest.mark.parametrize("command", ["check", "status"])
-def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
+def test_an_inventory_whose_models_are_of_no_cluster_is_told_both_keys(
     command: str, path: Path
 ) -> None:
-    alone = {"targets": {"glm": {**GLM, "cluster": None}}}
-    written(path.parent, {name: {**data, **alone} for name, data in DATA.items()})
-    done = CliRunner().invoke(main, ["cluster", command, "-i", str(path)])
-    assert done.exit_code == 2, done.output
-    assert "Set `clusters`, and `cluster` of a target." in " ".join(done.stderr.split())
+    alone = {"models": {"glm": {**GLM, "cluster": None}}}
+    write_inventory(path.parent, {name: {**data, **alone} for name, data in DATA.items()})
+    result = CliRunner().invoke(main, ["cluster", command, "-i", str(path)])
+    assert result.exit_code == 2, result.output
+    assert "Set `clusters`, and `cluster` of a model." in " ".join(result.stderr.split())
 
 
 PING = """
@@ -209,7 +209,7 @@ def test_the_reader_sends_whole_frames_and_reads_the_log_of_the_newest_start(
     program(folder, "journalctl", JOURNAL)
     program(folder, "systemctl", STARTED)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    found = ask(
+    facts = ask(
         "link",
         {
             "interfaces": ["lo", "enp9s9"],
@@ -221,15 +221,15 @@ def test_the_reader_sends_whole_frames_and_reads_the_log_of_the_newest_start(
             "units": ["old.service", "new.service", "never.service"],
         },
     )
-    assert found["nccl"] == {"unit": "new.service", "network": "IB", "said": True}
-    assert found["peers"] == {
+    assert facts["nccl"] == {"unit": "new.service", "network": "IB", "said": True}
+    assert facts["peers"] == {
         "10.77.0.12": "",
         "10.77.1.12": "ping: local error: message too long, mtu=1500",
         "fd77::12": "",
     }
-    assert found["links"]["enp9s9"] is None and found["links"]["lo"]["rdma"] is None
-    pinged = sorted((tmp_path / "pinged").read_text().splitlines())
-    assert pinged == [
+    assert facts["links"]["enp9s9"] is None and facts["links"]["lo"]["rdma"] is None
+    pinged_addresses = sorted((tmp_path / "pinged").read_text().splitlines())
+    assert pinged_addresses == [
         "-n -q -c 2 -i 0.2 -W 2 -M do -s 1472 10.77.1.12",
         # IPv6's header is 20 bytes longer.
         "-n -q -c 2 -i 0.2 -W 2 -M do -s 8952 -I lo fd77::12",

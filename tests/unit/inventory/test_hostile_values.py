@@ -1,4 +1,4 @@
-"""What each key of an inventory may not be, from slips to hostile: refused before any connection.
+"""Wrong values of each inventory key, from slips to hostile: refused before any connection.
 
 `plan` and the deploy accepted most of them until 2026-11-22.
 """
@@ -13,7 +13,7 @@ from a_spark import spark
 
 from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.deploy.checked import rehearse
-from lockstep.inventory.bound_targets import GATEWAY_TOOLS
+from lockstep.inventory.bound_models import GATEWAY_TOOLS
 from lockstep.monitoring.stack import PACKAGED_UNITS
 from lockstep.recipes import recipe_file
 from lockstep.system.base_files import SYSTEM_SERVICES
@@ -32,8 +32,8 @@ NEEDED = [
 ]
 
 
-def target(**data: object) -> dict[str, object]:
-    return {"targets": {"qwen": {**QWEN, **data}}}
+def model(**data: object) -> dict[str, object]:
+    return {"models": {"qwen": {**QWEN, **data}}}
 
 
 _TREE = "transformers @ git+"
@@ -44,19 +44,19 @@ PAST_THE_LOCK = {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}
 #: Values that are slips: the beginning of what is said, and hosts' data that hold one.
 WRONG: list[tuple[str, dict[str, object]]] = [
     ("operators must be a list; found 'me'. Write ('me',)", {"operators": "me"}),
-    ("targets must be a mapping; found []", {"targets": []}),
-    ("targets is empty", {"targets": {}}),
-    ("targets.q.recipe is missing", {"targets": {"q": {"unit": "q"}}}),
-    ("targets.none is not a name that switch.sh can take", {"targets": {"none": QWEN}}),
-    ("targets.qwen.fallback names an unknown recipe; found 'c'", target(fallback="c")),
-    ("targets.qwen.image has a digest that is not a digest", target(image="a/b@deadbeef")),
-    ("targets.qwen.image has a digest that is not a digest", target(image="a/b@sha256:abc")),
-    ("targets.qwen.image is given, but its recipe runs in", target(recipe=FORK, image="a/b:1")),
-    ("targets.qwen.scripts[0] needs a full path", target(scripts=("q.sh",))),
-    ("targets.qwen.port is not a port for it; found 70000", target(port=70000)),
-    ("boot names target qwen, whose recipe ", {"boot": "qwen"}),
-    ("webui.unit is also the unit of a target", target(unit="open-webui")),
-    ("targets.qwen.port: port 8080 is used twice", target(port=8080)),
+    ("models must be a mapping; found []", {"models": []}),
+    ("models is empty", {"models": {}}),
+    ("models.q.recipe is missing", {"models": {"q": {"unit": "q"}}}),
+    ("models.none is not a name that switch.sh can take", {"models": {"none": QWEN}}),
+    ("models.qwen.fallback names an unknown recipe; found 'c'", model(fallback="c")),
+    ("models.qwen.image has a digest that is not a digest", model(image="a/b@deadbeef")),
+    ("models.qwen.image has a digest that is not a digest", model(image="a/b@sha256:abc")),
+    ("models.qwen.image is given, but its recipe runs in", model(recipe=FORK, image="a/b:1")),
+    ("models.qwen.scripts[0] needs a full path", model(scripts=("q.sh",))),
+    ("models.qwen.port is not a port for it; found 70000", model(port=70000)),
+    ("boot names model qwen, whose recipe ", {"boot": "qwen"}),
+    ("webui.unit is also the unit of a model", model(unit="open-webui")),
+    ("models.qwen.port: port 8080 is used twice", model(port=8080)),
     ("webui.port must be a whole number; found '8080'", {"webui": {"port": "8080"}}),
     ("webui.port must be a whole number; found True", {"webui": {"port": True}}),
     ("proxy.http spans lines", {"proxy": {"http": "http://a\nb"}}),
@@ -76,7 +76,7 @@ WRONG: list[tuple[str, dict[str, object]]] = [
 #: Key in the message → hosts' data that hold such a value.
 HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
-        ("targets.qwen.unit", target(unit=unit))
+        ("models.qwen.unit", model(unit=unit))
         for unit in (
             *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus"),
             *("a" * 65, "../ssh", "ssh.service", "a b", "-a"),
@@ -84,28 +84,28 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
         )
     ),
     *(
-        ("targets.qwen.launcher", target(launcher=path))
+        ("models.qwen.launcher", model(launcher=path))
         for path in (
             *("/etc/passwd", "/usr/bin/docker", "/data/scripts/../../etc/passwd", "/data/scripts"),
             *("/data/scripts/llm", "/data/scripts//llm/a.sh", "/data/scripts/a b", "/data/x.sh"),
             *("/data/scripts/$(reboot)", "/data/scripts/%i", "a.sh"),
         )
     ),
-    ("targets.qwen.scripts[0]", target(scripts=("/etc/sudoers",))),
-    ("targets.qwen.scripts[1]", target(scripts=("/data/scripts/a.sh", "/etc/profile"))),
-    ("targets.qwen.bind", target(bind="0.0.0.0; reboot")),
-    ("targets.qwen.bind", target(bind="--api-key")),
-    ("targets.qwen.bind", target(bind="224.0.0.1")),
-    ("targets.qwen.port", target(port=22)),
-    ("targets.qwen.port", target(port=80)),
-    ("targets.qwen", target(port=11000)),
-    ("targets.qwen", target(port=7077)),
-    ("targets.qwen.engine_port", target(engine_port=22)),
-    ("targets.qwen.image", target(image="--privileged")),
-    ("targets.qwen.image", target(image="x --volume /:/host")),
-    ("targets.qwen.image", target(image="-v@sha256:" + 64 * "0")),
-    ("targets.qwen.start_timeout_s", target(start_timeout_s=0)),
-    ("targets.qwen.start_timeout_s", target(start_timeout_s=10**9)),
+    ("models.qwen.scripts[0]", model(scripts=("/etc/sudoers",))),
+    ("models.qwen.scripts[1]", model(scripts=("/data/scripts/a.sh", "/etc/profile"))),
+    ("models.qwen.bind", model(bind="0.0.0.0; reboot")),
+    ("models.qwen.bind", model(bind="--api-key")),
+    ("models.qwen.bind", model(bind="224.0.0.1")),
+    ("models.qwen.port", model(port=22)),
+    ("models.qwen.port", model(port=80)),
+    ("models.qwen", model(port=11000)),
+    ("models.qwen", model(port=7077)),
+    ("models.qwen.engine_port", model(engine_port=22)),
+    ("models.qwen.image", model(image="--privileged")),
+    ("models.qwen.image", model(image="x --volume /:/host")),
+    ("models.qwen.image", model(image="-v@sha256:" + 64 * "0")),
+    ("models.qwen.start_timeout_s", model(start_timeout_s=0)),
+    ("models.qwen.start_timeout_s", model(start_timeout_s=10**9)),
     *(
         (f"paths.{key}", {"paths": {key: path}})
         for key, path in (
@@ -204,10 +204,10 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     ("gateway.tls_port", {"gateway": {"bind": "0.0.0.0", "tls": "own", "tls_port": 8080}}),
     ("gateway.tls.key", {"gateway": {"tls": {"certificate": "/etc/a", "key": "/etc/%i"}}}),
     ("gateway.limits.streams", {"gateway": {"limits": {"streams": 0}}}),
-    ("targets.qwen.aliases[0]", target(aliases=("a b",))),
-    ("targets.qwen.aliases[0]", target(aliases=("auto",))),
-    ("targets.qwen.aliases[0]", target(aliases=("qwen",))),
-    ("targets.qwen.aliases[1]", target(aliases=("a", "a"))),
+    ("models.qwen.aliases[0]", model(aliases=("a b",))),
+    ("models.qwen.aliases[0]", model(aliases=("auto",))),
+    ("models.qwen.aliases[0]", model(aliases=("qwen",))),
+    ("models.qwen.aliases[1]", model(aliases=("a", "a"))),
     ("copy_port", {"copy_port": 22}),
     ("firewall.ssh_ports", {"firewall": {"ssh_ports": ()}}),
     ("firewall.peers[0]", {"firewall": {"peers": ("0.0.0.0/0",)}}),
@@ -258,10 +258,10 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     ids=[f"{key}: {str(data)[:60]}" for key, data in (*WRONG, *HOSTILE)],
 )
 def test_a_hostile_value_is_refused_by_its_key(key: str, data: dict[str, Any]) -> None:
-    with pytest.raises(InventoryError) as refused:
+    with pytest.raises(InventoryError) as error:
         plan = spark(**data)
         rehearse([plan])
-    assert str(refused.value).partition(": ")[2].startswith(key)
+    assert str(error.value).partition(": ")[2].startswith(key)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ def test_ssh_takes_an_address_as_it_is(name: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        target(launcher="/data/scripts/mine/qwen.sh", scripts=("/data/scripts/q",)),
-        target(image="10.0.0.5:5000/a/b-c_d:v0.1+x".replace("+", "_"), bind="::", port=30001),
+        model(launcher="/data/scripts/mine/qwen.sh", scripts=("/data/scripts/q",)),
+        model(image="10.0.0.5:5000/a/b-c_d:v0.1+x".replace("+", "_"), bind="::", port=30001),
         {"paths": {"models": "/mnt/disk"}},
         {"paths": {"models": "/data", "scripts": "/data/scripts"}},
         {"paths": {"models": "/models", "engines": "/home/spark/engines"}},

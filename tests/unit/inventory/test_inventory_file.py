@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
-from an_inventory import copied
+from an_inventory import copy_repository
 from forked_pyinfra import pyinfra
 
 from lockstep.cli.main import main
@@ -43,16 +43,16 @@ class Case:
     Attributes:
         host: The host's own data, as text of a Python mapping.
         file: A file that is damaged too, "" for none.
-        text: What is appended to it.
+        text: Text appended to that file.
         names: Further lines of the inventory.
-        after: Lines of it behind the hosts.
-        error: The whole message; "…" at its end stands for what is allowed, or for the remedy.
+        tail: Lines of the inventory behind the hosts.
+        error: The whole message; "…" at its end stands for the allowed values, or for the remedy.
     """
 
     error: str
     host: str = "{}"
     names: str = ""
-    after: str = ""
+    tail: str = ""
     file: str = ""
     text: str = ""
 
@@ -89,6 +89,15 @@ CASES = {
         "bind, enabled, image, port, unit, volume.",
         host='{"webui": {"prot": 1}}',
     ),
+    "a key of before": Case(
+        "site.py:2: `targets` is called `models` now. Rename the key.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
+    ),
+    "a key of before in group data": Case(
+        "group_data/site.py:2: `targets` is called `models` now. Rename the key.",
+        file="group_data/site.py",
+        text='\ntargets = {"q": {"recipe": "a", "unit": "q"}}\n',
+    ),
     "a key for all hosts at the top of the inventory": Case(
         "site.py:3: nothing reads 'firewall' at the top of an inventory…",
         names='firewall = {"open": ("tcp/3389",)}\n',
@@ -98,10 +107,10 @@ CASES = {
         names='if True:\n    ssh_user: str = "anna"\n',
     ),
     "a key behind the hosts": Case(
-        "site.py:5: nothing reads 'targets' at the top of an inventory; allowed: 'targets' in a "
-        "host's mapping, {'targets': …}, or for all hosts in group_data/site.py. A name that "
-        "hosts share is private: `_targets`, and then `{'targets': _targets}` for each host.",
-        after="targets = {}\n",
+        "site.py:5: nothing reads 'models' at the top of an inventory; allowed: 'models' in a "
+        "host's mapping, {'models': …}, or for all hosts in group_data/site.py. A name that "
+        "hosts share is private: `_models`, and then `{'models': _models}` for each host.",
+        tail="models = {}\n",
     ),
     "names of hosts that pyinfra would take for hosts of one letter": Case(
         "site.py: pyinfra would take 'names' for a group of hosts; found ('127.0.0.1',); allowed: "
@@ -123,7 +132,7 @@ CASES = {
     "a second group of hosts behind the first": Case(
         "site.py:5: 'west' comes after `checked(…)`, which cannot look at it any more. Move it "
         "to the top of the file.",
-        after='west = ["10.0.0.9"]\n',
+        tail='west = ["10.0.0.9"]\n',
     ),
     "data of a group that only a deploy would read": Case(
         "site.py: group_data/west.py is read by the deploy and by no other command; found a "
@@ -133,40 +142,40 @@ CASES = {
         text="copying = False\n",
     ),
     "group data that is imported and changed": Case(
-        "group_data/site.py:1: 'targets' is imported, and pyinfra drops names that are. Import "
-        "it under another name: `import targets as _targets`.",
+        "group_data/site.py:1: 'models' is imported, and pyinfra drops names that are. Import "
+        "it under another name: `import models as _models`.",
         file="group_data/site.py",
-        text="from group_data.all import targets\ntargets = {**targets}\n",
+        text="from group_data.all import models\nmodels = {**models}\n",
     ),
     "a port of the owner's that one of the defaults has": Case(
-        "site.py:2: webui.port: port 30001 is used twice; found also by targets.qwen.port…",
+        "site.py:2: webui.port: port 30001 is used twice; found also by models.qwen.port…",
         host='{"webui": {"port": 30001}}',
     ),
     "a proxy's address without its password in the message": Case(
         "site.py:2: proxy.http is not an address; found 'proxy:3128'…",
         host='{"proxy": {"http": "me:secret@proxy:3128"}}',
     ),
-    "a unit of another target's fallback": Case(
-        "site.py:2: targets.m.unit is used twice; found 'q-fallback', also in targets.q. "
-        "Give each target its own.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
+    "a unit of another model's fallback": Case(
+        "site.py:2: models.m.unit is used twice; found 'q-fallback', also in models.q. "
+        "Give each model its own.",
+        host='{"models": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
         '"m": {"recipe": "b", "unit": "q-fallback"}}}',
     ),
-    "a name of another target's fallback": Case(
-        "site.py:2: targets.q-fallback has the name of the fallback of targets.q. "
-        "Give the target another name.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
+    "a name of another model's fallback": Case(
+        "site.py:2: models.q-fallback has the name of the fallback of models.q. "
+        "Give the model another name.",
+        host='{"models": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
         '"q-fallback": {"recipe": "b", "unit": "m"}}}',
     ),
-    "a target bound twice": Case(
+    "a model bound twice": Case(
         "site.py:2: key 'q' stands twice in one mapping. "
-        "Keep one of them; a target can be bound only once.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "q": {"recipe": "a", "unit": "m"}}}',
+        "Keep one of them; a model can be bound only once.",
+        host='{"models": {"q": {"recipe": "a", "unit": "q"}, "q": {"recipe": "a", "unit": "m"}}}',
     ),
     "unknown recipe": Case(
-        "site.py:2: targets.q.recipe names an unknown recipe; found 'qwen3.6'; "
+        "site.py:2: models.q.recipe names an unknown recipe; found 'qwen3.6'; "
         f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
-        host='{"targets": {"q": {"recipe": "qwen3.6", "unit": "q"}}}',
+        host='{"models": {"q": {"recipe": "qwen3.6", "unit": "q"}}}',
     ),
     "a password in the fork's address": Case(
         "site.py:2: engine.git holds a login, which would stand in the lock file; found "
@@ -190,7 +199,7 @@ CASES = {
     "a value missing in a recipe's command": Case(
         "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; found "
         "{max_model_len}…",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
+        host='{"models": {"q": {"recipe": "a", "unit": "q"}}}',
         file="few/a.yaml",
         text="command: vllm serve {model} --max-model-len {max_model_len}\n",
     ),
@@ -203,7 +212,7 @@ CASES = {
     "YAML that is none": Case(
         "REPOSITORY/few/a.yaml:7: the file is not valid YAML; "
         "found expected the node content, but found '<stream end>'. Correct that line.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
+        host='{"models": {"q": {"recipe": "a", "unit": "q"}}}',
         file="few/a.yaml",
         text="env: [\n",
     ),
@@ -214,7 +223,7 @@ CASES = {
     "group data that is not Python": Case(
         f"all.py:{LAST_LINE + 1}: not valid Python: invalid syntax.",
         file="group_data/all.py",
-        text="targets = = {}\n",
+        text="models = = {}\n",
     ),
     "group data that fails": Case(
         "REPOSITORY/group_data/site.py:1: the file fails when it is read; found NameError: name "
@@ -241,8 +250,8 @@ defaults: {port: %d}
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a deploy reads."""
-    return copied(tmp_path_factory.mktemp("whole"), compiled=False)
+    """A copy of all files that a deploy reads."""
+    return copy_repository(tmp_path_factory.mktemp("whole"), has_bytecode=False)
 
 
 @pytest.fixture
@@ -255,14 +264,14 @@ def repository(tmp_path: Path, whole: Path) -> Path:
     return tmp_path
 
 
-def is_told(case: Case, said: str, repository: Path) -> bool:
-    """Whether a terminal shows the error of a case, then what happened, wherever lines end."""
-    told, error, end = (
+def is_told(case: Case, output: str, repository: Path) -> bool:
+    """Tell whether a terminal shows the error of a case, then the outcome, wherever lines end."""
+    joined_output, error, end = (
         "".join(text.split())
-        for text in (said, case.error.replace("REPOSITORY/", f"{repository}/"), END)
+        for text in (output, case.error.replace("REPOSITORY/", f"{repository}/"), END)
     )
-    _, begin, rest = told.partition(error.removesuffix("…"))
-    return bool(begin) and end in rest and (rest.startswith(end) is not error.endswith("…"))
+    _, begin, tail = joined_output.partition(error.removesuffix("…"))
+    return bool(begin) and end in tail and (tail.startswith(end) is not error.endswith("…"))
 
 
 def damage(repository: Path, case: Case, port: int = 22) -> Path:
@@ -274,14 +283,14 @@ def damage(repository: Path, case: Case, port: int = 22) -> Path:
         f"{case.names}"
         f'site = {{"recipe_folders": ("few",), "ssh_port": {port}}}\n'
         'site = checked(__file__, [("127.0.0.1", {**site, **host})])\n'
-        f"{case.after}"
+        f"{case.tail}"
     )
     if case.file:
-        damaged = repository / case.file
-        before = damaged.read_text() if damaged.exists() else ""
+        target_path = repository / case.file
+        earlier_text = target_path.read_text() if target_path.exists() else ""
         # The file itself is every test's.
-        damaged.unlink(missing_ok=True)
-        damaged.write_text(before + case.text, errors="surrogateescape")
+        target_path.unlink(missing_ok=True)
+        target_path.write_text(earlier_text + case.text, errors="surrogateescape")
     return path
 
 
@@ -292,12 +301,12 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
     case = CASES[name]
     monkeypatch.setattr(templating, "FOLDER", repository / "templates")
     templating.environment.cache_clear()
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         inventory.load(damage(repository, case))
-    assert ended.value.code == 2
-    said = capsys.readouterr()
-    assert is_told(case, said.err, repository), said.err
-    assert said.out == ""
+    assert error.value.code == 2
+    output = capsys.readouterr()
+    assert is_told(case, output.err, repository), output.err
+    assert output.out == ""
     templating.environment.cache_clear()
 
 
@@ -330,9 +339,9 @@ def test_names_that_are_no_hosts_and_groups_of_the_files_own_hosts_are_accepted(
 ) -> None:
     case = Case(
         "",
-        names="from group_data.all import targets\n"
+        names="from group_data.all import models\n"
         '_names = ("127.0.0.1",)\nfirst = ["127.0.0.1"]\nnumbers = [1, 2]\nnone = []\n'
-        "def of(name):\n    targets = {}\n    return targets\n"
+        "def of(name):\n    models = {}\n    return models\n"
         "all_of_them = {name: [lock for lock in ()] for name in first}\n",
     )
     (plan,) = inventory.load(damage(repository, case))
@@ -340,17 +349,17 @@ def test_names_that_are_no_hosts_and_groups_of_the_files_own_hosts_are_accepted(
 
 
 @pytest.fixture
-def door() -> Iterator[socket.socket]:
+def listener() -> Iterator[socket.socket]:
     """A port on which a connection would be noticed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server
 
 
-def was_contacted(door: socket.socket) -> bool:
-    """Whether somebody has connected to the port."""
+def was_contacted(listener: socket.socket) -> bool:
+    """Tell whether a client has connected to the port."""
     try:
-        door.accept()[0].close()
+        listener.accept()[0].close()
     except BlockingIOError:
         return False
     return True
@@ -358,34 +367,36 @@ def was_contacted(door: socket.socket) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THROUGH_PYINFRA)
-def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: socket.socket) -> None:
+def test_pyinfra_ends_before_it_connects(
+    name: str, repository: Path, listener: socket.socket
+) -> None:
     case = CASES[name]
-    damage(repository, case, door.getsockname()[1])
-    done = pyinfra(*DEPLOY, folder=repository)
-    said = done.stdout + done.stderr
-    assert is_told(case, said, repository), said
-    assert "Traceback" not in said
-    assert done.returncode == 2
-    assert not was_contacted(door)
+    damage(repository, case, listener.getsockname()[1])
+    result = pyinfra(*DEPLOY, folder=repository)
+    output = result.stdout + result.stderr
+    assert is_told(case, output, repository), output
+    assert "Traceback" not in output
+    assert result.returncode == 2
+    assert not was_contacted(listener)
 
 
 def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(repository: Path) -> None:
     path = repository / "inventories/site.py"
     path.write_text("from lockstep.deploy.checked import checked\nsite = [\n")
-    done = pyinfra(*DEPLOY, folder=repository)
-    said = done.stdout + done.stderr
-    assert f"site.py:2: not valid Python: '[' was never closed.\n{END}" in said
-    assert "Traceback" not in said
-    assert "internal exception" not in said
-    assert done.returncode == 2
+    result = pyinfra(*DEPLOY, folder=repository)
+    output = result.stdout + result.stderr
+    assert f"site.py:2: not valid Python: '[' was never closed.\n{END}" in output
+    assert "Traceback" not in output
+    assert "internal exception" not in output
+    assert result.returncode == 2
 
 
 @pytest.mark.slow
-def test_pyinfra_itself_ends_before_it_connects(repository: Path, door: socket.socket) -> None:
+def test_pyinfra_itself_ends_before_it_connects(repository: Path, listener: socket.socket) -> None:
     """In a process of its own, in a copy whose programs are damaged too."""
     case = CASES["a value missing in a template"]
-    damage(repository, case, door.getsockname()[1])
-    done = subprocess.run(
+    damage(repository, case, listener.getsockname()[1])
+    result = subprocess.run(
         [PYINFRA, *DEPLOY],
         cwd=repository,
         # The copy goes before the installed packages.
@@ -396,22 +407,22 @@ def test_pyinfra_itself_ends_before_it_connects(repository: Path, door: socket.s
         timeout=180,
         check=False,
     )
-    assert is_told(case, done.stderr, repository), done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    assert done.returncode == 2
-    assert not was_contacted(door)
+    assert is_told(case, result.stderr, repository), result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
+    assert result.returncode == 2
+    assert not was_contacted(listener)
 
 
 @pytest.mark.slow
-def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, door: socket.socket) -> None:
-    """What the tests above prove is only worth something if a connection would be seen."""
+def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, listener: socket.socket) -> None:
+    """The tests above prove nothing unless a connection would be seen."""
     case = Case("", host='{"_timeout": 1, "ssh_connect_retries": 0}')
     with ThreadPoolExecutor() as pool:
-        damage(repository, case, door.getsockname()[1])
-        done = pool.submit(pyinfra, *DEPLOY, folder=repository)
-        while not was_contacted(door):
-            assert not done.done(), done.result().stderr
-    assert "contacted" not in done.result().stderr
+        damage(repository, case, listener.getsockname()[1])
+        future = pool.submit(pyinfra, *DEPLOY, folder=repository)
+        while not was_contacted(listener):
+            assert not future.done(), future.result().stderr
+    assert "contacted" not in future.result().stderr
 
 
 def test_all_mistakes_are_named_at_once_each_with_its_line(repository: Path) -> None:
@@ -443,8 +454,8 @@ def test_all_mistakes_are_named_at_once_each_with_its_line(repository: Path) -> 
 MANY = f"""\
 from lockstep.deploy.checked import checked
 operatrs = ("me",)
-targets = None
-_target = {{"recipe": "{SHIPPED}", "unit": "q"}}
+models = None
+_model = {{"recipe": "{SHIPPED}", "unit": "q"}}
 _near = "{SHIPPED}"[:-1]
 site = checked(
     __file__,
@@ -462,12 +473,12 @@ site = checked(
                 "boot": "nightly",
                 "accept_licences": ("apache-2.0",),
                 "differs": ("apt packge htop",),
-                "backup": {{"enabled": True, "to": ("twin",), "to": ("twin",)}},
-                "targets": {{
-                    "q": _target,
-                    "r": {{**_target, "recipe": _near}},
-                    "s": {{**_target, "unit": "s", "port": 99, "sense": "answrs"}},
-                    "t": {{**_target, "unit": "t", "cluster": "pair", "aliases": ("q",)}},
+                "backup": {{"enabled": True, "to": ("peer",), "to": ("peer",)}},
+                "models": {{
+                    "q": _model,
+                    "r": {{**_model, "recipe": _near}},
+                    "s": {{**_model, "unit": "s", "port": 99, "sense": "answrs"}},
+                    "t": {{**_model, "unit": "t", "cluster": "pair", "aliases": ("q",)}},
                     "u": {{"recipe": "{SHIPPED}", "unit": "u", "image": "a/b:1"}},
                 }},
             }},
@@ -482,7 +493,7 @@ site = checked(
 SAID = """\
 site.py: pyinfra would take 'operatrs' for a group of hosts
 site.py: the hosts of one inventory have one lock
-site.py:3: nothing reads 'targets' at the top of an inventory
+site.py:3: nothing reads 'models' at the top of an inventory
 site.py:13: unknown key 'operatrs'. Did you mean 'operators'? Allowed: accept_licences,
 site.py:14: copy_port is not a port for it; found 80
 site.py:15: firewall.ssh_ports[0] is not a port; found 0
@@ -491,27 +502,27 @@ site.py:16: fabric_address is not an address; found '10.77.0.300'
 site.py:17: gateway.bind is open to other machines without TLS
 site.py:17: gateway.peers of 127.0.0.1 names hosts that the inventory does not have
 site.py:18: sources.hub is not an address; found 'huggingface.co'
-site.py:19: boot names no target; found 'nightly'
+site.py:19: boot names no model; found 'nightly'
 site.py:20: accept_licences[0] is no licence that SPDX or a recipe names; found 'apache-2.0'. Did
 site.py:21: differs names no kind of fact; found 'apt packge htop'. Did you mean 'apt package'?
 site.py:22: key 'to' stands twice in one mapping
-site.py:25: targets.r.unit is used twice; found 'q', also in targets.q
-site.py:25: targets.r.recipe names an unknown recipe; found 'NEAR'. Did you mean 'SHIPPED'?
-site.py:26: targets.s.port is not a port for it; found 99
-site.py:26: targets.s.sense is not known; found 'answrs'. Did you mean 'answers'? Allowed: answers,
-site.py:27: targets.t.cluster names an unknown cluster; found 'pair'
-site.py:27: targets.t.port: port 8000 is used twice; found also by targets.q.port
-site.py:27: targets.t.aliases[0] is the name of something else; found 'q': targets.q
-site.py:28: targets.u.image is given, but its recipe runs in the venv engine; found 'a/b:1'
+site.py:25: models.r.unit is used twice; found 'q', also in models.q
+site.py:25: models.r.recipe names an unknown recipe; found 'NEAR'. Did you mean 'SHIPPED'?
+site.py:26: models.s.port is not a port for it; found 99
+site.py:26: models.s.sense is not known; found 'answrs'. Did you mean 'answers'? Allowed: answers,
+site.py:27: models.t.cluster names an unknown cluster; found 'pair'
+site.py:27: models.t.port: port 8000 is used twice; found also by models.q.port
+site.py:27: models.t.aliases[0] is the name of something else; found 'q': models.q
+site.py:28: models.u.image is given, but its recipe runs in the venv engine; found 'a/b:1'
 site.py:33: a host is listed twice; found 127.0.0.2
 """.replace("NEAR", SHIPPED[:-1]).replace("SHIPPED", SHIPPED)
 
 
-def begun(said: str) -> list[str]:
+def mistakes(output: str) -> list[str]:
     """Each mistake of an output as far as `SAID` has it; its lines are filled to the terminal."""
-    found = re.split(r" (?=site\.py(?::\d+)?: )", f" {' '.join(said.split())}")[1:]
+    texts = re.split(r" (?=site\.py(?::\d+)?: )", f" {' '.join(output.split())}")[1:]
     lengths = [len(line) for line in SAID.splitlines()]
-    return [text[:length] for text, length in zip(found, lengths, strict=True)]
+    return [text[:length] for text, length in zip(texts, lengths, strict=True)]
 
 
 def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(
@@ -519,12 +530,12 @@ def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(
 ) -> None:
     path = repository / "inventories/site.py"
     path.write_text(MANY)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main(["plan", "-i", str(path)])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert begun(said) == SAID.splitlines()
-    assert said.endswith(f"\n24 mistakes.\n{END}")
+    assert error.value.code == 2
+    output = capsys.readouterr().err
+    assert mistakes(output) == SAID.splitlines()
+    assert output.endswith(f"\n24 mistakes.\n{END}")
 
 
 def test_a_file_that_ends_the_program_ends_no_command_as_if_all_was_well(tmp_path: Path) -> None:
@@ -545,9 +556,9 @@ def test_what_is_no_host_is_named_with_its_line_beside_other_mistakes(
     try:
         inventory.load(path)
     except InventoryError as no:
-        said = str(no)
+        message = str(no)
     except SystemExit:
-        said = " ".join(capsys.readouterr().err.split())
+        message = " ".join(capsys.readouterr().err.split())
     for fault in (
         "inventory.py:3: host 1 of the list is no host; found tuple of 1.",
         "inventory.py:5: host 3 of the list is no host; found 7.",
@@ -555,7 +566,7 @@ def test_what_is_no_host_is_named_with_its_line_beside_other_mistakes(
         "inventory.py:7: unknown key 'prot'.",
         "4 mistakes.",
     ):
-        assert fault in said
+        assert fault in message
 
 
 def test_group_data_that_no_inventory_reads_are_refused(tmp_path: Path) -> None:
@@ -588,7 +599,7 @@ def test_an_inventory_that_raises_is_named_with_the_line_and_one_that_prints_is_
 
 
 def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:
-    """A login of a server whose address is wrong, a boot into a target that is, its cluster."""
+    """A login of a server whose address is wrong, a boot into a model that is, its cluster."""
     path = repository / "inventories/site.py"
     path.write_text(
         "_pair = {'pair': {'hosts': ('10.0.0.1', '10.0.0.2')}}\n"
@@ -600,7 +611,7 @@ def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:
         "        'boot': 'q',\n"
         "        'clusters': _pair,\n"
         "        'fabric_address': 'nowhere!',\n"
-        "        'targets': {'q': {**_q, 'prot': 8000}, 'r': {**_q, 'unit': 'r', 'recipe': 'x'}},\n"
+        "        'models': {'q': {**_q, 'prot': 8000}, 'r': {**_q, 'unit': 'r', 'recipe': 'x'}},\n"
         "    }),\n"
         "    ('10.0.0.2', {'clusters': {'piar': 1}, 'boot': 'r'}),\n"
         "]\n"
@@ -611,9 +622,9 @@ def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:
     assert [line.partition(";")[0].partition(" Allowed")[0] for line in lines] == [
         "site.py:5: unknown key 'source'. Did you mean 'sources'?",
         "site.py:9: fabric_address is not an address",
-        "site.py:10: unknown key 'prot' in targets.q. Did you mean 'port'?",
-        "site.py:10: targets.r.recipe names an unknown recipe",
+        "site.py:10: unknown key 'prot' in models.q. Did you mean 'port'?",
+        "site.py:10: models.r.recipe names an unknown recipe",
         "site.py:12: clusters.piar must be a mapping",
-        "site.py:12: boot names no target",
+        "site.py:12: boot names no model",
         "6 mistakes.",
     ]

@@ -33,18 +33,18 @@ def test_every_address_at_the_server_gets_it_and_no_other(login: dict[str, str])
         proxy={"https": SERVER},
         logins={SERVER: login},
     )
-    found = logged_in(plan).settings
+    settings = logged_in(plan).settings
     address = "https://anna:p%40ss%2Fw%3Frd%5C1@mirror.lan:8443"
-    assert found.sources.python_index == f"{address}/simple"
-    assert found.sources.torch_index == "https://mirror.lan:84431/whl"
-    assert dict(found.sources.git) == {
+    assert settings.sources.python_index == f"{address}/simple"
+    assert settings.sources.torch_index == "https://mirror.lan:84431/whl"
+    assert dict(settings.sources.git) == {
         **{"https://github.com/": f"{address}/git/", "https://x.org/": "git@host:p"}
     }
-    assert found.sources.apt == (
+    assert settings.sources.apt == (
         *(f"deb {address}/apt stable main", "deb http://mirror.lan/apt stable main"),
     )
-    assert (found.proxy.https, found.proxy.http) == (address, None)
-    assert found.sources.hub == "https://huggingface.co"
+    assert (settings.proxy.https, settings.proxy.http) == (address, None)
+    assert settings.sources.hub == "https://huggingface.co"
     # What only looks sees the inventory's own.
     assert plan.settings.sources.python_index == f"{SERVER}/simple"
 

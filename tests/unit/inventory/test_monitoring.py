@@ -8,8 +8,8 @@ import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.cluster_join import joined
-from lockstep.inventory.neighbours import Neighbour
+from lockstep.inventory.cluster_join import join_clusters
+from lockstep.inventory.pairing import LinkedPeer
 
 
 def host(number: int, address: str | None = "", **monitoring: Any) -> Any:
@@ -21,22 +21,22 @@ def host(number: int, address: str | None = "", **monitoring: Any) -> Any:
 
 
 def ring(*hosts: Any) -> dict[str, tuple[str | None, list[str]]]:
-    """Host → its recorder, and whom it records."""
+    """Host → its recorder, and the hosts that it records."""
     return {
         plan.name: (
             plan.ring.recorder and plan.ring.recorder.name,
-            [each.name for each in plan.ring.recorded],
+            [peer.name for peer in plan.ring.recorded_hosts],
         )
-        for plan in joined(hosts, "site")
+        for plan in join_clusters(hosts, "site")
     }
 
 
 def test_two_record_each_other() -> None:
-    one, two = joined([host(1), host(2, exporter_port=9200)], "site")
-    assert one.ring.recorder == Neighbour("spark-2", "10.77.0.2", 9200, 6666)
-    assert one.ring.recorded == (Neighbour("spark-2", "10.77.0.2", 9200, 6666),)
-    assert two.ring.recorder == Neighbour("spark-1", "10.77.0.1", 9100, 6666)
-    assert one.ring.readers == ()
+    first, two = join_clusters([host(1), host(2, exporter_port=9200)], "site")
+    assert first.ring.recorder == LinkedPeer("spark-2", "10.77.0.2", 9200, 6666)
+    assert first.ring.recorded_hosts == (LinkedPeer("spark-2", "10.77.0.2", 9200, 6666),)
+    assert two.ring.recorder == LinkedPeer("spark-1", "10.77.0.1", 9100, 6666)
+    assert first.ring.readers == ()
 
 
 def test_three_record_in_a_ring() -> None:
@@ -56,44 +56,44 @@ def test_one_without_prometheus_is_recorded_and_records_nobody() -> None:
 
 
 def test_kernels_that_send_to_one_host_have_a_port_each() -> None:
-    one, two, three = joined(
+    first, two, three = join_clusters(
         [host(1, netconsole_port=7000), host(2, prometheus=False), host(3)], ""
     )
     # The third records the first two, and the first the third.
-    assert [each.console for each in three.ring.recorded] == [6666, 6667]
-    sent = {plan.name: plan.ring.recorder.console for plan in (one, two, three)}  # type: ignore[union-attr]
-    assert sent == {"spark-1": 6666, "spark-2": 6667, "spark-3": 7000}
+    assert [peer.console for peer in three.ring.recorded_hosts] == [6666, 6667]
+    consoles = {plan.name: plan.ring.recorder.console for plan in (first, two, three)}  # type: ignore[union-attr]
+    assert consoles == {"spark-1": 6666, "spark-2": 6667, "spark-3": 7000}
 
 
 def test_a_kernel_that_is_to_be_silent_is_recorded_without_its_words() -> None:
-    one, two = joined([host(1, netconsole=False), host(2)], "site")
-    assert one.ring.recorder and one.ring.recorder.console is None
+    first, two = join_clusters([host(1, netconsole=False), host(2)], "site")
+    assert first.ring.recorder and first.ring.recorder.console is None
     assert two.ring.recorder and two.ring.recorder.console == 6666
-    assert "kernel.printk" not in one.settings.sysctls
+    assert "kernel.printk" not in first.settings.sysctls
 
 
 def test_what_the_console_gets_is_raised_where_a_kernel_sends_it() -> None:
-    quiet = joined([host(1)], "site")[0]
+    quiet = join_clusters([host(1)], "site")[0]
     assert "kernel.printk" not in quiet.settings.sysctls
     data = {"monitoring": {"enabled": True}, "fabric_address": "10.77.0.3"}
-    theirs = spark("spark-3", sysctls={"kernel.printk": "7 4 1 7"}, **data)
-    one, three = joined([host(1), theirs], "site")
-    assert one.settings.sysctls["kernel.printk"] == "5 4 1 7"
+    other_host = spark("spark-3", sysctls={"kernel.printk": "7 4 1 7"}, **data)
+    first, three = join_clusters([host(1), other_host], "site")
+    assert first.settings.sysctls["kernel.printk"] == "5 4 1 7"
     assert three.settings.sysctls["kernel.printk"] == "7 4 1 7"
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_host",
     [host(2, enabled=False), host(2, None), host(2, "spark-2.fabric")],
     ids=["not monitored", "no address", "a name for an address"],
 )
-def test_one_that_nobody_can_reach_has_no_part(other: Any) -> None:
-    assert ring(host(1), other) == {"spark-1": (None, []), "spark-2": (None, [])}
+def test_one_that_nobody_can_reach_has_no_part(other_host: Any) -> None:
+    assert ring(host(1), other_host) == {"spark-1": (None, []), "spark-2": (None, [])}
 
 
 def test_prometheus_on_the_fast_link_is_for_the_other_monitored_hosts() -> None:
-    one, two, _ = joined([host(1, bind="fabric"), host(2), host(3, enabled=False)], "site")
-    assert [each.name for each in one.ring.readers] == ["spark-2"]
+    first, two, _ = join_clusters([host(1, bind="fabric"), host(2), host(3, enabled=False)], "site")
+    assert [reader.name for reader in first.ring.readers] == ["spark-2"]
     assert two.ring.readers == ()
 
 
@@ -121,7 +121,7 @@ def test_what_runs_follows_from_what_is_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"prometheus_port": 9100}, "monitoring.prometheus_port: port 9100 is used twice"),
         ({"exporter_port": 8090}, "monitoring.exporter_port: port 8090 is used twice"),
@@ -131,8 +131,8 @@ def test_what_runs_follows_from_what_is_on() -> None:
         ({"exporter": True}, "unknown key 'exporter' in monitoring"),
     ],
 )
-def test_wrong_values_are_refused(data: dict[str, Any], said: str) -> None:
-    with pytest.raises(InventoryError, match=said):
+def test_wrong_values_are_refused(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(InventoryError, match=message):
         host(1, **data)
 
 
@@ -144,6 +144,6 @@ def test_the_page_asks_prometheus_where_it_listens() -> None:
     assert spark().settings.prometheus_url is None
     assert spark(monitoring={"enabled": True, "prometheus": False}).settings.prometheus_url is None
     assert spark(monitoring={"enabled": True}).settings.prometheus_url == "http://127.0.0.1:9090"
-    bound = {"enabled": True, "bind": "fabric", "prometheus_port": 9191}
-    settings = spark(fabric_address="fd00::1", monitoring=bound).settings
+    monitoring = {"enabled": True, "bind": "fabric", "prometheus_port": 9191}
+    settings = spark(fabric_address="fd00::1", monitoring=monitoring).settings
     assert settings.prometheus_url == "http://[fd00::1]:9191"

@@ -10,10 +10,10 @@ import pytest
 from lockstep.core.errors import InventoryError
 from lockstep.fit import catalogue
 from lockstep.fit.recipe_checks import check
-from lockstep.inventory.bound_targets import BoundTarget, bind
-from lockstep.inventory.settings import Settings, TargetData
-from lockstep.lock.pins import ImagePin, ModelPin, Pins
-from lockstep.lock.wanted import wanted
+from lockstep.inventory.bound_models import BoundModel, bind
+from lockstep.inventory.settings import ModelData, Settings
+from lockstep.lock.lock_items import wanted_items
+from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.recipes.recipe_file import parse
 from lockstep.recipes.sizing import serving
 from lockstep.units.variants import variants
@@ -51,16 +51,16 @@ lockstep: {moe: true}
 """
 PINS = Pins(
     images={"ghcr.io/a/b:main": ImagePin("sha256:" + "1" * 64, "aarch64", 1)},
-    models={name: ModelPin("main", "a" * 40, ()) for name in ("org/model", "org/draft")},
+    checkpoints={name: CheckpointPin("main", "a" * 40, ()) for name in ("org/model", "org/draft")},
 )
 
 
-def bound(text: str = VLLM, cluster: str | None = None, **overrides: Any) -> BoundTarget:
-    data = TargetData(recipe="main", unit="engine", overrides=overrides, cluster=cluster)
-    settings = Settings(name="spark", targets={"qwen": data})
-    known = {**catalogue.load().recipes, "main": parse(text, Path("main.yaml"))}
-    (target,) = bind(settings, known, {})
-    return target
+def bound_model(text: str = VLLM, cluster: str | None = None, **overrides: Any) -> BoundModel:
+    data = ModelData(recipe="main", unit="engine", overrides=overrides, cluster=cluster)
+    settings = Settings(name="spark", models={"qwen": data})
+    recipes = {**catalogue.load().recipes, "main": parse(text, Path("main.yaml"))}
+    (model,) = bind(settings, recipes, {})
+    return model
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,10 @@ def bound(text: str = VLLM, cluster: str | None = None, **overrides: Any) -> Bou
     ],
 )
 def test_what_is_fetched_is_the_recipes_own_word(text: str, key: str, value: str) -> None:
-    with pytest.raises(InventoryError) as refused:
-        bound(text, **{key: value})
-    assert f"targets.qwen.overrides.{key}" in refused.value.what
-    assert (
-        "copy main.yaml" in refused.value.remedy and "targets.qwen.recipe" in refused.value.remedy
-    )
+    with pytest.raises(InventoryError) as error:
+        bound_model(text, **{key: value})
+    assert f"models.qwen.overrides.{key}" in error.value.summary
+    assert "copy main.yaml" in error.value.remedy and "models.qwen.recipe" in error.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -100,10 +98,10 @@ def test_what_is_fetched_is_the_recipes_own_word(text: str, key: str, value: str
         ("start_timeout_s", "start_timeout_s"),
     ],
 )
-def test_what_the_target_says_has_one_place(key: str, own: str) -> None:
-    with pytest.raises(InventoryError) as refused:
-        bound(**{key: "x"})
-    assert refused.value.remedy == f"Set targets.qwen.{own}."
+def test_what_the_model_says_has_one_place(key: str, own: str) -> None:
+    with pytest.raises(InventoryError) as error:
+        bound_model(**{key: "x"})
+    assert error.value.remedy == f"Set models.qwen.{own}."
 
 
 RECIPES_OWN = [
@@ -120,7 +118,7 @@ CLUSTERS_OWN = ("nnodes", "node_rank", "master_addr", "data_parallel_address")
 
 
 @pytest.mark.parametrize(
-    ("key", "cluster", "said"),
+    ("key", "cluster", "message"),
     [
         *((key, None, "said by the recipe alone") for key in RECIPES_OWN),
         *((key, "pair", "the cluster decides it") for key in CLUSTERS_OWN),
@@ -128,10 +126,10 @@ CLUSTERS_OWN = ("nnodes", "node_rank", "master_addr", "data_parallel_address")
     ],
 )
 def test_what_is_no_flag_of_an_engine_or_somebody_elses_word_is_refused(
-    key: str, cluster: str | None, said: str
+    key: str, cluster: str | None, message: str
 ) -> None:
-    with pytest.raises(InventoryError, match=said):
-        bound(cluster=cluster, **{key: 3})
+    with pytest.raises(InventoryError, match=message):
+        bound_model(cluster=cluster, **{key: 3})
 
 
 def test_a_fallback_is_held_to_the_same() -> None:
@@ -143,16 +141,17 @@ def test_a_fallback_is_held_to_the_same() -> None:
     assert with_fallback(overrides={"enable_expert_parallel": True})
 
 
-def with_fallback(text: str = SGLANG, **data: Any) -> tuple[BoundTarget, ...]:
-    target = TargetData(recipe="main", unit="engine", fallback="spare", **data)
+def with_fallback(text: str = SGLANG, **data: Any) -> tuple[BoundModel, ...]:
+    model = ModelData(recipe="main", unit="engine", fallback="spare", **data)
     recipes = {
-        name: parse(each, Path(f"{name}.yaml")) for name, each in (("main", VLLM), ("spare", text))
+        name: parse(recipe_text, Path(f"{name}.yaml"))
+        for name, recipe_text in (("main", VLLM), ("spare", text))
     }
-    return bind(Settings(name="spark", targets={"qwen": target}), recipes, {})
+    return bind(Settings(name="spark", models={"qwen": model}), recipes, {})
 
 
 @pytest.mark.parametrize(
-    ("text", "slip", "meant"),
+    ("text", "slip", "right_flag"),
     [
         (VLLM, "gpu_memory_utilisation", "gpu_memory_utilization"),
         (VLLM, "max-modle-len", "max_model_len"),
@@ -165,27 +164,29 @@ def with_fallback(text: str = SGLANG, **data: Any) -> tuple[BoundTarget, ...]:
         (LLAMACPP, "ctx_szie", "ctx_size"),
     ],
 )
-def test_a_slip_of_a_flag_is_refused_with_the_flag(text: str, slip: str, meant: str) -> None:
-    with pytest.raises(InventoryError) as refused:
-        bound(text, **{slip: 1})
-    assert f"targets.qwen.overrides.{slip} is no flag of " in refused.value.what
-    assert refused.value.remedy == f"Did you mean {meant!r}?"
+def test_a_slip_of_a_flag_is_refused_with_the_flag(text: str, slip: str, right_flag: str) -> None:
+    with pytest.raises(InventoryError) as error:
+        bound_model(text, **{slip: 1})
+    assert f"models.qwen.overrides.{slip} is no flag of " in error.value.summary
+    assert error.value.remedy == f"Did you mean {right_flag!r}?"
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "meant"),
+    ("text", "key", "right_flag"),
     [
         (VLLM, "gpu_memory", "gpu_memory_utilization"),
         (VLLM, "tokenizer-m", "tokenizer_mode"),
         (SGLANG, "mem-fraction", "mem_fraction_static"),
     ],
 )
-def test_a_beginning_of_a_flag_is_refused_with_the_flag(text: str, key: str, meant: str) -> None:
+def test_a_beginning_of_a_flag_is_refused_with_the_flag(
+    text: str, key: str, right_flag: str
+) -> None:
     """The engine would take it, past every check of the whole flag."""
-    with pytest.raises(InventoryError) as refused:
-        bound(text, **{key: 1})
-    assert refused.value.what == f"targets.qwen.overrides.{key} is the beginning of a flag"
-    assert refused.value.remedy == f"Write {meant}."
+    with pytest.raises(InventoryError) as error:
+        bound_model(text, **{key: 1})
+    assert error.value.summary == f"models.qwen.overrides.{key} is the beginning of a flag"
+    assert error.value.remedy == f"Write {right_flag}."
 
 
 @pytest.mark.parametrize(
@@ -201,12 +202,13 @@ def test_a_beginning_of_a_flag_is_refused_with_the_flag(text: str, key: str, mea
         (SGLANG, "mm_attention_backend"),
         (SGLANG, "moe_data_parallel_size"),
         (SGLANG, "cuda_graph_max_bs"),
+        (SGLANG, "dcp_size"),
         (LLAMACPP, "cache_type_v"),
         (LLAMACPP, "n_gpu_layers"),
     ],
 )
 def test_a_flag_that_nobody_listed_is_the_parsers_to_judge(text: str, key: str) -> None:
-    assert bound(text, **{key: 1}).data.overrides == {key: 1}
+    assert bound_model(text, **{key: 1}).data.overrides == {key: 1}
 
 
 @pytest.mark.parametrize(
@@ -222,19 +224,21 @@ def test_a_flag_that_nobody_listed_is_the_parsers_to_judge(text: str, key: str) 
     ],
 )
 def test_what_is_taken_is_in_lock_fit_and_unit(overrides: dict[str, Any]) -> None:
-    target = bound(**overrides)
-    settings = Settings(name="spark", targets={"qwen": target.data})
-    (variant,) = variants(settings, (target,), PINS, engine_id="0" * 12)
-    asked = serving(target.recipe, target.overrides(target.recipe))
+    model = bound_model(**overrides)
+    settings = Settings(name="spark", models={"qwen": model.data})
+    (variant,) = variants(settings, (model,), PINS, engine_id="0" * 12)
+    model_serving = serving(model.recipe, model.overrides(model.recipe))
     for key, value in overrides.items():
-        (flag, *_) = target.recipe.engine.spellings(key)
+        (flag, *_) = model.recipe.engine.spellings(key)
         at = variant.engine_argv.index(flag)
         assert variant.engine_argv[at + 1] == str(value)
-    assert variant.model_name == target.model_name
-    assert variant.context == asked.context
+    assert variant.served_name == model.served_name
+    assert variant.context == model_serving.context
     # The lock asks for what the unit opens.
-    named = {item.key for item in wanted([(settings, (target,))]) if item.section == "models"}
-    assert named == {"org/model", "org/draft"}
+    model_names = {
+        item.key for item in wanted_items([(settings, (model,))]) if item.section == "checkpoints"
+    }
+    assert model_names == {"org/model", "org/draft"}
     assert variant.engine_argv[2] == "org/model"
     # The guard is of the experts as they are loaded.
     guard = variant.engine_argv[variant.engine_argv.index("--moe-backend") + 1]
@@ -242,10 +246,10 @@ def test_what_is_taken_is_in_lock_fit_and_unit(overrides: dict[str, Any]) -> Non
 
 
 def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
-    target = bound(SGLANG, served_model_name=None)
-    settings = Settings(name="spark", targets={"qwen": target.data})
-    (variant,) = variants(settings, (target,), PINS, engine_id="0" * 12)
-    assert variant.model_name == target.model_name == "org/model"
+    model = bound_model(SGLANG, served_model_name=None)
+    settings = Settings(name="spark", models={"qwen": model.data})
+    (variant,) = variants(settings, (model,), PINS, engine_id="0" * 12)
+    assert variant.served_name == model.served_name == "org/model"
     # SGLang is given a folder, and would call the model by it.
     assert ("--served-model-name", "org/model") in zip(
         variant.engine_argv, variant.engine_argv[1:], strict=False
@@ -266,26 +270,26 @@ def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
 def test_an_override_that_names_what_nobody_fetches_stops_the_deploy(
     key: str, value: Any, text: str
 ) -> None:
-    known = catalogue.load()
-    for wrong, said in ((value, True), ("/data/mine", False)):
-        if isinstance(value, dict) and not said:
+    whole_catalogue = catalogue.load()
+    for wrong, is_refused in ((value, True), ("/data/mine", False)):
+        if isinstance(value, dict) and not is_refused:
             wrong = {**value, "model": "org/draft"}
-        target = bound(text, **{key: wrong})
-        found = check(target.recipe, known, overrides=target.overrides(target.recipe))
-        stops = [each for each in found if each.code == "not-fetched"]
-        assert bool(stops) is said
-        assert all(each.severity == "error" and "other" in each.message for each in stops)
+        model = bound_model(text, **{key: wrong})
+        findings = check(model.recipe, whole_catalogue, overrides=model.overrides(model.recipe))
+        stops = [finding for finding in findings if finding.code == "not-fetched"]
+        assert bool(stops) is is_refused
+        assert all(finding.severity == "error" and "other" in finding.message for finding in stops)
 
 
 @pytest.mark.parametrize("share", [1.5, 0, -0.2])
 def test_a_share_that_is_none_is_named_where_the_inventory_has_it(share: float) -> None:
     with pytest.raises(InventoryError) as refusal:
-        bound(gpu_memory_utilization=share)
-    assert "targets.qwen.overrides.gpu_memory_utilization" in str(refusal.value)
+        bound_model(gpu_memory_utilization=share)
+    assert "models.qwen.overrides.gpu_memory_utilization" in str(refusal.value)
 
 
 @pytest.mark.parametrize("text", [VLLM, SGLANG, LLAMACPP])
 def test_a_context_of_no_token_is_refused(text: str) -> None:
-    with pytest.raises(InventoryError, match=r"targets\.qwen\.overrides\.max_model_len"):
-        bound(text, max_model_len=0)
-    bound(text, max_model_len=65536)
+    with pytest.raises(InventoryError, match=r"models\.qwen\.overrides\.max_model_len"):
+        bound_model(text, max_model_len=0)
+    bound_model(text, max_model_len=65536)

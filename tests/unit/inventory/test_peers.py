@@ -8,8 +8,8 @@ import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.cluster_join import joined
-from lockstep.onhost.gateway.configuration import Peer
+from lockstep.inventory.cluster_join import join_clusters
+from lockstep.onhost.gateway.configuration import PeerGateway
 
 BOTH = ("one", "two")
 
@@ -20,25 +20,27 @@ def host(name: str, peers: tuple[str, ...] = BOTH, **data: Any) -> Any:
 
 
 def test_each_host_has_the_others_of_a_list_that_names_all() -> None:
-    one, two = joined([host("one"), host("two", gateway={"peers": BOTH, "port": 9000})], "site")
-    assert one.peers == (Peer("two", "10.77.0.12", 9000),)
-    assert two.peers == (Peer("one", "10.77.0.11", 8090),)
+    first, two = join_clusters(
+        [host("one"), host("two", gateway={"peers": BOTH, "port": 9000})], "site"
+    )
+    assert first.peers == (PeerGateway("two", "10.77.0.12", 9000),)
+    assert two.peers == (PeerGateway("one", "10.77.0.11", 8090),)
 
 
 def test_without_peers_there_are_none() -> None:
-    one, two = joined([host("one", ()), host("two", (), fabric_address=None)], "site")
-    assert one.peers == two.peers == ()
+    first, two = join_clusters([host("one", ()), host("two", (), fabric_address=None)], "site")
+    assert first.peers == two.peers == ()
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"),
+    ("hosts", "message"),
     [
         ([host("one", ("two", "three")), host("two")], "names hosts that the inventory does not"),
         ([host("one"), host("two", fabric_address=None)], "two has no fabric_address"),
         ([host("one"), host("two", ())], "names two, whose own do not name one"),
     ],
 )
-def test_what_cannot_be_is_refused(hosts: list[Any], said: str) -> None:
-    with pytest.raises(InventoryError, match=said) as error:
-        joined(hosts, "site.py")
+def test_what_cannot_be_is_refused(hosts: list[Any], message: str) -> None:
+    with pytest.raises(InventoryError, match=message) as error:
+        join_clusters(hosts, "site.py")
     assert str(error.value).startswith("site.py: ")

@@ -29,13 +29,13 @@ def test_they_are_what_pyinfra_reads() -> None:
 
 
 def test_the_types_of_a_login_are_those_that_pyinfra_states() -> None:
-    stated = {**get_type_hints(get_all_connectors()["ssh"].data_cls), "ssh_port": AnyPort}
+    stated_types = {**get_type_hints(get_all_connectors()["ssh"].data_cls), "ssh_port": AnyPort}
     plain = {key: get_origin(kind) or kind for key, kind in pyinfra_keys.LOGIN.items()}
-    assert {**plain, "ssh_port": AnyPort} == stated
+    assert {**plain, "ssh_port": AnyPort} == stated_types
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("ssh_user", 5, "ssh_user must be text"),
         ("ssh_user", None, "ssh_user must be text"),
@@ -47,34 +47,34 @@ def test_the_types_of_a_login_are_those_that_pyinfra_states() -> None:
     ],
 )
 def test_a_login_that_pyinfra_would_stumble_over_is_refused(
-    key: str, value: object, said: str
+    key: str, value: object, message: str
 ) -> None:
-    with pytest.raises(InventoryError) as refused:
+    with pytest.raises(InventoryError) as error:
         spark(**{key: value})
-    assert refused.value.what == said
+    assert error.value.summary == message
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("ssh_password", 73519, "ssh_password must be text"),
         ("ssh_key_password", 73519, "ssh_key_password must be text"),
         ("ssh_paramiko_connect_kwargs", "password=73519", "must be a mapping"),
     ],
 )
-def test_what_may_hold_a_password_is_not_shown(key: str, value: object, said: str) -> None:
-    with pytest.raises(InventoryError) as refused:
+def test_what_may_hold_a_password_is_not_shown(key: str, value: object, message: str) -> None:
+    with pytest.raises(InventoryError) as error:
         spark(**{key: value})
-    assert said in str(refused.value)
-    assert "73519" not in str(refused.value)
+    assert message in str(error.value)
+    assert "73519" not in str(error.value)
 
 
 def test_none_of_ours_is_one_of_them() -> None:
-    assert pyinfra_keys.KEYS.isdisjoint(each.name for each in fields(Settings))
+    assert pyinfra_keys.KEYS.isdisjoint(field.name for field in fields(Settings))
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
+    ("key", "right_name"),
     [
         ("ssh_usr", "ssh_user"),
         ("_sduo", "_sudo"),
@@ -84,11 +84,11 @@ def test_none_of_ours_is_one_of_them() -> None:
         ("chroot_dir", "chroot_directory"),
     ],
 )
-def test_a_wrong_name_is_refused_with_the_right_one(key: str, meant: str) -> None:
-    with pytest.raises(InventoryError) as refused:
+def test_a_wrong_name_is_refused_with_the_right_one(key: str, right_name: str) -> None:
+    with pytest.raises(InventoryError) as error:
         spark(**{key: "x"})
-    assert refused.value.what == f"unknown key {key!r}"
-    assert refused.value.remedy == f"Did you mean {meant!r}?"
+    assert error.value.summary == f"unknown key {key!r}"
+    assert error.value.remedy == f"Did you mean {right_name!r}?"
 
 
 @pytest.mark.parametrize("key", ["local_anything", "ssh_", "_x"])
@@ -100,7 +100,7 @@ def test_a_name_near_to_none_is_refused_too(key: str) -> None:
 @pytest.mark.parametrize(
     ("name", "private"),
     [
-        *(("__name__", True), ("_floor", True), ("_targets", True), ("_home", True)),
+        *(("__name__", True), ("_minimum", True), ("_models", True), ("_home", True)),
         *(("_sudo", False), ("_sduo", False), ("_timeuot", False), ("ssh_usr", False)),
     ],
 )

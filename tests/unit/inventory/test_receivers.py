@@ -1,4 +1,4 @@
-"""Who is told of alerts, as an inventory names them; what cannot work is refused."""
+"""Receivers of alerts in an inventory; those that cannot work are refused."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
-from lockstep.host.given_secrets import given_secrets
+from lockstep.host.uploaded_secrets import given_secrets
 
 MAIL = {"email": "a@example.org", "smarthost": "mail.example.org:587", "sender": "s@example.org"}
 
 
-def told(*tell: object) -> object:
+def receivers(*tell: object) -> object:
     return spark(monitoring={"enabled": True, "tell": tell}).settings.monitoring.tell
 
 
 @pytest.mark.parametrize(
-    ("receiver", "said"),
+    ("receiver", "message"),
     [
         ({}, "must name one way; found none of them"),
         ({"ntfy": "https://n/t", "webhook": "http://h"}, "found ntfy and webhook"),
@@ -34,11 +34,11 @@ def told(*tell: object) -> object:
         ({"nfty": "https://n/t"}, "Did you mean 'ntfy'?"),
     ],
 )
-def test_a_receiver_that_cannot_work_is_refused(receiver: dict[str, object], said: str) -> None:
-    with pytest.raises(InventoryError) as refused:
-        told(receiver)
-    assert said in str(refused.value) and "monitoring.tell[0]" in str(refused.value)
-    assert "pw" not in str(refused.value)
+def test_a_receiver_that_cannot_work_is_refused(receiver: dict[str, object], message: str) -> None:
+    with pytest.raises(InventoryError) as error:
+        receivers(receiver)
+    assert message in str(error.value) and "monitoring.tell[0]" in str(error.value)
+    assert "pw" not in str(error.value)
 
 
 def test_secrets_come_from_the_operator_s_machine_for_root_alone() -> None:
@@ -47,8 +47,10 @@ def test_secrets_come_from_the_operator_s_machine_for_root_alone() -> None:
         {**MAIL, "user": "u", "password": {"file": "~/mail"}},
     )
     plan = spark(monitoring={"enabled": True, "tell": tell})
-    given = {each.key: (each.path, each.mode, each.group) for each in given_secrets(plan)}
-    assert given == {
+    secret_files = {
+        secret.key: (secret.path, secret.mode, secret.group) for secret in given_secrets(plan)
+    }
+    assert secret_files == {
         "monitoring.tell[0].token": ("/etc/lockstep/secrets/alerts-1-ntfy", "0600", "root"),
         "monitoring.tell[1].password": ("/etc/lockstep/secrets/alerts-2-email", "0600", "root"),
     }
@@ -65,5 +67,5 @@ def test_a_password_s_file_ends_with_the_password(tmp_path: Path) -> None:
     path = tmp_path / "password"
     path.write_text("p4ss\n")
     tell = ({**MAIL, "user": "u", "password": {"file": str(path)}},)
-    (given,) = given_secrets(spark(monitoring={"enabled": True, "tell": tell}))
-    assert given.fetched().text == "p4ss"
+    (secret,) = given_secrets(spark(monitoring={"enabled": True, "tell": tell}))
+    assert secret.with_text().text == "p4ss"

@@ -13,29 +13,29 @@ from a_spark import spark
 
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.inventory import secret
-from lockstep.inventory.secret import Source
+from lockstep.inventory.secret import SecretSource
 
 SECRET = "hf_Geheim-4711"
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> None:
+def _forget_secrets() -> None:
     secret._text.cache_clear()
 
 
-def says(code: str) -> Source:
+def says(code: str) -> SecretSource:
     """A command that runs a program."""
-    return Source((sys.executable, "-c", code))
+    return SecretSource((sys.executable, "-c", code))
 
 
-def read(source: Source, **more: bool) -> str:
+def read(source: SecretSource, **more: bool) -> str:
     return secret.read(source, key="hub_token", where="spark-1.local", **more)
 
 
-def refused(source: Source, **more: bool) -> str:
-    with pytest.raises(LockstepError) as caught:
+def refusal(source: SecretSource, **more: bool) -> str:
+    with pytest.raises(LockstepError) as error:
         read(source, **more)
-    return str(caught.value)
+    return str(error.value)
 
 
 def test_what_a_command_prints_is_the_secret_without_the_end_of_its_line() -> None:
@@ -45,8 +45,8 @@ def test_what_a_command_prints_is_the_secret_without_the_end_of_its_line() -> No
 def test_a_file_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(f"{SECRET}\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert read(Source(file="~/token")) == SECRET
-    assert "`~/none`: No such file" in refused(Source(file="~/none"))
+    assert read(SecretSource(file="~/token")) == SECRET
+    assert "`~/none`: No such file" in refusal(SecretSource(file="~/none"))
 
 
 def test_a_command_is_asked_once_however_many_want_it(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_command_is_asked_once_however_many_want_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "fragment"),
     [
         (f"import sys; print('{SECRET}'); sys.exit('{SECRET}')", "it ended with 1"),
         ("print()", "nothing"),
@@ -74,18 +74,20 @@ def test_a_command_is_asked_once_however_many_want_it(tmp_path: Path) -> None:
     ],
 )
 def test_one_that_gives_none_is_named_but_not_what_it_printed(
-    code: str, found: str, capfd: pytest.CaptureFixture[str]
+    code: str, fragment: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    message = refused(says(code))
+    message = refusal(says(code))
     assert message.startswith("spark-1.local: the command of hub_token gives no secret; found `")
-    assert f"`: {found}" in message
+    assert f"`: {fragment}" in message
     # The command itself is shown, and holds the words of this test.
     assert SECRET not in message.replace(code, "").replace(code.replace("'", "'\"'\"'"), "")
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
-    assert "`op-is-not-here read`: No such file" in refused(Source(("op-is-not-here", "read")))
+    assert "`op-is-not-here read`: No such file" in refusal(
+        SecretSource(("op-is-not-here", "read"))
+    )
 
 
 def test_one_that_hangs_is_ended_although_its_child_holds_the_pipe(
@@ -94,7 +96,7 @@ def test_one_that_hangs_is_ended_although_its_child_holds_the_pipe(
     monkeypatch.setattr(secret, "LIMIT_S", 0.5)
     child = f"import time; print('{SECRET}', flush=True); time.sleep(30)"
     source = says(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
-    assert "it did not end within 0 s" in refused(source)
+    assert "it did not end within 0 s" in refusal(source)
 
 
 def test_pem_has_several_lines() -> None:
@@ -104,13 +106,15 @@ def test_pem_has_several_lines() -> None:
 def test_a_process_that_has_read_one_leaves_no_image_of_its_memory() -> None:
     code = (
         "import resource; from lockstep.inventory import secret as s;"
-        " s.read(s.Source(('echo', 'x')), key='k', where='h');"
+        " s.read(s.SecretSource(('echo', 'x')), key='k', where='h');"
         " print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     # Not 0: core(5), "Piping core dumps to a program".
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    assert int(done.stdout) == (min(most, 1) if most != resource.RLIM_INFINITY else 1)
+    assert int(result.stdout) == (min(most, 1) if most != resource.RLIM_INFINITY else 1)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ SPARK1 = Host(1)
 
 @pytest.fixture
 def labs(tmp_path: Path) -> tuple[Lab, Lab]:
-    """One with a host that something was installed on, and one that is not there yet."""
+    """A lab whose host has installed things, and a lab that does not exist yet."""
     first, second = (Lab(name, tmp_path / name, tmp_path / "cache") for name in ("first", "second"))
     folder = first.host_folder(SPARK1)
     for name in ("upper/etc/ssh", "docker/image", "work/incompat"):
@@ -55,8 +55,8 @@ def test_a_copy_of_a_copy_lies_on_both(labs: tuple[Lab, Lab], tmp_path: Path) ->
     third = Lab("third", tmp_path / "third", tmp_path / "cache")
     copy.make(first, second)
     copy.make(second, third)
-    expected = tuple(lab.host_folder(SPARK1) / "upper" for lab in (second, first))
-    assert disk.below(third, SPARK1) == expected
+    paths = tuple(lab.host_folder(SPARK1) / "upper" for lab in (second, first))
+    assert disk.below(third, SPARK1) == paths
     assert (copy.copies(first), copy.copies(second)) == (["second", "third"], ["third"])
 
 
@@ -101,13 +101,13 @@ def test_what_others_lie_on_neither_comes_up_nor_is_deleted(
     monkeypatch.setattr(heal, "supervisor_alive", lambda _: False)
     monkeypatch.setattr(up, "_start", lambda *_: pytest.fail("it comes up"))
     with pytest.raises(LabError, match="are also those of second"):
-        up.up(first, up.Wanted(), Steps(Console()))
-    ended: list[object] = []
-    monkeypatch.setattr(up, "down", lambda *_: ended.append(_))
+        up.up(first, up.LabRequest(), Steps(Console()))
+    calls: list[object] = []
+    monkeypatch.setattr(up, "down", lambda *_: calls.append(_))
     environment = {"LOCKSTEP_LAB_STATE": str(first.state.parent)}
-    told = CliRunner().invoke(cli.down, ["--name", "first", "--delete"], env=environment)
-    assert (told.exit_code, ended) == (2, [])
-    assert "lockstep lab down --delete --name NAME): second" in told.output
+    result = CliRunner().invoke(cli.down, ["--name", "first", "--delete"], env=environment)
+    assert (result.exit_code, calls) == (2, [])
+    assert "lockstep lab down --delete --name NAME): second" in result.output
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: None)
     disk.delete(second)
     copy.require_no_copies(first)
@@ -124,7 +124,7 @@ def test_several_copy_at_once_and_nobody_brings_the_source_up_meanwhile(
         monkeypatch.setattr(up, "make_copy", copy.make)
         up.copy(source, target)
         with pytest.raises(LabError, match="another up, down or copy of lab 'first'"):
-            up.up(source, up.Wanted(), Steps(Console()))
+            up.up(source, up.LabRequest(), Steps(Console()))
 
     monkeypatch.setattr(up, "make_copy", meanwhile)
     up.copy(first, second)

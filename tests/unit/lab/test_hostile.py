@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hostile import Outcome, wanted
+from hostile import Outcome, rows_to_do
 from hostile_rows import ROWS
 from hostile_rows.deploys import LOCKS
 from hostile_rows.programs import ASK, FAKE, HOLD, UNFINISHED
@@ -23,11 +23,11 @@ def test_what_eve_runs_is_python(program: str) -> None:
 
 
 def test_a_later_call_does_what_has_no_outcome_yet_or_what_is_named() -> None:
-    done = [Outcome(row.name, "", "", "kept") for row in ROWS[1:]]
-    assert wanted(done, []) == [ROWS[0]]
-    assert wanted(done, [ROWS[3].name]) == [ROWS[3]]
+    outcomes = [Outcome(row.name, "", "", "kept") for row in ROWS[1:]]
+    assert rows_to_do(outcomes, []) == [ROWS[0]]
+    assert rows_to_do(outcomes, [ROWS[3].name]) == [ROWS[3]]
     with pytest.raises(SystemExit, match="no row nonsense"):
-        wanted(done, ["nonsense"])
+        rows_to_do(outcomes, ["nonsense"])
 
 
 def test_a_spoilt_lock_differs_from_the_whole_one() -> None:

@@ -20,19 +20,19 @@ async def guest(_: Machine) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec("sleep", "600")
 
 
-async def nothing(_: Machine) -> None:
+async def listen_nowhere(_: Machine) -> None:
     pass
 
 
 def test_a_host_whose_processes_do_not_die_is_no_host_that_is_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    every, stuck = hosts(1), [False]
+    every, is_stuck = hosts(1), [False]
     calls: list[str] = []
 
     def destroy(*_: Any) -> None:
         calls.append("processes end")
-        if stuck[0]:
+        if is_stuck[0]:
             raise LabError(STUCK)
 
     def mount(*_: Any) -> bool:
@@ -46,22 +46,22 @@ def test_a_host_whose_processes_do_not_die_is_no_host_that_is_on(
     for name in ("connect", "disconnect", "plug"):
         monkeypatch.setattr(network, name, lambda *_: None)
     monkeypatch.setattr(Machine, "_spawn", guest)
-    monkeypatch.setattr(Machine, "_listen", nothing)
+    monkeypatch.setattr(Machine, "_listen", listen_nowhere)
 
-    async def pressed() -> None:
+    async def press_power() -> None:
         machine = Machine(Lab("one", tmp_path, tmp_path), every[0], tmp_path, every, "v2")
         await machine.power_on()
         await asyncio.sleep(0)
-        stuck[0] = True
-        with pytest.raises(LabError) as refused:
+        is_stuck[0] = True
+        with pytest.raises(LabError) as error:
             await machine.power_cut()
-        assert (refused.value.message, machine.power) == (STUCK, "off")
-        stuck[0] = False
+        assert (error.value.message, machine.power) == (STUCK, "off")
+        is_stuck[0] = False
         await machine.power_on()
         await asyncio.sleep(0)
         await machine.power_cut()
 
-    asyncio.run(pressed())
+    asyncio.run(press_power())
     assert calls == [
         *("mount", "processes end"),
         # What the first power cut could not clear is cleared before the disk is mounted again.

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lab.host.memory import TOTAL, Ledger, meminfo
 
 
-def shown(folder: Path) -> dict[str, int]:
+def memory_figures(folder: Path) -> dict[str, int]:
     lines = (folder / "meminfo").read_text().splitlines()
-    return {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
+    return {name: int(value.split()[0]) for name, value in (line.split(":") for line in lines)}
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_an_engine_that_freezes_the_host_is_seen_until_the_power_is_back(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    assert not ledger.frozen
+    assert not ledger.is_frozen
     (tmp_path / "held/host-frozen").touch()
     ledger.update()
-    assert ledger.frozen
+    assert ledger.is_frozen
     ledger.reset()
-    assert not ledger.frozen
+    assert not ledger.is_frozen
 
 
 @given(st.floats(min_value=-5, max_value=200))
@@ -47,21 +47,21 @@ def test_a_holder_that_lives_takes_memory_and_gives_it_back_when_it_ends(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     # The guest has it mounted: it is overwritten in place.
-    mounted = (tmp_path / "meminfo").stat().st_ino
-    assert shown(tmp_path)["MemTotal"] == 127_600_000
-    (tmp_path / "held/knobs.json").write_text('{"wedged": true}')
+    inode = (tmp_path / "meminfo").stat().st_ino
+    assert memory_figures(tmp_path)["MemTotal"] == 127_600_000
+    (tmp_path / "held/knobs.json").write_text('{"is_wedged": true}')
     with (tmp_path / "held/engine").open("w") as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)
-        for written, left in (("", 118), ("80", 38), ("80 1.5 66.2", 38)):
+        for text, available_gib in (("", 118), ("80", 38), ("80 1.5 66.2", 38)):
             holder.seek(0)
-            holder.write(written)
+            holder.write(text)
             holder.flush()
             ledger.update()
-            assert shown(tmp_path)["MemAvailable"] == left * 1024 * 1024
+            assert memory_figures(tmp_path)["MemAvailable"] == available_gib * 1024 * 1024
     (tmp_path / "held/engine").write_text("80")
     ledger.update()
-    assert shown(tmp_path)["MemAvailable"] == 118 * 1024 * 1024
-    assert (tmp_path / "meminfo").stat().st_ino == mounted
+    assert memory_figures(tmp_path)["MemAvailable"] == 118 * 1024 * 1024
+    assert (tmp_path / "meminfo").stat().st_ino == inode
     assert [path.name for path in (tmp_path / "held").iterdir()] == ["knobs.json"]
 
 
@@ -120,8 +120,8 @@ def test_what_is_read_fills_the_page_cache_until_the_guest_drops_it(
 
     def free() -> float:
         ledger.update()
-        assert shown(tmp_path)["MemAvailable"] == 18 * 1024 * 1024
-        return shown(tmp_path)["MemFree"] / 1024**2
+        assert memory_figures(tmp_path)["MemAvailable"] == 18 * 1024 * 1024
+        return memory_figures(tmp_path)["MemFree"] / 1024**2
 
     with (tmp_path / "held/engine").open("w") as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)

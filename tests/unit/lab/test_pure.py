@@ -1,4 +1,4 @@
-"""What the lab reads from the machine underneath, and the command line of a guest."""
+"""The lab's readings of the machine underneath, and the command line of a guest."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_old_roots_are_deleted_but_not_the_last_two_nor_one_that_is_mounted(
         os.utime(tmp_path / name, (age, age))
     (tmp_path / "root-a.lock").touch()
     mounts = f"overlay /x overlay rw,lowerdir={tmp_path}/root-c/root,upperdir=/u 0 0\n"
-    assert root.outdated(tmp_path, mounts) == [tmp_path / "root-d"]
+    assert root.outdated_roots(tmp_path, mounts) == [tmp_path / "root-d"]
 
 
 def test_a_deleted_lab_is_away_at_once_and_its_space_comes_free_later(lab: Lab) -> None:
     (lab.state / "hosts/spark1").mkdir(parents=True)
     # Of one that was killed over it.
-    killed = lab.state.parent / ".deleted-earlier"
-    killed.mkdir()
+    target_path = lab.state.parent / ".deleted-earlier"
+    target_path.mkdir()
     disk.delete(lab)
     assert not lab.state.exists()
     until(lambda: not list(lab.state.parent.glob(".deleted-*")), "its space is free")
@@ -99,9 +99,9 @@ def test_a_lab_that_is_down_or_has_crashed_says_what_to_type(
     (tmp_path / "netns").mkdir()
     (tmp_path / "netns" / lab.namespace).touch()
     assert connection.load("one") == description
-    known = json.loads(lab.description.read_text())
-    del known["services"]["vllm_wheels"]
-    lab.description.write_text(json.dumps(known))
+    document = json.loads(lab.description.read_text())
+    del document["services"]["vllm_wheels"]
+    lab.description.write_text(json.dumps(document))
     with pytest.raises(LabError, match="by an older Lockstep, without vllm_wheels"):
         connection.load("one")
     with pytest.raises(LabError, match="is not up"):
@@ -129,8 +129,8 @@ def nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_nvidia_smi_answers_as_a_gb10_does_and_refuses_what_it_does_not_know() -> None:
     query = "--query-gpu=name,driver_version,memory.total,compute_cap"
-    asked = nvidia_smi(query, "--format=csv,noheader")
-    assert asked.stdout == "NVIDIA GB10, 580.173.02, [N/A], 12.1\n"
+    result = nvidia_smi(query, "--format=csv,noheader")
+    assert result.stdout == "NVIDIA GB10, 580.173.02, [N/A], 12.1\n"
     with_header = nvidia_smi("--query-gpu=memory.total,utilization.gpu", "--format=csv,nounits")
     assert with_header.stdout == "memory.total [MiB], utilization.gpu [%]\n[N/A], 0\n"
     assert nvidia_smi("-L").stdout.startswith("GPU 0: NVIDIA GB10 (UUID: GPU-")

@@ -30,6 +30,6 @@ def test_every_corruption_is_found_and_none_is_invented(
 ) -> None:
     with sensing.standin(engine, str(tmp_path)) as url:
         for kind in ("", *sensing.CORRUPTIONS, ""):
-            verdict = sensing.looked(url, random.Random(kind), engine, kind)
-            wanted = "nonsense" if kind else "sound"
-            assert verdict.state == wanted, (kind, verdict.words)
+            verdict = sensing.judge_start(url, random.Random(kind), engine, kind)
+            expected_state = "nonsense" if kind else "sound"
+            assert verdict.state == expected_state, (kind, verdict.words)

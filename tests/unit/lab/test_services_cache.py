@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.core.cache import built, fingerprint, prune
+from lab.core.cache import build_once, fingerprint, prune
 
 
 def silent(message: str) -> None:
@@ -17,27 +17,27 @@ def silent(message: str) -> None:
 
 
 def test_an_interrupted_build_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
-    def interrupted(folder: Path) -> None:
+    def interrupt_build(folder: Path) -> None:
         (folder / "half").write_text("x")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        built(tmp_path / "thing", interrupted, silent, "thing")
+        build_once(tmp_path / "thing", interrupt_build, silent, "thing")
     assert not (tmp_path / "thing").exists()
     # Nor has the next one anything of it.
     (tmp_path / "thing.unfinished").mkdir(exist_ok=True)
     (tmp_path / "thing.unfinished" / "left over").write_text("x")
-    built(tmp_path / "thing", lambda folder: None, silent, "thing")
+    build_once(tmp_path / "thing", lambda folder: None, silent, "thing")
     assert list((tmp_path / "thing").iterdir()) == []
 
 
 def test_two_builders_at_once_build_once(tmp_path: Path) -> None:
     builds: list[Path] = []
-    started = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     def work() -> None:
-        started.wait()
-        built(tmp_path / "thing", builds.append, silent, "thing")
+        barrier.wait()
+        build_once(tmp_path / "thing", builds.append, silent, "thing")
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -50,10 +50,10 @@ def test_two_builders_at_once_build_once(tmp_path: Path) -> None:
 def test_a_fingerprint_changes_with_the_content_of_a_file_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "file").write_text("one")
-    before = fingerprint(["1.0", tmp_path / "source"])
-    assert fingerprint(["1.0", tmp_path / "source"]) == before
+    earlier_fingerprint = fingerprint(["1.0", tmp_path / "source"])
+    assert fingerprint(["1.0", tmp_path / "source"]) == earlier_fingerprint
     (tmp_path / "source" / "file").write_text("two")
-    assert fingerprint(["1.0", tmp_path / "source"]) != before
+    assert fingerprint(["1.0", tmp_path / "source"]) != earlier_fingerprint
     assert fingerprint(["ab", "c"]) != fingerprint(["a", "bc"])
 
 
@@ -63,7 +63,7 @@ def test_a_replaced_build_is_removed_only_when_nobody_has_used_it_for_long(tmp_p
     month = 30 * 86400
     for name in ("index-current", "index-used", "index-old", "root-old"):
         os.utime(tmp_path / name, (time.time() - month, time.time() - month))
-    built(tmp_path / "index-used", lambda new: None, silent, "index")
+    build_once(tmp_path / "index-used", lambda new: None, silent, "index")
     prune(tmp_path, ["index"], [tmp_path / "index-current"], silent)
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"index-current", "index-used", "index-", "root-old"}
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"index-current", "index-used", "index-", "root-old"}

@@ -1,4 +1,4 @@
-"""What the lab's servers offer stays: a lab changes its own copy, and keeps what was pinned."""
+"""Content of the lab's servers stays: a lab changes its own copy, and keeps pinned content."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_a_pushed_tag_changes_the_lab_and_not_the_cache_and_new_content_moves_it
     assert (first / "tag" / "link").read_text() == "1"
     assert (copy / "blob" / "data").samefile(first / "blob" / "data")
     copy = advance(tmp_path, "registry", second, merge_images)
-    found = {str(p.relative_to(copy)): p.read_text() for p in copy.rglob("*") if p.is_file()}
-    assert found == {
+    texts = {str(p.relative_to(copy)): p.read_text() for p in copy.rglob("*") if p.is_file()}
+    assert texts == {
         "blob/data": "shared",
         "blob1/data": "first",
         "blob2/data": "second",
@@ -71,10 +71,10 @@ def test_the_registry_s_own_log_line_is_understood() -> None:
 def test_a_revision_that_new_content_no_longer_has_is_still_served(tmp_path: Path) -> None:
     commits = []
     for number in (1, 2):
-        cached = tmp_path / f"hub-{number}"
+        target_path = tmp_path / f"hub-{number}"
         date = f"2026-0{number}-01T00:00:00.000Z"
-        commits.append(hub_store.commit(cached, NAME, {"a": b"%d" % number}, "Only", date))
-        copy = advance(tmp_path, "hub", cached, hub_store.merge)
+        commits.append(hub_store.commit(target_path, NAME, {"a": b"%d" % number}, "Only", date))
+        copy = advance(tmp_path, "hub", target_path, hub_store.merge)
     with running(HubServer(("127.0.0.1", 0), copy, AccessLog(log_path(tmp_path, "hub")))) as at:
         for number, commit in enumerate(commits, 1):
             folder = snapshot_download(
@@ -84,14 +84,14 @@ def test_a_revision_that_new_content_no_longer_has_is_still_served(tmp_path: Pat
 
 
 def test_a_lab_commits_to_its_own_copy_of_the_hub(tmp_path: Path) -> None:
-    cached = tmp_path / "hub-1"
-    hub_store.commit(cached, NAME, {"a": b"1"}, "First", "2026-01-01T00:00:00.000Z")
-    before = (cached / NAME / "repository.json").read_text()
-    copy = advance(tmp_path, "hub", cached, hub_store.merge)
+    target_path = tmp_path / "hub-1"
+    hub_store.commit(target_path, NAME, {"a": b"1"}, "First", "2026-01-01T00:00:00.000Z")
+    earlier_text = (target_path / NAME / "repository.json").read_text()
+    copy = advance(tmp_path, "hub", target_path, hub_store.merge)
     commit = hub_store.commit(copy, NAME, {"a": b"2"}, "Second", "2026-02-01T00:00:00.000Z")
-    changed = hub_store.load(advance(tmp_path, "hub", cached, hub_store.merge), NAME)
-    assert changed and changed.branches["main"] == commit
-    assert (cached / NAME / "repository.json").read_text() == before
+    later_repository = hub_store.load(advance(tmp_path, "hub", target_path, hub_store.merge), NAME)
+    assert later_repository and later_repository.branches["main"] == commit
+    assert (target_path / NAME / "repository.json").read_text() == earlier_text
 
 
 def test_the_fork_has_the_same_commits_on_every_machine(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_commit_that_new_content_no_longer_has_is_still_served(
     with running(GitServer(("127.0.0.1", 0), copy, AccessLog(log_path(tmp_path, "git")))) as at:
         git("init", "-q", "clone", cwd=tmp_path)
         for commit in (newest, older):
-            asked = ("-c", f"protocol.version={protocol}", "fetch", "-q", "--depth=1")
-            git(*asked, f"git://{at}/vllm.git", commit, cwd=tmp_path / "clone")
+            fetch_words = ("-c", f"protocol.version={protocol}", "fetch", "-q", "--depth=1")
+            git(*fetch_words, f"git://{at}/vllm.git", commit, cwd=tmp_path / "clone")
             assert git("rev-parse", "FETCH_HEAD", cwd=tmp_path / "clone") == commit
-    assert {(seen.method, seen.path) for seen in requests(tmp_path, "git")} == {
+    assert {(request.method, request.path) for request in requests(tmp_path, "git")} == {
         ("git-upload-pack", "/vllm.git")
     }

@@ -39,7 +39,7 @@ def hub(tmp_path: Path) -> Iterator[str]:
         yield f"http://{at}"
 
 
-def stored(tmp_path: Path) -> hub_store.Repository:
+def stored_repository(tmp_path: Path) -> hub_store.Repository:
     repository = hub_store.load(tmp_path / "root", NAME)
     assert repository
     return repository
@@ -56,7 +56,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_snapshot_is_complete_and_named_by_its_commit(hub: str, tmp_path: Path) -> None:
-    oldest, newest = stored(tmp_path).revisions
+    oldest, newest = stored_repository(tmp_path).revisions
     snapshot = fetch(hub, tmp_path / "cache")
     assert (snapshot.name, content(snapshot)) == (newest, FILES)
     old = fetch(hub, tmp_path / "cache", revision=oldest)
@@ -70,8 +70,10 @@ def test_a_cut_download_goes_on_where_it_was(hub: str, tmp_path: Path) -> None:
     hub_store.commit(tmp_path / "root", NAME, files, "Third", "2026-03-01T00:00:00.000Z")
     ask(f"{hub}/-/faults", [{"match": "safetensors$", "drop_after": 22_000_000, "times": 2}])
     assert content(fetch(hub, tmp_path / "cache")) == files
-    fetched = [r for r in requests(tmp_path, "hub") if r.method == "GET" and "/resolve/" in r.path]
-    assert [(r.status, r.sent) for r in fetched] == [
+    downloads = [
+        r for r in requests(tmp_path, "hub") if r.method == "GET" and "/resolve/" in r.path
+    ]
+    assert [(r.status, r.body_bytes) for r in downloads] == [
         (200, 22_000_000),
         (206, 25_000_000 - 2 * PIECE),
     ]
@@ -86,12 +88,14 @@ def test_a_missing_repository_or_revision_is_named_as_missing(hub: str) -> None:
 
 
 def test_a_gated_repository_wants_the_token(hub: str, tmp_path: Path) -> None:
-    repository = stored(tmp_path)
-    gated = hub_store.Repository(repository.branches, repository.revisions, "mit", gated=True)
-    hub_store.save(tmp_path / "root", NAME, gated)
-    with pytest.raises((GatedRepoError, LocalEntryNotFoundError)) as refused:
+    repository = stored_repository(tmp_path)
+    gated_repository = hub_store.Repository(
+        repository.branches, repository.revisions, "mit", is_gated=True
+    )
+    hub_store.save(tmp_path / "root", NAME, gated_repository)
+    with pytest.raises((GatedRepoError, LocalEntryNotFoundError)) as error:
         fetch(hub, tmp_path / "cache")
-    assert "Gated" in repr(refused.value) + repr(refused.value.__cause__)
+    assert "Gated" in repr(error.value) + repr(error.value.__cause__)
     snapshot = fetch(hub, tmp_path / "cache", token=ACCEPTED_TOKEN)
     assert content(snapshot) == FILES
 

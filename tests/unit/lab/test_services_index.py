@@ -16,18 +16,18 @@ from lab.packages.wheels import StandInWheel, write_wheel
 
 
 def make_index(folder: Path, name: str, wheels: list[StandInWheel]) -> None:
-    made = folder / f"{name}-wheels"
-    made.mkdir(parents=True)
-    write_index(folder / name, [write_wheel(wheel, made) for wheel in wheels])
+    target_path = folder / f"{name}-wheels"
+    target_path.mkdir(parents=True)
+    write_index(folder / name, [write_wheel(wheel, target_path) for wheel in wheels])
 
 
 def resolve(indexes: list[str], *requirements: str) -> subprocess.CompletedProcess[str]:
-    """What uv chooses from these indexes and from nowhere else."""
+    """The choice of uv from these indexes alone."""
     more = [word for url in indexes[1:] for word in ("--extra-index-url", url)]
     command = [sys.executable, "-m", "uv", "pip", "compile", "-q", "--no-config", "--no-cache"]
     command += ["--no-header", "--no-annotate", "--index-url", indexes[0], *more, "-"]
-    wanted = "\n".join(requirements)
-    return subprocess.run(command, input=wanted, capture_output=True, text=True)
+    requirement_lines = "\n".join(requirements)
+    return subprocess.run(command, input=requirement_lines, capture_output=True, text=True)
 
 
 def test_the_newest_flashinfer_packages_of_the_lab_do_not_agree(tmp_path: Path) -> None:
@@ -50,6 +50,6 @@ def test_the_newest_flashinfer_packages_of_the_lab_do_not_agree(tmp_path: Path) 
 
 
 def test_pytorch_s_index_does_not_say_when_a_file_was_uploaded(tmp_path: Path) -> None:
-    for name, told in (("torch", False), ("simple", True)):
+    for name, has_time in (("torch", False), ("simple", True)):
         make_index(tmp_path, name, [StandInWheel("torch", "1.0")])
-        assert ("upload-time" in (tmp_path / name / "torch/index.html").read_text()) is told
+        assert ("upload-time" in (tmp_path / name / "torch/index.html").read_text()) is has_time

@@ -19,27 +19,27 @@ BY_NAME = {model.name: model.revisions[-1] for model in models.stand_in_models()
 
 def header(data: bytes) -> dict[str, dict[str, object]]:
     (length,) = struct.unpack("<Q", data[:8])
-    described: dict[str, dict[str, object]] = json.loads(data[8 : 8 + length])
-    described.pop("__metadata__")
-    return described
+    tensors: dict[str, dict[str, object]] = json.loads(data[8 : 8 + length])
+    tensors.pop("__metadata__")
+    return tensors
 
 
 def test_the_quantized_mistral_has_mistrals_own_layout() -> None:
     """As the hub showed it on 2026-06-12 (sgl-project/sglang#28020)."""
-    quantized, base = BY_NAME[models.MISTRAL], BY_NAME[models.MISTRAL_BASE]
-    assert {"params.json", "tokenizer.json", "tokenizer_config.json"} <= set(quantized)
-    assert "config.json" not in quantized and "config.json" in base
+    quantized_files, base = BY_NAME[models.MISTRAL], BY_NAME[models.MISTRAL_BASE]
+    assert {"params.json", "tokenizer.json", "tokenizer_config.json"} <= set(quantized_files)
+    assert "config.json" not in quantized_files and "config.json" in base
 
 
 def test_every_weight_map_names_tensors_that_the_named_file_has() -> None:
-    checked = 0
+    map_count = 0
     for files in BY_NAME.values():
         for name in (name for name in files if name.endswith(".safetensors.index.json")):
             shards = [file for file in files if file.endswith(".safetensors")]
-            held = {tensor: file for file in shards for tensor in header(files[file])}
-            assert json.loads(files[name])["weight_map"] == held
-            checked += 1
-    assert checked == 4
+            weight_map = {tensor: file for file in shards for tensor in header(files[file])}
+            assert json.loads(files[name])["weight_map"] == weight_map
+            map_count += 1
+    assert map_count == 4
 
 
 def test_the_newest_revision_of_qwen_is_the_one_of_the_catalogue_and_sees() -> None:
@@ -57,8 +57,10 @@ def render(template: str, *messages: dict[str, object]) -> str:
     def refuse(message: str) -> None:
         raise ValueError(message)
 
-    compiled = jinja2.Environment().from_string((TEMPLATES / template).read_text())
-    return compiled.render(messages=messages, add_generation_prompt=True, raise_exception=refuse)
+    compiled_template = jinja2.Environment().from_string((TEMPLATES / template).read_text())
+    return compiled_template.render(
+        messages=messages, add_generation_prompt=True, raise_exception=refuse
+    )
 
 
 def test_only_the_strict_template_refuses_two_user_messages_in_a_row() -> None:
@@ -67,5 +69,5 @@ def test_only_the_strict_template_refuses_two_user_messages_in_a_row() -> None:
     render("chatml.jinja", user, user)
     with pytest.raises(ValueError, match="roles must alternate"):
         render("alternating.jinja", user, user)
-    called = (user, call, {**reply, "role": "tool"}, reply, user)
-    assert render("alternating.jinja", *called).count("<|im_end|>") == 5
+    messages = (user, call, {**reply, "role": "tool"}, reply, user)
+    assert render("alternating.jinja", *messages).count("<|im_end|>") == 5

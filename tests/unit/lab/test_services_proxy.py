@@ -33,25 +33,25 @@ def proxy(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def seen(tmp_path: Path) -> tuple[str, str, int, int]:
+def logged_request(tmp_path: Path) -> tuple[str, str, int, int]:
     entry = until(lambda: list(requests(tmp_path, "proxy")), "the proxy's log line")[0]
-    return entry.method, entry.path, entry.status, entry.sent
+    return entry.method, entry.path, entry.status, entry.body_bytes
 
 
 def test_a_whole_url_is_asked_of_its_host_as_it_came(site: str, proxy: str, tmp_path: Path) -> None:
     handler = urllib.request.ProxyHandler({"http": f"http://{proxy}"})
     through = urllib.request.build_opener(handler)
     url = f"http://{site}/file"
-    asked = urllib.request.Request(url, headers={"Range": "bytes=5-9"})
-    with through.open(asked, timeout=180) as answer:
+    request = urllib.request.Request(url, headers={"Range": "bytes=5-9"})
+    with through.open(request, timeout=180) as answer:
         assert (answer.status, answer.read()) == (206, CONTENT[5:10])
-    assert seen(tmp_path) == ("GET", url, 206, 5)
+    assert logged_request(tmp_path) == ("GET", url, 206, 5)
     with through.open(f"http://{site}/-/faults", b'[{"match": "nothing"}]', timeout=180):
         assert ask(f"http://{site}/-/faults").json[0]["match"] == "nothing"
     dead = f"127.0.0.1:{free_port()}"
-    with pytest.raises(urllib.error.HTTPError) as caught:
+    with pytest.raises(urllib.error.HTTPError) as error:
         through.open(f"http://{dead}/", timeout=180)
-    assert (caught.value.code, dead in caught.value.read().decode()) == (502, True)
+    assert (error.value.code, dead in error.value.read().decode()) == (502, True)
 
 
 def test_a_tunnel_carries_bytes_both_ways(site: str, proxy: str, tmp_path: Path) -> None:
@@ -61,6 +61,6 @@ def test_a_tunnel_carries_bytes_both_ways(site: str, proxy: str, tmp_path: Path)
     connection.request("GET", "/file")
     assert connection.getresponse().read() == CONTENT
     connection.close()
-    method, path, status, sent = seen(tmp_path)
+    method, path, status, byte_count = logged_request(tmp_path)
     assert (method, path, status) == ("CONNECT", site, 200)
-    assert sent > len(CONTENT)
+    assert byte_count > len(CONTENT)

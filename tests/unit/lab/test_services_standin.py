@@ -22,8 +22,8 @@ from lab_servers import Answer, ask, free_port, until
 
 from lab.content.standin import engine as standin
 from lockstep.fit.catalogue import FOLDER
-from lockstep.inventory.settings import Paths, Settings
-from lockstep.lock.pins import ModelPin, Pins
+from lockstep.inventory.settings import HostPaths, Settings
+from lockstep.lock.pins import CheckpointPin, Pins
 from lockstep.onhost.core import config
 from lockstep.onhost.engine import log_phases, openai_api, sense_pooling
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
@@ -57,7 +57,7 @@ class Engine:
         return ask(f"{self.url}/metrics").body.decode()
 
     def silent(self, path: str, body: object = None, seconds: str = "0.3") -> bool:
-        """Whether a client that asks so gives up, with no answer."""
+        """Tell whether a client that asks so gives up without an answer."""
         data = () if body is None else ("-d", json.dumps(body))
         command = ["curl", "-s", "-m", seconds, f"{self.url}{path}", *data]
         return subprocess.run(command, check=False).returncode == 28
@@ -83,12 +83,12 @@ def engine(
     tmp_path: Path, name: str, *words: str, model: str = "some/model", **knobs: object
 ) -> Iterator[Engine]:
     port = free_port()
-    named = [model] if name == "vllm" else ["--model-path", model]
+    model_words = [model] if name == "vllm" else ["--model-path", model]
     usual: dict[str, object] = {"need_model": 0, "load_seconds": 0.1, "decode_rate": 5000}
     environment = {f"STANDIN_{key.upper()}": str(value) for key, value in (usual | knobs).items()}
     environment |= {"STANDIN_RECORD": str(tmp_path / "argv.json"), "HF_HOME": str(tmp_path)}
     environment["STANDIN_KNOBS_FOLDER"] = str(tmp_path)
-    serve = [*named, "--host", "127.0.0.1", "--port", str(port), *words]
+    serve = [*model_words, "--host", "127.0.0.1", "--port", str(port), *words]
     with Fork(
         lambda: standin.serve(name, "9.9", [name, *serve], serve),
         env={"PATH": os.environ["PATH"], **environment},
@@ -102,7 +102,7 @@ def engine(
             process.kill()
 
 
-def ended(
+def run_to_end(
     tmp_path: Path, name: str, *words: str, model: str = "some/model", **knobs: object
 ) -> tuple[int, str]:
     """The exit code of an engine that ends by itself, and all that it said."""
@@ -111,7 +111,7 @@ def ended(
     return int(stand_in.process.returncode), output
 
 
-def refused(url: str) -> bool:
+def is_refused(url: str) -> bool:
     try:
         ask(url)
     except OSError as error:
@@ -123,7 +123,7 @@ def test_until_it_is_ready_vllm_refuses_connections_and_sglang_answers_503(tmp_p
     with engine(tmp_path, "vllm", never_ready=1) as vllm:
         until((tmp_path / "argv.json").exists, "started")
         vllm.engine_process()
-        assert refused(f"{vllm.url}/health")
+        assert is_refused(f"{vllm.url}/health")
     with engine(tmp_path, "sglang", never_ready=1) as sglang:
         assert until(sglang.health, "an answer") == 503
         sglang.turn(never_ready=0)
@@ -146,7 +146,7 @@ def snapshot(home: Path, model: str, *files: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "knobs", "files", "code", "said"),
+    ("name", "words", "knobs", "files", "code", "message"),
     [
         pytest.param(
             *("vllm", ("--gpu-memory-utilization", "0.8"), {"available_gib": 95}, (), 1),
@@ -202,12 +202,12 @@ def test_it_ends_as_the_real_one_does_for(
     knobs: dict[str, Any],
     files: tuple[str, ...],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     if files:
         snapshot(tmp_path, "some/model", *files)
-    found, output = ended(tmp_path, name, *words, **knobs)
-    assert (found, said in output) == (code, True), output
+    exit_code, output = run_to_end(tmp_path, name, *words, **knobs)
+    assert (exit_code, message in output) == (code, True), output
 
 
 def test_where_its_share_holds_what_it_loaded_sglang_serves(tmp_path: Path) -> None:
@@ -222,23 +222,23 @@ def test_vllm_takes_mistrals_own_layout(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_ends_the_start(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
-        code, output = ended(tmp_path, "vllm", "--port", port)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        code, output = run_to_end(tmp_path, "vllm", "--port", port)
     assert (code, "Address already in use" in output) == (1, True)
 
 
 def test_a_kernel_that_the_driver_cannot_compile_ends_it_at_the_graphs(tmp_path: Path) -> None:
-    code, output = ended(tmp_path, "vllm", unsupported_ptx=True, load_seconds=0.2)
-    said = [log_phases.phase(line) for line in output.splitlines()]
+    code, output = run_to_end(tmp_path, "vllm", unsupported_ptx=True, load_seconds=0.2)
+    phases = [log_phases.phase(line) for line in output.splitlines()]
     assert code == 1
-    assert "capturing CUDA graphs, 0 %" in said
-    assert "a kernel cannot be compiled here: the image's CUDA is newer than the driver's" in said
+    assert "capturing CUDA graphs, 0 %" in phases
+    assert "a kernel cannot be compiled here: the image's CUDA is newer than the driver's" in phases
 
 
 def test_a_file_turns_knobs_and_an_unknown_one_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "standin-vllm.json").write_text('{"explode": true}')
-    code, output = ended(tmp_path, "vllm")
+    code, output = run_to_end(tmp_path, "vllm")
     assert (code, "explode" in output) == (2, True)
     (tmp_path / "standin-vllm.json").write_text('{"decode_rate": 3000}')
     with engine(tmp_path, "vllm") as stand_in:
@@ -251,25 +251,25 @@ def test_a_secret_of_its_environment_is_recorded_as_its_hash_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    recorded = json.dumps(standin.record.started_with([]))
-    assert "hf_secret" not in recorded and "sha256:" in recorded
+    record_text = json.dumps(standin.record.started_with([]))
+    assert "hf_secret" not in record_text and "sha256:" in record_text
 
 
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
 
 
 def test_vllm_refuses_what_it_does_not_serve(tmp_path: Path) -> None:
-    allowed = {"Authorization": "Bearer key"}
+    headers = {"Authorization": "Bearer key"}
     with engine(tmp_path, "vllm", "--language-model-only", "--api-key", "key") as stand_in:
         assert stand_in.ready().chat().status == 401
-        assert ask(f"{stand_in.url}/v1/models", headers=allowed).status == 200
+        assert ask(f"{stand_in.url}/v1/models", headers=headers).status == 200
         path = f"{stand_in.url}/v1/chat/completions"
         for body, status, kind in (
             ({"messages": HELLO, "model": "other"}, 404, "NotFoundError"),
             ({"messages": [{"role": "user", "content": IMAGE}]}, 400, "BadRequestError"),
             ({"messages": HELLO, "tools": []}, 400, "BadRequestError"),
         ):
-            answer = ask(path, body, headers=allowed)
+            answer = ask(path, body, headers=headers)
             assert (answer.status, answer.json["error"]["type"]) == (status, kind)
 
 
@@ -295,12 +295,12 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "seen"),
+    ("name", "message", "expected_message"),
     [
         ("vllm", {"role": "developer", "content": "x"}, {"role": "system", "content": "x"}),
         (
             "sglang",
-            {"role": "system", "content": [{"type": "text", "text": each} for each in "xy"]},
+            {"role": "system", "content": [{"type": "text", "text": letter} for letter in "xy"]},
             {"role": "system", "content": "x\ny"},
         ),
         (
@@ -315,12 +315,12 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{
     ],
 )
 def test_what_an_engine_makes_of_a_message_before_its_template_sees_it(
-    tmp_path: Path, name: str, message: dict[str, Any], seen: dict[str, Any]
+    tmp_path: Path, name: str, message: dict[str, Any], expected_message: dict[str, Any]
 ) -> None:
     text = SAID + "{% endif %}{% endfor %}"
     with engine(tmp_path, name, model=template(tmp_path, text)) as stand_in:
         answer = stand_in.ready().chat(messages=[message]).json
-        assert json.loads(answer.get("error", answer)["message"]) == seen
+        assert json.loads(answer.get("error", answer)["message"]) == expected_message
 
 
 def test_sglang_publishes_metrics_only_when_asked_to(tmp_path: Path) -> None:
@@ -334,17 +334,17 @@ def test_a_wedged_vllm_is_healthy_generates_nothing_and_its_metrics_stand_still(
 ) -> None:
     with engine(tmp_path, "vllm") as stand_in:
         stand_in.ready().chat(max_tokens=4)
-        before = stand_in.metrics()
-        stand_in.turn(wedged=True)
+        earlier_metrics = stand_in.metrics()
+        stand_in.turn(is_wedged=True)
         assert stand_in.silent("/v1/completions", {})
-        assert (stand_in.health(), stand_in.metrics()) == (200, before)
-        stand_in.turn(wedged=False)
+        assert (stand_in.health(), stand_in.metrics()) == (200, earlier_metrics)
+        stand_in.turn(is_wedged=False)
         assert stand_in.chat().status == 200
 
 
 def test_a_wedged_sglang_does_not_answer_health(tmp_path: Path) -> None:
     with engine(tmp_path, "sglang") as stand_in:
-        stand_in.ready().turn(wedged=True)
+        stand_in.ready().turn(is_wedged=True)
         assert stand_in.silent("/health")
 
 
@@ -396,7 +396,7 @@ def test_vllm_waits_for_its_clients_when_its_engine_process_is_gone(tmp_path: Pa
             until(lambda: not Path(f"/proc/{child}").exists(), "the engine process is gone")
             assert stand_in.process.stdout
             assert any("Waiting for connections" in line for line in stand_in.process.stdout)
-            until(lambda: refused(f"{stand_in.url}/health"), "the port is closed")
+            until(lambda: is_refused(f"{stand_in.url}/health"), "the port is closed")
             assert stand_in.process.poll() is None
         assert stand_in.process.wait(180) == 0
 
@@ -414,15 +414,15 @@ COMMIT = 40 * "a"
 OWN = ("params.json", "tokenizer.json", "consolidated-00001-of-00001.safetensors")
 
 
-def served(home: Path, recipe: Recipe) -> str:
-    """What SGLang is given as a recipe's model, with the files that it finds on a host."""
-    settings = Settings("s", {}, paths=Paths(models=str(home)))
+def served_model(home: Path, recipe: Recipe) -> str:
+    """The model argument that SGLang gets for a recipe, with the files that it finds on a host."""
+    settings = Settings("s", {}, paths=HostPaths(models=str(home)))
     draft = recipe.lockstep.draft
     models = (recipe.model, draft.model) if draft else (recipe.model,)
-    pins = Pins(models={name: ModelPin("main", COMMIT, ()) for name in models})
+    pins = Pins(checkpoints={name: CheckpointPin("main", COMMIT, ()) for name in models})
     folder = Path(str(weight_overrides(settings, recipe, pins)["model"]))
     folder.mkdir(parents=True)
-    for file in (*OWN, *(name for each in recipe.lockstep.borrow for name in each.files)):
+    for file in (*OWN, *(name for borrow in recipe.lockstep.borrow for name in borrow.files)):
         (folder / file).write_text("x")
     return str(folder)
 
@@ -433,19 +433,19 @@ def test_sglang_loads_mistral_on_both_sides_of_its_change(
     tmp_path: Path, name: str, old: int
 ) -> None:
     recipe = load_catalogue(FOLDER / "recipes")[name]
-    model = served(tmp_path, recipe)
+    model = served_model(tmp_path, recipe)
     with engine(tmp_path, "sglang", model=model, need_model=1, old_mistral_format=old) as stand_in:
         stand_in.ready()
 
 
 def test_sglang_before_its_change_fails_on_a_config_or_an_id(tmp_path: Path) -> None:
     recipe = load_catalogue(FOLDER / "recipes")[DEFAULTS[0]]
-    folder = Path(served(tmp_path, recipe))
+    folder = Path(served_model(tmp_path, recipe))
     snapshot(tmp_path / "ids", recipe.model, *OWN)
     (folder / "config.json").write_text("x")
     for model, home in ((str(folder), tmp_path), (recipe.model, tmp_path / "ids")):
         knobs = {"need_model": 1, "old_mistral_format": 1}
-        assert "w_kc is None" in ended(home, "sglang", model=model, **knobs)[1]
+        assert "w_kc is None" in run_to_end(home, "sglang", model=model, **knobs)[1]
         with engine(home, "sglang", model=model, need_model=1) as stand_in:
             stand_in.ready()
 
@@ -454,10 +454,14 @@ def test_sglang_makes_vectors_and_ranks_texts_and_generates_nothing(tmp_path: Pa
     with engine(tmp_path, "sglang", "--is-embedding", "--enable-metrics") as stand_in:
         url = stand_in.ready().url
         for kind in ("embedding", "rerank"):
-            target = config.Target("q", "q.service", url, "some/model", 1.0, 5.0, kind=kind)
-            before = openai_api.counters(target, None)
-            assert " in " in openai_api.canary(target, None, 5)
-            assert sense_pooling.WRONG[kind](target, None, 5) == ""
-            after = openai_api.counters(target, None)
-            assert before and after and after.moving != before.moving
+            model = config.Model("q", "q.service", url, "some/model", 1.0, 5.0, kind=kind)
+            earlier_counters = openai_api.counters(model, None)
+            assert " in " in openai_api.ask_test_question(model, None, 5)
+            assert sense_pooling.WRONG[kind](model, None, 5) == ""
+            later_counters = openai_api.counters(model, None)
+            assert (
+                earlier_counters
+                and later_counters
+                and later_counters.moving != earlier_counters.moving
+            )
         assert stand_in.chat().status == 404

@@ -29,12 +29,12 @@ def site(tmp_path: Path) -> Iterator[str]:
 
 def test_a_range_is_answered_with_its_bytes_only_and_one_beyond_with_416(site: str) -> None:
     size, url = len(CONTENT), f"{site}/simple/file.whl"
-    for asked, begin, end in (
+    for byte_range, begin, end in (
         *(("bytes=10-19", 10, 20), (f"bytes={size - 9}-", size - 9, size)),
         *(("bytes=-7", size - 7, size), (f"bytes=90-{size * 2}", 90, size)),
     ):
-        answer = ask(url, headers={"Range": asked})
-        assert (answer.status, answer.body) == (206, CONTENT[begin:end]), asked
+        answer = ask(url, headers={"Range": byte_range})
+        assert (answer.status, answer.body) == (206, CONTENT[begin:end]), byte_range
         assert answer.headers["Content-Range"] == f"bytes {begin}-{end - 1}/{size}"
     for unknown in ("bytes=0-1,5-6", "bytes=-", "lines=1-2"):
         assert ask(url, headers={"Range": unknown}).status == 200
@@ -56,9 +56,9 @@ def test_planted_faults_are_what_is_asked_for_and_an_unknown_one_is_refused(site
     assert ask(faults, [{"match": "whl$", "status": 503, "times": 2}]).status == 200
     assert [ask(file).status for _ in range(3)] == [503, 503, 200]
     ask(faults, [{"match": "whl$", "drop_after": 600_000}])
-    with pytest.raises(http.client.IncompleteRead) as caught:
+    with pytest.raises(http.client.IncompleteRead) as error:
         ask(file)
-    assert caught.value.partial == CONTENT[:600_000]
+    assert error.value.partial == CONTENT[:600_000]
     ask(faults, [{"match": "whl$", "corrupt": True}])
     body = ask(file).body
     assert (len(body), body == CONTENT) == (len(CONTENT), False)

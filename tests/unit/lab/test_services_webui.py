@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Chromium, browser, started
+from browser import Chromium, browser, start_chromium
 from fork import Fork
 from lab_servers import ask, free_port, until
-from local_server import LocalServer, Reply, Seen, as_json, serving
+from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 from webui_page import WebUI
 
 pytestmark = pytest.mark.slow
@@ -45,8 +45,8 @@ def webui(tmp_path: Path, **environment: str) -> Iterator[str]:
 
         start.main()
 
-    known = {"PATH": os.environ["PATH"], **places, **environment}
-    with Fork(main, env=known, stdout=subprocess.DEVNULL) as process:
+    variables = {"PATH": os.environ["PATH"], **places, **environment}
+    with Fork(main, env=variables, stdout=subprocess.DEVNULL) as process:
         try:
             url = f"http://127.0.0.1:{port}"
             until(lambda: ask(f"{url}/health").status == 200, "Open WebUI")
@@ -70,13 +70,13 @@ def test_a_setting_of_the_first_start_stays_unless_persistence_is_off(tmp_path: 
 
 
 def test_a_session_holds_while_the_secret_key_is_the_same(tmp_path: Path) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}/v1"
+    dead_url = f"http://127.0.0.1:{free_port()}/v1"
     with webui(tmp_path, WEBUI_SECRET_KEY="one", **GIVEN) as url:
         token = ask(f"{url}/api/v1/auths/signin", ADMIN).json["token"]
-        shown = ask(f"{url}/standin/environment").body.decode()
-    assert "WEBUI_SECRET_KEY" in shown and ADMIN["password"] not in shown
+        output = ask(f"{url}/standin/environment").body.decode()
+    assert "WEBUI_SECRET_KEY" in output and ADMIN["password"] not in output
     session = {"Authorization": f"Bearer {token}"}
-    with webui(tmp_path, WEBUI_SECRET_KEY="one", OPENAI_API_BASE_URLS=nobody) as url:
+    with webui(tmp_path, WEBUI_SECRET_KEY="one", OPENAI_API_BASE_URLS=dead_url) as url:
         assert ask(f"{url}/api/v1/auths/", headers=session).status == 200
         # Of an engine that is down.
         assert ask(f"{url}/api/models", headers=session).json == {"data": []}
@@ -88,21 +88,21 @@ def test_a_session_holds_while_the_secret_key_is_the_same(tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Chromium]:
     """The browser of all tests here, each with sessions of its own."""
-    with started() as chromium:
+    with start_chromium() as chromium:
         yield chromium
 
 
-def chats(seen: Seen) -> Reply:
+def chats(request: SeenRequest) -> Reply:
     """A gateway: qwen is hot, mistral is cold, and the switch to broken fails while one waits."""
-    asked = json.loads(seen.body)
+    question = json.loads(request.body)
     error = {"message": COLD, "type": "unavailable"}
-    if asked["model"] == "mistral":
+    if question["model"] == "mistral":
         return as_json({"error": error}, 503, Retry_After="30")
-    if not asked["stream"]:
+    if not question["stream"]:
         return as_json({"choices": [{"message": {"content": "A title"}}]})
-    words = ["Hello ", "from ", asked["model"]]
+    words = ["Hello ", "from ", question["model"]]
     events = [{"choices": [{"delta": {"content": word}}]} for word in words]
-    if asked["model"] == "broken":
+    if question["model"] == "broken":
         events = [{"error": {"message": "the switch failed"}}]
     lines = [": a comment", "data: {half", *(f"data: {json.dumps(event)}" for event in events)]
     body = "\n\n".join([*lines, "data: [DONE]", ""]).encode()
@@ -113,20 +113,20 @@ def chats(seen: Seen) -> Reply:
 def chatting(
     chromium: Chromium, tmp_path: Path, **environment: str
 ) -> Iterator[tuple[WebUI, LocalServer]]:
-    """Somebody signed in with a browser, and the gateway that Open WebUI asks."""
+    """A user who has signed in with a browser, and the gateway that Open WebUI uses."""
     names = ("qwen", "mistral", "broken", "auto")
-    listed = as_json({"object": "list", "data": [{"id": name} for name in names]})
-    answers = {"/v1/models": listed, "/v1/chat/completions": chats}
+    model_list = as_json({"object": "list", "data": [{"id": name} for name in names]})
+    answers = {"/v1/models": model_list, "/v1/chat/completions": chats}
     with contextlib.ExitStack() as stack:
         gateway = stack.enter_context(serving(answers))
-        given = {"OPENAI_API_BASE_URLS": f"{gateway.url}/v1", **GIVEN, **environment}
-        url = stack.enter_context(webui(tmp_path, **given))
+        variables = {"OPENAI_API_BASE_URLS": f"{gateway.url}/v1", **GIVEN, **environment}
+        url = stack.enter_context(webui(tmp_path, **variables))
         page = stack.enter_context(browser(chromium=chromium)).page(url)
         yield WebUI(page, ADMIN["email"], ADMIN["password"]), gateway
 
 
-def asked(gateway: LocalServer) -> list[dict[str, Any]]:
-    return [json.loads(seen.body) for seen in gateway.seen if seen.method == "POST"]
+def chat_requests(gateway: LocalServer) -> list[dict[str, Any]]:
+    return [json.loads(request.body) for request in gateway.requests if request.method == "POST"]
 
 
 def test_a_chat_in_a_browser_and_what_it_asks_behind_ones_back(
@@ -134,35 +134,45 @@ def test_a_chat_in_a_browser_and_what_it_asks_behind_ones_back(
 ) -> None:
     with chatting(chromium, tmp_path) as (somebody, gateway):
         assert somebody.models() == ["qwen", "mistral", "broken", "auto"]
-        assert somebody.chosen == "qwen"
+        assert somebody.chosen_model == "qwen"
         somebody.say("Say hello")
         somebody.reads("Hello from qwen")
-        until(lambda: len(asked(gateway)) == 4, "the answer, a title, what may be next, tags")
-        told = asked(gateway)
-        assert {each["model"] for each in told} == {"qwen"}
-        assert [bool(each.get("tools")) for each in told if each["stream"]] == [True]
+        until(
+            lambda: len(chat_requests(gateway)) == 4, "the answer, a title, what may be next, tags"
+        )
+        requests = chat_requests(gateway)
+        assert {request["model"] for request in requests} == {"qwen"}
+        assert [bool(request.get("tools")) for request in requests if request["stream"]] == [True]
         somebody.new_chat("mistral")
         somebody.say("Say hello")
         somebody.reads(COLD)
         somebody.new_chat("broken")
         somebody.say("Say hello")
         somebody.reads("the switch failed")
-        until(lambda: len(asked(gateway)) == 10, "a switch that failed is asked for thrice more")
+        until(
+            lambda: len(chat_requests(gateway)) == 10,
+            "a switch that failed is asked for thrice more",
+        )
 
 
 def test_tasks_and_the_first_chat_go_to_the_models_of_its_settings(
     chromium: Chromium, tmp_path: Path
 ) -> None:
-    given = {
+    variables = {
         "DEFAULT_MODELS": "auto",
         "TASK_MODEL_EXTERNAL": "auto",
         "DEFAULT_MODEL_METADATA": '{"capabilities": {"builtin_tools": false}}',
     }
-    with chatting(chromium, tmp_path, **given) as (somebody, gateway):
-        assert somebody.chosen == "auto"
+    with chatting(chromium, tmp_path, **variables) as (somebody, gateway):
+        assert somebody.chosen_model == "auto"
         somebody.new_chat("qwen")
         somebody.say("Say hello")
         somebody.reads("Hello from qwen")
-        until(lambda: len(asked(gateway)) == 4, "the answer and three tasks")
-    assert sorted(each["model"] for each in asked(gateway)) == ["auto", "auto", "auto", "qwen"]
-    assert not any("tools" in each for each in asked(gateway))
+        until(lambda: len(chat_requests(gateway)) == 4, "the answer and three tasks")
+    assert sorted(request["model"] for request in chat_requests(gateway)) == [
+        "auto",
+        "auto",
+        "auto",
+        "qwen",
+    ]
+    assert not any("tools" in request for request in chat_requests(gateway))

@@ -32,12 +32,12 @@ def test_a_name_that_cannot_be_part_of_a_namespace_is_refused(name: str) -> None
 
 def test_no_two_labs_share_a_namespace() -> None:
     host = hosts(1)[0]
-    lab, other = open_lab("lab"), open_lab("lab-spark1")
+    lab, other_lab = open_lab("lab"), open_lab("lab-spark1")
     assert lab.host_namespace(host) == "lockstep-lab.spark1"
-    assert other.namespace == "lockstep-lab-spark1"
+    assert other_lab.namespace == "lockstep-lab-spark1"
 
 
 def test_an_unknown_host_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(LabError) as refused:
+    with pytest.raises(LabError) as error:
         find_host(hosts(2), "spark3")
-    assert str(refused.value) == "no host 'spark3' in this lab\nKnown: spark1, spark2."
+    assert str(error.value) == "no host 'spark3' in this lab\nKnown: spark1, spark2."

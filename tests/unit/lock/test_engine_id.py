@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from a_spark import compiled, environment
+from a_spark import environment, precompiled_pin
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Settings, Sources, VenvEngine
@@ -13,7 +13,7 @@ from lockstep.lock.engine_id import engine_id
 from lockstep.lock.packages import engine_precompiled, engine_repositories, engine_sets
 from lockstep.lock.pins import GitPin, Pins
 
-SETTINGS = Settings(name="spark", targets={})
+SETTINGS = Settings(name="spark", models={})
 
 
 def record(settings: Settings, version: str = "1.0", commit: str = "a" * 40) -> Pins:
@@ -22,11 +22,11 @@ def record(settings: Settings, version: str = "1.0", commit: str = "a" * 40) -> 
         item.url: GitPin(item.branch, item.commit or commit)
         for item in engine_repositories(settings)
     }
-    wheels = {item.key: compiled(item, commit) for item in engine_precompiled(settings)}
+    wheels = {item.key: precompiled_pin(item, commit) for item in engine_precompiled(settings)}
     return Pins(python=python, git=git, precompiled=wheels)
 
 
-def named(settings: Settings = SETTINGS, **changes: str) -> str:
+def identity(settings: Settings = SETTINGS, **changes: str) -> str:
     return engine_id(settings, record(settings, **changes))
 
 
@@ -34,30 +34,30 @@ PINNED = f"transformers @ git+https://github.com/huggingface/transformers.git@{4
 
 
 def test_it_is_twelve_hexadecimal_digits_and_stays() -> None:
-    assert len(named()) == 12 and int(named(), 16) >= 0
-    assert named() == named()
+    assert len(identity()) == 12 and int(identity(), 16) >= 0
+    assert identity() == identity()
 
 
 def test_every_part_of_the_environment_changes_it() -> None:
     engine = SETTINGS.engine
-    changed = [
-        named(version="1.1"),
-        named(commit="b" * 40),
-        named(replace(SETTINGS, python="3.13")),
-        named(replace(SETTINGS, engine=replace(engine, commit="c" * 40))),
-        named(replace(SETTINGS, engine=replace(engine, transformers=PINNED))),
-        named(replace(SETTINGS, engine=replace(engine, precompiled=False))),
-        named(replace(SETTINGS, engine=replace(engine, precompiled_commit=40 * "c"))),
-        named(replace(SETTINGS, engine=replace(engine, build_environment={"MAX_JOBS": "4"}))),
-        named(replace(SETTINGS, engine=replace(engine, flashinfer=False))),
-        named(replace(SETTINGS, engine=VenvEngine(git=None, release="vllm==0.32.0"))),
+    changed_ids = [
+        identity(version="1.1"),
+        identity(commit="b" * 40),
+        identity(replace(SETTINGS, python="3.13")),
+        identity(replace(SETTINGS, engine=replace(engine, commit="c" * 40))),
+        identity(replace(SETTINGS, engine=replace(engine, transformers=PINNED))),
+        identity(replace(SETTINGS, engine=replace(engine, precompiled=False))),
+        identity(replace(SETTINGS, engine=replace(engine, precompiled_commit=40 * "c"))),
+        identity(replace(SETTINGS, engine=replace(engine, build_environment={"MAX_JOBS": "4"}))),
+        identity(replace(SETTINGS, engine=replace(engine, flashinfer=False))),
+        identity(replace(SETTINGS, engine=VenvEngine(git=None, release="vllm==0.32.0"))),
     ]
-    assert len({named(), *changed}) == len(changed) + 1
+    assert len({identity(), *changed_ids}) == len(changed_ids) + 1
 
 
 def test_where_it_comes_from_does_not() -> None:
     mirror = Sources(python_index="http://10.0.0.5/simple", git={"https://": "git://mirror/"})
-    assert named(replace(SETTINGS, sources=mirror)) == named()
+    assert identity(replace(SETTINGS, sources=mirror)) == identity()
 
 
 def test_an_unresolved_part_is_refused() -> None:

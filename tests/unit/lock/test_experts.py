@@ -1,4 +1,4 @@
-"""Whether a model is a mixture of experts, where its recipe does not say so."""
+"""Recognise a mixture of experts when the recipe does not name it so."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from a_spark import pins_for, spark
 from lockstep.deploy import plan
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.recipe_checks import check
-from lockstep.host.intended import Intended
-from lockstep.lock.pins import ModelPin
+from lockstep.host.desired_state import DesiredState
+from lockstep.lock.pins import CheckpointPin
 from lockstep.recipes import recipe_file
 from lockstep.units.variants import variants
 
@@ -41,17 +41,17 @@ def test_the_lock_decides_where_nobody_states_whether_there_are_experts(
     """By what the checkpoint's config.json says, in the plan and in the unit alike."""
     recipe = recipe_file.parse(UNSTATED, Path("unstated.yaml"))
     first = spark()
-    target = replace(first.targets[0], recipe=recipe, fallback=None, image="ghcr.io/a/b:v1")
-    host = replace(first, targets=(target,))
+    model = replace(first.models[0], recipe=recipe, fallback=None, image="ghcr.io/a/b:v1")
+    host = replace(first, models=(model,))
     pins = replace(
         pins_for(host),
-        models={"org/NAME": ModelPin("main", 40 * "a", (), experts=experts)},
+        checkpoints={"org/NAME": CheckpointPin("main", 40 * "a", (), experts=experts)},
     )
-    found = {item.code for item in plan.plan_hosts([host], pins, KNOWN).findings}
-    assert ("guard-unknown" in found) is (experts is None)
-    assert not {"cannot-run", "freezing-backend"} & found
-    this = Intended(host, pins)
-    [variant] = variants(this.plan.settings, this.plan.targets, pins, engine_id="")
+    codes = {item.code for item in plan.plan_hosts([host], pins, KNOWN).findings}
+    assert ("guard-unknown" in codes) is (experts is None)
+    assert not {"cannot-run", "freezing-backend"} & codes
+    desired_state = DesiredState(host, pins)
+    [variant] = variants(desired_state.plan.settings, desired_state.plan.models, pins, engine_id="")
     argv = list(variant.argv)
     assert (argv[argv.index("--moe-backend") + 1] if "--moe-backend" in argv else None) == guard
 
@@ -60,5 +60,5 @@ def test_recipes_of_the_same_checkpoint_say_it_too() -> None:
     text = UNSTATED.replace("org/NAME", "mistralai/Mistral-Small-4-119B-2603-NVFP4")
     recipe = recipe_file.parse(text, Path("unstated.yaml"))
     assert "guard-unknown" not in {item.code for item in check(recipe, KNOWN)}
-    other = recipe_file.parse(UNSTATED, Path("unstated.yaml"))
-    assert "guard-unknown" in {item.code for item in check(other, KNOWN)}
+    other_recipe = recipe_file.parse(UNSTATED, Path("unstated.yaml"))
+    assert "guard-unknown" in {item.code for item in check(other_recipe, KNOWN)}

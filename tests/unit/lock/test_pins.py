@@ -14,28 +14,28 @@ from hypothesis import strategies as st
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Settings, Sources
 from lockstep.lock.lockfile import (
-    answered,
-    deployed,
     deployed_path,
     deployed_with,
     load,
     previous_path,
+    record_deployed,
+    record_silent_images,
     save,
 )
 from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
+    CheckpointItem,
+    GitItem,
+    ImageItem,
     Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
+    PrecompiledItem,
+    PythonItem,
 )
-from lockstep.lock.packages import mirrored, tool_requirements
+from lockstep.lock.packages import mirror_url, tool_requirements
 from lockstep.lock.pins import (
+    CheckpointPin,
     FilePin,
     GitPin,
     ImagePin,
-    ModelPin,
     Pins,
     PrecompiledPin,
     PythonPin,
@@ -85,14 +85,14 @@ PINS = Pins(
         )
     },
     images={"ghcr.io/a/b:main": ImagePin(DIGEST, "aarch64", 12, "2026-11-21")},
-    models={
-        "org/name": ModelPin(
+    checkpoints={
+        "org/name": CheckpointPin(
             "main",
             COMMIT,
             (FilePin("a.bin", 10, "cd" * 32), FilePin("b/empty", 0, None, COMMIT)),
             resolved="2026-11-21",
         ),
-        "org/base": ModelPin("v1", COMMIT, (FilePin("config.json", 2),), partial=True),
+        "org/base": CheckpointPin("v1", COMMIT, (FilePin("config.json", 2),), partial=True),
     },
 )
 
@@ -126,7 +126,7 @@ precompiled:
   https://example.com/vllm.git: {{tree: '{NUMBER_LIKE}', upstream: 'https://example.com/upstream.git', commit: 0123456789abcdef0123456789abcdef01234567, architecture: aarch64, variant: cu130, path: {WHEEL}, sha256: {"cd" * 32}, size: 9, resolved: '2026-11-21'}}
 images:
   ghcr.io/a/b:main: {{digest: '{DIGEST}', architecture: aarch64, size: 12, resolved: '2026-11-21'}}
-models:
+checkpoints:
   org/base:
     asked: v1
     commit: 0123456789abcdef0123456789abcdef01234567
@@ -192,15 +192,15 @@ def wheel_line(file: str, name: str = "torch", sha256: str = "ab" * 32) -> str:
     )
 
 
-def compiled_line(**changed: str) -> str:
-    said = {"tree": COMMIT, "commit": COMMIT, "path": WHEEL, "sha256": "ab" * 32, **changed}
-    fixed = "upstream: u, architecture: aarch64, variant: cu130, size: 1"
-    values = ", ".join(f"{key}: {value}" for key, value in said.items())
-    return f"precompiled:\n  u: {{{values}, {fixed}}}"
+def compiled_line(**changes: str) -> str:
+    entries = {"tree": COMMIT, "commit": COMMIT, "path": WHEEL, "sha256": "ab" * 32, **changes}
+    constant_fields = "upstream: u, architecture: aarch64, variant: cu130, size: 1"
+    values = ", ".join(f"{key}: {value}" for key, value in entries.items())
+    return f"precompiled:\n  u: {{{values}, {constant_fields}}}"
 
 
 def model_line(file: str) -> str:
-    return f"models:\n  m: {{asked: main, commit: {COMMIT}, files: [{file}]}}"
+    return f"checkpoints:\n  m: {{asked: main, commit: {COMMIT}, files: [{file}]}}"
 
 
 def image_line(digest: str, size: str = "1") -> str:
@@ -213,7 +213,7 @@ TORCH_WHEEL = "torch-2.0-py3-none-any.whl"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gti: {}", "unknown key 'gti'. Did you mean 'git'? Allowed: git,"),
+        ("gti: {}", "unknown key 'gti'. Did you mean 'git'? Allowed: checkpoints, git,"),
         (f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}", "unknown key 'comit' in git.u."),
         ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
         ("git:\n  u: {branch: b, commit: abc}", ":3: git.u.commit is not a commit; found 'abc'"),
@@ -234,8 +234,11 @@ TORCH_WHEEL = "torch-2.0-py3-none-any.whl"
         (compiled_line(sha256="ab"), "precompiled.u.sha256 is not a hash; found 'ab'"),
         (compiled_line(path="a/b.zip"), "precompiled.u.path is not the name of a wheel"),
         (compiled_line(commit="main"), "precompiled.u.commit is not a commit; found 'main'"),
-        (model_line("{path: ../x, size: 1}"), "models.m.files['../x'].path leaves its place"),
-        (model_line("{path: x, size: 1, sha256: ab}"), "models.m.files.x.sha256 is not a hash"),
+        (model_line("{path: ../x, size: 1}"), "checkpoints.m.files['../x'].path leaves its place"),
+        (
+            model_line("{path: x, size: 1, sha256: ab}"),
+            "checkpoints.m.files.x.sha256 is not a hash",
+        ),
         ("git:\n  a: {branch: b\n", "the file is not valid YAML"),
         ("git:\n  a: 1\ngit:\n  b: 2\n", "key 'git' stands twice (first on line 2)"),
         ("- a\n", "the file must hold one YAML mapping"),
@@ -247,34 +250,34 @@ def test_a_damaged_record_is_refused_by_file_and_key(
 ) -> None:
     path = tmp_path / "lab.lock.yaml"
     path.write_text(text if text.startswith("- ") else f"version: 1\n{text}")
-    with pytest.raises(InventoryError) as caught:
+    with pytest.raises(InventoryError) as error:
         load(path)
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(str(path))
+    assert message in str(error.value)
+    assert str(error.value).startswith(str(path))
 
 
 def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     folder = tmp_path / "lab.lock.yaml"
     folder.mkdir()
-    with pytest.raises(ResolveError) as caught:
+    with pytest.raises(ResolveError) as error:
         save(folder, PINS)
-    assert "the lock cannot be written" in str(caught.value)
+    assert "the lock cannot be written" in str(error.value)
     assert list(tmp_path.iterdir()) == [folder]
 
 
-PYTHON = PythonWanted("tools", ("mistral_common",), "aarch64", "3.12")
-TREE = PythonWanted(
+PYTHON = PythonItem("tools", ("mistral_common",), "aarch64", "3.12")
+TREE = PythonItem(
     "engine",
     ("torch==2.10.0+cu130", "torchvision"),
     "aarch64",
     "3.12",
-    trees=(GitWanted(URL, "main"),),
+    trees=(GitItem(URL, "main"),),
 )
-GIT = GitWanted(URL, "main")
-COMPILED = PrecompiledWanted(GIT, UPSTREAM, "aarch64", "cu130")
-IMAGE = ImageWanted("ghcr.io/a/b:main", "aarch64")
-MODEL = ModelWanted("org/name", "main")
-BORROWED = ModelWanted("org/base", "v1", ("config.json",))
+GIT = GitItem(URL, "main")
+COMPILED = PrecompiledItem(GIT, UPSTREAM, "aarch64", "cu130")
+IMAGE = ImageItem("ghcr.io/a/b:main", "aarch64")
+MODEL = CheckpointItem("org/name", "main")
+BORROWED = CheckpointItem("org/base", "v1", ("config.json",))
 
 
 def test_what_the_record_holds_is_not_missing() -> None:
@@ -284,21 +287,21 @@ def test_what_the_record_holds_is_not_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "wanted_item",
     [
-        replace(PYTHON, asked=("mistral_common>=2",)),
+        replace(PYTHON, requirements=("mistral_common>=2",)),
         replace(PYTHON, python="3.13"),
         replace(PYTHON, architecture="x86_64"),
-        replace(TREE, asked=("torch==2.11.0+cu130", "torchvision")),
+        replace(TREE, requirements=("torch==2.11.0+cu130", "torchvision")),
         # Another commit needs other packages.
-        replace(TREE, trees=(GitWanted(URL, "main", COMMIT),)),
+        replace(TREE, trees=(GitItem(URL, "main", COMMIT),)),
         replace(TREE, trees=()),
         replace(COMPILED, commit=NUMBER_LIKE),
         replace(COMPILED, variant="cu129"),
         replace(COMPILED, architecture="x86_64"),
         replace(COMPILED, upstream=URL),
         # Another commit of the fork may have left upstream elsewhere.
-        replace(COMPILED, tree=GitWanted(URL, "main", COMMIT)),
+        replace(COMPILED, tree=GitItem(URL, "main", COMMIT)),
         replace(GIT, branch="other"),
         replace(GIT, commit=COMMIT),
         replace(GIT, url="https://example.com/other.git"),
@@ -309,15 +312,15 @@ def test_what_the_record_holds_is_not_missing() -> None:
         replace(BORROWED, files=()),
     ],
 )
-def test_what_is_asked_for_differently_is_missing(wanted: Item) -> None:
-    assert missing([wanted], PINS) == [wanted]
+def test_what_is_asked_for_differently_is_missing(wanted_item: Item) -> None:
+    assert missing([wanted_item], PINS) == [wanted_item]
 
 
-@pytest.mark.parametrize(("quant", "known"), [("Q4_K_M", True), ("Q8_0", False)])
-def test_a_quantisation_has_to_be_asked_for_once(quant: str, known: bool) -> None:
-    pin = ModelPin("main", COMMIT, (FilePin("m-Q4_K_M.gguf", 1, "cd" * 32),), partial=True)
-    asked = [ModelWanted("org/m", "main", (f":{quant}",))]
-    assert (not missing(asked, Pins(models={"org/m": pin}))) is known
+@pytest.mark.parametrize(("quant", "is_known"), [("Q4_K_M", True), ("Q8_0", False)])
+def test_a_quantisation_has_to_be_asked_for_once(quant: str, is_known: bool) -> None:
+    pin = CheckpointPin("main", COMMIT, (FilePin("m-Q4_K_M.gguf", 1, "cd" * 32),), partial=True)
+    wanted_items = [CheckpointItem("org/m", "main", (f":{quant}",))]
+    assert (not missing(wanted_items, Pins(checkpoints={"org/m": pin}))) is is_known
 
 
 def test_a_borrower_is_served_by_a_whole_repository() -> None:
@@ -337,9 +340,13 @@ def test_an_environment_resolved_for_something_else_is_not_used() -> None:
 
 def test_of_two_records_the_later_wins() -> None:
     later = Pins(git={URL: GitPin("main", COMMIT)})
-    both = PINS | later
-    assert both.git == later.git
-    assert (both.python, both.images, both.models) == (PINS.python, PINS.images, PINS.models)
+    pins = PINS | later
+    assert pins.git == later.git
+    assert (pins.python, pins.images, pins.checkpoints) == (
+        PINS.python,
+        PINS.images,
+        PINS.checkpoints,
+    )
 
 
 @pytest.mark.parametrize(
@@ -354,16 +361,16 @@ def test_a_git_address_is_mirrored_by_its_longest_prefix(url: str, address: str)
     sources = Sources(
         git={"https://github.com/": "ssh://mirror/", "https://github.com/a/": "git://10.0.0.1/"}
     )
-    assert mirrored(url, sources) == address
+    assert mirror_url(url, sources) == address
 
 
 @pytest.mark.parametrize("text", ["git: {}\n", "version: 2\ngit: {}\n"])
 def test_another_format_is_refused_with_its_number(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lab.lock.yaml"
     path.write_text(text)
-    with pytest.raises(InventoryError, match="the lock has another format; found") as caught:
+    with pytest.raises(InventoryError, match="the lock has another format; found") as error:
         load(path)
-    assert "allowed: version 1" in str(caught.value)
+    assert "allowed: version 1" in str(error.value)
 
 
 def test_why_an_engine_could_not_be_asked_stands_beside_its_digest(tmp_path: Path) -> None:
@@ -371,17 +378,17 @@ def test_why_an_engine_could_not_be_asked_stands_beside_its_digest(tmp_path: Pat
     (name, pin), *_ = PINS.images.items()
     save(path, PINS)
     text = path.read_text()
-    answered(path, PINS, {"sha256:" + 64 * "9": "of another host", pin.digest: ""})
+    record_silent_images(path, PINS, {"sha256:" + 64 * "9": "of another host", pin.digest: ""})
     assert path.read_text() == text
-    answered(path, PINS, {pin.digest: "no libcuda.so.1"})
-    told = load(path)
+    record_silent_images(path, PINS, {pin.digest: "no libcuda.so.1"})
+    pins = load(path)
     assert load(path).images[name].unanswered == "no libcuda.so.1"
     # One host alone says nothing of what the others have.
-    answered(path, told, {})
+    record_silent_images(path, pins, {})
     assert load(path).images[name].unanswered == "no libcuda.so.1"
     # For a rollback it is the same lock.
     assert load(path) == PINS
-    answered(path, told, {pin.digest: ""})
+    record_silent_images(path, pins, {pin.digest: ""})
     assert path.read_text() == text
 
 
@@ -391,11 +398,11 @@ def test_what_a_lock_was_deployed_with_is_kept_beside_it(tmp_path: Path) -> None
     def of(generation: str, **data: str) -> dict[str, Any]:
         return {"spark1": {"generation": generation, "data": data}}
 
-    deployed(path, PINS, of("a"))
+    record_deployed(path, PINS, of("a"))
     # What makes no other generation is none to go back to.
-    deployed(path, PINS, of("a", operators="anna"))
+    record_deployed(path, PINS, of("a", operators="anna"))
     assert not previous_path(path).exists()
-    deployed(path, PINS, of("b"))
+    record_deployed(path, PINS, of("b"))
     assert load(previous_path(path)) == load(deployed_path(path)) == PINS
     assert deployed_with(previous_path(path)) == of("a", operators="anna")
     assert deployed_with(deployed_path(path)) == of("b")
@@ -407,8 +414,8 @@ def test_what_a_lock_was_deployed_with_is_kept_beside_it(tmp_path: Path) -> None
 def test_the_lock_before_the_last_deployed_one_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "lab.lock.yaml"
     older, newer = Pins(), PINS
-    for each in (older, older, newer, newer):
-        deployed(path, each)
+    for pins in (older, older, newer, newer):
+        record_deployed(path, pins)
     assert load(deployed_path(path)) == newer
     assert load(previous_path(path)) == older
     assert [file.name for file in sorted(tmp_path.iterdir())] == [

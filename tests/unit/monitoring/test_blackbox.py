@@ -19,9 +19,9 @@ SPAN = 300
 
 
 def series(name: str, value: Any, **labels: str) -> dict[str, Any]:
-    """One value for each second of the span, by how many seconds it is before the end."""
+    """A series with a value for each second of the span, by its seconds before the end."""
     backs = range(SPAN - 1, -1, -1)
-    values = [[END - back, found] for back in backs if (found := value(back)) is not None]
+    values = [[END - back, sample] for back in backs if (sample := value(back)) is not None]
     return {"name": name, "labels": labels, "values": values}
 
 
@@ -41,8 +41,8 @@ def answer(**more: Any) -> dict[str, Any]:
             series("lockstep_gpu_throttled", lambda back: int(back < 30), reason="heat"),
             series("lockstep_deploy_running", lambda back: 0),
             series("lockstep_switch_running", lambda back: int(back < 200)),
-            series("lockstep_hot_target", lambda back: 1 if back > 190 else None, target="qwen"),
-            series("lockstep_loading_target", lambda back: 1 if back < 180 else None, target="big"),
+            series("lockstep_hot_model", lambda back: 1 if back > 190 else None, model="qwen"),
+            series("lockstep_loading_model", lambda back: 1 if back < 180 else None, model="big"),
             series(
                 "node_pressure_memory_stalled_seconds_total", lambda back: max(0.0, 20 - back) / 2
             ),
@@ -58,18 +58,20 @@ def answer(**more: Any) -> dict[str, Any]:
     }
 
 
-def told(**more: Any) -> Story:
+def pair_story(**more: Any) -> Story:
     return story("spark-1", "spark-2", 5, answer(**more))
 
 
 def alone(**more: Any) -> Story:
-    boot = {"target": "qwen", "phase": "hot", "ended": END}
-    said = [[END - 2, "kernel", "NVRM: Xid 79"]]
-    return story("spark-1", None, 5, answer(**{"series": [], "said": said, "boot": boot, **more}))
+    boot = {"model": "qwen", "phase": "hot", "ended": END}
+    messages = [[END - 2, "kernel", "NVRM: Xid 79"]]
+    return story(
+        "spark-1", None, 5, answer(**{"series": [], "said": messages, "boot": boot, **more})
+    )
 
 
 def test_figures_have_their_units() -> None:
-    figures = told().figures
+    figures = pair_story().figures
     assert figures["available_gib"][END] == pytest.approx(0.1)
     assert figures["memory_stalled_percent"][END] == pytest.approx(50)
     assert figures["disk_mb_s"][END] == pytest.approx(1000)
@@ -78,11 +80,11 @@ def test_figures_have_their_units() -> None:
 
 def test_a_counter_that_begins_anew_tells_nothing() -> None:
     more = [series("node_disk_read_bytes_total", lambda back: 5.0 if back else 1.0)]
-    assert END not in told(series=more).figures["disk_mb_s"]
+    assert END not in pair_story(series=more).figures["disk_mb_s"]
 
 
 def test_changes_and_messages_are_in_the_order_of_time() -> None:
-    assert [(END - event.at, event.kind, event.words) for event in told().events] == [
+    assert [(END - event.at, event.kind, event.words) for event in pair_story().events] == [
         (199, "state", "qwen hot, switching"),
         (190, "state", "nothing hot, switching"),
         (179, "state", "big loading, switching"),
@@ -93,57 +95,57 @@ def test_changes_and_messages_are_in_the_order_of_time() -> None:
 
 
 def test_the_terminal_shows_each_second_of_the_end_and_fits_80_columns() -> None:
-    found = told()
-    shown = list(lines(found))
-    assert max(map(len, shown)) <= 80
-    assert [END - at for at in rows(found)[-7:]] == [8, 5, 4, 3, 2, 1, 0]
-    text = "\n".join(shown)
+    account = pair_story()
+    shown_lines = list(lines(account))
+    assert max(map(len, shown_lines)) <= 80
+    assert [END - at for at in rows(account)[-7:]] == [8, 5, 4, 3, 2, 1, 0]
+    text = "\n".join(shown_lines)
     assert "spark-1, recorded by spark-2: last seen at 2026-11-18 11:06:40 UTC, 12 min ago" in text
     assert "model: big loading, switching" in text
     assert "the kernel's last words, 3 s after that: emerg: Kernel panic <b>" in text
-    table = [line for line in shown if line.startswith("11:06:")]
+    table = [line for line in shown_lines if line.startswith("11:06:")]
     assert table.index("11:06:32  kernel: warning: NVRM: NV_ERR_NO_MEMORY") < table.index(
         "11:06:43  kernel: emerg: Kernel panic <b>"
     )
-    assert any(line.startswith("memory GiB") and "0.1 to 30.0" in line for line in shown)
+    assert any(line.startswith("memory GiB") and "0.1 to 30.0" in line for line in shown_lines)
 
 
 def test_one_that_is_up_says_how_to_look_before_its_boot_and_one_that_started_again_when() -> None:
-    text = "\n".join(lines(told(alive=True, now=END + 1)))
+    text = "\n".join(lines(pair_story(alive=True, now=END + 1)))
     assert "up, the last 5 minutes until" in text and "--before-boot" in text
-    assert "it started again 50 s later" in "\n".join(lines(told(booted=END + 50)))
+    assert "it started again 50 s later" in "\n".join(lines(pair_story(booted=END + 50)))
 
 
 def test_figures_that_stood_still_before_the_end_are_said() -> None:
     still = series("lockstep_metrics_written_timestamp_seconds", lambda back: END - max(back, 40))
-    assert "had stood still for 40 s" in told(series=[still]).unknown[0]
-    assert told().unknown == []
+    assert "had stood still for 40 s" in pair_story(series=[still]).unknown[0]
+    assert pair_story().unknown == []
 
 
 def test_one_alone_says_what_nobody_can_know() -> None:
-    found = alone()
-    assert max(map(len, lines(found))) <= 80
-    text = " ".join(" ".join(lines(found)).split())
+    account = alone()
+    assert max(map(len, lines(account))) <= 80
+    text = " ".join(" ".join(lines(account)).split())
     assert "spark-1, by its own record: last seen" in text
     assert "qwen was hot when it was cut off" in text
     assert "is recorded by no other Spark" in text
     assert "no Prometheus kept them" in text and "pstore is empty" in text
     assert "journal: kernel: NVRM: Xid 79" in text
     assert "`lockstep help monitoring black-box`" in text
-    assert "NVRM: Xid 79" in render(found)
+    assert "NVRM: Xid 79" in render(account)
 
 
 def test_one_alone_shows_what_its_kernel_kept() -> None:
-    found = alone(last_words={"/sys/fs/pstore/dmesg-efi-1": "Oops\nend"})
-    shown = list(lines(found))
-    assert shown[-3:] == ["/sys/fs/pstore/dmesg-efi-1:", "  Oops", "  end"]
-    assert not any("pstore is empty" in sentence for sentence in found.unknown)
+    account = alone(last_words={"/sys/fs/pstore/dmesg-efi-1": "Oops\nend"})
+    shown_lines = list(lines(account))
+    assert shown_lines[-3:] == ["/sys/fs/pstore/dmesg-efi-1:", "  Oops", "  end"]
+    assert not any("pstore is empty" in sentence for sentence in account.unknown)
 
 
 def test_the_page_is_whole_by_itself_and_escapes_what_a_kernel_says() -> None:
-    page = render(told())
+    page = render(pair_story())
     assert "Kernel panic &lt;b&gt;" in page and "<b>\n" not in page
-    assert page.count("<path d=") == len(told().shown)
+    assert page.count("<path d=") == len(pair_story().known_figures)
     assert "http" not in page and "<script" not in page
     assert 'd="M0.0 0.0' in page, "memory falls from its most"
 
@@ -163,4 +165,4 @@ def test_a_sparkline(values: list[float], line: str) -> None:
 
 @pytest.mark.slow
 def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
-    assert faults_of_report(render(told()), tmp_path) == []
+    assert faults_of_report(render(pair_story()), tmp_path) == []

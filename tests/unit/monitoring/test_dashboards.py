@@ -14,8 +14,8 @@ FILES = sorted(FOLDER.glob("*.json"))
 
 
 def panels(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["panels"]
-    return found
+    entries: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["panels"]
+    return entries
 
 
 def test_there_are_dashboards() -> None:
@@ -24,11 +24,11 @@ def test_there_are_dashboards() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_expression_asks_for_metrics_that_exist(file: Path, tmp_path: Path) -> None:
-    there = metric_names.published(tmp_path)
+    published_names = metric_names.published_metrics(tmp_path)
     for panel in panels(file):
         for target in panel["targets"]:
-            names = metric_names.asked(target["expr"])
-            assert names and names <= there, (panel["title"], names - there)
+            names = metric_names.queried_metrics(target["expr"])
+            assert names and names <= published_names, (panel["title"], names - published_names)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -37,15 +37,15 @@ def test_a_recorded_spark_s_figures_are_not_taken_for_this_one_s(file: Path) -> 
         for target in panel["targets"]:
             of_both = [
                 name
-                for name in metric_names.asked(target["expr"])
+                for name in metric_names.queried_metrics(target["expr"])
                 if name.startswith(("lockstep_", "node_")) and "gateway" not in name
             ]
-            assert not of_both or 'job!="twin"' in target["expr"], panel["title"]
+            assert not of_both or 'job!="peer"' in target["expr"], panel["title"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_panel_has_a_place_of_its_own_and_asks_the_chosen_spark(file: Path) -> None:
-    taken: set[tuple[int, int]] = set()
+    taken_cells: set[tuple[int, int]] = set()
     for panel in panels(file):
         at = panel["gridPos"]
         cells = {
@@ -53,8 +53,8 @@ def test_every_panel_has_a_place_of_its_own_and_asks_the_chosen_spark(file: Path
             for x in range(at["x"], at["x"] + at["w"])
             for y in range(at["y"], at["y"] + at["h"])
         }
-        assert at["x"] + at["w"] <= 24 and not cells & taken, panel["title"]
-        taken |= cells
+        assert at["x"] + at["w"] <= 24 and not cells & taken_cells, panel["title"]
+        taken_cells |= cells
         assert panel["datasource"]["uid"] == "${source}"
     ids = [panel["id"] for panel in panels(file)]
     assert len(ids) == len(set(ids))

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.monitoring.kernel_log import Said, parse
+from lockstep.monitoring.kernel_log import KernelMessage, parse
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "record"),
     [
         (
             "3,339,5140900,-;NVRM: Xid (PCI:000f:01:00): 79",
-            Said("err", "NVRM: Xid (PCI:000f:01:00): 79"),
+            KernelMessage("err", "NVRM: Xid (PCI:000f:01:00): 79"),
         ),
-        ("4,340,5140901,c;a; b, c", Said("warning", "a; b, c")),
+        ("4,340,5140901,c;a; b, c", KernelMessage("warning", "a; b, c")),
         # A facility other than the kernel's.
-        ("30,341,5140902,-;systemd[1]: hello", Said("info", "systemd[1]: hello")),
+        ("30,341,5140902,-;systemd[1]: hello", KernelMessage("info", "systemd[1]: hello")),
         # More fields than are known.
-        ("2,342,5140903,-,caller=T66;oops", Said("crit", "oops")),
+        ("2,342,5140903,-,caller=T66;oops", KernelMessage("crit", "oops")),
         # What no kernel wrote is told as it is.
-        ("hello", Said("", "hello")),
-        ("", Said("", "")),
+        ("hello", KernelMessage("", "hello")),
+        ("", KernelMessage("", "")),
     ],
 )
-def test_a_line(line: str, said: Said) -> None:
-    assert parse(line) == said
+def test_a_line(line: str, record: KernelMessage) -> None:
+    assert parse(line) == record
 
 
 def test_what_belongs_to_the_line_before_is_left_out() -> None:
@@ -35,6 +35,6 @@ def test_what_belongs_to_the_line_before_is_left_out() -> None:
 def test_a_message_of_several_packets_is_whole() -> None:
     head = "3,7,99,-,ncfrag="
     line = f"{head}0/9;abc;d{head}5/9;efg"
-    assert parse(line) == Said("err", "abc;defg")
+    assert parse(line) == KernelMessage("err", "abc;defg")
     # The first packet was lost.
-    assert parse(f"{head}5/9;efg") == Said("err", "efg")
+    assert parse(f"{head}5/9;efg") == KernelMessage("err", "efg")

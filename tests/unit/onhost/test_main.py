@@ -18,8 +18,8 @@ _PYTHON = ("/usr/bin/python3", "-S", "-E")
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a deploy writes below PROGRAMS, in a folder of its own."""
+def programs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that a deploy writes below PROGRAMS, in a folder of their own."""
     folder = tmp_path_factory.mktemp("programs")
     for file in programs():
         path = folder / file.path.removeprefix(f"{PROGRAMS}/")
@@ -47,42 +47,49 @@ for word, module in (each.split("=") for each in sys.argv[1:]):
 """
 
 
-def test_every_program_can_be_imported_with_the_standard_library_alone(installed: Path) -> None:
+def test_every_program_can_be_imported_with_the_standard_library_alone(
+    programs_folder: Path,
+) -> None:
     # The gateway imports what is in an environment of the deploy's own.
     words = [f"{word}={module}" for word, module in MODULES.items() if word != "gateway"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*_PYTHON, "-c", _IMPORTS, *words],
-        cwd=installed,
+        cwd=programs_folder,
         capture_output=True,
         text=True,
         check=False,
         timeout=180,
     )
     assert len(words) > 20
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_program_runs_by_its_word(installed: Path) -> None:
-    done = run(installed, "gate", "--help")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: lockstep gate ")
+def test_a_program_runs_by_its_word(programs_folder: Path) -> None:
+    result = run(programs_folder, "gate", "--help")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("usage: lockstep gate ")
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 2), (("bake",), 2), (("--help",), 0)])
-def test_another_word_shows_all_words(installed: Path, words: tuple[str, ...], code: int) -> None:
-    done = run(installed, *words)
-    assert done.returncode == code
-    assert ", ".join(MODULES) in done.stdout
+def test_another_word_shows_all_words(
+    programs_folder: Path, words: tuple[str, ...], code: int
+) -> None:
+    result = run(programs_folder, *words)
+    assert result.returncode == code
+    assert ", ".join(MODULES) in result.stdout
 
 
 def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
-    found = closure("switching.gate")
+    closure_files = closure("switching.gate")
     for path in ("switching/gate.py", "docker/docker_api.py", "core/config.py", "__init__.py"):
-        assert f"lockstep/onhost/{path}" in found
-    assert "lockstep/onhost/cluster/agent.py" not in found
-    assert set(found) < set(package())
+        assert f"lockstep/onhost/{path}" in closure_files
+    assert "lockstep/onhost/cluster/agent.py" not in closure_files
+    assert set(closure_files) < set(package())
     assert "lockstep/onhost/engines/sglang.py" in closure("engines")
-    assert found["lockstep/onhost/core/need.py"] == package()["lockstep/onhost/core/need.py"]
+    assert (
+        closure_files["lockstep/onhost/core/memory_requirement.py"]
+        == package()["lockstep/onhost/core/memory_requirement.py"]
+    )
 
 
 def test_every_word_that_the_code_runs_is_one() -> None:

@@ -1,4 +1,4 @@
-"""Preflight: the hosts of one run against each other: twins of one image, and keys left out."""
+"""Preflight: the hosts of one run against each other: clones of one image, and keys left out."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from a_spark import pins_for, spark
 
 from lockstep import preflight
 from lockstep.core.findings import FATAL
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.host.shared_keys import SharedKey
-from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.cluster_join import join_clusters
 
 NAMES = ("spark1", "spark2")
 KEPT = {"mode": "0600", "owner": "root", "group": "root", "seal": "s"}
 
 
-def found(files: dict[str, Any] | None, *run: str) -> list[tuple[str, str]]:
-    """Who lacks which key, of two hosts with an authority of their own; all have `files`."""
+def lacking_keys(files: dict[str, Any] | None, *run: str) -> list[tuple[str, str]]:
+    """The keys that each of two hosts with an authority of their own lacks; all have `files`."""
     gateway = {"bind": "0.0.0.0", "tls": "own"}
-    plans = joined([spark(name, gateway=gateway) for name in NAMES], "site.py")
-    shared = {plan.name: Intended(plan, pins_for(plan)).shared_keys for plan in plans}
-    (path,) = {key.path for every in shared.values() for key in every}
-    lacking = {name: shared[name] for name in run}
-    said = list(preflight.keys_elsewhere(lacking, {name: {path: files} for name in run}))
-    assert {(item.code, item.severity) for item in said} <= {("key-elsewhere", "error")}
-    assert all("Deploy to spark1, spark2 together" in item.remedy for item in said)
-    return [(item.subject, item.message) for item in said]
+    plans = join_clusters([spark(name, gateway=gateway) for name in NAMES], "site.py")
+    shared_keys = {plan.name: DesiredState(plan, pins_for(plan)).shared_keys for plan in plans}
+    (path,) = {key.path for every in shared_keys.values() for key in every}
+    lacking = {name: shared_keys[name] for name in run}
+    findings = list(preflight.keys_elsewhere(lacking, {name: {path: files} for name in run}))
+    assert {(item.code, item.severity) for item in findings} <= {("key-elsewhere", "error")}
+    assert all("Deploy to spark1, spark2 together" in item.remedy for item in findings)
+    return [(item.subject, item.message) for item in findings]
 
 
 def test_a_first_deploy_to_all_is_no_finding() -> None:
-    assert found(None, *NAMES) == []
+    assert lacking_keys(None, *NAMES) == []
 
 
 @pytest.mark.parametrize(("host", "absent"), [NAMES, NAMES[::-1]])
@@ -39,9 +39,9 @@ def test_one_without_the_key_is_refused_where_another_that_may_have_it_is_left_o
     host: str, absent: str
 ) -> None:
     """The first host too: it would make a second authority."""
-    [(lacking, said)] = found(None, host)
+    [(lacking, message)] = lacking_keys(None, host)
     assert lacking == host
-    assert said == (
+    assert message == (
         f"the authority of certificates is to come from {absent}, which this run does not reach"
     )
     assert "key-elsewhere" in FATAL
@@ -49,20 +49,20 @@ def test_one_without_the_key_is_refused_where_another_that_may_have_it_is_left_o
 
 @pytest.mark.parametrize("files", [KEPT, {**KEPT, "mode": "0644"}, {**KEPT, "owner": "anna"}])
 def test_one_that_has_the_key_is_deployed_alone(files: dict[str, Any]) -> None:
-    """Whoever may read it there: what makes it gives an existing file its mode again."""
-    assert [found(files, name) for name in NAMES] == [[], []]
+    """Read access there does not matter: the program that makes a key restores its mode."""
+    assert [lacking_keys(files, name) for name in NAMES] == [[], []]
 
 
 def the_key() -> SharedKey:
     """The authority of three hosts."""
     gateway = {"bind": "0.0.0.0", "tls": "own"}
-    plans = joined([spark(name, gateway=gateway) for name in (*NAMES, "spark3")], "site.py")
-    (key,) = Intended(plans[0], pins_for(plans[0])).shared_keys
+    plans = join_clusters([spark(name, gateway=gateway) for name in (*NAMES, "spark3")], "site.py")
+    (key,) = DesiredState(plans[0], pins_for(plans[0])).shared_keys
     return key
 
 
 @pytest.mark.parametrize(
-    ("said", "giver"),
+    ("seal_by_host", "giver"),
     [
         ({"spark1": "s", "spark2": "s", "spark3": "s"}, "spark1"),
         ({"spark1": None, "spark2": None, "spark3": None}, "spark1"),
@@ -71,9 +71,13 @@ def the_key() -> SharedKey:
         ({"spark1": None, "spark2": None}, ""),
     ],
 )
-def test_a_key_comes_from_a_host_that_has_it(said: dict[str, str | None], giver: str) -> None:
+def test_a_key_comes_from_a_host_that_has_it(
+    seal_by_host: dict[str, str | None], giver: str
+) -> None:
     key = the_key()
-    files = {host: {key.path: seal and {**KEPT, "seal": seal}} for host, seal in said.items()}
+    files = {
+        host: {key.path: seal and {**KEPT, "seal": seal}} for host, seal in seal_by_host.items()
+    }
     assert key.giver(files) == giver
 
 
@@ -83,58 +87,72 @@ def test_two_authorities_are_a_finding_that_names_both() -> None:
         host: {key.path: {**KEPT, "seal": seal}}
         for host, seal in (("spark1", "s"), ("spark2", "t"), ("spark3", "s"))
     }
-    shared = {name: [key] for name in files}
-    (finding,) = preflight.keys_apart(shared, files)
+    shared_keys = {name: [key] for name in files}
+    (finding,) = preflight.keys_apart(shared_keys, files)
     assert (finding.code, finding.severity) == ("key-differs", "error")
     assert finding.message.endswith(f"{key.path}: one on spark1, spark3; another one on spark2")
     assert "key-differs" in FATAL
-    assert list(preflight.keys_apart(shared, {**files, "spark2": files["spark1"]})) == []
+    assert list(preflight.keys_apart(shared_keys, {**files, "spark2": files["spark1"]})) == []
 
 
-def told(machine_id: str, *keys: str) -> dict[str, Any]:
+def identity_facts(machine_id: str, *keys: str) -> dict[str, Any]:
     return {"identity": {"machine_id": machine_id, "host_keys": list(keys)}}
 
 
 def test_hosts_of_their_own_are_no_finding() -> None:
     # What could not be read is no likeness.
-    facts = {"a": told("1", "ed25519 A"), "b": told("", "ed25519 B"), "c": told("")}
-    assert list(preflight.twins(facts)) == []
-    assert list(preflight.twins({"a": facts["a"]})) == []
+    facts = {
+        "a": identity_facts("1", "ed25519 A"),
+        "b": identity_facts("", "ed25519 B"),
+        "c": identity_facts(""),
+    }
+    assert list(preflight.clones(facts)) == []
+    assert list(preflight.clones({"a": facts["a"]})) == []
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said", "commands"),
+    ("first_facts", "second_facts", "message", "commands"),
     [
         (
-            told("1", "rsa A", "ed25519 K"),
-            told("1", "rsa B", "ed25519 K"),
+            identity_facts("1", "rsa A", "ed25519 K"),
+            identity_facts("1", "rsa B", "ed25519 K"),
             "its machine-id is that of b too, and its SSH host key ed25519 K is that of b too",
             ("systemd-machine-id-setup", "ssh-keygen -A"),
         ),
-        (told("1", "K"), told("2", "K"), "its SSH host key K is that of b too", ("ssh-keygen -A",)),
         (
-            told("1", "A"),
-            told("1", "B"),
+            identity_facts("1", "K"),
+            identity_facts("2", "K"),
+            "its SSH host key K is that of b too",
+            ("ssh-keygen -A",),
+        ),
+        (
+            identity_facts("1", "A"),
+            identity_facts("1", "B"),
             "its machine-id is that of b too",
             ("systemd-machine-id-setup",),
         ),
     ],
 )
-def test_each_of_two_twins_is_named_with_the_other_and_what_to_type(
-    one: dict[str, Any], other: dict[str, Any], said: str, commands: tuple[str, ...]
+def test_each_of_two_clones_is_named_with_the_other_and_what_to_type(
+    first_facts: dict[str, Any],
+    second_facts: dict[str, Any],
+    message: str,
+    commands: tuple[str, ...],
 ) -> None:
-    twins = list(preflight.twins({"a": one, "b": other, "c": told("9", "C")}))
-    assert [item.subject for item in twins] == ["a", "b"]
-    assert {(item.code, item.severity) for item in twins} == {("twin", "error")}
-    assert twins[0].message == said
+    clones = list(
+        preflight.clones({"a": first_facts, "b": second_facts, "c": identity_facts("9", "C")})
+    )
+    assert [item.subject for item in clones] == ["a", "b"]
+    assert {(item.code, item.severity) for item in clones} == {("clone", "error")}
+    assert clones[0].message == message
     every = ("systemd-machine-id-setup", "ssh-keygen -A")
-    assert tuple(word for word in every if word in twins[0].remedy) == commands
-    assert "CVE-2026-24218" in twins[0].remedy
-    assert "twin" in FATAL
+    assert tuple(word for word in every if word in clones[0].remedy) == commands
+    assert "CVE-2026-24218" in clones[0].remedy
+    assert "clone" in FATAL
 
 
 def test_a_host_that_was_deployed_as_another_one_of_the_inventory_is_named() -> None:
-    [finding] = preflight.exchanged("spark1", {"named": "spark2"}, NAMES)
+    [finding] = preflight.exchanged_hosts("spark1", {"named": "spark2"}, NAMES)
     assert (finding.code, finding.severity, finding.subject) == ("other-host", "error", "spark1")
     assert "was deployed as spark2" in finding.message
     assert "Compare ssh_hostname of spark1 and spark2" in finding.remedy
@@ -142,6 +160,6 @@ def test_a_host_that_was_deployed_as_another_one_of_the_inventory_is_named() -> 
     assert "other-host" not in FATAL
 
 
-@pytest.mark.parametrize("before", ["", "spark1", "the-old-name"])
-def test_a_new_host_and_one_with_a_new_name_are_not(before: str) -> None:
-    assert list(preflight.exchanged("spark1", {"named": before}, NAMES)) == []
+@pytest.mark.parametrize("earlier_name", ["", "spark1", "the-old-name"])
+def test_a_new_host_and_one_with_a_new_name_are_not(earlier_name: str) -> None:
+    assert list(preflight.exchanged_hosts("spark1", {"named": earlier_name}, NAMES)) == []

@@ -16,7 +16,7 @@ from lockstep.units.docker_run import LABEL
 PLAYBOOK = {"open-webui": {"id": "0123", "ports": [8080]}}
 
 
-def found(
+def foreign_findings(
     adopt: tuple[str, ...] = (), listeners: dict[str, Any] | None = None, **foreign: Any
 ) -> list[Finding]:
     plan = spark(adopt=adopt)
@@ -24,7 +24,7 @@ def found(
 
 
 def test_the_playbooks_container_and_volume_are_refused_with_two_ways_out() -> None:
-    container, volume = found(containers=PLAYBOOK, volumes=["open-webui"])
+    container, volume = foreign_findings(containers=PLAYBOOK, volumes=["open-webui"])
     assert {item.code for item in (container, volume)} == {"not-ours"} <= FATAL
     assert container.message == (
         "there is a container open-webui without the label lockstep.unit: Lockstep did not make it"
@@ -36,17 +36,18 @@ def test_the_playbooks_container_and_volume_are_refused_with_two_ways_out() -> N
 
 def test_an_engines_container_and_cache_are_no_less_somebody_elses() -> None:
     engine = {"vllm-qwen36": {"id": "1", "ports": []}}
-    container, volume = found(containers=engine, volumes=["vllm-qwen36-cache"])
-    assert "targets.NAME.unit" in container.remedy
+    container, volume = foreign_findings(containers=engine, volumes=["vllm-qwen36-cache"])
+    assert "models.NAME.unit" in container.remedy
     assert "sudo docker volume rm vllm-qwen36-cache" in volume.remedy
 
 
 def test_what_the_inventory_adopts_is_no_finding_and_only_that() -> None:
-    both = {"containers": PLAYBOOK, "volumes": ["open-webui"]}
-    assert found(("container open-webui", "volume open-webui"), **both) == []
-    assert [item.message.split()[3] for item in found(("volume open-webui",), **both)] == [
-        "container"
-    ]
+    foreign_things = {"containers": PLAYBOOK, "volumes": ["open-webui"]}
+    assert foreign_findings(("container open-webui", "volume open-webui"), **foreign_things) == []
+    assert [
+        item.message.split()[3]
+        for item in foreign_findings(("volume open-webui",), **foreign_things)
+    ] == ["container"]
 
 
 @pytest.mark.parametrize(
@@ -54,8 +55,8 @@ def test_what_the_inventory_adopts_is_no_finding_and_only_that() -> None:
 )
 def test_the_port_of_a_container_that_is_to_go_is_free(unit: str) -> None:
     port = {"8080": {"process": "docker-proxy", "unit": unit, "ours": False}}
-    assert found(("container open-webui",), port, containers=PLAYBOOK) == []
-    codes = [item.code for item in found((), port, containers=PLAYBOOK)]
+    assert foreign_findings(("container open-webui",), port, containers=PLAYBOOK) == []
+    codes = [item.code for item in foreign_findings((), port, containers=PLAYBOOK)]
     assert codes == ["not-ours", "port-taken"]
 
 
@@ -63,18 +64,20 @@ def test_another_port_is_taken_also_beside_a_container_that_is_to_go() -> None:
     port = {
         "8000": {"process": "docker-proxy", "unit": "/system.slice/docker.service", "ours": False}
     }
-    codes = [item.code for item in found(("container open-webui",), port, containers=PLAYBOOK)]
+    codes = [
+        item.code for item in foreign_findings(("container open-webui",), port, containers=PLAYBOOK)
+    ]
     assert codes == ["port-taken"]
 
 
-MODELS = ("vllm-qwen36", "vllm-qwen36-fallback", "sglang-mistral4")
+CHECKPOINTS = ("vllm-qwen36", "vllm-qwen36-fallback", "sglang-mistral4")
 
 
 def test_a_host_is_asked_for_every_name_that_our_units_use() -> None:
     plan = spark()
-    asked = preflight.questions(plan, pins_for(plan))["docker"]
-    assert asked["containers"] == [*MODELS, "open-webui"]
-    assert asked["volumes"] == [*(f"{name}-cache" for name in MODELS), "open-webui"]
+    question = preflight.questions(plan, pins_for(plan))["docker"]
+    assert question["containers"] == [*CHECKPOINTS, "open-webui"]
+    assert question["volumes"] == [*(f"{name}-cache" for name in CHECKPOINTS), "open-webui"]
     off = spark(webui={"enabled": False})
     assert "open-webui" not in preflight.questions(off, pins_for(off))["docker"]["volumes"]
 

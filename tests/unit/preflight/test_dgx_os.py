@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from a_snapshot import copied, host, judged, perfect
+from a_snapshot import diff_report, host, perfect, snapshot_copy
 from a_spark import findings, spark
 
 from lockstep.drift.report import Report
@@ -33,18 +33,18 @@ FILES = {"7.2.3": FACTORY, "7.5.0": FACTORY + UPDATES}
 def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
     """The facts of such a file."""
     monkeypatch.setattr(reading, "text", {"/etc/dgx-release": text}.get)
-    found: dict[str, dict[str, str]] = {}
+    facts_by_kind: dict[str, dict[str, str]] = {}
     for kind, item, value in machine.system({"key": ""}):
-        found.setdefault(kind, {})[item] = str(value)
-    return found
+        facts_by_kind.setdefault(kind, {})[item] = str(value)
+    return facts_by_kind
 
 
 @pytest.mark.parametrize("version", FILES)
 def test_the_last_update_counts_for_every_reader(
     monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    for found in (of_diff(FILES[version], monkeypatch)["DGX OS"], machine.release()):
-        assert found[dgx_os.deciding(found)] == version
+    for release in (of_diff(FILES[version], monkeypatch)["DGX OS"], machine.release()):
+        assert release[dgx_os.deciding(release)] == version
 
 
 def test_an_updated_spark_is_not_refused_for_its_factory() -> None:
@@ -55,25 +55,28 @@ def test_an_updated_spark_is_not_refused_for_its_factory() -> None:
 
 
 def test_diff_judges_by_the_last_update_too() -> None:
-    this = host(expected={"dgx_os": ">=7.5"})
-    snapshot = perfect(this)
-    for updated, named in (("7.5.0", []), ("7.3.1", [dgx_os.UPDATED])):
-        bent = copied(snapshot)
-        bent["facts"]["DGX OS"] = {dgx_os.FACTORY: "7.2.3", dgx_os.UPDATED: updated}
-        assert items(judged((this, bent))) == named
+    desired_state = host(expected={"dgx_os": ">=7.5"})
+    snapshot = perfect(desired_state)
+    for update_version, expected_items in (("7.5.0", []), ("7.3.1", [dgx_os.UPDATED])):
+        bent = snapshot_copy(snapshot)
+        bent["facts"]["DGX OS"] = {dgx_os.FACTORY: "7.2.3", dgx_os.UPDATED: update_version}
+        assert items(diff_report((desired_state, bent))) == expected_items
 
 
-def test_factories_of_updated_twins_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = host("spark1"), host("spark2")
+def test_factories_of_updated_peers_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    desired_state, two = host("spark1"), host("spark2")
     snapshots = []
-    for this, text in ((one, FILES["7.5.0"]), (two, FILES["7.5.0"].replace("7.2.3", "7.4.0"))):
-        snapshot = perfect(this)
+    for host_state, text in (
+        (desired_state, FILES["7.5.0"]),
+        (two, FILES["7.5.0"].replace("7.2.3", "7.4.0")),
+    ):
+        snapshot = perfect(host_state)
         facts = of_diff(text, monkeypatch)
         snapshot["facts"] |= {kind: facts[kind] for kind in ("DGX OS", "DGX factory")}
-        snapshots.append((this, snapshot))
-    assert items(judged(*snapshots)) == []
+        snapshots.append((host_state, snapshot))
+    assert items(diff_report(*snapshots)) == []
 
 
 def items(report: Report) -> list[str]:
-    """What differs."""
-    return [each.item for each in report.differences]
+    """The differing items."""
+    return [difference.item for difference in report.differences]

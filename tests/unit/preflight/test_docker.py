@@ -18,13 +18,13 @@ HOOK, CDI_HOOK, DEVICE = "nvidia-container-runtime-hook", "nvidia-cdi-hook", "nv
 REFRESH = "sudo systemctl restart nvidia-cdi-refresh"
 
 
-def found(**docker: Any) -> list[Finding]:
+def docker_findings(**docker: Any) -> list[Finding]:
     return findings(docker=docker)
 
 
-def ways(docker: dict[str, Any], **told: Any) -> list[Finding]:
+def ways(docker: dict[str, Any], **ways_facts: Any) -> list[Finding]:
     disks = {docker["root"]: {"device": 1, "free": 10**13}} if "root" in docker else {}
-    return findings(docker=docker, docker_ways=told, disks=disks)
+    return findings(docker=docker, docker_ways=ways_facts, disks=disks)
 
 
 FAULT = {"fault": "Docker does not answer at /run/docker.sock: No such file or directory"}
@@ -34,7 +34,7 @@ BROKEN = "error initializing buildkit: invalid database"
 
 
 @pytest.mark.parametrize(
-    ("docker", "told", "message", "remedy"),
+    ("docker", "ways_facts", "message", "remedy"),
     [
         (SNAPS, {"client": False}, "Docker is a snap here", "`sudo snap disable docker`"),
         ({}, {"snap": True}, "Docker is a snap here", "docker-ce"),
@@ -47,9 +47,9 @@ BROKEN = "error initializing buildkit: invalid database"
     ],
 )
 def test_a_docker_that_units_cannot_use_is_refused(
-    docker: dict[str, Any], told: dict[str, Any], message: str, remedy: str
+    docker: dict[str, Any], ways_facts: dict[str, Any], message: str, remedy: str
 ) -> None:
-    [finding] = ways(docker, **told)
+    [finding] = ways(docker, **ways_facts)
     assert (finding.code, finding.severity) == ("docker", "error")
     assert message in finding.message and remedy in finding.remedy
 
@@ -84,7 +84,7 @@ def new(version: str = "29.2.1", **cdi: str) -> dict[str, Any]:
 def test_what_gpus_all_needs_is_asked_for_and_nothing_besides(
     version: str | None, hooks: list[str], devices: list[str], works: bool
 ) -> None:
-    codes = [item.code for item in found(version=version, hooks=hooks, devices=devices)]
+    codes = [item.code for item in docker_findings(version=version, hooks=hooks, devices=devices)]
     assert codes == ([] if works else ["docker-gpu"])
 
 
@@ -102,15 +102,15 @@ def test_what_gpus_all_needs_is_asked_for_and_nothing_besides(
 def test_a_hook_that_refuses_in_its_mode_is_none(
     version: str, mode: str, devices: list[str], works: bool
 ) -> None:
-    said = found(version=version, hooks=[HOOK, CDI_HOOK], devices=devices, mode=mode)
-    assert [item.code for item in said] == ([] if works else ["docker-gpu"])
-    for item in said:
+    findings = docker_findings(version=version, hooks=[HOOK, CDI_HOOK], devices=devices, mode=mode)
+    assert [item.code for item in findings] == ([] if works else ["docker-gpu"])
+    for item in findings:
         assert f'which refuses in the mode "{mode}" of its config.toml' in item.message
         assert "--set nvidia-container-runtime.mode=auto" in item.remedy
 
 
 def test_a_docker_that_gets_no_gpu_is_told_what_was_looked_for_and_found() -> None:
-    [finding] = found(version="29.2.1", hooks=[CDI_HOOK])
+    [finding] = docker_findings(version="29.2.1", hooks=[CDI_HOOK])
     assert finding.severity == "error"
     assert finding.message == (
         "`docker run --gpus all` gets no GPU: Docker 29.2.1 needs nvidia-container-runtime-hook, "
@@ -121,7 +121,7 @@ def test_a_docker_that_gets_no_gpu_is_told_what_was_looked_for_and_found() -> No
 
 def test_a_cdi_file_for_the_driver_that_runs_or_for_none_that_it_names_is_no_finding() -> None:
     for made_for in (DRIVER, ""):
-        assert found(**new(**{RUN: made_for})) == []
+        assert docker_findings(**new(**{RUN: made_for})) == []
 
 
 @pytest.mark.parametrize(
@@ -140,24 +140,24 @@ def test_a_cdi_file_for_the_driver_that_runs_or_for_none_that_it_names_is_no_fin
 def test_a_stale_cdi_file_is_an_error_where_docker_uses_it(
     docker: dict[str, Any], severity: str, why: str
 ) -> None:
-    [finding] = found(**{**docker, "cdi": {RUN: "575.1"}})
+    [finding] = docker_findings(**{**docker, "cdi": {RUN: "575.1"}})
     assert (finding.code, finding.severity) == ("cdi-stale", severity)
     assert finding.message == f"{RUN} was made for driver 575.1, and {DRIVER} runs: {why}"
     assert finding.remedy == f"Run `{REFRESH}` there: it writes that file."
 
 
 def test_a_stale_file_of_etc_is_removed_once_the_service_has_written_its_own() -> None:
-    [finding] = found(**new(**{ETC: "575.1"}))
+    [finding] = docker_findings(**new(**{ETC: "575.1"}))
     assert finding.severity == "error"
-    first, _, rest = finding.remedy.partition(f"`{REFRESH}`")
-    assert (first, rest.count(ETC)) == ("Run ", 2)
-    assert f"`sudo rm {ETC}`" in rest
-    assert f"`sudo nvidia-ctk cdi generate --output={ETC}`" in rest
-    [finding] = found(**new(**{ETC: "575.1", RUN: DRIVER}))
+    first, _, remainder = finding.remedy.partition(f"`{REFRESH}`")
+    assert (first, remainder.count(ETC)) == ("Run ", 2)
+    assert f"`sudo rm {ETC}`" in remainder
+    assert f"`sudo nvidia-ctk cdi generate --output={ETC}`" in remainder
+    [finding] = docker_findings(**new(**{ETC: "575.1", RUN: DRIVER}))
     assert (finding.severity, finding.message.partition(": ")[2]) == (
         "warning",
         "the files of /var/run/cdi stand before it",
     )
     # The other way round it is the service's own file that is in force.
-    [finding] = found(**new(**{ETC: DRIVER, RUN: "575.1"}))
+    [finding] = docker_findings(**new(**{ETC: DRIVER, RUN: "575.1"}))
     assert (finding.severity, finding.message.split()[0]) == ("error", RUN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from a_spark import findings, pins_for, spark
 
 from lockstep.core.findings import FATAL
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.preflight import foreign
 
 PLAN = spark(adopt=("unit vllm",), fabric={"interfaces": {"enp1": "10.0.0.1/24"}, "netplan": True})
@@ -13,8 +13,8 @@ PINS = pins_for(PLAN)
 
 
 def test_every_file_unit_folder_link_and_account_is_asked_for() -> None:
-    asked = foreign.question(Intended(PLAN, PINS))
-    files = {file["path"]: file["check"] for file in asked["files"]}
+    question = foreign.question(DesiredState(PLAN, PINS))
+    files = {file["path"]: file["check"] for file in question["files"]}
     for path, check in (
         ("/etc/systemd/system/vllm.service", "unit"),
         ("/etc/systemd/system/lockstep-gateway-switch@.service", "unit"),
@@ -26,32 +26,34 @@ def test_every_file_unit_folder_link_and_account_is_asked_for() -> None:
         ("/etc/sudoers.d/lockstep", "sudoers"),
     ):
         assert files[path] == check
-    folders = {folder["path"]: folder["owner"] for folder in asked["folders"]}
+    folders = {folder["path"]: folder["owner"] for folder in question["folders"]}
     assert folders["/data/models"] == "root"
     assert folders["/opt/lockstep/engines"] == "lockstep"
-    assert (asked["links"], asked["accounts"]) == (
+    assert (question["links"], question["accounts"]) == (
         ["/usr/local/bin/uv"],
         ["lockstep", "lockstep-gateway"],
     )
-    assert asked["adopt"] == ["unit vllm"]
+    assert question["adopt"] == ["unit vllm"]
 
 
 def test_each_thing_of_somebody_elses_is_an_error_that_nothing_waives() -> None:
-    theirs = {
+    foreign_facts = {
         "/data/models": "mode 0775, of me:me; it would be 0755, of root:root",
         "unit vllm.service": "/usr/lib/systemd/system/vllm.service, of package vllm",
         "account lockstep": "uid 1001, home /home/lockstep",
     }
-    mine = [item for item in findings(PLAN, foreign=theirs) if item.code == "not-ours"]
-    assert [item.severity for item in mine] == ["error"] * 3
-    assert mine[0].message == (
+    foreign_findings = [
+        item for item in findings(PLAN, foreign=foreign_facts) if item.code == "not-ours"
+    ]
+    assert [item.severity for item in foreign_findings] == ["error"] * 3
+    assert foreign_findings[0].message == (
         "/data/models was not made by Lockstep (mode 0775, of me:me; it would be 0755, of "
         "root:root), and the deploy would replace or change it"
     )
-    assert [item.remedy.partition(",")[0] for item in mine] == [
+    assert [item.remedy.partition(",")[0] for item in foreign_findings] == [
         "Move it away",
-        "Give the target another `unit`",
+        "Give the model another `unit`",
         "Set `service_user` to another name",
     ]
-    assert mine[1].remedy.endswith('`"adopt": ("unit vllm.service",)` for this host.')
+    assert foreign_findings[1].remedy.endswith('`"adopt": ("unit vllm.service",)` for this host.')
     assert "not-ours" in FATAL

@@ -10,7 +10,7 @@ from a_spark import findings, spark
 
 from lockstep.core.errors import CatalogueError
 from lockstep.core.findings import Finding
-from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
 from lockstep.preflight.known_bad import BadKernel, KnownBad, driver, kernel, load
 
@@ -69,7 +69,7 @@ BRANCH = "it is of no branch that DGX OS has (580)"
 
 
 @pytest.mark.parametrize(
-    ("version", "fault", "said", "cure"),
+    ("version", "fault", "message", "cure"),
     [
         ("580.159.03", "", "engines were reported to die", "580.178.04"),
         ("575.57.08", "", BRANCH, ""),
@@ -81,51 +81,51 @@ BRANCH = "it is of no branch that DGX OS has (580)"
     ],
 )
 def test_a_driver_that_is_known_to_be_wrong_is_named_with_its_cure(
-    version: str, fault: str, said: str, cure: str
+    version: str, fault: str, message: str, cure: str
 ) -> None:
     [finding] = of_driver(version, **({"fault": fault} if fault else {}))
     kind = ("driver", "error") if fault else ("driver-version", "warning")
     assert (finding.code, finding.severity) == kind
-    assert said in finding.message and version in finding.message
+    assert message in finding.message and version in finding.message
     assert cure in finding.remedy and finding.remedy
 
 
 @pytest.mark.parametrize(
-    ("entry", "text", "said"),
+    ("entry", "text", "message"),
     [
         (BadKernel, "a: 7.0", "a must be a mapping"),
         (BadKernel, "a: {release: '7.0.', whatever: 1}", "unknown key 'whatever'"),
-        (BadKernel, "a: {release: '7.0.'}", "a.what, a.remedy, a.source, a.date are missing"),
+        (BadKernel, "a: {release: '7.0.'}", "a.fault, a.remedy, a.source, a.date are missing"),
         (
             BadKernel,
-            "a: {release: '7', what: x, remedy: y, source: z, date: 2026-11-22, breaks: usb}",
+            "a: {release: '7', fault: x, remedy: y, source: z, date: 2026-11-22, breaks: usb}",
             "breaks is not known",
         ),
         (KnownBad, "a: {release: '580.', cure: kho=off}", "unknown key 'cure'"),
         (
             KnownBad,
-            "a: {what: x, remedy: y, source: z, date: 2026-11-22}",
+            "a: {fault: x, remedy: y, source: z, date: 2026-11-22}",
             "a has neither release nor sign",
         ),
     ],
 )
 def test_a_wrong_entry_is_named(
-    tmp_path: Path, entry: type[KnownBad], text: str, said: str
+    tmp_path: Path, entry: type[KnownBad], text: str, message: str
 ) -> None:
     (tmp_path / "list.yaml").write_text(text)
-    with pytest.raises(CatalogueError, match=said):
+    with pytest.raises(CatalogueError, match=message):
         load(tmp_path / "list.yaml", entry)
 
 
 def test_preflight_looks_into_the_list_of_drivers() -> None:
-    found = findings(gpu={"driver_version": "580.159.03"})
-    assert [item.code for item in found] == ["driver-version"]
+    driver_findings = findings(gpu={"driver_version": "580.159.03"})
+    assert [item.code for item in driver_findings] == ["driver-version"]
 
 
 def member(number: int, **data: Any) -> HostPlan:
     return spark(
         f"spark-{number}",
-        targets={"glm": {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}},
+        models={"glm": {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}},
         clusters={"pair": {"hosts": ("spark-1", "spark-2")}},
         fabric_address=f"10.77.0.{number}",
         fabric={"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
@@ -134,7 +134,7 @@ def member(number: int, **data: Any) -> HostPlan:
 
 
 def test_preflight_refuses_members_of_clusters_with_rdma_and_no_other_host() -> None:
-    plan = next(iter(joined([member(1), member(2)], "the inventory")))
+    plan = next(iter(join_clusters([member(1), member(2)], "the inventory")))
     for host, severity in ((plan, "error"), (spark(), "warning")):
-        found = findings(host, kernel={"release": "7.0.0-1019-nvidia"}, lacking=[])
-        assert [item.severity for item in found] == [severity]
+        kernel_findings = findings(host, kernel={"release": "7.0.0-1019-nvidia"}, lacking=[])
+        assert [item.severity for item in kernel_findings] == [severity]

@@ -10,12 +10,12 @@ from a_spark import GIB, findings, spark
 
 from group_data import all as group_data
 from lockstep.core.findings import Finding
-from lockstep.inventory.host import HostPlan, models_of
+from lockstep.inventory.host import HostPlan, checkpoints_of
 
 PLAN = spark()
 
 
-def found(available: float, plan: HostPlan = PLAN, **facts: Any) -> list[Finding]:
+def memory_findings(available: float, plan: HostPlan = PLAN, **facts: Any) -> list[Finding]:
     memory = {"MemTotal": int(121.69 * GIB), "MemAvailable": int(available * GIB)}
     every = findings(plan, memory=memory, **facts)
     return [item for item in every if item.code == "memory-available"]
@@ -26,10 +26,10 @@ def words(findings: list[Finding]) -> list[str]:
 
 
 @pytest.mark.parametrize("available", [115.8, 110])
-def test_the_default_targets_start_on_every_kit_that_was_reported(available: float) -> None:
-    assert found(available) == []
+def test_the_default_models_start_on_every_kit_that_was_reported(available: float) -> None:
+    assert memory_findings(available) == []
     # As a Spark is before its first deploy, with the kernel's own value.
-    assert found(available, min_free_kib=45158) == []
+    assert memory_findings(available, min_free_kib=45158) == []
 
 
 @pytest.mark.parametrize("available", [107, 102, 101.3])
@@ -37,16 +37,16 @@ def test_what_is_not_promised_in_less_is_one_that_may_be_chosen_and_not_the_defa
     available: float,
 ) -> None:
     """101.3: what an engine found at its start on the poorer kit, if it were MemAvailable."""
-    assert words(found(available)) == ["mistral-vllm"]
+    assert words(memory_findings(available)) == ["mistral-vllm"]
 
 
 def test_what_our_own_sysctl_will_take_is_counted_before_it_is_set_and_only_then() -> None:
-    assert found(108.5) == []
-    [vllm] = found(108.5, min_free_kib=45158)
+    assert memory_findings(108.5) == []
+    [vllm] = memory_findings(108.5, min_free_kib=45158)
     assert (
         "and 107.1 GiB are (less 1.4 GiB that vm.min_free_kbytes of the inventory" in vllm.message
     )
-    assert found(108.5, spark(sysctls={}), min_free_kib=45158) == []
+    assert memory_findings(108.5, spark(sysctls={}), min_free_kib=45158) == []
 
 
 def test_a_spark_of_64_gb_is_judged_by_its_own_figures_and_what_is_said_to_set_is_enough() -> None:
@@ -71,54 +71,58 @@ def test_a_spark_of_64_gb_that_nobody_expects_hears_what_to_say() -> None:
 
 
 def test_a_host_with_90_gib_hears_the_number_and_what_to_set_before_the_download() -> None:
-    short = found(90)
+    short = memory_findings(90)
     assert words(short) == ["mistral", "mistral-fallback", "mistral-vllm"]
     mistral, spare, vllm = short
     # Of another engine, whose share is of something else.
-    assert "Set `targets.mistral.fallback_overrides` to " in spare.remedy
+    assert "Set `models.mistral.fallback_overrides` to " in spare.remedy
     assert (mistral.severity, mistral.subject) == ("error", "spark1")
     assert mistral.message == (
         "mistral needs 95.9 GiB available to start, and 90.0 GiB are: 0.72 of what SGLang finds "
         "must hold 66.3 GiB of weights and the KV cache of 32768 tokens"
     )
     assert mistral.remedy == (
-        'Set `targets.mistral.overrides` to {"gpu_memory_utilization": 0.77} '
+        'Set `models.mistral.overrides` to {"gpu_memory_utilization": 0.77} '
         "(`lockstep help fit`), or free 5.9 GiB (a desktop in use takes about 10)."
     )
     assert vllm.message == (
         "mistral-vllm needs 107.7 GiB available to start, and 90.0 GiB are: vLLM asks for 0.8 of "
-        "121.7 GiB at its start, and 6.71 GiB must be left for the memory floor"
+        "121.7 GiB at its start, and 6.71 GiB must be left for the memory minimum"
     )
 
 
 @pytest.mark.parametrize("available", [86, 90, 95])
 def test_what_is_said_to_set_is_enough(available: float) -> None:
-    targets = {name: dict(data) for name, data in group_data.targets.items()}
-    for finding in found(available):
-        where = re.search(r"targets\.([\w-]+)\.(\w+)` to", finding.remedy)
-        said = re.findall(r'"(\w+)": ([\d.]+)', finding.remedy)
-        assert where and said, finding.remedy
-        values = {key: float(value) if "." in value else int(value) for key, value in said}
-        targets[where[1]][where[2]] = {**targets[where[1]].get(where[2], {}), **values}
-    assert found(available, spark(targets=targets)) == []
+    models = {name: dict(data) for name, data in group_data.models.items()}
+    for finding in memory_findings(available):
+        where = re.search(r"models\.([\w-]+)\.(\w+)` to", finding.remedy)
+        setting_pairs = re.findall(r'"(\w+)": ([\d.]+)', finding.remedy)
+        assert where and setting_pairs, finding.remedy
+        values = {key: float(value) if "." in value else int(value) for key, value in setting_pairs}
+        models[where[1]][where[2]] = {**models[where[1]].get(where[2], {}), **values}
+    assert memory_findings(available, spark(models=models)) == []
 
 
 def test_where_no_share_is_enough_that_is_said() -> None:
-    [mistral, *_] = [item for item in found(60) if item.message.startswith("mistral needs")]
+    [mistral, *_] = [
+        item for item in memory_findings(60) if item.message.startswith("mistral needs")
+    ]
     assert mistral.remedy.startswith("Free 35.9 GiB")
 
 
 def test_weights_that_are_here_make_it_a_warning() -> None:
-    here = {name: {64 * "e": 20 * GIB} for name in models_of(PLAN)}
-    assert {item.severity for item in found(90, models=here)} == {"warning"}
+    checkpoints_present = {name: {64 * "e": 20 * GIB} for name in checkpoints_of(PLAN)}
+    assert {item.severity for item in memory_findings(90, checkpoints=checkpoints_present)} == {
+        "warning"
+    }
 
 
 def test_a_host_that_serves_is_not_judged() -> None:
-    assert found(20, units_up=["sglang-mistral4.service"]) == []
+    assert memory_findings(20, units_up=["sglang-mistral4.service"]) == []
 
 
 def test_who_holds_the_gpus_memory_is_named_beside_the_share() -> None:
-    held = ["ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`"]
-    for item in found(60, gpu_held=held):
-        assert item.remedy.endswith(f" On the GPU: {held[0]}.")
-    assert "On the GPU" not in found(60)[0].remedy
+    gpu_holders = ["ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`"]
+    for item in memory_findings(60, gpu_held=gpu_holders):
+        assert item.remedy.endswith(f" On the GPU: {gpu_holders[0]}.")
+    assert "On the GPU" not in memory_findings(60)[0].remedy

@@ -6,10 +6,10 @@ import pytest
 from a_spark import findings, spark
 
 from lockstep.core.findings import Finding
-from lockstep.inventory.cluster_join import joined
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
 
-TWINS = ("enp1s0f0np0", "enP2p1s0f0np0")
+PORT_PAIR = ("enp1s0f0np0", "enP2p1s0f0np0")
 
 
 def member(**fabric: object) -> HostPlan:
@@ -19,27 +19,27 @@ def member(**fabric: object) -> HostPlan:
     plans = [
         spark(
             name,
-            targets={"qwen": own, "glm": glm},
+            models={"qwen": own, "glm": glm},
             clusters={"pair": {"hosts": ("one", "two")}},
             fabric_address=f"10.77.0.{number}",
-            fabric={"interfaces": {TWINS[0]: f"10.77.0.{number}/24"}, **fabric},
+            fabric={"interfaces": {PORT_PAIR[0]: f"10.77.0.{number}/24"}, **fabric},
         )
         for number, name in enumerate(("one", "two"), 11)
     ]
-    return joined(plans, "site.py")[0]
+    return join_clusters(plans, "site.py")[0]
 
 
-def found(plan: HostPlan, *absent: str, wireless: str = "") -> list[Finding]:
+def network_findings(plan: HostPlan, *absent: str, wireless: str = "") -> list[Finding]:
     return findings(plan, fabric={"wireless": wireless, "absent": list(absent)}, lacking=[])
 
 
-def test_a_port_without_its_cable_stops_the_clusters_targets_and_nothing_else() -> None:
-    [finding] = found(member(), *TWINS)
+def test_a_port_without_its_cable_stops_the_clusters_models_and_nothing_else() -> None:
+    [finding] = network_findings(member(), *PORT_PAIR)
     assert (finding.code, finding.severity) == ("no-cable", "warning")
     assert finding.message == (
         "there is no network interface enp1s0f0np0 nor enP2p1s0f0np0, which `fabric` names: DGX "
         "OS hides a ConnectX port while its cable is out or the Spark at its other end is off. "
-        "Targets that do not start without: glm"
+        "Models that do not start without: glm"
     )
     assert finding.remedy == (
         "Plug the cable in; `sudo rm /etc/nvidia/cx7-hotplug-enabled` and a reboot keep the port "
@@ -49,17 +49,20 @@ def test_a_port_without_its_cable_stops_the_clusters_targets_and_nothing_else() 
 
 @pytest.mark.parametrize("name", ["enp1s0f0", "enP7s7", "eth0", "enp1s0f0np0.100"])
 def test_an_interface_that_no_cable_brings_is_an_error(name: str) -> None:
-    errors = found(member(), name)
+    errors = network_findings(member(), name)
     assert [(item.code, item.severity) for item in errors] == [("no-interface", "error")]
     assert errors[0].message == f"there is no network interface {name}, which `fabric` names"
 
 
 def test_one_of_each_is_one_finding_of_each() -> None:
-    assert [item.code for item in found(member(), TWINS[0], "eth0")] == ["no-cable", "no-interface"]
+    assert [item.code for item in network_findings(member(), PORT_PAIR[0], "eth0")] == [
+        "no-cable",
+        "no-interface",
+    ]
 
 
 def test_wifi_is_warned_of_where_the_deploy_is_to_write_the_addresses() -> None:
-    [finding] = found(member(netplan=True), wireless="wlP9s9")
+    [finding] = network_findings(member(netplan=True), wireless="wlP9s9")
     assert (finding.code, finding.severity) == ("wifi", "warning")
     assert finding.message.startswith("it is reached by wlP9s9, and `netplan apply`")
-    assert found(member(netplan=False), wireless="wlP9s9") == []
+    assert network_findings(member(netplan=False), wireless="wlP9s9") == []

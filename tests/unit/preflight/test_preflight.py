@@ -24,8 +24,8 @@ PLAN = spark()
 PINS = pins_for(PLAN)
 NOW = 1_795_000_000.0
 IMAGES = [
-    f"127.0.0.1:7078/{name}@{PINS.images[asked].digest}"
-    for asked, name in {
+    f"127.0.0.1:7078/{name}@{PINS.images[image_name].digest}"
+    for image_name, name in {
         "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:2026082102": (
             "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
         ),
@@ -37,12 +37,12 @@ IMAGES = [
 HEALTHY = healthy(PLAN, NOW)
 
 
-def found(facts: dict[str, Any], plan: HostPlan = PLAN) -> list[Finding]:
+def host_findings(facts: dict[str, Any], plan: HostPlan = PLAN) -> list[Finding]:
     return preflight.findings(plan, PINS, facts, now=NOW)
 
 
 def test_a_healthy_host_has_no_finding() -> None:
-    assert found(HEALTHY) == []
+    assert host_findings(HEALTHY) == []
 
 
 def change(*path: str, to: Any) -> Callable[[dict[str, Any]], None]:
@@ -127,7 +127,7 @@ def test_each_fault_gives_one_finding(name: str) -> None:
     damage, message = FAULTS[name]
     facts = copy.deepcopy(HEALTHY)
     damage(facts)
-    [finding] = found(facts)
+    [finding] = host_findings(facts)
     assert (finding.code, finding.severity, finding.subject, finding.message) == (
         name.partition(",")[0],
         "error",
@@ -141,8 +141,10 @@ def test_an_unknown_kernel_setting_is_asked_for_and_named_with_the_nearest() -> 
     plan = replace(PLAN, settings=replace(PLAN.settings, sysctls={"vm.swapiness": "1"}))
     assert preflight.questions(plan, PINS)["sysctls"] == ["vm.swapiness"]
     facts = {**HEALTHY, "unknown_sysctls": {"vm.swapiness": "vm.swappiness", "net.none": ""}}
-    named, unlike = found(facts, plan)
-    assert named.remedy.startswith("Did you mean vm.swappiness? Correct `sysctls` of the inventory")
+    finding, unlike = host_findings(facts, plan)
+    assert finding.remedy.startswith(
+        "Did you mean vm.swappiness? Correct `sysctls` of the inventory"
+    )
     assert unlike.remedy.startswith("Correct `sysctls` of the inventory")
 
 
@@ -166,7 +168,7 @@ def test_a_later_toolkit_of_the_same_major_is_at_most_a_warning(
     facts["gpu"] |= {"cuda": takes} if takes else {}
     if takes is None:
         del facts["gpu"]["cuda"]
-    findings = found(facts)
+    findings = host_findings(facts)
     assert [finding.code for finding in findings] == codes
     for finding in findings:
         assert finding.severity == "warning"
@@ -180,7 +182,7 @@ def free(gib: float, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told", "codes"),
+    ("clock_cap", "highest_clock", "codes"),
     [
         (2100, "3003 MHz", []),
         (3003, "3003 MHz", []),
@@ -191,12 +193,12 @@ def free(gib: float, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_cap_above_the_highest_clock_is_refused(
-    asked: int | None, told: str, codes: list[str]
+    clock_cap: int | None, highest_clock: str, codes: list[str]
 ) -> None:
-    plan = replace(PLAN, settings=replace(PLAN.settings, gpu=Gpu(asked)))
+    plan = replace(PLAN, settings=replace(PLAN.settings, gpu=Gpu(clock_cap)))
     facts = copy.deepcopy(HEALTHY)
-    facts["gpu"]["clocks.max.sm"] = told
-    assert [finding.code for finding in found(facts, plan)] == codes
+    facts["gpu"]["clocks.max.sm"] = highest_clock
+    assert [finding.code for finding in host_findings(facts, plan)] == codes
 
 
 def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
@@ -204,14 +206,14 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
     # 15 GiB of engine, with the wheels that it is made of.
     wheels = sum(wheel.size or 0 for pin in PINS.python.values() for wheel in pin.packages)
     wheels += sum(pin.size for pin in PINS.precompiled.values())
-    need = len(PINS.models) * 20 + 3 * 40 + 15 + wheels / GIB
-    assert found(free(need + 20)) == []
+    need = len(PINS.checkpoints) * 20 + 3 * 40 + 15 + wheels / GIB
+    assert host_findings(free(need + 20)) == []
     large = {url: replace(pin, size=GIB) for url, pin in PINS.precompiled.items()}
     [finding] = preflight.findings(
         PLAN, replace(PINS, precompiled=large), free(need + 20.5), now=NOW
     )
     assert finding.code == "disk-short"
-    [finding] = found(free(need + 19.9))
+    [finding] = host_findings(free(need + 19.9))
     assert finding.code == "disk-short"
     assert finding.message == (
         f"/data/models/huggingface: {need:.1f} GiB to fetch, {need + 19.9:.1f} GiB free, "
@@ -220,19 +222,19 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
 
 
 def test_what_is_on_the_disk_already_needs_no_room() -> None:
-    held = {name: {64 * "e": 20 * GIB} for name in HEALTHY["models"]}
+    checkpoints_present = {name: {64 * "e": 20 * GIB} for name in HEALTHY["checkpoints"]}
     docker = {**HEALTHY["docker"], "images": IMAGES}
-    assert found(free(0, models=held, docker=docker, lacking=[])) == []
+    assert host_findings(free(0, checkpoints=checkpoints_present, docker=docker, lacking=[])) == []
 
 
 def test_another_revision_on_the_disk_is_no_room_saved_and_an_unfinished_file_is_some() -> None:
-    other = {name: {64 * "d": 20 * GIB} for name in HEALTHY["models"]}
+    other_models = {name: {64 * "d": 20 * GIB} for name in HEALTHY["checkpoints"]}
     docker = {**HEALTHY["docker"], "images": IMAGES}
-    [finding] = found(free(10, models=other, docker=docker, lacking=[]))
-    need = 20 * len(other)
+    [finding] = host_findings(free(10, checkpoints=other_models, docker=docker, lacking=[]))
+    need = 20 * len(other_models)
     assert f"{need:.1f} GiB to fetch" in finding.message
-    half = {name: {64 * "e" + ".incomplete": 10 * GIB} for name in HEALTHY["models"]}
-    [finding] = found(free(10, models=half, docker=docker, lacking=[]))
+    half = {name: {64 * "e" + ".incomplete": 10 * GIB} for name in HEALTHY["checkpoints"]}
+    [finding] = host_findings(free(10, checkpoints=half, docker=docker, lacking=[]))
     assert f"{need / 2:.1f} GiB to fetch" in finding.message
 
 
@@ -242,14 +244,14 @@ def test_another_revision_on_the_disk_is_no_room_saved_and_an_unfinished_file_is
 def test_each_disk_is_counted_for_itself(place: str, need: float) -> None:
     facts = free(3000)
     facts["disks"][place] = {"device": 2, "free": int((need + 10) * GIB)}
-    [finding] = found(facts)
+    [finding] = host_findings(facts)
     assert finding.message == (
         f"{place}: {need:.1f} GiB to fetch, {need + 10:.1f} GiB free, 20.0 GiB must stay free"
     )
 
 
 @pytest.mark.parametrize(
-    ("unit", "ours", "units_held", "codes"),
+    ("unit", "is_ours", "units_held", "codes"),
     [
         # Of an earlier deploy, too, which stops it before anything listens there.
         ("vllm-qwen36-key.service", True, False, []),
@@ -262,25 +264,25 @@ def test_each_disk_is_counted_for_itself(place: str, need: float) -> None:
     ],
 )
 def test_a_port_held_by_an_engine_of_ours_is_no_finding(
-    unit: str, ours: bool, units_held: bool, codes: list[str]
+    unit: str, is_ours: bool, units_held: bool, codes: list[str]
 ) -> None:
-    listener = {"process": "VLLM::APIServer", "unit": f"/system.slice/{unit}", "ours": ours}
+    listener = {"process": "VLLM::APIServer", "unit": f"/system.slice/{unit}", "ours": is_ours}
     facts = {**HEALTHY, "listeners": {"30001": listener}, "units_held": units_held}
-    assert [item.code for item in found(facts)] == codes
+    assert [item.code for item in host_findings(facts)] == codes
 
 
 def test_what_a_host_is_asked() -> None:
-    asked = preflight.questions(PLAN, PINS)
-    assert asked["ports"] == [30001, 30000, 31000, 8000, 8090, 8080]
+    questions = preflight.questions(PLAN, PINS)
+    assert questions["ports"] == [30001, 30000, 31000, 8000, 8090, 8080]
     places = ["/data/models/huggingface", "/opt/lockstep/engines", "/var/cache/lockstep/layers"]
-    assert asked["paths"] == places
-    assert list(asked["images"].values()) == IMAGES
+    assert questions["paths"] == places
+    assert list(questions["images"].values()) == IMAGES
     engine = f"/opt/lockstep/engines/{engine_id(PLAN.settings, PINS)}"
-    assert asked["needs"]["engine"] == {engine: ["check.json"]}
+    assert questions["needs"]["engine"] == {engine: ["check.json"]}
     model = "models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
     snapshot = f"/data/models/huggingface/hub/{model}/snapshots/{COMMIT}"
-    assert asked["needs"]["models"][snapshot] == ["model.safetensors"]
-    assert list(asked["reach"]) == [
+    assert questions["needs"]["checkpoints"][snapshot] == ["model.safetensors"]
+    assert list(questions["reach"]) == [
         "https://huggingface.co",
         "https://download.pytorch.org/whl/cu130",
         "https://flashinfer.ai/whl/cu130",
@@ -320,9 +322,9 @@ def test_passwords_of_proxies_and_indexes_are_in_no_question() -> None:
         "python_index": "https://reader:geheim@index.example:8443/simple/",
         "git": {"https://github.com/": "https://reader:geheim@git.example/"},
     }
-    asked = preflight.questions(spark(sources=sources), PINS)
-    assert "geheim" not in str(asked)
-    assert "https://index.example:8443/simple/" in asked["reach"]
+    questions = preflight.questions(spark(sources=sources), PINS)
+    assert "geheim" not in str(questions)
+    assert "https://index.example:8443/simple/" in questions["reach"]
     # Behind a proxy it is the proxy alone that must be reached.
     proxy = dict.fromkeys(("http", "https"), "http://me:geheim@proxy:3128")
     assert list(preflight.addresses(spark(proxy=proxy))) == ["http://proxy:3128"]
@@ -342,7 +344,7 @@ GOLDEN = """\
                           demanded.
  spark1            error  port-taken: port 30001 of qwen is taken by python3
                           (/user.slice/x.scope)
-                          -> Stop that process, or set another port in targets,
+                          -> Stop that process, or set another port in models,
                           gateway, webui, monitoring or backup.
  spark1            error  unreachable: cannot reach https://huggingface.co:
                           Name or service not known
@@ -354,20 +356,20 @@ def test_the_table_of_two_broken_hosts_fits_80_columns() -> None:
     facts = copy.deepcopy(HEALTHY)
     for name in ("port-taken", "cuda", "unreachable"):
         FAULTS[name][0](facts)
-    other = spark("a-spark-with-a-very-long-name.example.com")
+    other_plan = spark("a-spark-with-a-very-long-name.example.com")
     facts2 = {**HEALTHY, "architecture": "x86_64"}
-    text = findings_table([*found(facts), *found(facts2, other)])
+    text = findings_table([*host_findings(facts), *host_findings(facts2, other_plan)])
     assert text == GOLDEN
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
 def test_netplan_is_missed_only_where_the_deploy_writes_the_addresses() -> None:
     facts = {**HEALTHY, "fabric": {**HEALTHY["fabric"], "netplan": False}}
-    assert found(facts) == []
+    assert host_findings(facts) == []
     fabric = {"interfaces": {"enp1s0f0np0": "10.77.0.11/24"}, "netplan": True}
     plan = spark(fabric=fabric, fabric_address="10.77.0.11")
     assert preflight.questions(plan, PINS)["fabric"] == ["enp1s0f0np0"]
-    assert [item.code for item in found(facts, plan)] == ["no-netplan"]
+    assert [item.code for item in host_findings(facts, plan)] == ["no-netplan"]
 
 
 def test_the_codes_that_an_inventory_may_name_are_those_of_findings() -> None:
@@ -376,12 +378,15 @@ def test_the_codes_that_an_inventory_may_name_are_those_of_findings() -> None:
     files = [folder / "units/backup_unit.py", *folder.glob("preflight/*.py")]
     files += [folder / "cli/recipe/__init__.py", *folder.glob("fit/*.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
-    found = re.findall(r'(?:\b[Ff]inding|case\.(?:error|warning))\(\s*(f?)"([^"]+)"', text)
-    known = {code for made, code in found if not made} | {"engine-kernel", "eagle-on-moving-tag"}
-    known |= {
+    code_matches = re.findall(r'(?:\b[Ff]inding|case\.(?:error|warning))\(\s*(f?)"([^"]+)"', text)
+    known_codes = {code for is_formatted, code in code_matches if not is_formatted} | {
+        "engine-kernel",
+        "eagle-on-moving-tag",
+    }
+    known_codes |= {
         f"{code}-{end}" for code in ("licence", "draft-licence") for end in ("refused", "unknown")
     }
-    assert {code for made, code in found if made} == {
+    assert {code for is_formatted, code in code_matches if is_formatted} == {
         *("{code}-refused", "{code}-unknown", "{method}-on-moving-tag")
     }
-    assert (known, FATAL - CODES) == (set(CODES), set())
+    assert (known_codes, FATAL - CODES) == (set(CODES), set())

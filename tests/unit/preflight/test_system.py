@@ -53,8 +53,8 @@ def test_services_that_use_apt_now_are_named() -> None:
 def test_who_has_apts_locks_is_named_once() -> None:
     remedy = "`sudo systemctl stop packagekit.service` frees the lock"
     holder = {"who": "/x/lock is held by packagekitd", "unit": "apt-daily.service"}
-    told = {"daily": ["apt-daily.service"], "holder": {**holder, "remedy": remedy}}
-    [finding] = findings(updates=told)
+    update_facts = {"daily": ["apt-daily.service"], "holder": {**holder, "remedy": remedy}}
+    [finding] = findings(updates=update_facts)
     assert (finding.code, finding.severity) == ("apt-busy", "warning")
     assert finding.message == "/x/lock is held by packagekitd"
     assert finding.remedy.startswith("Packages that are missing wait up to 30 min for each")
@@ -62,7 +62,7 @@ def test_who_has_apts_locks_is_named_once() -> None:
 
 
 def test_half_installed_packages_of_others_are_an_error_that_nobody_can_waive() -> None:
-    packages = {f"thunderbird-locale-{each}": "unpacked" for each in "abcdef"}
+    packages = {f"thunderbird-locale-{letter}": "unpacked" for letter in "abcdef"}
     [finding] = findings(unfinished=packages)
     assert (finding.code, finding.severity) == ("apt-broken", "error")
     assert finding.code in FATAL

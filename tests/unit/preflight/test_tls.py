@@ -22,12 +22,12 @@ def plan(tls: object, *names: str) -> Any:
     return spark(gateway={"bind": "0.0.0.0", "tls": tls, "names": names})
 
 
-def found(**facts: object) -> list[Finding]:
+def tls_findings(**facts: object) -> list[Finding]:
     return findings(plan(YOURS), tls=facts)
 
 
 @pytest.mark.parametrize(
-    ("this", "asked"),
+    ("intended_host", "expected_question"),
     [
         (spark(), {}),
         (plan(YOURS), YOURS),
@@ -35,19 +35,21 @@ def found(**facts: object) -> list[Finding]:
         (plan("tailscale", NAME, "10.0.0.5"), {"tailscale": [NAME]}),
     ],
 )
-def test_a_host_is_asked_for_what_is_wanted(this: Any, asked: dict[str, Any]) -> None:
-    assert preflight.questions(this, pins_for(this))["tls"] == asked
+def test_a_host_is_asked_for_what_is_wanted(
+    intended_host: Any, expected_question: dict[str, Any]
+) -> None:
+    assert preflight.questions(intended_host, pins_for(intended_host))["tls"] == expected_question
 
 
 def test_one_that_cannot_be_used_stops_the_deploy() -> None:
-    [finding] = found(fault="/etc/ssl/spark.key: Permission denied")
+    [finding] = tls_findings(fault="/etc/ssl/spark.key: Permission denied")
     assert (finding.code, finding.severity) == ("certificate", "error")
     assert "/etc/ssl/spark.key: Permission denied" in finding.message
 
 
 def test_one_that_ends_soon_is_a_warning() -> None:
-    assert found(days=21) == []
-    [finding] = found(days=20)
+    assert tls_findings(days=21) == []
+    [finding] = tls_findings(days=20)
     assert (finding.code, finding.severity) == ("certificate-ends", "warning")
     assert "20 days" in finding.message and "restart lockstep-tls" in finding.remedy
 
@@ -65,13 +67,13 @@ def pem(days: int) -> tuple[str, str]:
 
 
 def test_one_that_the_deploy_brings_is_judged_on_this_machine() -> None:
-    given = {"certificate": {"file": "/chain"}, "key": {"file": "/key"}}
-    assert preflight.questions(plan(given), pins_for(plan(given)))["tls"] == {}
+    tls_files = {"certificate": {"file": "/chain"}, "key": {"file": "/key"}}
+    assert preflight.questions(plan(tls_files), pins_for(plan(tls_files)))["tls"] == {}
     now = 10 * 86400.0
     chain, key = pem(30)
-    _, other = pem(30)
-    assert preflight.brought(chain + pem(90)[0], key, now) == {"fault": "", "days": 30}
-    assert "does not belong" in preflight.brought(chain, other, now)["fault"]
-    assert "certificate is no PEM" in preflight.brought(key, key, now)["fault"]
-    assert "key is no PEM" in preflight.brought(chain, "sk-1", now)["fault"]
-    assert "has ended on 1970-01-10" in preflight.brought(*pem(-1), now)["fault"]
+    _, other_key = pem(30)
+    assert preflight.given_certificate(chain + pem(90)[0], key, now) == {"fault": "", "days": 30}
+    assert "does not belong" in preflight.given_certificate(chain, other_key, now)["fault"]
+    assert "certificate is no PEM" in preflight.given_certificate(key, key, now)["fault"]
+    assert "key is no PEM" in preflight.given_certificate(chain, "sk-1", now)["fault"]
+    assert "has ended on 1970-01-10" in preflight.given_certificate(*pem(-1), now)["fault"]

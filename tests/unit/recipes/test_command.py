@@ -1,6 +1,6 @@
 """Whole command lines and environments, as the engines receive them.
 
-Those of the default targets stand in `tests/render/golden`.
+Those of the default models stand in `tests/render/golden`.
 """
 
 from __future__ import annotations
@@ -168,10 +168,10 @@ def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
     ],
 )
 def test_commands_that_cannot_run_without_a_shell_are_refused(body: str, part: str) -> None:
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(RecipeError) as error:
         serve_command(recipe_of(body))
-    assert part in str(caught.value)
-    assert "some.yaml" in str(caught.value)
+    assert part in str(error.value)
+    assert "some.yaml" in str(error.value)
 
 
 def test_a_broken_speculative_config_is_named_when_the_draft_is_replaced() -> None:
@@ -220,8 +220,8 @@ def test_before_a_start_its_names_stay_and_in_a_command_they_are_refused() -> No
     assert environment(recipe) == {"V": "{launch.node_rank}"}
     with pytest.raises(RecipeError, match=r"launch\.node_rank"):
         serve_command(recipe)
-    served = replace(recipe, command=recipe.command.partition(" --seed")[0])
-    assert line(served) == "vllm serve org/model --port 8"
+    served_recipe = replace(recipe, command=recipe.command.partition(" --seed")[0])
+    assert line(served_recipe) == "vllm serve org/model --port 8"
 
 
 @pytest.mark.parametrize("command", ["command: llama-server -m {model} -c 9\n", ""])
@@ -231,10 +231,14 @@ def test_variables_that_stand_for_flags_are_flags_and_a_written_one_wins(command
         "defaults: {port: 8}\nenv: {LLAMA_ARG_PORT: '{config.port}', LLAMA_ARG_CTX_SIZE: 4096,"
         " LLAMA_ARG_EMBEDDINGS: 'true', LLAMA_ARG_RERANKING: '0', LLAMA_ARG_JINJA: 1}"
     )
-    made = serve_command(recipe, overrides={"max_num_seqs": 2})
+    full_command = serve_command(recipe, overrides={"max_num_seqs": 2})
     own = ("-c", "9") if command else ("--ctx-size", "4096")
-    assert set(itertools.pairwise(made)) >= {own, ("--port", "8"), ("--parallel", "2")}
-    assert "--embeddings" in made and "--reranking" not in made and made.count("--port") == 1
+    assert set(itertools.pairwise(full_command)) >= {own, ("--port", "8"), ("--parallel", "2")}
+    assert (
+        "--embeddings" in full_command
+        and "--reranking" not in full_command
+        and full_command.count("--port") == 1
+    )
     assert environment(recipe) == {"LLAMA_ARG_JINJA": "1"}
 
 

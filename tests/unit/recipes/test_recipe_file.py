@@ -29,9 +29,9 @@ def read(text: str) -> recipe_file.Recipe:
 
 
 def refusal(text: str) -> RecipeError:
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(RecipeError) as error:
         read(text)
-    return caught.value
+    return error.value
 
 
 def test_a_minimal_recipe_gets_the_formats_defaults() -> None:
@@ -198,8 +198,8 @@ def test_qwen36_serves_agents_without_thinking() -> None:
     assert len(agents) > 2
     for recipe in agents:
         argv = command.serve_command(recipe)
-        said = argv[argv.index("--default-chat-template-kwargs") + 1]
-        assert json.loads(said) == {"enable_thinking": False}, recipe.name
+        template_settings = argv[argv.index("--default-chat-template-kwargs") + 1]
+        assert json.loads(template_settings) == {"enable_thinking": False}, recipe.name
 
 
 def test_every_recipe_of_the_catalogue_loads_and_cites_its_figures() -> None:
@@ -235,8 +235,8 @@ _trees = st.recursive(
     max_leaves=8,
 )
 # Few keys each: of many broken ones only the first that is read would be seen.
-_broken = st.builds(
-    lambda model, rest: {**rest, "model": model},
+_broken_recipes = st.builds(
+    lambda model, other_keys: {**other_keys, "model": model},
     st.one_of(st.just("a/b"), _trees),
     st.dictionaries(
         st.sampled_from([item.name for item in fields(recipe_file.Recipe) if item.name != "model"]),
@@ -260,7 +260,7 @@ def _exercise(text: str) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=list(HealthCheck))
-@given(_broken)
+@given(_broken_recipes)
 def test_broken_recipes_never_give_a_traceback(tree: dict[str, object]) -> None:
     _exercise(yaml.dump(tree, Dumper=yaml.CSafeDumper, allow_unicode=True))
 

@@ -19,7 +19,7 @@ TOKEN = "hf_" + "a" * 34
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "named"),
+    ("words", "env", "secret_names"),
     [
         ("--api-key sk-1", "", ["--api-key"]),
         ("--api_k=sk-1", "", ["--api-key"]),
@@ -40,28 +40,30 @@ TOKEN = "hf_" + "a" * 34
     ],
 )
 def test_a_secret_is_refused_wherever_it_is_written_and_never_shown(
-    words: str, env: str, named: list[str], tmp_path: Path
+    words: str, env: str, secret_names: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "secret.yaml"
     command = f"command: |\n  vllm serve {{model}} {words}\n"
     path.write_text(
         f"model: a/b\ncontainer: a/b:1\n{command}" + (f"env:\n  {env}\n" if env else "")
     )
-    found = [
+    findings = [
         item
         for item in check(recipe_file.load(path), KNOWN)
         if item.code == "secret-on-command-line"
     ]
-    assert [item.message.partition(":")[0] for item in found] == [", ".join(named)] * bool(named)
-    assert all(item.severity == "error" for item in found)
-    shown = CliRunner().invoke(main, ["recipe", "show", str(path)]).output
-    assert not re.search(r"sk-1|s3|1234|hf_aa", shown)
+    assert [item.message.partition(":")[0] for item in findings] == [
+        ", ".join(secret_names)
+    ] * bool(secret_names)
+    assert all(item.severity == "error" for item in findings)
+    output = CliRunner().invoke(main, ["recipe", "show", str(path)]).output
+    assert not re.search(r"sk-1|s3|1234|hf_aa", output)
 
 
 @pytest.mark.parametrize(
     "env", ["[HF_TOKEN=s3cret]", "{HF_TOKEN: [s3cret]}", '{HF_TOKEN: "s3cret\\n"}', "s3cret"]
 )
 def test_a_file_that_is_refused_does_not_show_it(env: str) -> None:
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(RecipeError) as error:
         recipe_file.parse(f"model: a/b\nenv: {env}\n", Path("x.yaml"))
-    assert "s3cret" not in str(caught.value) and "env" in str(caught.value)
+    assert "s3cret" not in str(error.value) and "env" in str(error.value)

@@ -6,14 +6,15 @@ import json
 
 import pytest
 
+from lockstep.core.errors import RecipeError
 from lockstep.onhost.engines import ENGINES
-from lockstep.recipes.spelling import size, spelled
+from lockstep.recipes.spelling import in_full_spelling, size
 
 VLLM, SGLANG, LLAMA = (ENGINES[name] for name in ("vllm", "sglang", "llamacpp"))
 
 
 @pytest.mark.parametrize(
-    ("written", "read"),
+    ("given_words", "read"),
     [
         ("--max_model_len 4096", "--max-model-len 4096"),
         ("--gpu_memory_utilization=0.95", "--gpu-memory-utilization=0.95"),
@@ -32,26 +33,28 @@ VLLM, SGLANG, LLAMA = (ENGINES[name] for name in ("vllm", "sglang", "llamacpp"))
         ("--a_flag_of_a_fork a_value", "--a-flag-of-a-fork a_value"),
     ],
 )
-def test_a_flag_is_read_in_full(written: str, read: str) -> None:
-    found = spelled(VLLM, ("vllm", "serve", "org/a_model", *written.split()))
-    assert found == ("vllm", "serve", "org/a_model", *read.split())
+def test_a_flag_is_read_in_full(given_words: str, read: str) -> None:
+    full_words = in_full_spelling(VLLM, ("vllm", "serve", "org/a_model", *given_words.split()))
+    assert full_words == ("vllm", "serve", "org/a_model", *read.split())
 
 
 def test_sglang_takes_abbreviations_and_llama_cpp_takes_underscores() -> None:
-    assert spelled(SGLANG, ("--mem-fraction", "0.95")) == ("--mem-fraction-static", "0.95")
-    assert spelled(LLAMA, ("--ctx_size", "4096")) == ("--ctx-size", "4096")
+    assert in_full_spelling(SGLANG, ("--mem-fraction", "0.95")) == ("--mem-fraction-static", "0.95")
+    assert in_full_spelling(LLAMA, ("--ctx_size", "4096")) == ("--ctx-size", "4096")
 
 
 def test_dotted_flags_are_one_json_value_at_the_end() -> None:
-    written = (
+    command_line = (
         "--speculative-config.model org/draft --seed 1 --speculative_config.method=eagle3"
         " -sc.model other --speculative-config.num_speculative_tokens 3 --speculative-config.a.b 1k"
         " --speculative-config.a.c+ x,y --speculative-config.a.c+ z"
     )
-    *kept, flag, value, last, other = spelled(VLLM, tuple(written.split()))
+    *leading_words, flag, value, last, last_value = in_full_spelling(
+        VLLM, tuple(command_line.split())
+    )
     # By another name it is another flag, and of equal flags vLLM takes the last.
-    assert (last, json.loads(other)) == (flag, {"model": "other"})
-    assert [*kept, flag] == ["--seed", "1", "--speculative-config"]
+    assert (last, json.loads(last_value)) == (flag, {"model": "other"})
+    assert [*leading_words, flag] == ["--seed", "1", "--speculative-config"]
     assert json.loads(value) == {
         "model": "org/draft",
         "method": "eagle3",
@@ -60,9 +63,16 @@ def test_dotted_flags_are_one_json_value_at_the_end() -> None:
     }
 
 
+@pytest.mark.parametrize("words", [("-O.level=3",), ("-O.level", "3")])
+def test_a_key_of_a_flag_of_one_letter_is_refused(words: tuple[str, ...]) -> None:
+    """The parser of 0.26 reads a level ".level=3"; Lockstep read a level {"level":3}."""
+    with pytest.raises(RecipeError, match=r"found -O\.level.*--compilation-config"):
+        in_full_spelling(VLLM, words)
+
+
 def test_an_engine_without_dotted_flags_is_given_them_as_they_are() -> None:
     words = ("--model-config.a", "1")
-    assert spelled(SGLANG, words) == words
+    assert in_full_spelling(SGLANG, words) == words
 
 
 @pytest.mark.parametrize(

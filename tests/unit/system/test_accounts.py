@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 from a_spark import spark
 
-from lockstep.system.accounts import Account, account_commands, ours, people
+from lockstep.system.accounts import Account, account_commands, people, system_accounts
 
 SERVICE = Account("lockstep", ("docker",), home="/var/lib/lockstep")
 OPERATOR = Account("spark", ("docker", "lockstep-operators"))
 
 
 def commands(service: list[str] | None, operator: list[str], gid: int | None) -> list[list[str]]:
-    """What is to be done where the accounts have these groups (None: there is no account)."""
-    found: dict[str, Any] = {
+    """The commands for accounts that have these groups (None: there is no account)."""
+    host_facts: dict[str, Any] = {
         "groups": {"lockstep-operators": gid},
         "accounts": {
             "lockstep": service and {"uid": 999, "home": "/var/lib/lockstep", "groups": service},
             "spark": {"uid": 1000, "home": "/home/spark", "groups": operator},
         },
     }
-    return account_commands(["lockstep-operators"], [SERVICE, OPERATOR], found)
+    return account_commands(["lockstep-operators"], [SERVICE, OPERATOR], host_facts)
 
 
 ADD_SERVICE = [
@@ -35,7 +35,7 @@ BOTH = ["docker", "lockstep-operators"]
 
 
 @pytest.mark.parametrize(
-    ("service", "operator", "gid", "expected"),
+    ("service", "operator", "gid", "expected_commands"),
     [
         pytest.param(
             *(None, ["spark", "sudo"], None),
@@ -62,15 +62,18 @@ BOTH = ["docker", "lockstep-operators"]
     ],
 )
 def test_only_what_is_missing_is_added(
-    service: list[str] | None, operator: list[str], gid: int | None, expected: list[list[str]]
+    service: list[str] | None,
+    operator: list[str],
+    gid: int | None,
+    expected_commands: list[list[str]],
 ) -> None:
-    assert commands(service, operator, gid) == expected
+    assert commands(service, operator, gid) == expected_commands
 
 
 def test_the_gateways_account_is_in_no_group_of_others() -> None:
-    gateway = ours(spark())[1]
-    found = {"groups": {}, "accounts": {"lockstep-gateway": None}}
-    [command] = account_commands([], [gateway], found)
+    gateway = system_accounts(spark())[1]
+    host_facts = {"groups": {}, "accounts": {"lockstep-gateway": None}}
+    [command] = account_commands([], [gateway], host_facts)
     assert command == [
         *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
         *("--home-dir", "/etc/lockstep/gateway", "--no-create-home", "lockstep-gateway"),
@@ -78,8 +81,8 @@ def test_the_gateways_account_is_in_no_group_of_others() -> None:
 
 
 def test_an_operator_is_never_created() -> None:
-    found = {"groups": {}, "accounts": {"spark": None}}
-    assert {command[0] for command in account_commands([], [OPERATOR], found)} == {"gpasswd"}
+    host_facts = {"groups": {}, "accounts": {"spark": None}}
+    assert {command[0] for command in account_commands([], [OPERATOR], host_facts)} == {"gpasswd"}
 
 
 def test_an_operator_switches_and_gets_docker_only_by_name() -> None:

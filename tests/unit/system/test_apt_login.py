@@ -11,11 +11,11 @@ from lockstep.inventory.settings import Proxy, Settings, Sources
 from lockstep.system.apt_login import UnwritableLogin, logins, without_logins
 from lockstep.system.base_files import APT_LOGIN, APT_PROXY, APT_SOURCES, absent_files, host_files
 
-BARE = Settings(name="spark", targets={})
+BARE = Settings(name="spark", models={})
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected_text"),
     [
         (
             "deb https://me:word@a.example/ubuntu noble main",
@@ -31,12 +31,12 @@ BARE = Settings(name="spark", targets={})
         ("deb https://a.example/with@sign ./", "deb https://a.example/with@sign ./"),
     ],
 )
-def test_everybody_may_read_what_is_left(text: str, shown: str) -> None:
-    assert without_logins(text) == shown
+def test_everybody_may_read_what_is_left(text: str, expected_text: str) -> None:
+    assert without_logins(text) == expected_text
 
 
 def test_the_nearest_address_comes_first_and_is_whole() -> None:
-    found = logins(
+    login_addresses = logins(
         [
             "deb https://me:one@a.example/debian noble main",
             "deb https://me:t%25wo@a.example:8443/debian/ ./",
@@ -45,7 +45,7 @@ def test_the_nearest_address_comes_first_and_is_whole() -> None:
         ],
         ["http://via:proxy@a.example:3128", "http://c.example:3128"],
     )
-    assert found == (
+    assert login_addresses == (
         "machine https://a.example/debian-security/ login token",
         "machine https://a.example:8443/debian/ login me password t%wo",
         "machine https://a.example/debian/ login me password one",
@@ -59,9 +59,9 @@ def test_what_auth_conf_cannot_hold_is_refused_without_showing_it(login: str) ->
     line = f"deb https://{login}@a.example/x ./"
     with pytest.raises(UnwritableLogin):
         logins([line], [])
-    with pytest.raises(InventoryError, match="another password") as caught:
+    with pytest.raises(InventoryError, match="another password") as error:
         host_files(replace(BARE, sources=Sources(apt=(line,))))
-    assert "word" not in str(caught.value).replace("another password", "").replace(
+    assert "word" not in str(error.value).replace("another password", "").replace(
         "name or password", ""
     )
 

@@ -1,16 +1,16 @@
-"""What a host is given before any engine, where it holds a password."""
+"""Files that a host gets before any engine, and those among them with a password."""
 
 from __future__ import annotations
 
 from a_spark import spark
 
-from lockstep.system.base_files import DOCKER_PROXY, docker_generation, host_files
+from lockstep.system.base_files import DOCKER_PROXY, docker_restart_key, host_files
 
 
 def drop_in(proxy: str) -> str:
     settings = spark(proxy={"http": proxy}).settings
     text = next(file.text for file in host_files(settings) if file.path == DOCKER_PROXY)
-    assert docker_generation(settings) in text
+    assert docker_restart_key(settings) in text
     return text
 
 

@@ -1,4 +1,4 @@
-"""What the firewall leaves open, from inventory data."""
+"""The ports that the firewall leaves open, from inventory data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.bound_targets import bind
+from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Firewall, Settings, TargetData, WebUi
+from lockstep.inventory.settings import Firewall, ModelData, Settings, WebUi
 from lockstep.recipes.recipe_file import parse
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT, RULES, UNIT, firewall_files
@@ -24,12 +24,12 @@ runtime: vllm
 defaults: {port: 8000, host: 127.0.0.1}
 command: vllm serve {model} --port {port} --host {host}
 """
-SPARK = Settings("spark", targets={"model": TargetData("plain", "engine")})
+SPARK = Settings("spark", models={"model": ModelData("plain", "engine")})
 
 
 def plan(settings: Settings) -> HostPlan:
-    targets = bind(settings, {"plain": parse(RECIPE, Path("plain.yaml"))}, {})
-    return HostPlan("spark", settings, targets)
+    models = bind(settings, {"plain": parse(RECIPE, Path("plain.yaml"))}, {})
+    return HostPlan("spark", settings, models)
 
 
 def rules(settings: Settings) -> list[str]:
@@ -40,12 +40,12 @@ def rules(settings: Settings) -> list[str]:
 def test_what_the_inventory_opens_is_open_for_the_host_and_for_containers() -> None:
     settings = replace(
         SPARK,
-        targets={"model": TargetData("plain", "engine", bind="0.0.0.0")},
+        models={"model": ModelData("plain", "engine", bind="0.0.0.0")},
         webui=WebUi(bind="192.168.1.5"),
         firewall=Firewall(ssh_ports=(2222, 22), open=("tcp/3389", "udp/51820", "tcp/3389")),
     )
     lines = rules(settings)
-    # The engine behind a door stays where only this host reaches it.
+    # The engine behind a listener stays where only this host reaches it.
     assert "tcp dport { 3389, 7077, 8000, 8080 } accept" in lines
     assert "udp dport { 51820 } accept" in lines
     assert 'tcp dport { 22, 2222 } accept comment "SSH"' in lines

@@ -21,7 +21,7 @@ from lockstep.units.watch_units import watch_units
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
 EVERYTHING = Settings(
     name="spark",
-    targets={},
+    models={},
     proxy=PROXY,
     sources=Sources(
         apt=("deb http://packages.example noble main",),
@@ -32,7 +32,7 @@ EVERYTHING = Settings(
 
 
 def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
-    bare = Settings(name="spark", targets={})
+    bare = Settings(name="spark", models={})
     conditional = {
         "/etc/apt/sources.list.d/lockstep.list",
         "/etc/apt/apt.conf.d/60lockstep-proxy",
@@ -49,7 +49,11 @@ def test_what_the_data_no_longer_asks_for_is_named_for_removal() -> None:
 
 
 def test_the_index_of_our_tools_is_in_a_private_file_and_no_argument() -> None:
-    file = next(each for each in host_files(EVERYTHING) if each.path == "/etc/lockstep/tools.env")
+    file = next(
+        candidate
+        for candidate in host_files(EVERYTHING)
+        if candidate.path == "/etc/lockstep/tools.env"
+    )
     assert file.mode == "0600"
     assert tools_environment(EVERYTHING) == file.path
     values = dict(line.split("=", 1) for line in file.text.splitlines() if "=" in line)
@@ -59,38 +63,38 @@ def test_the_index_of_our_tools_is_in_a_private_file_and_no_argument() -> None:
     assert "index.example:3141" in values["UV_INSECURE_HOST"]
     assert "me:" not in values["UV_INSECURE_HOST"]
     assert values.keys() >= PROXY.environment().keys()
-    bare = Settings(name="spark", targets={})
+    bare = Settings(name="spark", models={})
     assert tools_environment(bare) is None
     assert tools_environment(replace(bare, proxy=PROXY)) == "/etc/lockstep/proxy.env"
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changed_settings",
     [
-        Settings(name="spark", targets={}, proxy=Proxy(http="http://x\nSECRET=1")),
-        Settings(name="spark", targets={}, sources=Sources(apt=("deb x\ndeb y",))),
-        Settings(name="spark", targets={}, sources=Sources(python_index="http://x\nSECRET=1")),
-        Settings(name="spark", targets={}, sysctls={"vm.swappiness": "1\nkernel.x = 2"}),
+        Settings(name="spark", models={}, proxy=Proxy(http="http://x\nSECRET=1")),
+        Settings(name="spark", models={}, sources=Sources(apt=("deb x\ndeb y",))),
+        Settings(name="spark", models={}, sources=Sources(python_index="http://x\nSECRET=1")),
+        Settings(name="spark", models={}, sysctls={"vm.swappiness": "1\nkernel.x = 2"}),
     ],
 )
-def test_a_value_that_would_break_its_file_is_refused(changed: Settings) -> None:
+def test_a_value_that_would_break_its_file_is_refused(changed_settings: Settings) -> None:
     with pytest.raises(InventoryError, match="must be one line") as error:
-        host_files(changed)
+        host_files(changed_settings)
     assert "SECRET" not in str(error.value)
 
 
 def test_nothing_but_systemd_starts_restarts_or_updates_a_container() -> None:
     options = foreground("some-engine")
-    given = dict(itertools.pairwise(options))
+    option_values = dict(itertools.pairwise(options))
     assert options[:2] == ("/usr/bin/docker", "run") and "--rm" in options
     assert "--detach" not in options and "-d" not in options
-    assert given["--restart"] == "no"
-    assert given["--pull"] == "never"
-    assert given["--label"] == "com.centurylinklabs.watchtower.enable=false"
+    assert option_values["--restart"] == "no"
+    assert option_values["--pull"] == "never"
+    assert option_values["--label"] == "com.centurylinklabs.watchtower.enable=false"
 
 
 def test_an_operator_can_log_in_when_memory_is_short_and_protects_nothing_from_its_killer() -> None:
-    files = host_files(Settings(name="spark", targets={}))
+    files = host_files(Settings(name="spark", models={}))
     ssh = next(file.text for file in files if "ssh.service.d" in file.path).splitlines()
     assert "MemoryMin=64M" in ssh
     # A session would inherit it.
@@ -98,7 +102,7 @@ def test_an_operator_can_log_in_when_memory_is_short_and_protects_nothing_from_i
 
 
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
-    bare = Settings(name="spark", targets={})
+    bare = Settings(name="spark", models={})
     with pytest.raises(LockstepError, match="open-webui"):
         artefacts(HostPlan("spark", bare, ()), Pins(), engine_id="")
 
@@ -113,7 +117,7 @@ def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "quoted"),
+    ("value", "quoted_word"),
     [
         ("--port", "--port"),
         ("", "''"),
@@ -126,8 +130,8 @@ def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
         (";", "';'"),
     ],
 )
-def test_a_word_is_quoted_for_systemd(value: str, quoted: str) -> None:
-    assert word(value) == quoted
+def test_a_word_is_quoted_for_systemd(value: str, quoted_word: str) -> None:
+    assert word(value) == quoted_word
 
 
 def test_free_text_and_paths_keep_their_percent_signs() -> None:
@@ -156,11 +160,11 @@ def test_a_missing_template_value_is_one_clear_error() -> None:
 
 
 def test_a_cap_of_the_clock_is_a_unit_whose_stop_lifts_it() -> None:
-    settings = Settings(name="spark1", targets={})
+    settings = Settings(name="spark1", models={})
     path = "/etc/systemd/system/lockstep-gpu-cap.service"
     assert path not in [file.path for file in watch_units(HostPlan("spark1", settings, ()), ())]
-    capped = HostPlan("spark1", replace(settings, gpu=Gpu(max_clock_mhz=2100)), ())
-    (file,) = (file for file in watch_units(capped, ()) if file.path == path)
+    capped_plan = HostPlan("spark1", replace(settings, gpu=Gpu(max_clock_mhz=2100)), ())
+    (file,) = (file for file in watch_units(capped_plan, ()) if file.path == path)
     assert "\nExecStart=/usr/bin/nvidia-smi -lgc 0,2100\n" in file.text
     assert "\nExecStop=/usr/bin/nvidia-smi -rgc\n" in file.text
     # Shown as up after its work is done, and at each boot.

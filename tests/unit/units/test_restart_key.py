@@ -1,4 +1,4 @@
-"""When a unit of ours has to be restarted: deploy and diff ask the same key."""
+"""The cause of a restart of our units: deploy and diff use the same key."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 from jinja2 import FileSystemLoader
 
 from lockstep.files import templating
-from lockstep.inventory.settings import Settings, TargetData
-from lockstep.system.folders import generation
+from lockstep.inventory.settings import ModelData, Settings
+from lockstep.system.folders import wanted_restart_key
 from lockstep.units.model_units import model_units
-from tests.unit.units.test_variants import RECIPE, TARGET, made, settings
+from tests.unit.units.test_variants import MODEL, RECIPE, make_variants, settings
 
 UNIT = "engine.service"
-OTHER = TargetData(recipe="spare", unit="other", port=8001)
+OTHER = ModelData(recipe="spare", unit="other", port=8001)
 
 
 def key(data: Settings | None = None, **texts: str) -> str:
-    data = data or settings(model=TARGET)
-    files = model_units(data, made(data, **({"main": RECIPE} | texts)))
-    return generation(files, UNIT)
+    data = data or settings(model=MODEL)
+    files = model_units(data, make_variants(data, **({"main": RECIPE} | texts)))
+    return wanted_restart_key(files, UNIT)
 
 
 @pytest.fixture
@@ -50,20 +50,20 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_line_of_the_template_restarts_what_was_started_without_it(
     template: Path, line: str, restarts: bool
 ) -> None:
-    before = key()
+    earlier_key = key()
     text = template.read_text()
     assert "\nKillMode=mixed\n" in text
     template.write_text(text.replace("\nKillMode=mixed\n", f"\n{line}\nKillMode=mixed\n"))
-    assert (key() != before) is restarts
+    assert (key() != earlier_key) is restarts
 
 
-def test_another_target_beside_it_and_more_time_to_start_restart_nothing() -> None:
+def test_another_model_beside_it_and_more_time_to_start_restart_nothing() -> None:
     """Conflicts=, After= and time-outs are systemd's own, and in force after a reload."""
-    beside = key(settings(model=TARGET, more=OTHER), spare=RECIPE)
-    slower = key(settings(model=replace(TARGET, start_timeout_s=60)))
+    beside = key(settings(model=MODEL, more=OTHER), spare=RECIPE)
+    slower = key(settings(model=replace(MODEL, start_timeout_s=60)))
     assert beside == slower == key()
 
 
 def test_what_runs_is_in_the_key() -> None:
-    assert key(settings(model=replace(TARGET, port=8002))) != key()
+    assert key(settings(model=replace(MODEL, port=8002))) != key()
     assert key(main=RECIPE + "env: {A: b}\n") != key()

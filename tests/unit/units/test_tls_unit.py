@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from a_spark import pins_for, spark
-from monitored import written
+from monitored_spark import file_text
 
 from lockstep.core.errors import InventoryError
-from lockstep.drift.subjects.files import expected
-from lockstep.drift.subjects.kind import Seen
-from lockstep.host.intended import Intended
-from lockstep.inventory.cluster_join import joined
+from lockstep.drift.subjects.files import expectations
+from lockstep.drift.subjects.kind import SubjectView
+from lockstep.host.desired_state import DesiredState
+from lockstep.inventory.cluster_join import join_clusters
 from lockstep.system.firewall import RULES
 from lockstep.units.tls_unit import CADDYFILE, ROOT, UNIT
 
@@ -19,8 +19,8 @@ NAME = "spark-1.tail1234.ts.net"
 GATEWAY = "lockstep-gateway.service"
 
 
-def hosts(**gateway: object) -> list[Intended]:
-    """Two hosts, and what a deploy does on them."""
+def hosts(**gateway: object) -> list[DesiredState]:
+    """The desired state of two hosts."""
     plans = [
         spark(
             name,
@@ -30,19 +30,19 @@ def hosts(**gateway: object) -> list[Intended]:
         )
         for number, name in ((11, "Spark-1.local"), (12, "spark2"))
     ]
-    return [Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py")]
+    return [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
 
 
-def sites(this: Intended) -> list[str]:
+def sites(intended_host: DesiredState) -> list[str]:
     """The names that Caddy serves."""
-    lines = written(this, CADDYFILE).splitlines()
+    lines = file_text(intended_host, CADDYFILE).splitlines()
     return next(line for line in lines if line.startswith("https://")).rstrip(" {").split(", ")
 
 
 def test_without_tls_there_is_no_caddy() -> None:
     for gateway in ({}, {"bind": "0.0.0.0", "plain": True}):
         first, _ = hosts(**gateway)
-        assert written(first, CADDYFILE) == written(first, UNIT) == ""
+        assert file_text(first, CADDYFILE) == file_text(first, UNIT) == ""
         assert "caddy" not in first.packages and UNIT not in first.gateway_units
         assert first.shared_keys == ()
 
@@ -50,8 +50,8 @@ def test_without_tls_there_is_no_caddy() -> None:
 def test_with_it_caddy_is_installed_and_starts_at_boot() -> None:
     first, _ = hosts(bind="0.0.0.0", tls="own")
     assert first.packages[-1] == "caddy" and first.gateway_units[-1] == UNIT
-    assert "WantedBy=multi-user.target" in written(first, UNIT)
-    assert "bind 0.0.0.0\n" in written(first, CADDYFILE)
+    assert "WantedBy=multi-user.target" in file_text(first, UNIT)
+    assert "bind 0.0.0.0\n" in file_text(first, CADDYFILE)
 
 
 def test_a_certificate_has_every_name_of_the_host() -> None:
@@ -71,28 +71,31 @@ def test_the_authority_is_the_same_on_all_hosts_and_another_one_for_other_names(
     assert key == again and key.hosts == ("Spark-1.local", "spark2") and key.units == (UNIT,)
     # Private names and addresses are permitted by themselves.
     assert key.make[-3:] == (key.path, "gpu.example.com", "spark2")
-    assert f"LoadCredential=authority:{key.path}\n" in written(first, UNIT)
+    assert f"LoadCredential=authority:{key.path}\n" in file_text(first, UNIT)
     assert hosts(bind="0.0.0.0", tls="own")[0].shared_keys[0].path != key.path
 
 
 def test_a_host_without_the_authority_s_certificate_lacks_a_part_of_it_and_has_its_key() -> None:
     first, second = hosts(bind="0.0.0.0", tls="own")
     (key,) = first.shared_keys
-    owned = {"owner": "root", "group": "root"}
-    lost = {key.path: {"mode": "0600", "seal": "a", **owned}, ROOT: None}
-    whole = {**lost, ROOT: {"mode": "0644", "seal": "b", **owned}}
-    for this in (first, second):
-        assert key.seal(this.plan.name, lost) is None
-        assert key.seal(this.plan.name, whole) == "a"
+    owners = {"owner": "root", "group": "root"}
+    files_without_root = {key.path: {"mode": "0600", "seal": "a", **owners}, ROOT: None}
+    whole = {**files_without_root, ROOT: {"mode": "0644", "seal": "b", **owners}}
+    for desired_state in (first, second):
+        assert key.seal(desired_state.plan.name, files_without_root) is None
+        assert key.seal(desired_state.plan.name, whole) == "a"
         # Who has it takes none from a host that lacks the certificate alone.
-        assert key.given(this.plan.name, lost) == "a"
-        wanted = {(row.kind, row.item): row.value for row in expected(this, Seen({}, b"k"))}
-        assert wanted["secret", ROOT] == "0644 root:root"
+        assert key.seal_for(desired_state.plan.name, files_without_root) == "a"
+        expected_values = {
+            (row.kind, row.item): row.value
+            for row in expectations(desired_state, SubjectView({}, b"k"))
+        }
+        assert expected_values["secret", ROOT] == "0644 root:root"
 
 
 def test_a_certificate_of_yours_is_read_by_systemd_alone() -> None:
     first, _ = hosts(bind="0.0.0.0", tls=YOURS)
-    unit = written(first, UNIT)
+    unit = file_text(first, UNIT)
     assert "LoadCredential=certificate:/etc/ssl/spark.pem\n" in unit
     assert "LoadCredential=key:/etc/ssl/spark.key\n" in unit and "DynamicUser=yes" in unit
     assert sites(first) == ["https://:8443"] and first.shared_keys == ()
@@ -101,14 +104,14 @@ def test_a_certificate_of_yours_is_read_by_systemd_alone() -> None:
 def test_tailscale_s_is_for_tailscale_s_name_and_the_account_that_it_trusts() -> None:
     first, _ = hosts(bind="0.0.0.0", tls="tailscale", names=(NAME,))
     assert sites(first) == [f"https://{NAME}:8443"]
-    assert "User=caddy\n" in written(first, UNIT) and "Credential" not in written(first, UNIT)
+    assert "User=caddy\n" in file_text(first, UNIT) and "Credential" not in file_text(first, UNIT)
     with pytest.raises(InventoryError, match=r"gateway\.names"):
         hosts(bind="0.0.0.0", tls="tailscale")
 
 
 def test_another_certificate_restarts_caddy() -> None:
     units = {
-        written(hosts(bind="0.0.0.0", tls="own", **more)[0], UNIT)
+        file_text(hosts(bind="0.0.0.0", tls="own", **more)[0], UNIT)
         for more in ({}, {"names": ("ai.lan",)}, {"tls_port": 9443})
     }
     assert len(units) == 3
@@ -120,9 +123,9 @@ def test_gateways_of_peers_have_one_key_and_reach_each_other_alone() -> None:
     (key,) = first.shared_keys
     assert second.shared_keys == (key,)
     assert (key.hosts[0], key.units) == ("Spark-1.local", (GATEWAY,))
-    assert f"LoadCredential=peer-key:{key.path}\n" in written(first, GATEWAY)
+    assert f"LoadCredential=peer-key:{key.path}\n" in file_text(first, GATEWAY)
     rule = 'ip saddr { 10.77.0.12/32 } tcp dport 8090 accept comment "gateways"'
-    assert rule in written(first, RULES)
+    assert rule in file_text(first, RULES)
     alone, _ = hosts()
-    assert alone.shared_keys == () and "peer-key" not in written(alone, GATEWAY)
-    assert "gateways" not in written(alone, RULES)
+    assert alone.shared_keys == () and "peer-key" not in file_text(alone, GATEWAY)
+    assert "gateways" not in file_text(alone, RULES)

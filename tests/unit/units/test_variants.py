@@ -1,4 +1,4 @@
-"""From inventory data and recipes to what each unit runs: guards, pins, secrets, generations."""
+"""From inventory data and recipes to what each unit runs: guards, pins, secrets, builds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lockstep.core.errors import InventoryError, LockstepError, RecipeError, ResolveError
-from lockstep.inventory.bound_targets import BoundTarget, bind
-from lockstep.inventory.cluster import ClusterData, Group, Member
-from lockstep.inventory.settings import Settings, TargetData, WebUi
-from lockstep.lock.pins import ImagePin, ModelPin, Pins
+from lockstep.inventory.bound_models import BoundModel, bind
+from lockstep.inventory.cluster import ClusterData, ClusterMembers, Member
+from lockstep.inventory.settings import ModelData, Settings, WebUi
+from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.recipes.recipe_file import Recipe, parse
 from lockstep.units.variants import Variant, unit_names, variants
 
@@ -29,40 +29,40 @@ lockstep:
 CONTAINER = RECIPE.replace("runtime: vllm", "runtime: vllm\ncontainer: ghcr.io/a/b:main")
 PINS = Pins(
     images={"ghcr.io/a/b:main": ImagePin("sha256:" + "1" * 64, "aarch64", 1)},
-    models={
-        name: ModelPin("main", digit * 40, ())
+    checkpoints={
+        name: CheckpointPin("main", digit * 40, ())
         for name, digit in (("org/model", "a"), ("org/draft", "d"), ("org/base", "b"))
     },
 )
-TARGET = TargetData(recipe="main", unit="engine")
+MODEL = ModelData(recipe="main", unit="engine")
 
 
-def settings(**targets: TargetData) -> Settings:
-    return Settings(name="spark", targets=targets)
+def settings(**models: ModelData) -> Settings:
+    return Settings(name="spark", models=models)
 
 
-def bound(data: Settings, **texts: str) -> tuple[BoundTarget, ...]:
+def bound_models(data: Settings, **texts: str) -> tuple[BoundModel, ...]:
     catalogue: dict[str, Recipe] = {
         name: parse(text, Path(f"{name}.yaml")) for name, text in texts.items()
     }
     return bind(data, catalogue, {})
 
 
-def made(
+def make_variants(
     data: Settings | None = None, pins: Pins = PINS, engine_id: str = "0" * 12, **texts: str
 ) -> tuple[Variant, ...]:
-    data = data or settings(model=TARGET)
-    targets = bound(data, **(texts or {"main": RECIPE}))
-    return variants(data, targets, pins, engine_id=engine_id)
+    data = data or settings(model=MODEL)
+    models = bound_models(data, **(texts or {"main": RECIPE}))
+    return variants(data, models, pins, engine_id=engine_id)
 
 
-def one(**arguments: Any) -> Variant:
-    (variant,) = made(**arguments)
+def make_variant(**arguments: Any) -> Variant:
+    (variant,) = make_variants(**arguments)
     return variant
 
 
-def test_a_venv_engine_is_started_from_the_generation_in_use_at_its_pinned_revision() -> None:
-    variant = one()
+def test_a_venv_engine_is_started_from_the_build_in_use_at_its_pinned_revision() -> None:
+    variant = make_variant()
     assert variant.argv == (
         *("/opt/lockstep/engines/current/venv/bin/vllm", "serve", "org/model"),
         *("--port", "8000", "--gpu-memory-utilization", "0.5"),
@@ -73,19 +73,19 @@ def test_a_venv_engine_is_started_from_the_generation_in_use_at_its_pinned_revis
 
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER])
 def test_the_freeze_guard_is_a_flag_that_a_recipe_may_refuse(text: str) -> None:
-    has = one(main=text)
+    has = make_variant(main=text)
     assert "--moe-backend" in has.argv
     assert not [name for name in has.environment if "MOE" in name]
-    refusing = settings(model=replace(TARGET, overrides={"moe_backend": False}))
-    lacks = one(data=refusing, main=text)
+    refusing = settings(model=replace(MODEL, overrides={"moe_backend": False}))
+    lacks = make_variant(data=refusing, main=text)
     assert "--moe-backend" not in lacks.argv
     assert lacks.identity != has.identity
 
 
 def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
     inert = "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n"
-    made = one(main=RECIPE + inert)
-    assert made == replace(one(), target=made.target, recipe=made.recipe)
+    variant = make_variant(main=RECIPE + inert)
+    assert variant == replace(make_variant(), model=variant.model, recipe=variant.recipe)
 
 
 def test_sparkruns_names_are_what_this_start_knows() -> None:
@@ -93,17 +93,17 @@ def test_sparkruns_names_are_what_this_start_knows() -> None:
     keys = ("model_path", "model_revision", "num_nodes", "node_rank", "node_host")
     env = ", ".join(f"{key.upper()}: '{{launch.{key}}}'" for key in keys)
     text = f"{CONTAINER}env: {{PORT: '{{config.port}}', C: '{{launch.runtime_cache_dir}}', {env}}}"
-    data = settings(model=replace(TARGET, port=9))
-    found = one(data=data, main=text).environment
+    data = settings(model=replace(MODEL, port=9))
+    environment = make_variant(data=data, main=text).environment
     hub = data.paths.hub_cache
-    assert [found[key.upper()] for key in ("port", *keys)] == [
+    assert [environment[key.upper()] for key in ("port", *keys)] == [
         *("9", f"{hub}/hub/models--org--model/snapshots/{'a' * 40}", "a" * 40, "1", "0"),
         "127.0.0.1",
     ]
-    assert found["C"] == found["XDG_CACHE_HOME"].rstrip("/") == "/cache/" + "1" * 12
+    assert environment["C"] == environment["XDG_CACHE_HOME"].rstrip("/") == "/cache/" + "1" * 12
     members = tuple(Member(f"s{rank}", f"10.0.0.{rank}", ()) for rank in range(2))
-    group = Group("pair", 1, members, ClusterData(("s0", "s1")), "x", ())
-    ranks = [replace(each, group=group) for each in bound(data, main=text)]
+    group = ClusterMembers("pair", 1, members, ClusterData(("s0", "s1")), "x", ())
+    ranks = [replace(bound_model, group=group) for bound_model in bound_models(data, main=text)]
     [rank] = variants(data, tuple(ranks), PINS, engine_id="")
     names = ("NUM_NODES", "NODE_RANK", "NODE_HOST")
     assert [rank.environment[name] for name in names] == ["2", "1", "10.0.0.1"]
@@ -111,26 +111,26 @@ def test_sparkruns_names_are_what_this_start_knows() -> None:
 
 def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
     borrow = "  borrow: [{model: org/base, files: [config.json]}]\n"
-    variant = one(main=RECIPE + borrow)
+    variant = make_variant(main=RECIPE + borrow)
     folder = f"/data/models/huggingface/lockstep-merged/org--model/{'a' * 40}"
     assert variant.argv[2] == folder
     assert "--revision" not in variant.argv
-    assert variant.model_name == "org/model"
-    later = replace(PINS.models["org/base"], commit="c" * 40)
-    moved = replace(PINS, models={**PINS.models, "org/base": later})
-    assert one(main=RECIPE + borrow, pins=moved).identity != variant.identity
+    assert variant.served_name == "org/model"
+    later = replace(PINS.checkpoints["org/base"], commit="c" * 40)
+    pins = replace(PINS, checkpoints={**PINS.checkpoints, "org/base": later})
+    assert make_variant(main=RECIPE + borrow, pins=pins).identity != variant.identity
 
 
-def test_a_fallback_is_a_target_of_its_own_that_shares_nothing_but_the_port() -> None:
-    data = settings(model=replace(TARGET, fallback="spare", launcher="/data/run.sh"))
+def test_a_fallback_is_a_model_of_its_own_that_shares_nothing_but_the_port() -> None:
+    data = settings(model=replace(MODEL, fallback="spare", launcher="/data/run.sh"))
     second = CONTAINER.replace("0.5", "0.4")
-    main, spare = made(data, main=CONTAINER, spare=second)
+    main, spare = make_variants(data, main=CONTAINER, spare=second)
     assert (main.name, main.unit, main.launcher) == ("model", "engine", "/data/run.sh")
     assert (spare.name, spare.unit) == ("model-fallback", "engine-fallback")
     assert spare.launcher == "/data/run-fallback.sh"
     assert (main.fallback, spare.fallback) == ("model-fallback", None)
     assert main.url == spare.url and main.identity != spare.identity
-    assert unit_names(bound(data, main=CONTAINER, spare=second)) == (
+    assert unit_names(bound_models(data, main=CONTAINER, spare=second)) == (
         "engine.service",
         "engine-fallback.service",
     )
@@ -145,93 +145,109 @@ def test_a_fallback_may_be_of_another_engine_in_a_place_of_its_own() -> None:
     pins = replace(
         PINS, images={**PINS.images, image: ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
     )
-    # The image that the inventory names holds the target's engine.
-    data = settings(model=replace(TARGET, fallback="spare", image=image))
-    main, spare = made(data, pins, main=text, spare=CONTAINER)
+    # The image that the inventory names holds the model's engine.
+    data = settings(model=replace(MODEL, fallback="spare", image=image))
+    main, spare = make_variants(data, pins, main=text, spare=CONTAINER)
     assert (main.image or "").endswith("2" * 64) and (spare.image or "").endswith("1" * 64)
     assert (main.engine_argv[0], spare.engine_argv[0]) == ("sglang", "vllm")
 
-    main, spare = made(data, pins, main=text, spare=RECIPE)
+    main, spare = make_variants(data, pins, main=text, spare=RECIPE)
     assert spare.image is None and spare.argv[0].endswith("/current/venv/bin/vllm")
     assert main.url == spare.url
     # So is the share of the memory that the inventory gives: other engines take it of other things.
-    less = replace(data.targets["model"], overrides={"gpu_memory_utilization": 0.3})
-    main, spare = made(settings(model=less), pins, main=text, spare=RECIPE)
+    less = replace(data.models["model"], overrides={"gpu_memory_utilization": 0.3})
+    main, spare = make_variants(settings(model=less), pins, main=text, spare=RECIPE)
     assert "0.3" in main.argv and "0.5" in spare.argv
-    said = replace(less, fallback_overrides={"gpu_memory_utilization": 0.2})
-    main, spare = made(settings(model=said), pins, main=text, spare=RECIPE)
+    fallback_data = replace(less, fallback_overrides={"gpu_memory_utilization": 0.2})
+    main, spare = make_variants(settings(model=fallback_data), pins, main=text, spare=RECIPE)
     assert "0.3" in main.argv and "0.2" in spare.argv
-    alike = replace(TARGET, fallback="spare", overrides={"gpu_memory_utilization": 0.3})
-    main, spare = made(settings(model=alike), main=CONTAINER, spare=RECIPE)
+    alike = replace(MODEL, fallback="spare", overrides={"gpu_memory_utilization": 0.3})
+    main, spare = make_variants(settings(model=alike), main=CONTAINER, spare=RECIPE)
     assert "0.3" in main.argv and "0.3" in spare.argv
     assert {
-        target.image_of(recipe)
-        for target in bound(data, main=text, spare=RECIPE)
-        for recipe in target.recipes
+        model.image_of(recipe)
+        for model in bound_models(data, main=text, spare=RECIPE)
+        for recipe in model.recipes
     } == {image, None}
 
 
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("model-fallback", TargetData(recipe="spare", unit="other", port=8001)),
-        ("other", TargetData(recipe="spare", unit="engine-fallback", port=8001)),
+        ("model-fallback", ModelData(recipe="spare", unit="other", port=8001)),
+        ("other", ModelData(recipe="spare", unit="engine-fallback", port=8001)),
     ],
 )
 def test_a_name_that_a_fallback_needs_is_refused_where_it_is_taken(
-    name: str, data: TargetData
+    name: str, data: ModelData
 ) -> None:
-    targets = {"model": replace(TARGET, fallback="spare"), name: data}
+    models = {"model": replace(MODEL, fallback="spare"), name: data}
     with pytest.raises(InventoryError, match="taken"):
-        made(settings(**targets), main=RECIPE, spare=RECIPE)
+        make_variants(settings(**models), main=RECIPE, spare=RECIPE)
 
 
 def test_what_demands_a_restart_changes_what_a_variant_is_and_nothing_else_does() -> None:
-    first = one()
-    slower = settings(model=replace(TARGET, start_timeout_s=60))
-    renamed = settings(model=replace(TARGET, unit="engine2"))
-    assert one(data=slower).identity == one(data=renamed).identity == first.identity
-    changed = [
-        one(engine_id="1" * 12),
-        one(data=settings(model=replace(TARGET, port=8001))),
-        one(data=settings(model=replace(TARGET, overrides={"max_model_len": 1024}))),
-        one(main=RECIPE + "env: {A: b}\n"),
-        one(pins=replace(PINS, models={"org/model": ModelPin("main", "e" * 40, ())})),
+    first = make_variant()
+    slower = settings(model=replace(MODEL, start_timeout_s=60))
+    renamed_unit = settings(model=replace(MODEL, unit="engine2"))
+    assert (
+        make_variant(data=slower).identity
+        == make_variant(data=renamed_unit).identity
+        == first.identity
+    )
+    changed_variants = [
+        make_variant(engine_id="1" * 12),
+        make_variant(data=settings(model=replace(MODEL, port=8001))),
+        make_variant(data=settings(model=replace(MODEL, overrides={"max_model_len": 1024}))),
+        make_variant(main=RECIPE + "env: {A: b}\n"),
+        make_variant(
+            pins=replace(PINS, checkpoints={"org/model": CheckpointPin("main", "e" * 40, ())})
+        ),
     ]
-    assert len({first.identity, *(item.identity for item in changed)}) == len(changed) + 1
+    assert (
+        len({first.identity, *(item.identity for item in changed_variants)})
+        == len(changed_variants) + 1
+    )
     # A container's engine is its image, not the venv beside it.
-    boxed = one(main=CONTAINER).identity
-    assert one(main=CONTAINER, engine_id="1" * 12).identity == boxed
+    container_identity = make_variant(main=CONTAINER).identity
+    assert make_variant(main=CONTAINER, engine_id="1" * 12).identity == container_identity
     image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
-    assert one(main=CONTAINER, pins=replace(PINS, images=image)).identity != boxed
+    assert (
+        make_variant(main=CONTAINER, pins=replace(PINS, images=image)).identity
+        != container_identity
+    )
 
 
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER])
 def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str) -> None:
     """And a rollback finds its own again; code of the weights' repository is not compiled."""
     image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
-    mine = one(main=text).environment
-    other = one(main=text, engine_id="2" * 12, pins=replace(PINS, images=image)).environment
+    own_environment = make_variant(main=text).environment
+    other_environment = make_variant(
+        main=text, engine_id="2" * 12, pins=replace(PINS, images=image)
+    ).environment
     home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
     places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
     for name in (*places, "FLASHINFER_WORKSPACE_BASE", "CUDA_CACHE_PATH"):
-        assert mine[name] != other[name]
-        assert other[name].startswith(f"{home}/222222222222")
-    assert mine["HF_MODULES_CACHE"] == other["HF_MODULES_CACHE"]
+        assert own_environment[name] != other_environment[name]
+        assert other_environment[name].startswith(f"{home}/222222222222")
+    assert own_environment["HF_MODULES_CACHE"] == other_environment["HF_MODULES_CACHE"]
     # Whatever compiles keeps it where it is kept: the driver's own default is a container's HOME.
-    caches = {name: place for name, place in mine.items() if "CACHE" in name and "/" in place}
+    caches = {
+        name: place for name, place in own_environment.items() if "CACHE" in name and "/" in place
+    }
     assert all(place.startswith(f"{home}/") for place in caches.values()), caches
 
 
 def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:
     def need(**arguments: Any) -> float:
-        return one(**arguments).need.available(121.69)
+        return make_variant(**arguments).need.available(121.69)
 
-    half, floor = 0.5 * 121.69 + 3.6, 8
-    assert need() == pytest.approx(half + floor), "more than the 40 GiB that the recipe states"
-    assert need(main=RECIPE.replace("value: 40", "value: 67")) == 67 + floor
-    less = settings(model=replace(TARGET, overrides={"gpu_memory_utilization": 0.2}))
-    assert need(data=less) == pytest.approx(0.2 * 121.69 + 3.6 + floor)
+    half, minimum = 0.5 * 121.69 + 3.6, 8
+    assert need() == pytest.approx(half + minimum), "more than the 40 GiB that the recipe states"
+    assert need(main=RECIPE.replace("value: 40", "value: 67")) == 67 + minimum
+    less = settings(model=replace(MODEL, overrides={"gpu_memory_utilization": 0.2}))
+    assert need(data=less) == pytest.approx(0.2 * 121.69 + 3.6 + minimum)
 
 
 @pytest.mark.parametrize(
@@ -245,31 +261,31 @@ def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -
     ],
 )
 def test_the_host_reaches_its_own_engine_wherever_that_listens(bind_to: str, url: str) -> None:
-    assert one(data=settings(model=replace(TARGET, bind=bind_to))).url == url
+    assert make_variant(data=settings(model=replace(MODEL, bind=bind_to))).url == url
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "name_shown"),
     [
         (RECIPE + "env: {HF_TOKEN: hf_abc}\n", "env.HF_TOKEN"),
         (RECIPE + "env: {vllm_api_key: abc}\n", "env.vllm_api_key"),
         (RECIPE.replace("{port} --gpu", "{port} --api-key abc --gpu"), "--api-key"),
     ],
 )
-def test_a_recipe_with_a_secret_is_refused_without_showing_it(text: str, found: str) -> None:
+def test_a_recipe_with_a_secret_is_refused_without_showing_it(text: str, name_shown: str) -> None:
     with pytest.raises(RecipeError) as error:
-        one(main=text)
-    assert found in str(error.value) and "abc" not in str(error.value)
+        make_variant(main=text)
+    assert name_shown in str(error.value) and "abc" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", [RECIPE, CONTAINER, RECIPE + "  draft: {model: org/other}\n"])
 def test_nothing_without_a_pin_gets_into_a_unit(text: str) -> None:
     pins = PINS if "org/other" in text else Pins()
     with pytest.raises(ResolveError, match="not resolved"):
-        one(main=text, pins=pins)
+        make_variant(main=text, pins=pins)
 
 
-def test_a_target_that_takes_open_webuis_unit_is_refused() -> None:
-    data = replace(settings(model=TARGET), webui=WebUi(unit="engine"))
+def test_a_model_that_takes_open_webuis_unit_is_refused() -> None:
+    data = replace(settings(model=MODEL), webui=WebUi(unit="engine"))
     with pytest.raises(LockstepError, match="taken"):
-        one(data=data)
+        make_variant(data=data)

@@ -1,1 +1,1 @@
-"""A request as the gateway reads it, and the words of its own answers."""
+"""Parsing of requests to the gateway, and its own answers."""

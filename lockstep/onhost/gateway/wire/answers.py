@@ -1,4 +1,4 @@
-"""Answers of the gateway itself: errors in the form of the API that was asked, and JSON."""
+"""Answers of the gateway itself: errors in the form of the requested API, and JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from starlette.responses import Response
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-#: Names in lower case, with values, as ASGI has them.
+#: Pairs of lower-case name and value, as in ASGI.
 Headers = list[tuple[bytes, bytes]]
 
 Api = Literal["openai", "responses", "anthropic"]
-#: Nothing happens, and no time-out of a client or a proxy runs out. Readers skip it.
+#: A comment that readers skip, so that no client or proxy times out.
 COMMENT = b": waiting\n\n"
-#: A stream of server-sent events; whoever is between must not keep it back.
+#: Server-sent events, which proxies must not buffer.
 EVENT_STREAM: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -28,7 +28,7 @@ EVENT_STREAM: Headers = [
 ]
 # For a body that nobody wants.
 _LINGER_S, _LINGER_BYTES = 2.0, 2**20
-# Anthropic's names (docs.anthropic.com, API errors); OpenAI's clients go by the status.
+# Anthropic's names (docs.anthropic.com, API errors); OpenAI's clients use the status.
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -42,25 +42,26 @@ _TYPES = {
 
 
 @dataclass(eq=False)
-class Refused(Exception):
-    """The gateway answers this request itself."""
+class GatewayRefusal(Exception):
+    """A request that the gateway refuses with an error of its own."""
 
     status: int  #: HTTP status.
-    message: str  #: What is wrong, and what helps.
-    reason: str  #: One word for the counts.
-    retry_after_s: float | None = None  #: When it is worth asking again; None: not said.
-    close: bool = False  #: Whether the rest of the request's body is not waited for.
+    message: str  #: The fault and its remedy.
+    reason: str  #: One word for the counters.
+    #: Seconds until a retry is worthwhile; None leaves the header out.
+    retry_after_s: float | None = None
+    close: bool = False  #: Whether to close without waiting for the rest of the body.
 
 
 def api_of(path: str) -> Api:
-    """Whose API a path belongs to."""
+    """Return the API that a path belongs to."""
     if path.startswith("/v1/messages"):
         return "anthropic"
     return "responses" if path.startswith("/v1/responses") else "openai"
 
 
 def error(api: Api, status: int, message: str) -> dict[str, Any]:
-    """An error as the clients of an API read it."""
+    """Return an error in the form of an API."""
     kind = _TYPES.get(status, "api_error")
     if api == "anthropic":
         return {"type": "error", "error": {"type": kind, "message": message}}
@@ -68,49 +69,49 @@ def error(api: Api, status: int, message: str) -> dict[str, Any]:
 
 
 def error_event(api: Api, status: int, message: str) -> bytes:
-    """The same in a stream that has begun; it is the stream's last event."""
-    said = error(api, status, message)
+    """Return an error as the last event of a stream that has begun."""
+    error_document = error(api, status, message)
     if api == "responses":
         # OpenAI's event has these at the top; its Python client looks for `error` as well.
-        said |= {"type": "error", "code": str(status), "message": message, "param": None}
-        said["sequence_number"] = 0
-    data = b"data: " + json.dumps(said).encode() + b"\n\n"
+        error_document |= {"type": "error", "code": str(status), "message": message, "param": None}
+        error_document["sequence_number"] = 0
+    data = b"data: " + json.dumps(error_document).encode() + b"\n\n"
     return data if api == "openai" else b"event: error\n" + data
 
 
 def part(body: bytes = b"", more: bool = True) -> Message:
-    """One piece of an answer's body; `more`: it is not the last one."""
+    """Return one piece of an answer's body; with `more`, not the last one."""
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
 def whole(body: bytes, kind: str, status: int = 200) -> Response:
-    """A whole answer of a type; nothing may keep it or take it for another type."""
+    """Return a whole answer of a type, with headers against caching and type guessing."""
     headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
     return Response(body, status, headers, kind)
 
 
 def document(value: object, status: int = 200) -> Response:
-    """A JSON document."""
+    """Return a JSON answer."""
     return whole(json.dumps(value).encode(), "application/json", status)
 
 
-async def refuse(receive: Receive, send: Send, api: Api, refused: Refused) -> None:
+async def refuse(receive: Receive, send: Send, api: Api, refusal: GatewayRefusal) -> None:
     """Send an error.
 
-    A body that is not waited for is still taken for a moment after the answer: a client that is
-    cut off while it sends does not read why.
+    If the body is not waited for, it is still read for a moment after the answer: a client that is
+    cut off while it sends does not read the reason.
     """
-    answer = document(error(api, refused.status, refused.message), refused.status)
-    if refused.status == 401:
+    answer = document(error(api, refusal.status, refusal.message), refusal.status)
+    if refusal.status == 401:
         answer.headers["www-authenticate"] = "Bearer"
-    if refused.retry_after_s is not None:
-        answer.headers["retry-after"] = str(max(1, round(refused.retry_after_s)))
-    if refused.close:
+    if refusal.retry_after_s is not None:
+        answer.headers["retry-after"] = str(max(1, round(refusal.retry_after_s)))
+    if refusal.close:
         answer.headers["connection"] = "close"
     start = {"type": "http.response.start", "status": answer.status_code}
     await send({**start, "headers": answer.raw_headers})
     await send(part(bytes(answer.body)))
-    if refused.close:
+    if refusal.close:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_S):
                 await _drain(receive)
@@ -118,9 +119,9 @@ async def refuse(receive: Receive, send: Send, api: Api, refused: Refused) -> No
 
 
 async def _drain(receive: Receive) -> None:
-    left = _LINGER_BYTES
-    while left > 0:
+    bytes_left = _LINGER_BYTES
+    while bytes_left > 0:
         message = await receive()
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             return
-        left -= len(message.get("body", b""))
+        bytes_left -= len(message.get("body", b""))

@@ -1,7 +1,8 @@
-"""Web pages of other origins that the inventory names, as browsers ask about them (CORS).
+"""Web pages of other origins listed in the inventory, as browsers ask about them (CORS).
 
-A page sends a key as every client does. Cookies and other logins of the browser are never asked for
-(no Access-Control-Allow-Credentials), so a page has what its key may do, and nothing of its reader.
+A page sends a key like every client. Cookies and other logins of the browser are never used (no
+Access-Control-Allow-Credentials), so a page may do what its key may do, and gets nothing of its
+reader's.
 """
 
 from __future__ import annotations
@@ -10,39 +11,39 @@ from collections.abc import Iterable
 
 from lockstep.onhost.gateway.wire.answers import Headers, Message, Send
 
-#: How long a browser may remember that a page may ask, seconds.
+#: Seconds for which a browser may cache the permission.
 REMEMBERED_S = 600
 _OURS = b"access-control-"
 
 
 class CrossOrigin:
-    """Answers for pages of exactly these origins ("https://chat.example:8000")."""
+    """CORS headers for pages of exactly these origins ("https://chat.example:8000")."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
 
     def preflight(self, scope: Message) -> Headers | None:
-        """The headers that answer a browser's question before the request; None: it is none.
+        """Return the headers that answer a browser's preflight request; None if it is none.
 
-        It carries no key, and learns nothing but that the origin is listed.
+        A preflight carries no key, and learns only that the origin is listed.
         """
-        found = dict(scope["headers"])
-        asked = b"access-control-request-method" in found and scope["method"] == "OPTIONS"
-        if not asked or found.get(b"origin") not in self._origins:
+        headers = dict(scope["headers"])
+        is_preflight = b"access-control-request-method" in headers and scope["method"] == "OPTIONS"
+        if not is_preflight or headers.get(b"origin") not in self._origins:
             return None
         return [
-            *self._of(found[b"origin"]),
+            *self._of(headers[b"origin"]),
             (b"access-control-allow-methods", b"GET, POST"),
-            # Whatever the page's library sends: what may be asked is decided by the key.
+            # Allow whatever the page's library sends: the key decides what is permitted.
             (
                 b"access-control-allow-headers",
-                found.get(b"access-control-request-headers", b"authorization, content-type"),
+                headers.get(b"access-control-request-headers", b"authorization, content-type"),
             ),
             (b"access-control-max-age", str(REMEMBERED_S).encode()),
         ]
 
     def with_headers(self, scope: Message, send: Send) -> Send:
-        """``send`` with the headers of this origin, and none that an engine sends of its own."""
+        """Wrap ``send`` to add this origin's headers and drop an engine's own CORS headers."""
         origin = dict(scope["headers"]).get(b"origin")
 
         async def send_with_headers(message: Message) -> None:
@@ -59,5 +60,5 @@ class CrossOrigin:
         vary = [(b"vary", b"Origin")] if self._origins else []
         if origin is None or origin not in self._origins:
             return vary
-        named = (b"access-control-allow-origin", origin)
-        return [*vary, named, (b"access-control-expose-headers", b"*")]
+        origin_header = (b"access-control-allow-origin", origin)
+        return [*vary, origin_header, (b"access-control-expose-headers", b"*")]

@@ -1,9 +1,9 @@
-"""Conversations are evened out where a chat template refuses their shape; nothing else changes.
+"""Rewriting of conversations whose shape a chat template refuses; nothing else changes.
 
-Agents send what some templates answer with HTTP 400: two user messages in a row, one right after a
-tool's result, a system message in the middle. How each is evened out is what the engines' own
-libraries do where they do it (mistral_common's joining of roles; vLLM's `inline_system.py`,
-2026-11), so that a conversation grows at its end only and an engine's prefix cache holds.
+Agents send shapes that some templates answer with HTTP 400: two user messages in a row, one right
+after a tool's result, a system message in the middle. Each is evened out as the engines' own
+libraries do it (mistral_common's joining of roles; vLLM's `inline_system.py`, 2026-11), so that a
+conversation grows at its end only and an engine's prefix cache holds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from lockstep.onhost.core.kind import Shape
 from lockstep.onhost.gateway.wire import json_object
 from lockstep.onhost.gateway.wire.answers import Api
 
-#: `calls`: of the assistant, with calls of tools. `else`: what is no message.
+#: `calls`: assistant message with tool calls. `else`: not a message.
 Kind = Literal["system", "user", "assistant", "calls", "tool", "else"]
-#: Paths with a conversation in their body, and whose form it has.
+#: Paths with a conversation in their body, and its API.
 PATHS: Mapping[str, Api] = {
     "/v1/chat/completions": "openai",
     "/tokenize": "openai",
@@ -27,12 +27,13 @@ PATHS: Mapping[str, Api] = {
     "/v1/messages": "anthropic",
     "/v1/messages/count_tokens": "anthropic",
 }
-#: Messages of a conversation that are evened out: far above a day of an agent's. So many short ones
-#: took at most 0.5 s of one core (2026-11-28). Longer conversations go to the engine as they are.
+#: Limit of messages in a conversation that is evened out: far above a day of an agent's. So many
+#: short ones took at most 0.5 s of one core (2026-11-28). Longer conversations go to the engine
+#: unchanged.
 MESSAGES = 20_000
 _BLANK_LINE = "\n\n"
-# Between a tool's result and a picture of the user's, for templates that alternate. Mistral's own
-# agent puts the same word there (mistral-vibe, `_ensure_assistant_after_tools`, read 2026-11).
+# Between a tool's result and a user's picture, for templates that alternate. Mistral's own agent
+# puts the same word there (mistral-vibe, `_ensure_assistant_after_tools`, read 2026-11).
 _BETWEEN = "Understood."
 _PICTURES, _FOLLOWS = "Pictures of the tool's result:", "(a picture, which follows)"
 _SYSTEM = ("system", "developer")
@@ -46,75 +47,77 @@ class Turn:
     """One message, or one part of it that engines make a message of."""
 
     kind: Kind
-    item: Any  #: As the API has it.
-    #: Place of the message that it is a part of; None: it is a message.
+    item: Any  #: In the API's form.
+    #: Index of the message that this is a part of; None for a whole message.
     whole: int | None = None
 
     @property
     def role(self) -> Any:
-        """The role that is written there; None: none is."""
+        """The role in the item, or None."""
         return self.item.get("role") if isinstance(self.item, Mapping) else None
 
 
 @dataclass(frozen=True)
 class Form:
-    """How an API writes a conversation."""
+    """The form of a conversation in one API."""
 
-    key: str  #: Of the body.
-    system: str | None  #: Key of the body with the system's words, if there is one.
+    key: str  #: Key of the messages in the body.
+    system: str | None  #: Key of the system prompt in the body, if the API has one.
     result: str  #: Key of a tool's result.
     split: Callable[[Sequence[Any]], list[Turn]]
     write: Callable[[Iterable[Turn]], list[Any]]
-    texts: tuple[str, str] = ("text", "text")  #: Type of a text of the user's, of the assistant's.
-    beside: Mapping[str, Any] | None = None  #: What stands in each message.
+    texts: tuple[str, str] = ("text", "text")  #: Types of a text, of the user and of the assistant.
+    beside: Mapping[str, Any] | None = None  #: Keys that each message has besides.
 
     def message(self, role: str, content: Any) -> dict[str, Any]:
-        """A message of a role."""
+        """Make a message of a role."""
         return {**(self.beside or {}), "role": role, "content": content}
 
     def text(self, role: Any, text: str) -> dict[str, str]:
-        """A text as a part of a role's message."""
+        """Make a text part for a role's message."""
         return {"type": self.texts[role == "assistant"], "text": text}
 
 
 def even_out(
-    path: str, found: Mapping[str, json_object.Member], shapes: Collection[Shape]
+    path: str, members: Mapping[str, json_object.JsonMember], shapes: Collection[Shape]
 ) -> tuple[dict[str, Any], list[Shape]]:
-    """Replace what a template or an engine refuses of a request's members.
+    """Replace members of a request that a template or an engine refuses.
 
     Returns:
-        New values by key, `json_object.GONE` for one that is left out, and the shapes that were
-        found. Both are empty where nothing is to be changed.
+        New values by key, `json_object.GONE` for one to leave out, and the shapes found. Both are
+        empty if nothing changes.
     """
     new: dict[str, Any] = {}
-    there: list[Shape] = []
-    if "empty_tools" in shapes and "tools" in found and found["tools"].value == []:
-        # A choice among no tools is refused as well.
-        new |= {key: json_object.GONE for key in ("tools", "tool_choice") if key in found}
-        there.append("empty_tools")
+    evened_shapes: list[Shape] = []
+    if "empty_tools" in shapes and "tools" in members and members["tools"].value == []:
+        # A tool choice without tools is refused as well.
+        new |= {key: json_object.GONE for key in ("tools", "tool_choice") if key in members}
+        evened_shapes.append("empty_tools")
     form = _FORMS[PATHS[path]]
-    items = found[form.key].value if form.key in found else None
+    items = members[form.key].value if form.key in members else None
     if isinstance(items, list) and len(items) <= MESSAGES:
-        talk = _Talk(form, form.split(items), found.get(form.system or ""))
-        if here := talk.even_out(shapes):
+        talk = _Talk(form, form.split(items), members.get(form.system or ""))
+        if talk_shapes := talk.even_out(shapes):
             new |= {form.key: form.write(talk.turns)} | talk.system
-            there += here
-    return new, there
+            evened_shapes += talk_shapes
+    return new, evened_shapes
 
 
 class _Talk:
     """A conversation while it is evened out."""
 
-    def __init__(self, form: Form, turns: list[Turn], system: json_object.Member | None) -> None:
+    def __init__(
+        self, form: Form, turns: list[Turn], system: json_object.JsonMember | None
+    ) -> None:
         self._form = form
         self._system = system.value if system else None
         self.turns = turns
-        #: The body's own system prompt, where it was changed.
+        #: The body's own system prompt, if it was changed.
         self.system: dict[str, Any] = {}
 
     def even_out(self, shapes: Collection[Shape]) -> list[Shape]:
-        """Even out these shapes; gives those that were there."""
-        # What one leaves behind, the next ones see.
+        """Even out these shapes; return those that were found."""
+        # Later steps see what earlier ones leave behind.
         steps: dict[Shape, Callable[[], None]] = {
             "developer": self._rename_developer,
             "late_system": self._move_system,
@@ -122,32 +125,40 @@ class _Talk:
             "same_role": self._join_roles,
             "user_after_tool": lambda: self._part_users_from_tools("same_role" in shapes),
         }
-        there: list[Shape] = []
+        evened_shapes: list[Shape] = []
         for shape, step in steps.items():
-            before = self.turns
+            previous_turns = self.turns
             if shape in shapes:
                 step()
-            # Each step makes a new list where it finds something, else it keeps this one.
-            if self.turns is not before:
-                there.append(shape)
-        return there
+            # A step makes a new list only if it finds something.
+            if self.turns is not previous_turns:
+                evened_shapes.append(shape)
+        return evened_shapes
 
     def _take(self, turns: list[Turn]) -> None:
-        same = len(turns) == len(self.turns) and all(map(_is, turns, self.turns))
-        self.turns = self.turns if same else turns
+        is_same = len(turns) == len(self.turns) and all(map(_is, turns, self.turns))
+        self.turns = self.turns if is_same else turns
 
     def _rename_developer(self) -> None:
         self._take([_as_system(turn) for turn in self.turns])
 
     def _move_system(self) -> None:
-        """Join what leads; later words become the user's, never between calls and their results."""
+        """Join leading system words, and give later ones to the user.
+
+        They never come between calls and their results.
+        """
         lead = next((i for i, turn in enumerate(self.turns) if turn.kind != "system"), None)
-        first, rest = self.turns[:lead], self.turns[lead:] if lead is not None else []
-        if first and rest and self._system and (joined := self._to_prompt(first)) is not None:
-            self.system, first = joined, []
+        first, later_turns = self.turns[:lead], self.turns[lead:] if lead is not None else []
+        if (
+            first
+            and later_turns
+            and self._system
+            and (prompt := self._to_prompt(first)) is not None
+        ):
+            self.system, first = prompt, []
         out = [self._join(*first)] if len(first) > 1 else [*first]
         waiting: list[Any] = []
-        for turn in (*rest, None):
+        for turn in (*later_turns, None):
             if turn is not None and turn.kind == "system":
                 waiting.append(turn.item.get("content"))
                 continue
@@ -158,17 +169,17 @@ class _Talk:
         self._take(out)
 
     def _to_prompt(self, turns: Sequence[Turn]) -> dict[str, Any] | None:
-        """The body's own system prompt with the words of these; None: they are no texts."""
+        """Return a system prompt extended by these turns' texts; None if they are not all text."""
         words = [_words(turn.item.get("content")) for turn in turns]
         if None in words or not isinstance(self._system, str | list):
             return None
-        said = _BLANK_LINE.join(filter(None, words))
-        return {str(self._form.system): self._content("system", self._system, said)}
+        prompt_text = _BLANK_LINE.join(filter(None, words))
+        return {str(self._form.system): self._content("system", self._system, prompt_text)}
 
     def _say(self, out: list[Turn], *contents: Any) -> None:
-        """Have the user say something next: behind a tool's result, so that no turn begins there.
+        """Append words of the user; behind a tool's result, so that no turn begins there.
 
-        Templates keep a model's reasoning only since the last user's turn.
+        Templates keep a model's reasoning only since the last user turn.
         """
         words = [_words(content) for content in contents]
         if None in words or not self._ends_with_result(out):
@@ -180,7 +191,7 @@ class _Talk:
         out[-1] = replace(last, item={**last.item, key: content})
 
     def _ends_with_result(self, out: Sequence[Turn]) -> bool:
-        """Whether a tool's result comes last that words can be put behind."""
+        """Tell whether the last turn is a tool's result that words can be appended to."""
         if not out or out[-1].kind != "tool":
             return False
         return _is_content(out[-1].item.get(self._form.result))
@@ -197,39 +208,41 @@ class _Talk:
             content = turn.item.get(self._form.result) if turn.kind == "tool" else None
             if isinstance(content, list) and any(map(_is_picture, content)):
                 pictures += filter(_is_picture, content)
-                left = [part for part in content if not _is_picture(part)]
-                words = _words(left)
-                said = left if words is None else words or _FOLLOWS
-                turn = replace(turn, item={**turn.item, self._form.result: said})
+                other_parts = [part for part in content if not _is_picture(part)]
+                words = _words(other_parts)
+                new_content = other_parts if words is None else words or _FOLLOWS
+                turn = replace(turn, item={**turn.item, self._form.result: new_content})
             out.append(turn)
         self._take(out)
 
     def _join_roles(self) -> None:
-        """Join neighbours, and words of the assistant's with its calls where an answer follows."""
+        """Join adjacent turns, and the assistant's words with its calls if an answer follows."""
         out: list[Turn] = []
-        spoken: int | None = None  # Place of the assistant's words that no user has answered.
-        for same in _neighbours(self.turns):
-            turn = self._join(*same) if len(same) > 1 else same[0]
+        spoken_at: int | None = None  # Index of the assistant's words that no user has answered.
+        for neighbours in _adjacent_turns(self.turns):
+            turn = self._join(*neighbours) if len(neighbours) > 1 else neighbours[0]
             if turn.kind == "assistant":
-                if spoken is not None and spoken + 1 < len(out):
-                    said = out[spoken : spoken + 2]
-                    if _is_call_of(*said):
-                        out[spoken : spoken + 2] = [self._join(*said)]
-                spoken = len(out)
+                if spoken_at is not None and spoken_at + 1 < len(out):
+                    spoken_turns = out[spoken_at : spoken_at + 2]
+                    if _is_call_of(*spoken_turns):
+                        out[spoken_at : spoken_at + 2] = [self._join(*spoken_turns)]
+                spoken_at = len(out)
             elif turn.kind == "user":
-                spoken = None
+                spoken_at = None
             out.append(turn)
         self._take(out)
 
     def _part_users_from_tools(self, alternates: bool) -> None:
-        """Put a user's words behind the result before them, or a word of the assistant's between.
+        """Put a user's words behind the result before them, or a word of the assistant between.
 
-        `alternates`: one that the assistant has spoken before, beside its calls, may stand.
+        With `alternates`, words of the assistant beside its calls count as that word.
         """
-        out, spoken, behind = list[Turn](), "", list[Any]()
+        out, speaker, behind = list[Turn](), "", list[Any]()
         for turn in (*self.turns, None):
-            before = out[-1].kind if out else None
-            apart = before in ("tool", "calls") and not (alternates and spoken == "assistant")
+            previous_kind = out[-1].kind if out else None
+            apart = previous_kind in ("tool", "calls") and not (
+                alternates and speaker == "assistant"
+            )
             if turn and turn.kind == "user" and apart and self._ends_with_result(out):
                 content = turn.item.get("content")
                 if _words(content) is not None:
@@ -242,7 +255,7 @@ class _Talk:
                 break
             if turn.kind == "user" and apart:
                 out.append(Turn("assistant", self._form.message("assistant", _BETWEEN)))
-            spoken = turn.kind if turn.kind in ("user", "assistant") else spoken
+            speaker = turn.kind if turn.kind in ("user", "assistant") else speaker
             out.append(turn)
         self._take(out)
 
@@ -255,29 +268,29 @@ class _Talk:
         return Turn(last.kind, {**item, "role": first.role, "content": content}, first.whole)
 
     def _content(self, role: Any, *contents: Any) -> Any:
-        """One content of several: texts with a blank line between them, parts one after another."""
-        # None, "" and [] say nothing, so no blank line stands before or after them.
-        said = [content for content in contents if content]
-        if not said:
+        """Join contents: texts with a blank line between them, parts one after another."""
+        # None, "" and [] have no words, so no blank line stands before or after them.
+        full_contents = [content for content in contents if content]
+        if not full_contents:
             return next((content for content in contents if content is not None), None)
         runs = [
             [_BLANK_LINE.join(run)] if plain else list(run)
-            for plain, run in groupby(said, lambda content: isinstance(content, str))
+            for plain, run in groupby(full_contents, lambda content: isinstance(content, str))
         ]
         first, *more = [content for run in runs for content in run]
         if not more:
             return first
         parts: list[Any] = []
         for content in (first, *more):
-            added = [self._form.text(role, content)] if isinstance(content, str) else content
-            if parts and _is_text(parts[-1]) and _is_text(added[0]):
+            new_parts = [self._form.text(role, content)] if isinstance(content, str) else content
+            if parts and _is_text(parts[-1]) and _is_text(new_parts[0]):
                 parts.append(self._form.text(role, _BLANK_LINE))
-            parts += added
+            parts += new_parts
         return parts
 
 
-def _is(one: Turn, other: Turn) -> bool:
-    return one is other
+def _is(first_turn: Turn, second_turn: Turn) -> bool:
+    return first_turn is second_turn
 
 
 def _as_system(turn: Turn) -> Turn:
@@ -286,8 +299,8 @@ def _as_system(turn: Turn) -> Turn:
     return replace(turn, item={**turn.item, "role": "system"})
 
 
-def _neighbours(turns: Iterable[Turn]) -> list[list[Turn]]:
-    """Turns in runs of those that belong together."""
+def _adjacent_turns(turns: Iterable[Turn]) -> list[list[Turn]]:
+    """Group turns into runs that belong together."""
     runs: list[list[Turn]] = []
     for turn in turns:
         if runs and _belong_together(runs[-1][0], turn):
@@ -298,20 +311,20 @@ def _neighbours(turns: Iterable[Turn]) -> list[list[Turn]]:
 
 
 def _belong_together(first: Turn, second: Turn) -> bool:
-    """Whether they differ in nothing but their content, and call nothing."""
+    """Tell whether two turns differ in nothing but their content, and have no calls."""
     if first.kind != second.kind or first.kind not in ("system", "user", "assistant"):
         return False
     beside = _said_beside_content(first.item)
-    called = any(call in beside for call in _CALLS)
-    return beside == _said_beside_content(second.item) and not called
+    has_calls = any(call in beside for call in _CALLS)
+    return beside == _said_beside_content(second.item) and not has_calls
 
 
-def _is_call_of(said: Turn, calls: Turn) -> bool:
-    """Whether these are the assistant's words and its calls, and differ in nothing else."""
+def _is_call_of(spoken_turn: Turn, calls: Turn) -> bool:
+    """Tell whether two turns are the assistant's words and calls, equal in all else."""
     if calls.kind != "calls" or calls.role != "assistant":
         return False
     beside = _said_beside_content(calls.item)
-    return _said_beside_content(said.item) == {
+    return _said_beside_content(spoken_turn.item) == {
         key: value for key, value in beside.items() if key not in _CALLS
     }
 
@@ -320,9 +333,9 @@ def _said_beside_content(message: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in message.items()
-        # Of an item of Responses, which has a name and a state of its own.
+        # Items of the Responses API have a name and a state of their own.
         if key not in ("content", "type", "id", "status")
-        # A key that is null or empty counts as not there, as client libraries write it.
+        # Client libraries write absent keys as null or empty.
         and value is not None
         and value != []
     }
@@ -333,7 +346,7 @@ def _is_content(content: Any) -> bool:
 
 
 def _words(content: Any) -> str | None:
-    """A content's text; None where it is more than text."""
+    """Return a content's text; None if it has more than text."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list) or not all(map(_is_text, content)):
@@ -356,7 +369,7 @@ def _is_picture(part: Any) -> bool:
 
 
 def _kind(item: Any) -> Kind:
-    """What a message is, by its role and its calls."""
+    """Return the kind of a message, by its role and its calls."""
     if not isinstance(item, Mapping) or not _is_content(item.get("content")):
         return "else"
     role = item.get("role")
@@ -376,14 +389,14 @@ def _of_chat(messages: Sequence[Any]) -> list[Turn]:
 def _of_responses(items: Sequence[Any]) -> list[Turn]:
     turns: list[Turn] = []
     for item in items:
-        said = (item.get("type") or "message") if isinstance(item, Mapping) else None
-        kind = _kind(item) if said == "message" else "else"
-        if isinstance(said, str) and said.endswith("_call_output"):
+        item_type = (item.get("type") or "message") if isinstance(item, Mapping) else None
+        kind = _kind(item) if item_type == "message" else "else"
+        if isinstance(item_type, str) and item_type.endswith("_call_output"):
             kind = "tool"
-        elif isinstance(said, str) and said.endswith("_call"):
+        elif isinstance(item_type, str) and item_type.endswith("_call"):
             kind = "calls"
             if turns and turns[-1].kind == "assistant":
-                # Engines make one message of what is said and what is called.
+                # Engines make one message of the words and the calls.
                 turns[-1] = replace(turns[-1], kind="calls")
         turns.append(Turn(kind, item))
     return turns
@@ -404,8 +417,8 @@ def _of_anthropic(messages: Sequence[Any]) -> list[Turn]:
             continue
         # Engines make a message of each result, and one of the rest.
         turns += [Turn("tool", block, place) for block in results]
-        if rest := [block for block in blocks if not _has_type(block, "tool_result")]:
-            turns.append(Turn("user", {**message, "content": rest}, place))
+        if other_blocks := [block for block in blocks if not _has_type(block, "tool_result")]:
+            turns.append(Turn("user", {**message, "content": other_blocks}, place))
     return turns
 
 

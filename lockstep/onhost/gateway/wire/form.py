@@ -1,4 +1,4 @@
-"""A form with files (multipart/form-data), as audio and pictures come: its fields, one replaced."""
+"""Multipart forms with files (multipart/form-data), as for audio and pictures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from email.parser import BytesHeaderParser
 from typing import NamedTuple
 
 from lockstep.onhost.core.kind import Shape
-from lockstep.onhost.gateway.wire.answers import Refused
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal
 from lockstep.onhost.gateway.wire.incoming import Model, read
 
 _PARTS = 1_000  # The largest form served here has about ten.
 _HEAD = 8 * 1024  # Bytes of one part's headers.
-_VALUE = 64 * 1024  # Bytes of a field that is read.
+_VALUE = 64 * 1024  # Bytes of a field that is parsed.
 
 
 class _Field(NamedTuple):
-    """One field without a file: its name, and where its value starts and ends."""
+    """One field without a file: its name, and the start and end of its value."""
 
     name: str
     start: int
@@ -28,7 +28,7 @@ class Form:
     """A request's body that is a form.
 
     Raises:
-        Refused: it is broken, or has too many parts.
+        RequestRefused: It is broken, or has too many parts.
     """
 
     def __init__(self, content_type: str, body: bytes) -> None:
@@ -41,11 +41,11 @@ class Form:
                 raise ValueError("no boundary")
             self._fields = list(_fields(body, b"--" + boundary.encode("latin-1")))
         except ValueError as error:
-            said = f"the body is no form as its content-type says: {error}"
-            raise Refused(400, said, "form") from error
+            message = f"the body is no form as its content-type says: {error}"
+            raise GatewayRefusal(400, message, "form") from error
 
     def read(self, model: type[Model]) -> Model:
-        """What it asks, by its fields without a file; of several of a name the last counts."""
+        """Parse the fields without a file; of several fields of one name the last counts."""
         texts = {
             field.name: self.body[field.start : field.end].decode("utf-8", "replace")
             for field in self._fields
@@ -56,15 +56,15 @@ class Form:
     def rewritten(
         self, model: str | None, path: str, shapes: Collection[Shape]
     ) -> tuple[bytes, list[Shape]]:
-        """The body with another model's name, every other byte as it was.
+        """Return the body with another model's name, every other byte unchanged.
 
         Arguments and result are those of `Document.rewritten`; a form has no conversation.
         """
         if model is None:
             return self.body, []
-        named = [field for field in self._fields if field.name == "model"]
-        starts = [0, *(field.end for field in named)]
-        ends = [*(field.start for field in named), len(self.body)]
+        model_fields = [field for field in self._fields if field.name == "model"]
+        starts = [0, *(field.end for field in model_fields)]
+        ends = [*(field.start for field in model_fields), len(self.body)]
         between = (self.body[start:end] for start, end in zip(starts, ends, strict=True))
         return model.encode().join(between), []
 

@@ -1,4 +1,4 @@
-"""What a client asks for, as far as the gateway must know it."""
+"""Models of the requests' bodies, as far as the gateway must know them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pydantic
 
 from lockstep.onhost.core.kind import Shape
 from lockstep.onhost.gateway.wire import even_out, json_object
-from lockstep.onhost.gateway.wire.answers import Refused
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
-#: Why a JSON object is refused that is too much to read; others may read it.
+#: Refusal reason of a JSON object with too many values; other parsers may accept it.
 TOO_MUCH = "values"
 _LONGEST_NAME = 256  # Longer than any name of a model; it comes back in messages.
 
 
-class Asked(pydantic.BaseModel):
-    """What can harm an engine. The engine judges what is not named here.
+class ModelFields(pydantic.BaseModel):
+    """Fields that can harm an engine; the engine judges all others.
 
     Types are as lenient as the engines', so that both read the same numbers.
     """
@@ -44,84 +44,88 @@ class Asked(pydantic.BaseModel):
     tokens: Any = None
 
 
-class AskedOfModel(Asked):
+class AskedOfModel(ModelFields):
     """A request that names its model."""
 
     model: str = pydantic.Field(min_length=1, max_length=_LONGEST_NAME)
 
 
-class Switch(pydantic.BaseModel):
+class SwitchRequest(pydantic.BaseModel):
     """The body of POST /switch."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
-    target: str = pydantic.Field(min_length=1, max_length=64)
+    model: str = pydantic.Field(min_length=1, max_length=64)
 
 
 def read(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """What values by key ask. Refused names each key that is wrong, and repeats no value."""
+    """Validate values. `RequestRefused` names each wrong key, and repeats no value."""
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
         faults = error.errors(include_url=False, include_input=False, include_context=False)
-        said = "; ".join(
+        message = "; ".join(
             f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
             for fault in faults[:5]
         )
-        raise Refused(400, said, "json") from error
+        raise GatewayRefusal(400, message, "json") from error
 
 
 class Document:
-    """A request's body: its text, and the members of its JSON object.
+    """A JSON body: its text, and the members of its object.
 
     Raises:
-        Refused: it is no JSON object, or one of too many values.
+        RequestRefused: It is not a JSON object, or has too many values.
     """
 
     def __init__(self, body: bytes) -> None:
         try:
-            # As Python's engines read it: they must get nothing that was judged as another text.
-            # .NET and PowerShell put a mark of the byte order before it.
+            # Decode as Python's engines do, so that they parse the same text that was checked. .NET
+            # and PowerShell put a byte order mark before it.
             self.text = body.decode(json.detect_encoding(body), "surrogatepass")
             self.members = json_object.members(self.text)
         except (json_object.TooMany, RecursionError) as error:
-            said = str(error) if isinstance(error, ValueError) else "the body is nested too deeply"
-            raise Refused(400, said, TOO_MUCH) from error
+            message = (
+                str(error) if isinstance(error, ValueError) else "the body is nested too deeply"
+            )
+            raise GatewayRefusal(400, message, TOO_MUCH) from error
         except ValueError as error:
-            raise Refused(400, "the body is no JSON object in UTF-8", "json") from error
+            raise GatewayRefusal(400, "the body is no JSON object in UTF-8", "json") from error
 
     @property
     def body(self) -> bytes:
-        """Its bytes."""
+        """The encoded body."""
         return self.text.encode(errors="surrogatepass")
 
     def read(self, model: type[Model]) -> Model:
-        """What it asks. Refused names each key that is wrong, and repeats no value."""
-        return read(model, {key: each.value for key, each in self.members.items()})
+        """Validate the members. `RequestRefused` names each wrong key, and repeats no value."""
+        return read(model, {key: member.value for key, member in self.members.items()})
 
     def rewritten(
         self, model: str | None, path: str, shapes: Collection[Shape]
     ) -> tuple[bytes, list[Shape]]:
-        """The body with another model's name and shapes evened out; every other byte as it was.
+        """Return the body with another model's name and shapes evened out, all else unchanged.
 
         Args:
-            model: The name; None, and its own stays.
-            path: Where the request goes, which tells the form of its conversation.
-            shapes: What is evened out.
+            model: The new name; None keeps the body's own.
+            path: Path of the request, which determines the form of its conversation.
+            shapes: Shapes to even out.
 
         Returns:
-            The body, and the shapes that were there.
+            The body, and the shapes that were found.
         """
         new: dict[str, Any] = {}
-        there: list[Shape] = []
+        evened_shapes: list[Shape] = []
         if model is not None and self.members["model"].value != model:
             new["model"] = model
         if shapes and path in even_out.PATHS:
-            values, there = even_out.even_out(path, self.members, shapes)
+            values, evened_shapes = even_out.even_out(path, self.members, shapes)
             new |= values
         try:
-            text = json_object.replaced(self.text, self.members, new)
-            return text.encode(errors="surrogatepass"), there
+            text = json_object.replace_members(self.text, self.members, new)
+            return text.encode(errors="surrogatepass"), evened_shapes
         except (ValueError, RecursionError) as error:
-            # A text may end in the middle of a character, and a number may be none.
-            raise Refused(400, "the body has values that JSON has no form for", "json") from error
+            # A text may end in the middle of a character, and a number may be infinite or NaN.
+            raise GatewayRefusal(
+                400, "the body has values that JSON has no form for", "json"
+            ) from error

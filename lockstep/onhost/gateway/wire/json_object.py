@@ -1,4 +1,4 @@
-"""A JSON object in which single values are replaced, every other byte as it was."""
+"""Replacement of single values in a JSON object, every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ _BLANKS = re.compile(f"[{_SPACES}]*")
 
 
 class TooMany(ValueError):
-    """A document with so many values that reading it would hold up everybody else."""
+    """A document with so many values that parsing it would hold up everybody else."""
 
 
-#: In the place of a new value: the key is left out.
+#: As a new value: leave the key out.
 GONE = object()
 
 
-class Member(NamedTuple):
+class JsonMember(NamedTuple):
     """One value of an object: where its text starts and ends, and the value."""
 
     start: int
     end: int
     value: Any
-    key: int  #: Where the text of its key starts.
-    again: bool  #: Whether the key has stood before.
+    key: int  #: Start of its key's text.
+    again: bool  #: Whether the key occurred before.
 
 
-def members(text: str) -> dict[str, Member]:
-    """The top level of an object: key → value with its place.
+def members(text: str) -> dict[str, JsonMember]:
+    """Return the top level of an object: key → value with its place.
 
-    Of several members of one key the last counts, as for JSON parsers.
+    Of several members of one key the last counts, as in JSON parsers.
 
     Raises:
-        TooMany: it may have more than `VALUES` values, or has more than `MEMBERS` members.
-        ValueError: it is no object.
-        RecursionError: it is nested too deeply.
+        TooMany: It may have more than `VALUES` values, or has more than `MEMBERS` members.
+        ValueError: It is not an object.
+        RecursionError: It is nested too deeply.
     """
-    # Each value but the first follows one of these; in texts they count too, which errs on the safe
-    # side and takes no parsing.
+    # Each value but the first follows one of these. Those inside texts count too, which errs on the
+    # safe side and takes no parsing.
     if text.count(",") + text.count("{") + text.count("[") > VALUES:
         raise TooMany(f"the body has more than {VALUES:,} values")
-    found: dict[str, Member] = {}
+    members_by_key: dict[str, JsonMember] = {}
     rounds = 0
     at = _blank(text, _expect(text, _blank(text, 0), "{"))
     if text[at : at + 1] == "}":
         _end(text, at + 1)
-        return found
+        return members_by_key
     while True:
-        # Not the length of `found`: members of one key are one there.
+        # Not the length of `found`, which counts members of one key once.
         rounds += 1
         if rounds > MEMBERS:
             raise TooMany(f"the body's object has more than {MEMBERS:,} members")
@@ -66,33 +66,35 @@ def members(text: str) -> dict[str, Member]:
             raise ValueError(f"no key before {at}")
         start = _blank(text, _expect(text, _blank(text, at), ":"))
         value, end = _DECODER.raw_decode(text, start)
-        found[key] = Member(start, end, value, begins, key in found)
+        members_by_key[key] = JsonMember(start, end, value, begins, key in members_by_key)
         at = _blank(text, end)
         if text[at : at + 1] != ",":
             break
         at += 1
     _end(text, _expect(text, at, "}"))
-    return found
+    return members_by_key
 
 
-def replaced(text: str, found: Mapping[str, Member], new: Mapping[str, Any]) -> str:
-    """The text with other values for some keys that it has, written without blanks.
+def replace_members(
+    text: str, members_by_key: Mapping[str, JsonMember], new: Mapping[str, Any]
+) -> str:
+    """Return the text with new values for some of its keys, written without blanks.
 
-    A key whose new value is `GONE` is left out. ValueError for a value that JSON has no form for.
+    A key whose new value is `GONE` is left out. Raise ValueError if JSON has no form for a value.
     """
-    for key in sorted(new, key=lambda key: found[key].start, reverse=True):
-        start, end, _, begins, again = found[key]
+    for key in sorted(new, key=lambda key: members_by_key[key].start, reverse=True):
+        start, end, _, begins, again = members_by_key[key]
         if new[key] is not GONE or again:
-            # Left out, one that has stood before would be what it was then.
+            # If the last one were left out, an earlier one of the key would count again.
             value = None if new[key] is GONE else new[key]
-            written = json.dumps(value, allow_nan=False, separators=(",", ":"))
-            text = f"{text[:start]}{written}{text[end:]}"
+            new_text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            text = f"{text[:start]}{new_text}{text[end:]}"
             continue
-        after = _blank(text, end)
-        if text[after] == ",":
-            text = text[:begins] + text[_blank(text, after + 1) :]
+        next_place = _blank(text, end)
+        if text[next_place] == ",":
+            text = text[:begins] + text[_blank(text, next_place + 1) :]
         else:
-            # The last one: the comma before it goes too, where there is one.
+            # The last member: the comma before it goes too, if there is one.
             text = text[:begins].rstrip(_SPACES).removesuffix(",") + text[end:]
     return text
 

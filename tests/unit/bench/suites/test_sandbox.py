@@ -24,8 +24,8 @@ def test_a_dozen_exercises_whose_references_pass_all_and_stubs_none() -> None:
     assert len(EXERCISES) == 12
     for exercise in EXERCISES:
         assert len(exercise.cases) >= 6, exercise.name
-        assert exercise.failed(exercise.reference) == [], exercise.name
-        assert len(exercise.failed(exercise.stub)) == len(exercise.cases), exercise.name
+        assert exercise.failed_cases(exercise.reference) == [], exercise.name
+        assert len(exercise.failed_cases(exercise.stub)) == len(exercise.cases), exercise.name
     check_exercises(EXERCISES[:1])
 
 
@@ -45,14 +45,14 @@ def test_a_solution_that_is_no_python_fails_every_case() -> None:
 
 
 def test_what_a_solution_prints_is_no_answer() -> None:
-    forged = 'import os, sys\nprint(\'{"value": 42}\')\nos.write(2, b"x")'
-    assert not sandbox.run(forged, ["1"])[0].gives(42)
+    forgery = 'import os, sys\nprint(\'{"value": 42}\')\nos.write(2, b"x")'
+    assert not sandbox.run(forgery, ["1"])[0].gives(42)
 
 
 def test_a_solution_cannot_know_what_a_case_gives() -> None:
     nosy = "import sys\ndef f(x):\n    return [str(sys._getframe(1).f_locals.keys())]"
-    said = str(sandbox.run(nosy, ["f(1)"])[0])
-    assert "gives" not in said and "raises" not in said
+    output = str(sandbox.run(nosy, ["f(1)"])[0])
+    assert "gives" not in output and "raises" not in output
 
 
 # What it tries, and what stops it.
@@ -91,7 +91,7 @@ def test_a_malicious_solution_does_no_harm(tmp_path: Path, name: str) -> None:
     mark = tmp_path / "mark"
     tmp_path.chmod(0o777)
     code, stopped_by = MALICIOUS[name]
-    before = set(Path("/").iterdir())
+    earlier_entries = set(Path("/").iterdir())
     # Somebody listens there: only the sandbox refuses.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = str(listening.getsockname()[1])
@@ -100,7 +100,7 @@ def test_a_malicious_solution_does_no_harm(tmp_path: Path, name: str) -> None:
     assert answer.value is None
     assert stopped_by in str(answer.error)
     assert not mark.exists()
-    assert set(Path("/").iterdir()) == before
+    assert set(Path("/").iterdir()) == earlier_entries
 
 
 def test_an_endless_loop_ends_and_costs_its_own_case_only() -> None:

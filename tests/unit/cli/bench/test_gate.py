@@ -1,17 +1,17 @@
-"""`lockstep bench gate`: one line per Spark, the worst exit code; and the floor in group data."""
+"""`lockstep bench gate`: one line per Spark, the worst exit code; and the minimum in group data."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from an_inventory import TWO, written
+from an_inventory import TWO, write_inventory
 from click.testing import CliRunner, Result
-from over_ssh import invoked
+from over_ssh import invoke_lockstep
 
-from group_data.all import targets
+from group_data.all import models
 from lockstep.cli.main import main
-from lockstep.inventory.settings import Floor
+from lockstep.inventory.settings import Minimum
 
 SSH = """\
 for word in "$@"; do host=$command; command=$word; done
@@ -23,50 +23,50 @@ esac
 """
 
 
-def sparks(folder: Path, **floor: object) -> Path:
-    floored = {**targets, "qwen": {**targets["qwen"], "floor": floor}}
-    return written(folder, {name: {"targets": floored} for name in TWO})
+def sparks(folder: Path, **minimum: object) -> Path:
+    models_with_minimum = {**models, "qwen": {**models["qwen"], "minimum": minimum}}
+    return write_inventory(folder, {name: {"models": models_with_minimum} for name in TWO})
 
 
 def run(folder: Path, *words: str, code: int = 0, second: str = "") -> Result:
     second = second or f'echo measuring; echo "qwen: 12.5 tok/s"; exit {code}'
     text = SSH.replace("{second}", second)
-    return invoked(
+    return invoke_lockstep(
         folder, text, "bench", "gate", "-i", str(sparks(folder, decode_tok_s=60)), *words
     )
 
 
 @pytest.mark.parametrize(("code", "worst"), [(0, 0), (1, 1), (2, 2), (77, 2)])
 def test_one_line_per_host_and_the_worst_code(tmp_path: Path, code: int, worst: int) -> None:
-    done = run(tmp_path, code=code)
-    assert done.exit_code == worst
-    assert done.output.splitlines() == [
+    result = run(tmp_path, code=code)
+    assert result.exit_code == worst
+    assert result.output.splitlines() == [
         "spark-1.local  qwen: 71.5 tok/s (65.5 to 77.8)",
         "spark-2.local  qwen: 12.5 tok/s",
     ]
 
 
-def test_where_sudo_asks_for_a_password_nothing_is_below_its_floor(tmp_path: Path) -> None:
-    done = run(tmp_path, second="echo sudo: a password is required >&2; exit 1")
-    assert done.exit_code == 2
+def test_where_sudo_asks_for_a_password_nothing_is_below_its_minimum(tmp_path: Path) -> None:
+    result = run(tmp_path, second="echo sudo: a password is required >&2; exit 1")
+    assert result.exit_code == 2
     assert (
         "spark-2.local  sudo: a password is required. Let the account use sudo without a password"
-        in done.output
+        in result.output
     )
 
 
 def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
-    done = run(tmp_path, "--accept", "--limit", "spark-1.local")
-    assert done.exit_code == 0
-    said = (tmp_path / "bin/spark-1.local").read_text()
-    assert said.endswith("sudo -n /usr/bin/python3 /usr/local/lib/lockstep floor --accept\n")
+    result = run(tmp_path, "--accept", "--limit", "spark-1.local")
+    assert result.exit_code == 0
+    command = (tmp_path / "bin/spark-1.local").read_text()
+    assert command.endswith("sudo -n /usr/bin/python3 /usr/local/lib/lockstep minimum --accept\n")
     assert not (tmp_path / "bin/spark-2.local").exists()
 
 
 @pytest.mark.parametrize(
-    ("floor", "said"),
+    ("minimum", "message"),
     [
-        ({}, "targets.qwen.floor demands nothing"),
+        ({}, "models.qwen.minimum demands nothing"),
         ({"decode_tok_s": 0}, "decode_tok_s is no speed"),
         ({"decode_tok_s": "fast"}, "must be a number"),
         ({"not_below": "0.9"}, "not_below is no share"),
@@ -75,15 +75,15 @@ def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
         ({"decode": 29}, "unknown key 'decode'"),
     ],
 )
-def test_a_floor_that_means_nothing_is_refused(
-    tmp_path: Path, floor: dict[str, object], said: str
+def test_a_minimum_that_means_nothing_is_refused(
+    tmp_path: Path, minimum: dict[str, object], message: str
 ) -> None:
-    done = CliRunner().invoke(main, ["plan", "-i", str(sparks(tmp_path, **floor))])
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    result = CliRunner().invoke(main, ["plan", "-i", str(sparks(tmp_path, **minimum))])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
 
 
-def test_a_floor_is_a_share_or_a_speed() -> None:
-    assert Floor(not_below="90 %").share == 0.9
-    assert Floor(not_below="92.5%").share == 0.925
-    assert Floor(decode_tok_s=29.0).share is None
+def test_a_minimum_is_a_share_or_a_speed() -> None:
+    assert Minimum(not_below="90 %").share == 0.9
+    assert Minimum(not_below="92.5%").share == 0.925
+    assert Minimum(decode_tok_s=29.0).share is None

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from an_inventory import ANNA, PAIR, written
+from an_inventory import ANNA, PAIR, write_inventory
 from click.testing import CliRunner, Result
-from local_server import LocalServer, Reply, Seen, as_json, serving
+from local_server import LocalServer, Reply, SeenRequest, as_json, serving
 
 from lockstep.cli.gateway import client as module
 from lockstep.cli.main import main
@@ -29,7 +29,7 @@ KEY = "lk-secret"
 @pytest.fixture
 def inventory(tmp_path: Path) -> Path:
     (tmp_path / "anna.key").write_text(f"{KEY}\n")
-    return written(tmp_path, HOSTS)
+    return write_inventory(tmp_path, HOSTS)
 
 
 def run(inventory: Path, program: str, *words: str) -> Result:
@@ -38,27 +38,27 @@ def run(inventory: Path, program: str, *words: str) -> Result:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_key_is_printed(inventory: Path, program: str) -> None:
-    done = run(inventory, program, "--key-file", str(inventory.parent / "anna.key"))
-    assert done.exit_code == 0, done.output
-    assert KEY not in done.output
-    assert str(inventory.parent / "anna.key") in done.output
+    result = run(inventory, program, "--key-file", str(inventory.parent / "anna.key"))
+    assert result.exit_code == 0, result.output
+    assert KEY not in result.output
+    assert str(inventory.parent / "anna.key") in result.output
 
 
 def test_standard_output_is_the_file_alone(inventory: Path) -> None:
-    done = run(inventory, "opencode", "--model", "qwen")
-    assert json.loads(done.stdout)["model"] == "lockstep/qwen"
-    assert done.stderr.splitlines() == [
+    result = run(inventory, "opencode", "--model", "qwen")
+    assert json.loads(result.stdout)["model"] == "lockstep/qwen"
+    assert result.stderr.splitlines() == [
         "First, and as long as you work: ssh spark-1.local -N -L 8090:127.0.0.1:8090",
-        "LOCKSTEP_KEY: any text; this door needs no key.",
+        "LOCKSTEP_KEY: any text; this listener needs no key.",
         "It goes to ~/.config/opencode/opencode.json.",
     ]
 
 
 def test_a_host_that_is_open_needs_a_key_and_its_authority(inventory: Path) -> None:
-    done = run(inventory, "codex", "--host", "spark-2.local")
-    base = tomllib.loads(done.stdout)["model_providers"]["lockstep"]["base_url"]
+    result = run(inventory, "codex", "--host", "spark-2.local")
+    base = tomllib.loads(result.stdout)["model_providers"]["lockstep"]["base_url"]
     assert base == "https://spark-2.local:8443/v1"
-    assert done.stderr.splitlines() == [
+    assert result.stderr.splitlines() == [
         "LOCKSTEP_KEY must hold your key.",
         "CODEX_CA_CERTIFICATE must name a file with https://spark-2.local:8443/root.crt.",
         "It goes to ~/.codex/lockstep.config.toml.",
@@ -67,39 +67,39 @@ def test_a_host_that_is_open_needs_a_key_and_its_authority(inventory: Path) -> N
 
 def test_who_reads_no_file_is_told_the_line(inventory: Path) -> None:
     key = inventory.parent / "anna.key"
-    done = run(inventory, "aider", "--key-file", str(key))
-    assert f'First: export OPENAI_API_KEY="$(cat {key})"' in done.stderr
-    assert done.stdout.startswith("# ~/.aider.conf.yml\nmodel: openai/auto\n")
-    assert "\n# ~/.aider.model.metadata.json\n{\n" in done.stdout
+    result = run(inventory, "aider", "--key-file", str(key))
+    assert f'First: export OPENAI_API_KEY="$(cat {key})"' in result.stderr
+    assert result.stdout.startswith("# ~/.aider.conf.yml\nmodel: openai/auto\n")
+    assert "\n# ~/.aider.model.metadata.json\n{\n" in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--model", "gpt-5"), "no such model; found gpt-5; allowed: auto, qwen, mistral"),
         (("--key-file", "/nowhere"), "'/nowhere' does not exist"),
     ],
 )
-def test_wrong_use(inventory: Path, words: tuple[str, ...], said: str) -> None:
-    done = run(inventory, "claude", *words)
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+def test_wrong_use(inventory: Path, words: tuple[str, ...], message: str) -> None:
+    result = run(inventory, "claude", *words)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
 
 
 def test_a_member_that_does_not_answer_offers_nothing(inventory: Path) -> None:
-    written(inventory.parent, PAIR)
+    write_inventory(inventory.parent, PAIR)
     assert json.loads(run(inventory, "claude", "--host", "spark-1.local").stdout)
-    done = run(inventory, "claude", "--host", "spark-2.local")
-    assert done.exit_code == 2
-    assert "no such model; found auto; allowed: none answers" in " ".join(done.output.split())
+    result = run(inventory, "claude", "--host", "spark-2.local")
+    assert result.exit_code == 2
+    assert "no such model; found auto; allowed: none answers" in " ".join(result.output.split())
 
 
 HOT = {"id": "auto", "lockstep": {"alias_of": "mistral", "kind": "chat"}}
 
 
-def chat(seen: Seen) -> Reply:
-    """Works, is evened out, is refused, or is busy, by the roles of its messages."""
-    roles = [message["role"] for message in json.loads(seen.body)["messages"]]
+def chat(request: SeenRequest) -> Reply:
+    """A stand-in that works, evens out, refuses, or is busy, by the roles of its messages."""
+    roles = [message["role"] for message in json.loads(request.body)["messages"]]
     if roles == ["system", "user", "user"]:
         return Reply(b'data: {"a": 1}\n\n', 200, {"x-lockstep-evened": "same_role"})
     if "tool" in roles:
@@ -123,7 +123,7 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalServer]:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [
         (
             "opencode",
@@ -136,20 +136,22 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalServer]:
     ],
 )
 def test_a_check_says_what_works_and_ends_so(
-    inventory: Path, gateway: LocalServer, name: str, code: int, said: str
+    inventory: Path, gateway: LocalServer, name: str, code: int, message: str
 ) -> None:
     key = str(inventory.parent / "anna.key")
-    done = run(inventory, "check", name, "--host", "spark-2.local", "--key-file", key)
-    assert done.exit_code == code, done.output
-    assert said in " ".join(done.output.split())
-    assert {seen.headers["Authorization"] for seen in gateway.seen} <= {f"Bearer {KEY}"}
+    result = run(inventory, "check", name, "--host", "spark-2.local", "--key-file", key)
+    assert result.exit_code == code, result.output
+    assert message in " ".join(result.output.split())
+    assert {request.headers["Authorization"] for request in gateway.requests} <= {f"Bearer {KEY}"}
 
 
 def test_a_check_tells_programs_the_same(inventory: Path, gateway: LocalServer) -> None:
-    done = run(inventory, "check", "--json", "--host", "spark-2.local")
-    assert done.exit_code == 2
-    found = json.loads(done.stdout)
-    assert (found["host"], found["model"]) == ("spark-2.local", "mistral")
-    outcomes = {row["program"]: (row["outcome"], row["evened"]) for row in found["shapes"]}
+    result = run(inventory, "check", "--json", "--host", "spark-2.local")
+    assert result.exit_code == 2
+    document = json.loads(result.stdout)
+    assert (document["host"], document["model"]) == ("spark-2.local", "mistral")
+    outcomes = {
+        row["program"]: (row["outcome"], row["evened_shapes"]) for row in document["shapes"]
+    }
     assert outcomes["opencode"] == ("evened", ["same_role"])
-    assert (found["shapes"][0]["program"], outcomes["Roo Code"][0]) == ("Open WebUI", "refused")
+    assert (document["shapes"][0]["program"], outcomes["Roo Code"][0]) == ("Open WebUI", "refused")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from an_inventory import TWO, written
+from an_inventory import TWO, write_inventory
 from click.testing import CliRunner, Result
 from rich.console import Console
 
@@ -36,7 +36,7 @@ class Sparks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.inventory = written(folder, TWO)
+        self.inventory = write_inventory(folder, TWO)
         self.calls: list[str] = []
         self._one_at_a_time = threading.Lock()
 
@@ -55,11 +55,11 @@ class Sparks:
         return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
     def take(self, host: str, verb: str) -> int:
-        """Do what the program does there."""
+        """Do the work of the program on the host."""
         usage = self.folder / host / "usage.json"
         usage.parent.mkdir(exist_ok=True)
         run = partial(keys_program.main, [verb], self.path(host), usage)
-        return errors.ended("lockstep gateway-keys", run)
+        return errors.run_main("lockstep gateway-keys", run)
 
     def run(self, verb: str, *words: str) -> Result:
         """`lockstep key VERB WORDS -i INVENTORY`."""
@@ -67,7 +67,7 @@ class Sparks:
         return CliRunner().invoke(main, argv)
 
     def down(self, host: str, is_down: bool = True) -> None:
-        """Whether a Spark can be reached."""
+        """Make a Spark reachable or not."""
         mark = self.folder / f"{host}.down"
         mark.touch() if is_down else mark.unlink()
 
@@ -75,11 +75,11 @@ class Sparks:
         """keys.json of a Spark."""
         return self.folder / host / "keys/keys.json"
 
-    def who(self, host: str, secret: str) -> keys.Person | None:
-        """Whom the Spark's gateway finds behind a key."""
-        return keys.Keys(self.path(host)).who([(b"x-api-key", secret.encode())])
+    def person_behind(self, host: str, secret: str) -> keys.Person | None:
+        """The person that the Spark's gateway finds behind a key."""
+        return keys.Keys(self.path(host)).person_of([(b"x-api-key", secret.encode())])
 
-    def listed(self, *words: str) -> Any:
+    def key_list(self, *words: str) -> Any:
         """`lockstep key list --json`."""
         return json.loads(self.run("list", "--json", *words).stdout)
 
@@ -93,22 +93,22 @@ def sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sparks:
     return sparks
 
 
-def added(sparks: Sparks, *words: str) -> str:
+def add_key(sparks: Sparks, *words: str) -> str:
     """Add a key; the key."""
-    done = sparks.run("add", *words)
-    assert done.exit_code in (0, 2), done.output
-    return done.stdout.strip()
+    result = sparks.run("add", *words)
+    assert result.exit_code in (0, 2), result.output
+    return result.stdout.strip()
 
 
 def test_a_key_is_in_force_everywhere_and_only_its_digest_leaves_this_machine(
     sparks: Sparks,
 ) -> None:
-    done = sparks.run("add", "anna", "--role", "operate", "--until", "2100-01-31")
-    assert done.exit_code == 0, done.output
-    secret = done.stdout.strip()
-    assert done.stderr == f"anna, role operate, on {ONE}, {OTHER}. Shown only now:\n"
+    result = sparks.run("add", "anna", "--role", "operate", "--until", "2100-01-31")
+    assert result.exit_code == 0, result.output
+    secret = result.stdout.strip()
+    assert result.stderr == f"anna, role operate, on {ONE}, {OTHER}. Shown only now:\n"
     for host in (ONE, OTHER):
-        assert sparks.who(host, secret) == keys.Person("anna", "operate")
+        assert sparks.person_behind(host, secret) == keys.Person("anna", "operate")
         assert secret not in sparks.path(host).read_text()
     assert not any(secret in call for call in sparks.calls)
     last = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep gateway-keys take"
@@ -116,70 +116,70 @@ def test_a_key_is_in_force_everywhere_and_only_its_digest_leaves_this_machine(
 
 
 def test_a_revoked_key_is_worth_nothing_and_a_new_one_may_follow(sparks: Sparks) -> None:
-    old = added(sparks, "anna")
-    done = sparks.run("revoke", "anna")
-    assert (done.exit_code, done.output) == (0, f"anna: revoked on {ONE}, {OTHER}\n")
-    assert [sparks.who(host, old) for host in (ONE, OTHER)] == [None, None]
-    new = added(sparks, "anna")
-    assert [sparks.who(host, old) for host in (ONE, OTHER)] == [None, None]
-    assert [sparks.who(host, new) is not None for host in (ONE, OTHER)] == [True, True]
+    old = add_key(sparks, "anna")
+    result = sparks.run("revoke", "anna")
+    assert (result.exit_code, result.output) == (0, f"anna: revoked on {ONE}, {OTHER}\n")
+    assert [sparks.person_behind(host, old) for host in (ONE, OTHER)] == [None, None]
+    new = add_key(sparks, "anna")
+    assert [sparks.person_behind(host, old) for host in (ONE, OTHER)] == [None, None]
+    assert [sparks.person_behind(host, new) is not None for host in (ONE, OTHER)] == [True, True]
 
 
 def test_a_person_with_a_key_gets_no_second_one(sparks: Sparks) -> None:
-    secret = added(sparks, "anna")
-    done = sparks.run("add", "anna")
-    assert done.exit_code == 2
-    assert "anna has a key since" in done.stderr and done.stdout == ""
-    assert sparks.who(ONE, secret)
+    secret = add_key(sparks, "anna")
+    result = sparks.run("add", "anna")
+    assert result.exit_code == 2
+    assert "anna has a key since" in result.stderr and result.stdout == ""
+    assert sparks.person_behind(ONE, secret)
 
 
 def test_where_no_spark_answers_no_key_was_made(sparks: Sparks) -> None:
     sparks.down(ONE)
     sparks.down(OTHER)
-    done = sparks.run("add", "anna")
-    assert done.exit_code == 2 and done.stdout == ""
-    assert "No key was made. Again: `lockstep key add anna" in done.stderr
-    assert "Shown only now" not in done.stderr
+    result = sparks.run("add", "anna")
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "No key was made. Again: `lockstep key add anna" in result.stderr
+    assert "Shown only now" not in result.stderr
 
 
 def test_a_spark_that_is_down_is_named_and_brought_up_to_date_later(sparks: Sparks) -> None:
     sparks.down(OTHER)
-    done = sparks.run("add", "anna")
-    assert done.exit_code == 2
-    assert f"{OTHER}: no connection: timed out\n  anna's key is not in force there" in done.stderr
-    secret = done.stdout.strip()
-    assert sparks.who(ONE, secret)
+    result = sparks.run("add", "anna")
+    assert result.exit_code == 2
+    assert f"{OTHER}: no connection: timed out\n  anna's key is not in force there" in result.stderr
+    secret = result.stdout.strip()
+    assert sparks.person_behind(ONE, secret)
     assert sparks.run("list").exit_code == 2
     sparks.down(OTHER, is_down=False)
-    shown = sparks.run("list")
-    assert shown.exit_code == 1
-    assert f"{OTHER}: anna is unknown; by the last one: in force" in shown.output
-    assert f"→ lockstep key list --fix -i {sparks.inventory}" in shown.output
+    listing = sparks.run("list")
+    assert listing.exit_code == 1
+    assert f"{OTHER}: anna is unknown; by the last one: in force" in listing.output
+    assert f"→ lockstep key list --fix -i {sparks.inventory}" in listing.output
     assert sparks.run("list", "--fix").exit_code == 0
-    assert sparks.who(OTHER, secret) == keys.Person("anna", "use")
+    assert sparks.person_behind(OTHER, secret) == keys.Person("anna", "use")
     assert sparks.run("list").exit_code == 0
 
 
 def test_a_spark_that_was_away_does_not_bring_a_revoked_key_back(sparks: Sparks) -> None:
-    secret = added(sparks, "anna")
+    secret = add_key(sparks, "anna")
     sparks.down(OTHER)
-    done = sparks.run("revoke", "anna")
-    assert done.exit_code == 2
-    assert "anna's key may be in force there" in done.stderr
+    result = sparks.run("revoke", "anna")
+    assert result.exit_code == 2
+    assert "anna's key may be in force there" in result.stderr
     sparks.down(OTHER, is_down=False)
-    assert sparks.who(OTHER, secret), "it was not reached"
-    assert sparks.listed()["differs"] == {ONE: {}, OTHER: {"anna": "in force by an older change"}}
+    assert sparks.person_behind(OTHER, secret), "it was not reached"
+    assert sparks.key_list()["differs"] == {ONE: {}, OTHER: {"anna": "in force by an older change"}}
     assert sparks.run("list", "--fix").exit_code == 0
-    assert [sparks.who(host, secret) for host in (ONE, OTHER)] == [None, None]
+    assert [sparks.person_behind(host, secret) for host in (ONE, OTHER)] == [None, None]
 
 
 def test_revoking_again_reaches_who_was_away(sparks: Sparks) -> None:
-    secret = added(sparks, "anna")
+    secret = add_key(sparks, "anna")
     sparks.down(OTHER)
     sparks.run("revoke", "anna")
     sparks.down(OTHER, is_down=False)
     assert sparks.run("revoke", "anna").exit_code == 0
-    assert sparks.who(OTHER, secret) is None
+    assert sparks.person_behind(OTHER, secret) is None
 
 
 def test_a_machine_whose_clock_is_behind_revokes_all_the_same(sparks: Sparks) -> None:
@@ -187,14 +187,14 @@ def test_a_machine_whose_clock_is_behind_revokes_all_the_same(sparks: Sparks) ->
     ahead = keys.Entry("anna", "2100-01-01T00:00:00Z", keys.digest(secret.encode()))
     for host in (ONE, OTHER):
         atomic.write_json(sparks.path(host), keys.document([ahead]))
-    assert sparks.who(ONE, secret)
+    assert sparks.person_behind(ONE, secret)
     assert sparks.run("revoke", "anna").exit_code == 0
-    assert [sparks.who(host, secret) for host in (ONE, OTHER)] == [None, None]
+    assert [sparks.person_behind(host, secret) for host in (ONE, OTHER)] == [None, None]
 
 
 def test_the_list_has_the_totals_of_all_sparks(sparks: Sparks) -> None:
-    added(sparks, "anna", "--until", "2100-01-31")
-    secret = added(sparks, "ben", "--role", "operate")
+    add_key(sparks, "anna", "--until", "2100-01-31")
+    secret = add_key(sparks, "ben", "--role", "operate")
     sparks.run("revoke", "ben")
     for number, host in enumerate((ONE, OTHER), start=1):
         totals = {
@@ -202,9 +202,9 @@ def test_the_list_has_the_totals_of_all_sparks(sparks: Sparks) -> None:
             "local": asdict(Total(3)),
         }
         (sparks.folder / host / "usage.json").write_text(json.dumps(totals))
-    shown = sparks.run("list")
-    assert shown.exit_code == 0
-    assert [" ".join(line.split()) for line in shown.output.splitlines()] == [
+    listing = sparks.run("list")
+    assert listing.exit_code == 0
+    assert [" ".join(line.split()) for line in listing.output.splitlines()] == [
         "person role state requests refused tokens last",
         "anna use until 2100-01-31 3 2 24.7M/2000 2026-11-02",
         "ben operate revoked 0 0 0/0",
@@ -219,40 +219,42 @@ def test_the_list_has_the_totals_of_all_sparks(sparks: Sparks) -> None:
         "  tokens, last 2026-11-02",
         "ben  operate, revoked",
     ]
-    found = sparks.listed()
-    assert found["persons"][0]["usage"]["completion_tokens"] == 2000
-    assert found["without_key"]["requests"] == 6
-    assert (found["differs"], found["unknown"]) == ({ONE: {}, OTHER: {}}, {})
-    assert secret not in json.dumps(found)
+    document = sparks.key_list()
+    assert document["persons"][0]["usage"]["completion_tokens"] == 2000
+    assert document["without_key"]["requests"] == 6
+    assert (document["differs"], document["unknown"]) == ({ONE: {}, OTHER: {}}, {})
+    assert secret not in json.dumps(document)
 
 
 def test_a_broken_file_is_told_with_its_name(sparks: Sparks) -> None:
-    added(sparks, "anna")
+    add_key(sparks, "anna")
     sparks.path(OTHER).write_text("{")
-    shown = sparks.run("list")
-    assert shown.exit_code == 2
-    assert f"{OTHER}: lockstep gateway-keys: {sparks.path(OTHER)}: expected a JSON" in shown.stderr
+    listing = sparks.run("list")
+    assert listing.exit_code == 2
+    assert (
+        f"{OTHER}: lockstep gateway-keys: {sparks.path(OTHER)}: expected a JSON" in listing.stderr
+    )
 
 
 def test_programs_of_another_version_are_told(sparks: Sparks) -> None:
     later = '{"keys": [{"person": "anna", "since": "2026-11-01T00:00:00Z", "models": []}]}'
     sparks.take = lambda *_: print(later)
-    shown = sparks.run("list")
-    assert shown.exit_code == 2
-    assert f"{ONE}: its answer: unknown key 'models' in keys[0]" in shown.stderr
-    assert "Deploy to it" in shown.stderr
+    listing = sparks.run("list")
+    assert listing.exit_code == 2
+    assert f"{ONE}: its answer: unknown key 'models' in keys[0]" in listing.stderr
+    assert "Deploy to it" in listing.stderr
 
 
 def test_an_expired_key_may_be_followed_by_another(sparks: Sparks) -> None:
     past = keys.Entry("anna", "2026-01-01T00:00:00Z", keys.digest(b"x"), until="2026-01-31")
     for host in (ONE, OTHER):
         atomic.write_json(sparks.path(host), keys.document([past]))
-    assert sparks.listed()["persons"][0]["state"] == "expired"
-    assert sparks.who(ONE, added(sparks, "anna"))
+    assert sparks.key_list()["persons"][0]["state"] == "expired"
+    assert sparks.person_behind(ONE, add_key(sparks, "anna"))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("add", "local"), "is no name of a person"),
         (("add", "Anna B"), "is no name of a person"),
@@ -261,15 +263,15 @@ def test_an_expired_key_may_be_followed_by_another(sparks: Sparks) -> None:
         (("add", "anna", "--role", "root"), "Invalid value for '--role'"),
     ],
 )
-def test_wrong_use_contacts_nobody(sparks: Sparks, words: tuple[str, ...], said: str) -> None:
-    done = sparks.run(*words)
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+def test_wrong_use_contacts_nobody(sparks: Sparks, words: tuple[str, ...], message: str) -> None:
+    result = sparks.run(*words)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
     assert sparks.calls == []
 
 
 def test_a_person_without_a_key_cannot_lose_it(sparks: Sparks) -> None:
-    added(sparks, "ben")
-    done = sparks.run("revoke", "anna")
-    assert done.exit_code == 2
-    assert "no Spark has a key of anna; allowed: ben" in done.stderr
+    add_key(sparks, "ben")
+    result = sparks.run("revoke", "anna")
+    assert result.exit_code == 2
+    assert "no Spark has a key of anna; allowed: ben" in result.stderr

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from an_inventory import ANNA, written
+from an_inventory import ANNA, write_inventory
 from click.testing import CliRunner, Result
 
 from lockstep.cli.gateway import open as module
 from lockstep.cli.main import main
 from lockstep.core.errors import LockstepError
-from lockstep.fleet.hosts import NOT_DEPLOYED, Answer
+from lockstep.fleet.hosts import NOT_DEPLOYED, HostAnswer
 from lockstep.fleet.login import Login
 from lockstep.fleet.tunnel import Tunnel
 
@@ -28,20 +28,20 @@ TRUST = "  trust https://spark-1:8443/root.crt, its own authority (`lockstep hel
 
 def run(folder: Path, *words: str, **more: Any) -> Result:
     data = {"ssh_user": "anna", **ANNA, **more}
-    path = written(folder, {"spark-1": data, "spark-2": data})
+    path = write_inventory(folder, {"spark-1": data, "spark-2": data})
     return CliRunner().invoke(main, ["open", "-i", str(path), *words])
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What tunnels were asked for; the first Spark's ports are free here, the others' are not."""
-    asked: list[Any] = []
+def tunnels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The requested tunnels; the first Spark's ports are free here, the others' are not."""
+    requests: list[Any] = []
 
     @contextlib.contextmanager
     def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool) -> Iterator[Tunnel]:
-        asked.append((where.name, tuple(urls), same_ports))
-        others = tuple(f"http://127.0.0.1:{4000 + n}" for n, _ in enumerate(urls))
-        yield Tunnel(where, tuple(urls) if len(asked) == 1 else others)
+        requests.append((where.name, tuple(urls), same_ports))
+        other_urls = tuple(f"http://127.0.0.1:{4000 + n}" for n, _ in enumerate(urls))
+        yield Tunnel(where, tuple(urls) if len(requests) == 1 else other_urls)
 
     def wait(_: float) -> None:
         raise KeyboardInterrupt
@@ -49,15 +49,15 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(module, "tunnel", tunnel)
     monkeypatch.setattr(module, "_answers", lambda _: True)
     monkeypatch.setattr(module.time, "sleep", wait)
-    return asked
+    return requests
 
 
 def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
-    tmp_path: Path, opened: list[Any]
+    tmp_path: Path, tunnels: list[Any]
 ) -> None:
-    done = run(tmp_path)
-    assert done.exit_code == 0, done.output
-    assert done.output.splitlines() == [
+    result = run(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
         "spark-1",
         "  page  http://127.0.0.1:8090",
         "  chat  http://127.0.0.1:8080",
@@ -71,21 +71,21 @@ def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
         "Open until Ctrl-C.",
     ]
     urls = ("http://127.0.0.1:8090", "http://127.0.0.1:8080")
-    assert opened == [("spark-1", urls, True), ("spark-2", urls, True)]
+    assert tunnels == [("spark-1", urls, True), ("spark-2", urls, True)]
 
 
-def test_print_opens_nothing_and_says_how(tmp_path: Path, opened: list[Any]) -> None:
-    done = run(tmp_path, "--print", "--limit", "spark-1")
-    assert done.exit_code == 0 and opened == []
-    assert done.output.splitlines()[1] == "  page  http://127.0.0.1:8090"
+def test_print_opens_nothing_and_says_how(tmp_path: Path, tunnels: list[Any]) -> None:
+    result = run(tmp_path, "--print", "--limit", "spark-1")
+    assert result.exit_code == 0 and tunnels == []
+    assert result.output.splitlines()[1] == "  page  http://127.0.0.1:8090"
     last = f"  page and chat only on the Spark itself; `lockstep open -i {tmp_path}/sparks.py` "
-    assert done.output.splitlines()[5] == last + "brings them here"
+    assert result.output.splitlines()[5] == last + "brings them here"
 
 
-def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, opened: list[Any]) -> None:
-    done = run(tmp_path, "--limit", "spark-1", **OPEN)
-    assert done.exit_code == 0 and opened == []
-    assert done.output.splitlines() == [
+def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, tunnels: list[Any]) -> None:
+    result = run(tmp_path, "--limit", "spark-1", **OPEN)
+    assert result.exit_code == 0 and tunnels == []
+    assert result.output.splitlines() == [
         "spark-1",
         "  page  https://spark-1:8443",
         "  chat  http://spark-1:8080",
@@ -97,32 +97,34 @@ def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, opened: list[
 
 
 def test_one_that_cannot_be_reached_does_not_keep_the_other(
-    tmp_path: Path, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tunnels: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     through = module.tunnel
 
-    def tunnel(where: Login, *rest: Any, **more: Any) -> Any:
+    def tunnel(where: Login, *arguments: Any, **more: Any) -> Any:
         if where.name == "spark-1":
             raise LockstepError("no tunnel to the host", where="spark-1", found="no route")
-        return through(where, *rest, **more)
+        return through(where, *arguments, **more)
 
     monkeypatch.setattr(module, "tunnel", tunnel)
-    done = run(tmp_path)
-    assert done.exit_code == 2
-    assert done.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
-    assert done.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in done.stdout
+    result = run(tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
+    assert result.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in result.stdout
 
 
 def test_one_that_nobody_deployed_to_is_not_offered(
-    tmp_path: Path, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tunnels: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = {"spark-1": NOT_DEPLOYED, "spark-2": ""}
     monkeypatch.setattr(module, "_answers", lambda _: False)
-    monkeypatch.setattr(module, "ask", lambda where, *_, **__: Answer(0, fault=faults[where.name]))
-    done = run(tmp_path)
-    assert done.exit_code == 2
-    assert done.stderr == "spark-1: not deployed yet → lockstep deploy\n"
-    lines = done.stdout.splitlines()
+    monkeypatch.setattr(
+        module, "ask", lambda where, *_, **__: HostAnswer(0, fault=faults[where.name])
+    )
+    result = run(tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == "spark-1: not deployed yet → lockstep deploy\n"
+    lines = result.stdout.splitlines()
     assert lines[0] == "spark-2" and lines[-1] == "Open until Ctrl-C."
     # It has been deployed to: its servers may still be starting.
     assert lines[-2].startswith("  no answer from page and chat now; `lockstep status")
@@ -142,11 +144,11 @@ def test_only_an_answer_counts_as_one() -> None:
 
 
 def test_a_page_that_others_reach_stays_where_it_is_beside_a_chat_that_they_do_not(
-    tmp_path: Path, opened: list[Any]
+    tmp_path: Path, tunnels: list[Any]
 ) -> None:
-    done = run(tmp_path, "--limit", "spark-1", **GATEWAY)
-    assert done.output.splitlines()[1:3] == [
+    result = run(tmp_path, "--limit", "spark-1", **GATEWAY)
+    assert result.output.splitlines()[1:3] == [
         "  page  https://spark-1:8443",
         "  chat  http://127.0.0.1:8080",
     ]
-    assert opened == [("spark-1", ("http://127.0.0.1:8080",), True)]
+    assert tunnels == [("spark-1", ("http://127.0.0.1:8080",), True)]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from click.testing import Result
-from over_ssh import invoked
+from over_ssh import invoke_lockstep
 
 TELL = ({"ntfy": "https://ntfy.sh/secret-topic"}, {"webhook": "http://10.0.0.9:8/x"})
 HOSTS = {
@@ -17,40 +17,42 @@ HOSTS = {
 
 def run(inventory: Path, ssh: str, *words: str) -> Result:
     text = f'echo "$*" > "$(dirname "$0")/asked"\n{ssh}'
-    return invoked(inventory.parent, text, "alert", "test", "-i", str(inventory), *words)
+    return invoke_lockstep(inventory.parent, text, "alert", "test", "-i", str(inventory), *words)
 
 
 def test_each_receiver_that_took_the_message_is_named(inventory: Path) -> None:
-    done = run(inventory, """echo '{"1-ntfy": "", "2-webhook": ""}'""")
-    assert done.exit_code == 0, done.output
-    assert done.output.splitlines() == [
+    result = run(inventory, """echo '{"1-ntfy": "", "2-webhook": ""}'""")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
         # The topic is as good as a password.
         "spark-1.local: 1-ntfy (https://ntfy.sh): took the message",
         "spark-1.local: 2-webhook (http://10.0.0.9:8): took the message",
     ]
-    asked = (inventory.parent / "bin/asked").read_text()
-    assert asked.rstrip().endswith("alert-test spark-1.local 9093 1-ntfy=webhook 2-webhook=webhook")
-    assert "secret-topic" not in asked
+    command = (inventory.parent / "bin/asked").read_text()
+    assert command.rstrip().endswith(
+        "alert-test spark-1.local 9093 1-ntfy=webhook 2-webhook=webhook"
+    )
+    assert "secret-topic" not in command
 
 
 def test_one_that_did_not_is_a_finding_with_a_remedy(inventory: Path) -> None:
     answer = '{"1-ntfy": "it did not take the message", "2-webhook": ""}'
-    done = run(inventory, f"echo '{answer}'; exit 1")
-    assert done.exit_code == 1
-    assert "1-ntfy (https://ntfy.sh): it did not take the message" in done.output
-    assert "→ on spark-1.local: journalctl -u lockstep-alertmanager.service" in done.output
+    result = run(inventory, f"echo '{answer}'; exit 1")
+    assert result.exit_code == 1
+    assert "1-ntfy (https://ntfy.sh): it did not take the message" in result.output
+    assert "→ on spark-1.local: journalctl -u lockstep-alertmanager.service" in result.output
     data = json.loads(run(inventory, f"echo '{answer}'", "--json").output)
     assert data["spark-1.local"]["receivers"]["2-webhook"] == ""
 
 
 def test_a_spark_without_an_answer_cannot_be_told(inventory: Path) -> None:
-    done = run(inventory, "echo 'Alertmanager at port 9093: refused' >&2; exit 2")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "spark-1.local: Alertmanager at port 9093: refused" in done.stderr
+    result = run(inventory, "echo 'Alertmanager at port 9093: refused' >&2; exit 2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "spark-1.local: Alertmanager at port 9093: refused" in result.stderr
 
 
 def test_a_spark_that_tells_nobody_is_wrong_use(inventory: Path) -> None:
-    done = run(inventory, "exit 1", "spark-2.local")
-    assert done.exit_code == 2
-    assert "nobody is told of alerts; found spark-2.local" in " ".join(done.output.split())
+    result = run(inventory, "exit 1", "spark-2.local")
+    assert result.exit_code == 2
+    assert "nobody is told of alerts; found spark-2.local" in " ".join(result.output.split())
     assert not (inventory.parent / "bin/asked").exists()

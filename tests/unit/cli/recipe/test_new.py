@@ -83,7 +83,7 @@ GGUF = {
     "mmproj-F16.gguf": GB,
 }
 INVENTORY = """
-_targets = {
+_models = {
     "qwen": {
         "recipe": "qwen3.6-35b-a3b-bf16",
         "unit": "vllm-qwen36",
@@ -91,7 +91,7 @@ _targets = {
     }
 }
 _data = {"recipe_folders": (%r, %r), "accept_licences": ("CC-BY-NC-4.0",)}
-sparks = [("spark-1", {**_data, "targets": _targets})]
+sparks = [("spark-1", {**_data, "models": _models})]
 """
 
 
@@ -112,7 +112,7 @@ class Hub:
         weights: Mapping[str, int],
         *,
         tensors: tuple[str, ...] = ("model.layers.0.weight",),
-        gated: bool = False,
+        is_gated: bool = False,
         start: bytes = b"",
         **more: str,
     ) -> str:
@@ -129,8 +129,8 @@ class Hub:
             files["model.safetensors.index.json"] = json.dumps(index)
         content = {file: text.encode() for file, text in files.items() if text}
         commit = hub_store.commit(self.root, name, content, "One", "2026-11-01T12:00:00.000Z")
-        stored = hub_store.load(self.root, name)
-        assert stored is not None
+        repository = hub_store.load(self.root, name)
+        assert repository is not None
         large = {}
         for file, size in weights.items():
             large[file] = StoredFile(size, "0" * 40, hashlib.sha256(file.encode()).hexdigest())
@@ -138,9 +138,11 @@ class Hub:
                 path = hub_store.blob_path(self.root, name, large[file])
                 path.write_bytes(start)
                 os.truncate(path, size)
-        revision = stored.revisions[commit]
+        revision = repository.revisions[commit]
         whole = replace(revision, files={**revision.files, **large})
-        hub_store.save(self.root, name, replace(stored, revisions={commit: whole}, gated=gated))
+        hub_store.save(
+            self.root, name, replace(repository, revisions={commit: whole}, is_gated=is_gated)
+        )
         return commit
 
 
@@ -172,7 +174,7 @@ def invoke(*words: str, answer: str | None = None) -> Result:
     return CliRunner().invoke(main, ["recipe", *words], input=answer)
 
 
-def written(name: str) -> Recipe:
+def checked_recipe(name: str) -> Recipe:
     """A recipe that was written, in which `recipe check` finds no error."""
     path = Path("recipes") / f"{name}.yaml"
     run("check", str(path))
@@ -187,8 +189,8 @@ def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
     commit = hub.add(
         "org/Dense-27B", DENSE, {"model-1.safetensors": 27 * GB, "model-2.safetensors": 27 * GB}
     )
-    said = run("new", "org/Dense-27B")
-    recipe = written("dense-27b")
+    output = run("new", "org/Dense-27B")
+    recipe = checked_recipe("dense-27b")
     argv = serve_command(recipe)
     text = recipe.path.read_text(encoding="utf-8")
     assert (recipe.model, recipe.model_revision) == ("org/Dense-27B", commit)
@@ -198,11 +200,11 @@ def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
     assert "--enable-auto-tool-choice" in argv
     assert "# Of recipe qwen3.8-27b-nvfp4-vllm-dflash2, whose weights are stored otherwise." in text
     assert (recipe.lockstep.moe, "--moe-backend" in argv) == (False, False)
-    assert "weights 54.0 GB, not quantised" in said
+    assert "weights 54.0 GB, not quantised" in output
     # As much as the gate admits.
-    needed = int(re.search(r"(\d+)(?:\.\d+)? GiB must be available", said)[1])  # type: ignore[index]
-    assert recipe.defaults["max_model_len"] == 262144 and needed <= 112
-    assert f"needs {needed}" in text
+    needed_gib = int(re.search(r"(\d+)(?:\.\d+)? GiB must be available", output)[1])  # type: ignore[index]
+    assert recipe.defaults["max_model_len"] == 262144 and needed_gib <= 112
+    assert f"needs {needed_gib}" in text
     # What no other recipe needs is not taken along.
     assert recipe.lockstep.draft is None and "--speculative-config" not in argv
     assert recipe.metadata["model_dtype"] == "float16"
@@ -210,13 +212,13 @@ def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
 
 def test_a_mixture_in_nvfp4_gets_the_freeze_guard(hub: Hub) -> None:
     hub.add("org/MoE-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
-    said = run("new", "org/MoE-NVFP4")
-    recipe = written("moe-nvfp4")
+    output = run("new", "org/MoE-NVFP4")
+    recipe = checked_recipe("moe-nvfp4")
     argv = serve_command(recipe)
     assert argv[argv.index("--moe-backend") + 1] == "marlin"
     assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_coder"
-    assert "guard --moe-backend marlin" in said
-    assert "family as recipe qwen3.6-35b-a3b-nvfp4-nvidia " in said
+    assert "guard --moe-backend marlin" in output
+    assert "family as recipe qwen3.6-35b-a3b-nvfp4-nvidia " in output
     assert recipe.lockstep.moe is True
     assert recipe.lockstep.licence == "Apache-2.0"
 
@@ -224,14 +226,14 @@ def test_a_mixture_in_nvfp4_gets_the_freeze_guard(hub: Hub) -> None:
 def test_a_mixture_that_is_not_quantised_gets_the_other_guard(hub: Hub) -> None:
     hub.add("org/MoE", {**MOE, "quantization_config": None}, {"model.safetensors": 72 * GB})
     run("new", "org/MoE")
-    argv = serve_command(written("moe"))
+    argv = serve_command(checked_recipe("moe"))
     assert argv[argv.index("--moe-backend") + 1] == "triton"
 
 
 def test_model_data_stands_in_the_file_and_decides_the_fit(hub: Hub) -> None:
     hub.add("org/MoE-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
     run("new", "org/MoE-NVFP4")
-    recipe = written("moe-nvfp4")
+    recipe = checked_recipe("moe-nvfp4")
     own = recipe.lockstep.checkpoint
     assert own is not None and own.weights_gb is not None and own.architecture is not None
     assert (own.weights_gb.value, own.quantisation) == (24, "nvfp4")
@@ -247,7 +249,7 @@ def test_model_data_stands_in_the_file_and_decides_the_fit(hub: Hub) -> None:
 def test_weights_that_the_catalogue_knows_are_not_described_again(hub: Hub) -> None:
     hub.add("RedHatAI/Qwen3.6-35B-A3B-NVFP4", MOE, {"model-1.safetensors": 25 * GB})
     run("new", "RedHatAI/Qwen3.6-35B-A3B-NVFP4", "--name", "mine")
-    recipe = written("mine")
+    recipe = checked_recipe("mine")
     assert recipe.lockstep.checkpoint is None
     assert "qwen3.6-35b-a3b-nvfp4-mtp-k2" in recipe.path.read_text(encoding="utf-8")
 
@@ -256,10 +258,10 @@ def test_what_the_catalogue_says_of_vision_is_not_contradicted(hub: Hub) -> None
     name = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
     hub.add(name, MOE, {"model-1.safetensors": 24 * GB}, tensors=("model.visual.blocks.0.weight",))
     run("new", name, "--name", "mine")
-    assert written("mine").lockstep.vision is False
+    assert checked_recipe("mine").lockstep.vision is False
     hub.add("org/seeing", MOE, {"model-1.safetensors": 24 * GB}, tensors=("visual.blocks.0.w",))
     run("new", "org/seeing")
-    assert written("seeing").lockstep.vision is True
+    assert checked_recipe("seeing").lockstep.vision is True
 
 
 def test_a_family_without_an_image_runs_in_the_venv_with_its_variables(hub: Hub) -> None:
@@ -268,7 +270,7 @@ def test_a_family_without_an_image_runs_in_the_venv_with_its_variables(hub: Hub)
     params = {"moe": {"num_experts": 128}, "quantization_config": {"config_groups": groups}}
     hub.add(name, None, {"model-1.safetensors": 70 * GB}, **{"params.json": json.dumps(params)})
     run("new", name)
-    recipe = written("mistral-small-4-119b-2603-nvfp4")
+    recipe = checked_recipe("mistral-small-4-119b-2603-nvfp4")
     argv = serve_command(recipe)
     assert not recipe.in_container
     assert recipe.env["VLLM_USE_FLASHINFER_MOE_FP4"] == "0"
@@ -289,13 +291,13 @@ def test_gguf_of_one_quantisation(hub: Hub) -> None:
     }
     start = write_gguf(metadata, {"x": Tensor("F32", (1,), bytes(4))})[0]
     hub.add("org/x-GGUF", None, GGUF, start=start)
-    said = run("new", "org/x-GGUF:q4_k_m")
-    recipe = written("x-gguf-q4-k-m")
+    output = run("new", "org/x-GGUF:q4_k_m")
+    recipe = checked_recipe("x-gguf-q4-k-m")
     assert recipe.model == "org/x-GGUF:Q4_K_M"
     assert (recipe.runtime, recipe.lockstep.vision) == ("llama-cpp", True)
     assert serve_command(recipe)[:3] == ("llama-server", "-hf", "org/x-GGUF:Q4_K_M")
     assert "--ctx-size 40960" in " ".join(serve_command(recipe))
-    assert "weights 6.0 GB, gguf" in said and "unknown" not in said
+    assert "weights 6.0 GB, gguf" in output and "unknown" not in output
     own = recipe.lockstep.checkpoint
     assert own is not None and own.architecture is not None
     assert own.architecture.layers[0].kv_heads == 8
@@ -303,25 +305,25 @@ def test_gguf_of_one_quantisation(hub: Hub) -> None:
 
 def test_gguf_of_unknown_layers_gets_a_short_context(hub: Hub) -> None:
     hub.add("org/x-GGUF", None, GGUF)
-    said = run("new", "org/x-GGUF:UD-IQ2_M")
-    recipe = written("x-gguf-ud-iq2-m")
+    output = run("new", "org/x-GGUF:UD-IQ2_M")
+    recipe = checked_recipe("x-gguf-ud-iq2-m")
     assert recipe.defaults["max_model_len"] == 8192
-    assert "unknown: the memory of a context" in said and "weights 3.0 GB" in said
+    assert "unknown: the memory of a context" in output and "weights 3.0 GB" in output
 
 
 def test_gguf_without_one_of_its_parts_is_refused_and_names_it(hub: Hub) -> None:
     missing = "UD-IQ2_M/x-UD-IQ2_M-00001-of-00002.gguf"
     hub.add("org/x-GGUF", None, {name: size for name, size in GGUF.items() if name != missing})
-    said = run("new", "org/x-GGUF:UD-IQ2_M", code=2)
-    assert f"a part of UD-IQ2_M is not in the repository; found no {missing}" in said
+    output = run("new", "org/x-GGUF:UD-IQ2_M", code=2)
+    assert f"a part of UD-IQ2_M is not in the repository; found no {missing}" in output
 
 
 def test_gguf_of_several_quantisations_names_them(hub: Hub) -> None:
     hub.add("org/x-GGUF", None, GGUF)
-    said = run("new", "org/x-GGUF", code=2)
-    assert "one quantisation is needed; found 3 of them" in said
-    assert "allowed: UD-IQ2_M (2.0 GB), Q4_K_M (5.0 GB), Q8_0 (9.0 GB)" in said
-    assert "such as org/x-GGUF:Q4_K_M" in said
+    output = run("new", "org/x-GGUF", code=2)
+    assert "one quantisation is needed; found 3 of them" in output
+    assert "allowed: UD-IQ2_M (2.0 GB), Q4_K_M (5.0 GB), Q8_0 (9.0 GB)" in output
+    assert "such as org/x-GGUF:Q4_K_M" in output
     assert "no such quantisation; found Q2_K" in run("new", "org/x-GGUF:Q2_K", code=2)
     assert "--engine llamacpp" in run("new", "org/x-GGUF", "--engine", "vllm", code=2)
     assert nothing_written()
@@ -329,19 +331,19 @@ def test_gguf_of_several_quantisations_names_them(hub: Hub) -> None:
 
 def test_of_an_unknown_family_no_parser_is_guessed(hub: Hub) -> None:
     hub.add("org/Strange", STRANGE, {"model.safetensors": 2 * GB}, **{"chat_template.jinja": ""})
-    said = run("new", "org/Strange")
-    argv = serve_command(written("strange"))
+    output = run("new", "org/Strange")
+    argv = serve_command(checked_recipe("strange"))
     assert not [word for word in argv if "parser" in word or "tool" in word]
-    assert "unknown: its family (model_type: zebra) on this engine. Add tool_call_parser" in said
-    assert "unknown: how it is talked to: it has no chat template" in said
+    assert "unknown: its family (model_type: zebra) on this engine. Add tool_call_parser" in output
+    assert "unknown: how it is talked to: it has no chat template" in output
 
 
 def test_unknown_shapes_are_said_with_what_to_do(hub: Hub) -> None:
     config = {**STRANGE, "layer_types": ["stripes"] * 12}
     hub.add("org/Strange", config, {"model.safetensors": 2 * GB})
-    said = run("new", "org/Strange")
-    recipe = written("strange")
-    assert "the memory of a context (unknown layer type: stripes). Set max_model_len" in said
+    output = run("new", "org/Strange")
+    recipe = checked_recipe("strange")
+    assert "the memory of a context (unknown layer type: stripes). Set max_model_len" in output
     assert "max_model_len" not in recipe.defaults
     # As much as the memory gate admits of so little that is known.
     assert recipe.defaults["gpu_memory_utilization"] == 0.85
@@ -352,7 +354,7 @@ def test_a_family_of_another_engine_is_named(hub: Hub) -> None:
     gemma = {**STRANGE, "model_type": "gemma4"}
     hub.add("org/Gemma", gemma, {"model.safetensors": 20 * GB})
     run("new", "org/Dense", "--engine", "sglang")
-    argv = serve_command(written("dense"))
+    argv = serve_command(checked_recipe("dense"))
     assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_coder"
     assert "--enable-metrics" in argv
     # Transient allocations stand beside SGLang's share: no more than the catalogue's recipes give.
@@ -370,23 +372,23 @@ def test_shapes_that_a_template_refuses_are_told_to_the_gateway(hub: Hub) -> Non
     hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"chat_template.jinja": template})
     run("new", "org/a")
     shapes = ("same_role", "user_after_tool")
-    assert written("a").lockstep.refused_shapes == shapes
+    assert checked_recipe("a").lockstep.refused_shapes == shapes
 
 
 def test_a_model_of_several_sparks_says_how_many(hub: Hub) -> None:
     hub.add("org/Big", MOE, {"model-1.safetensors": 224 * GB})
-    said = run("new", "org/Big")
-    recipe = written("big")
-    assert "Sparks 4, tensor parallel" in said and "Its cluster has 4 Sparks" in said
+    output = run("new", "org/Big")
+    recipe = checked_recipe("big")
+    assert "Sparks 4, tensor parallel" in output and "Its cluster has 4 Sparks" in output
     assert (recipe.min_nodes, recipe.max_nodes) == (4, 4)
     assert recipe.defaults["tensor_parallel"] == 4
 
 
 def test_a_model_that_fits_no_number_of_sparks_is_refused_with_figures(hub: Hub) -> None:
     hub.add("org/Huge", MOE, {"model-1.safetensors": 2000 * GB})
-    said = run("new", "org/Huge", code=1)
-    assert "2000.0 GB (1862.6 GiB) of weights do not fit. Nothing was written." in said
-    assert "Eight Sparks do not hold it either." in said
+    output = run("new", "org/Huge", code=1)
+    assert "2000.0 GB (1862.6 GiB) of weights do not fit. Nothing was written." in output
+    assert "Eight Sparks do not hold it either." in output
     hub.add("org/Huge-GGUF", None, {"x-Q8_0.gguf": 300 * GB})
     assert "llama.cpp serves a model on one host alone" in run("new", "org/Huge-GGUF", code=1)
     assert nothing_written()
@@ -405,7 +407,7 @@ def test_a_model_that_fits_no_number_of_sparks_is_refused_with_figures(hub: Hub)
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(hub: Hub, name: str, part: str) -> None:
-    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, gated=True)
+    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, is_gated=True)
     hub.add("org/empty", STRANGE, {})
     adapter = {"adapter_model.safetensors": GB}
     hub.add("org/adapter", None, adapter, **{"adapter_config.json": "{}"})
@@ -415,10 +417,10 @@ def test_what_cannot_be_read_is_one_sentence(hub: Hub, name: str, part: str) -> 
 
 
 def test_a_gated_repository_is_read_with_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, gated=True)
+    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, is_gated=True)
     monkeypatch.setenv("HF_TOKEN", ACCEPTED_TOKEN)
     run("new", f"{hub.url}/org/gated/")
-    assert written("gated").model == "org/gated"
+    assert checked_recipe("gated").model == "org/gated"
 
 
 def test_without_a_network_nothing_is_written(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,13 +432,13 @@ def test_without_a_network_nothing_is_written(hub: Hub, monkeypatch: pytest.Monk
 def test_a_name_that_is_taken_is_refused_and_the_file_stays(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     run("new", "org/a")
-    before = Path("recipes/a.yaml").read_bytes()
+    earlier_content = Path("recipes/a.yaml").read_bytes()
     assert "recipes/a.yaml: a recipe of the name 'a' is there already" in run(
         "new", "org/a", code=2
     )
-    assert Path("recipes/a.yaml").read_bytes() == before
-    said = run("new", "org/a", "--name", "glm-5.1-fp8", code=2)
-    assert "catalogue/recipes/glm-5.1-fp8.yaml: a recipe of the name" in said
+    assert Path("recipes/a.yaml").read_bytes() == earlier_content
+    output = run("new", "org/a", "--name", "glm-5.1-fp8", code=2)
+    assert "catalogue/recipes/glm-5.1-fp8.yaml: a recipe of the name" in output
     assert "this is no name of a recipe" in run("new", "org/a", "--name", "../a", code=2)
     assert [path.name for path in Path("recipes").iterdir()] == ["a.yaml"]
 
@@ -444,8 +446,8 @@ def test_a_name_that_is_taken_is_refused_and_the_file_stays(hub: Hub) -> None:
 def test_a_licence_that_is_refused_stops_it_unless_the_inventory_accepts_it(hub: Hub) -> None:
     card = "---\nlicense: cc-by-nc-4.0\n---\n"
     hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"README.md": card})
-    said = run("new", "org/a", code=1)
-    assert "licence-refused" in said and "recipes/a.yaml was not written." in said
+    output = run("new", "org/a", code=1)
+    assert "licence-refused" in output and "recipes/a.yaml was not written." in output
     assert nothing_written()
     run("new", "org/a", "-i", str(inventory(hub)))
     assert load(Path("recipes/a.yaml")).lockstep.licence == "CC-BY-NC-4.0"
@@ -457,8 +459,8 @@ def test_ports_of_catalogue_inventory_and_folder_are_left_alone(hub: Hub) -> Non
     for name in ("a", "b", "c"):
         run("new", "org/a", "--name", name, "-i", str(inventory(hub)))
         ports.append(load(Path(f"recipes/{name}.yaml")).defaults["port"])
-    taken = {30000, 30001, 30002, 30003, 30004, 8000}
-    assert len(set(ports)) == 3 and not taken & set(ports)
+    taken_ports = {30000, 30001, 30002, 30003, 30004, 8000}
+    assert len(set(ports)) == 3 and not taken_ports & set(ports)
 
 
 def inventory(hub: Hub) -> Path:
@@ -477,15 +479,15 @@ def test_a_recipe_is_bound_where_somebody_says_yes(
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     monkeypatch.setattr(bind, "_can_ask", lambda: True)
     path = inventory(hub)
-    before = path.read_text()
+    earlier_text = path.read_text()
     for name, answer in (("no", "n\n"), ("gone", "")):
-        refused = invoke("new", "org/a", "--name", name, "-i", str(path), answer=answer)
-        assert refused.exit_code == 0 and path.read_text() == before
-        assert f'To bind it, in sparks.py, at targets:\n    "{name}": {{' in refused.output
-    agreed = invoke("new", "org/a", "-i", str(path), answer="y\n")
-    assert "Bound." in agreed.output, agreed.output
+        refusal = invoke("new", "org/a", "--name", name, "-i", str(path), answer=answer)
+        assert refusal.exit_code == 0 and path.read_text() == earlier_text
+        assert f'To bind it, in sparks.py, at models:\n    "{name}": {{' in refusal.output
+    agreement = invoke("new", "org/a", "-i", str(path), answer="y\n")
+    assert "Bound." in agreement.output, agreement.output
     (plan,) = load_inventory(path)
-    assert [target.name for target in plan.targets] == ["qwen", "a"]
+    assert [model.name for model in plan.models] == ["qwen", "a"]
     assert '    "a": {"recipe": "a", "unit": "vllm-a"},\n}' in path.read_text()
 
 
@@ -495,18 +497,18 @@ def test_a_binding_that_the_inventory_refuses_is_taken_back(
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     monkeypatch.setattr(bind, "_can_ask", lambda: True)
     path = inventory(hub)
-    before = path.read_text()
+    earlier_text = path.read_text()
     result = invoke("new", "org/a", "--name", "qwen", "-i", str(path), answer="y\n")
     assert result.exit_code == 0
     assert "is as it was, because with this line" in " ".join(result.output.split())
-    assert path.read_text() == before
+    assert path.read_text() == earlier_text
 
 
 def test_without_an_inventory_the_lines_are_printed(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    said = run("new", "org/a")
-    assert "recipe_folders" not in said
-    assert 'in group_data/all.py, at targets: "a": {"recipe": "a", "unit": "vllm-a"},' in said
+    output = run("new", "org/a")
+    assert "recipe_folders" not in output
+    assert 'in group_data/all.py, at models: "a": {"recipe": "a", "unit": "vllm-a"},' in output
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -515,15 +517,15 @@ def test_another_folder_is_named_as_seen_from_the_owners(
 ) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     folder = Path("more/recipes") if inside else tmp_path / "elsewhere"
-    said = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
-    assert f' "{folder}",),' in said
+    output = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
+    assert f' "{folder}",),' in output
 
 
 def test_a_broken_inventory_that_nobody_named_is_passed_over(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     Path("inventory.py").write_text("inventory = [\n")
-    said = run("new", "org/a")
-    assert "inventory.py is wrong, so its Sparks do not count here" in said
+    output = run("new", "org/a")
+    assert "inventory.py is wrong, so its Sparks do not count here" in output
     assert "not valid Python" in run("new", "org/a", "-i", "inventory.py", code=2)
 
 
@@ -531,7 +533,7 @@ def test_the_example_of_the_documents_is_what_is_said(hub: Hub) -> None:
     hub.add("org/Model-35B-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
     document = (Path(__file__).parents[4] / "docs" / "recipes.md").read_text(encoding="utf-8")
     example = document.split("$ lockstep recipe new org/Model-35B-NVFP4\n")[1].split("\n\n")[0]
-    shown = [line.removeprefix("    ") for line in example.splitlines()]
-    said = invoke("new", "org/Model-35B-NVFP4").output.splitlines()
+    example_lines = [line.removeprefix("    ") for line in example.splitlines()]
+    output_lines = invoke("new", "org/Model-35B-NVFP4").output.splitlines()
     # The commit follows from the test's own files.
-    assert (len(shown), shown[1:]) == (12, said[1 : len(shown)])
+    assert (len(example_lines), example_lines[1:]) == (12, output_lines[1 : len(example_lines)])

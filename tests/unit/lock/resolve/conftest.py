@@ -1,4 +1,4 @@
-"""What every question to a source has here: no pause before its retry, and nobody's account."""
+"""Common settings for questions to a source: no pause before a retry, and nobody's account."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from local_server import Reply, refused_address, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
-from lockstep.lock.moving import GitWanted
+from lockstep.lock.moving import GitItem
 from lockstep.lock.pins import GitPin
 from lockstep.lock.resolve import git, program
 from lockstep.lock.resolve.git import resolve_git
@@ -49,7 +49,7 @@ def mirror(folder: Path) -> Sources:
 
 
 def test_a_branch_becomes_the_commit_at_its_head(repository: Path) -> None:
-    item = GitWanted(PUBLIC, "fix/parsing")
+    item = GitItem(PUBLIC, "fix/parsing")
     pin = resolve_git(item, Network(mirror(repository)))
     assert pin == GitPin("fix/parsing", run(repository, "rev-parse", "fix/parsing"))
     assert pin.commit != run(repository, "rev-parse", "main")
@@ -57,19 +57,19 @@ def test_a_branch_becomes_the_commit_at_its_head(repository: Path) -> None:
 
 def test_a_branch_is_not_taken_for_another_that_ends_like_it(repository: Path) -> None:
     run(repository, "branch", "other/main", "fix/parsing")
-    pin = resolve_git(GitWanted(PUBLIC, "main"), Network(mirror(repository)))
+    pin = resolve_git(GitItem(PUBLIC, "main"), Network(mirror(repository)))
     assert pin.commit == run(repository, "rev-parse", "refs/heads/main")
 
 
 def test_a_fixed_commit_stays_without_asking_anybody() -> None:
-    item = GitWanted("https://nowhere.invalid/x.git", "main", "ab" * 20)
+    item = GitItem("https://nowhere.invalid/x.git", "main", "ab" * 20)
     assert resolve_git(item, Network(Sources())) == GitPin("main", "ab" * 20)
 
 
 def failure(url: str, branch: str, sources: Sources, proxy: Proxy = DIRECT) -> str:
-    with pytest.raises(ResolveError) as caught:
-        resolve_git(GitWanted(url, branch), Network(sources, proxy))
-    return str(caught.value)
+    with pytest.raises(ResolveError) as error:
+        resolve_git(GitItem(url, branch), Network(sources, proxy))
+    return str(error.value)
 
 
 def test_an_unknown_branch_is_named(repository: Path) -> None:
@@ -112,24 +112,24 @@ def test_the_inventorys_proxy_reaches_git() -> None:
     # git's "dumb" protocol: one line per reference.
     with serving({address: Reply(f"{head}\trefs/heads/main\n".encode())}) as proxy:
         pin = resolve_git(
-            GitWanted("http://forge.example/x.git", "main"),
+            GitItem("http://forge.example/x.git", "main"),
             Network(Sources(), Proxy(http=proxy.url)),
         )
     assert pin.commit == head
 
 
 def test_an_option_in_place_of_an_address_is_not_an_option(tmp_path: Path) -> None:
-    made = tmp_path / "made"
-    message = failure(f"--upload-pack=touch {made};", "main", Sources())
+    target_path = tmp_path / "made"
+    message = failure(f"--upload-pack=touch {target_path};", "main", Sources())
     assert "git cannot read the repository" in message
-    assert not made.exists()
+    assert not target_path.exists()
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "LIMIT_S", 0.5)
     stop = threading.Event()
 
-    def silence(seen: object) -> Reply:
+    def silence(request: object) -> Reply:
         stop.wait()
         return Reply()
 

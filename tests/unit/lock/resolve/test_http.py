@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from local_server import LocalServer, Reply, Seen, refused_address, serving
+from local_server import LocalServer, Reply, SeenRequest, refused_address, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy
@@ -17,23 +17,23 @@ DIRECT = Proxy()
 
 
 def failure(url: str, proxy: Proxy = DIRECT) -> str:
-    with pytest.raises(ResolveError) as caught:
+    with pytest.raises(ResolveError) as error:
         http.ask(url, proxy=proxy)
-    return str(caught.value)
+    return str(error.value)
 
 
 def test_an_answer_is_read_whole() -> None:
     with serving({"/a": Reply(b"body", 203, {"X-Kind": "some"})}) as server:
         answer = http.ask(f"{server.url}/a", proxy=DIRECT, headers={"Accept": "x/y"}, token="t")
     assert (answer.status, answer.body, answer.headers["x-kind"]) == (203, b"body", "some")
-    sent = server.seen[0].headers
-    assert (sent["Accept"], sent["Authorization"]) == ("x/y", "Bearer t")
+    headers = server.requests[0].headers
+    assert (headers["Accept"], headers["Authorization"]) == ("x/y", "Bearer t")
 
 
 def test_a_login_in_the_address_is_sent_there_and_not_along_a_redirect() -> None:
     login = "Basic " + base64.b64encode(b"anna:g@heim").decode()
-    with serving({"/b": Reply(b"elsewhere")}) as other:
-        away = other.url.replace("127.0.0.1", "localhost")
+    with serving({"/b": Reply(b"elsewhere")}) as other_server:
+        away = other_server.url.replace("127.0.0.1", "localhost")
         answers = {
             "/a": Reply(b"body"),
             "/away": Reply(status=302, headers={"Location": f"{away}/b"}),
@@ -44,11 +44,13 @@ def test_a_login_in_the_address_is_sent_there_and_not_along_a_redirect() -> None
             private = server.url.replace("http://", "http://anna:g%40heim@")
             answer = http.ask(f"{private}/a", proxy=DIRECT, token="of the public hub")
             assert (answer.status, answer.url) == (200, f"{server.url}/a")
-            assert http.hashed(f"{private}/a", proxy=DIRECT)[1] == 4
+            assert http.hash_download(f"{private}/a", proxy=DIRECT)[1] == 4
             assert http.ask(f"{private}/here", proxy=DIRECT).body == b"body"
-            assert {seen.headers.get("Authorization") for seen in server.seen} == {login}
+            assert {host_view.headers.get("Authorization") for host_view in server.requests} == {
+                login
+            }
             assert http.ask(f"{private}/away", proxy=DIRECT).body == b"elsewhere"
-            assert "Authorization" not in other.seen[0].headers
+            assert "Authorization" not in other_server.requests[0].headers
             assert "heim" not in failure(f"{private}/refused")
 
 
@@ -60,7 +62,7 @@ def test_a_password_with_a_sign_that_should_be_quoted_is_taken_out_whole() -> No
 
 def test_a_server_that_fails_once_is_asked_again() -> None:
     replies = [Reply(status=503), Reply(b"now")]
-    with serving({"/a": lambda seen: replies.pop(0)}) as server:
+    with serving({"/a": lambda request: replies.pop(0)}) as server:
         assert http.ask(f"{server.url}/a", proxy=DIRECT).body == b"now"
     assert server.paths == ["/a", "/a"]
 
@@ -117,8 +119,8 @@ def test_what_is_not_json_is_shown() -> None:
 
 
 def test_the_inventorys_proxy_is_used_and_its_exceptions_are_kept() -> None:
-    def behind(seen: Seen) -> Reply:
-        return Reply(f"proxied {seen.path}".encode())
+    def behind(request: SeenRequest) -> Reply:
+        return Reply(f"proxied {request.path}".encode())
 
     with serving({"http://hub.example/a": behind}) as proxy, serving({"/a": Reply(b"direct")}) as s:
         settings = Proxy(http=proxy.url, no="127.0.0.1,other.example")
@@ -169,14 +171,14 @@ def test_a_proxy_that_wants_a_login_is_named_as_the_fault() -> None:
 
 
 def test_a_token_stays_with_the_host_it_was_meant_for() -> None:
-    with serving({"/b": Reply(b"there")}) as other:
+    with serving({"/b": Reply(b"there")}) as other_server:
         # Another name of the same machine is another host to whoever sends a token.
-        elsewhere = other.url.replace("127.0.0.1", "localhost") + "/b"
+        elsewhere = other_server.url.replace("127.0.0.1", "localhost") + "/b"
         with serving({"/a": Reply(status=302, headers={"Location": elsewhere})}) as first:
             answer = http.ask(f"{first.url}/a", proxy=DIRECT, token="secret")
     assert answer.body == b"there"
-    assert "Authorization" in first.seen[0].headers
-    assert "Authorization" not in other.seen[0].headers
+    assert "Authorization" in first.requests[0].headers
+    assert "Authorization" not in other_server.requests[0].headers
 
 
 def test_netrc_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,4 +186,4 @@ def test_netrc_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with serving({"/a": Reply(b"x")}) as server:
         http.ask(f"{server.url}/a", proxy=DIRECT)
-    assert "Authorization" not in server.seen[0].headers
+    assert "Authorization" not in server.requests[0].headers

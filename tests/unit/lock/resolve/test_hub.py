@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import LocalServer, Reply, Seen, as_json, refused_address, serving
+from local_server import LocalServer, Reply, SeenRequest, as_json, refused_address, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
-from lockstep.lock.moving import ModelWanted
-from lockstep.lock.pins import FilePin, ModelPin, Pins, has
+from lockstep.lock.moving import CheckpointItem
+from lockstep.lock.pins import CheckpointPin, FilePin, Pins, has
 from lockstep.lock.resolve.http import Network
-from lockstep.lock.resolve.hub import hub_token, resolve_model
+from lockstep.lock.resolve.hub import hub_token, resolve_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BLOB = "89" * 20
@@ -41,22 +41,22 @@ def info(**more: Any) -> Reply:
 
 def resolve(
     server: LocalServer, *files: str, revision: str = "main", at: str | None = None
-) -> ModelPin:
-    item = ModelWanted("org/name", revision, files)
-    return resolve_model(item, Network(Sources(hub=f"{server.url}/")), at=at)
+) -> CheckpointPin:
+    item = CheckpointItem("org/name", revision, files)
+    return resolve_checkpoint(item, Network(Sources(hub=f"{server.url}/")), at=at)
 
 
 def failure(server: LocalServer, *files: str) -> str:
-    with pytest.raises(ResolveError) as caught:
+    with pytest.raises(ResolveError) as error:
         resolve(server, *files)
-    return str(caught.value)
+    return str(error.value)
 
 
 def test_a_branch_becomes_a_commit_with_all_files_and_their_hashes() -> None:
     with serving({MAIN: info()}) as server:
-        assert resolve(server) == ModelPin("main", COMMIT, FILES)
+        assert resolve(server) == CheckpointPin("main", COMMIT, FILES)
     assert server.paths == [f"{MAIN}?blobs=true"]
-    assert "Authorization" not in server.seen[0].headers
+    assert "Authorization" not in server.requests[0].headers
 
 
 def test_a_revision_with_a_slash_stays_one_part_of_the_address() -> None:
@@ -66,7 +66,9 @@ def test_a_revision_with_a_slash_stays_one_part_of_the_address() -> None:
 
 def test_who_borrows_two_files_gets_only_these() -> None:
     with serving({MAIN: info()}) as server:
-        assert resolve(server, "config.json") == ModelPin("main", COMMIT, FILES[:1], partial=True)
+        assert resolve(server, "config.json") == CheckpointPin(
+            "main", COMMIT, FILES[:1], partial=True
+        )
 
 
 def test_a_second_copy_of_the_weights_is_not_pinned_and_its_size_is_kept() -> None:
@@ -75,22 +77,22 @@ def test_a_second_copy_of_the_weights_is_not_pinned_and_its_size_is_kept() -> No
         for name in ("original/a.pth", "original/params.json", "consolidated.safetensors")
     ]
     index = {"rfilename": "model.safetensors.index.json", "size": 1, "blobId": BLOB}
-    named = as_json({"weight_map": {"a": "model.safetensors"}})
+    weight_index = as_json({"weight_map": {"a": "model.safetensors"}})
     replies = {
         MAIN: info(siblings=[WEIGHTS, CONFIG, index, *more]),
-        f"/org/name/resolve/{COMMIT}/{index['rfilename']}": named,
+        f"/org/name/resolve/{COMMIT}/{index['rfilename']}": weight_index,
     }
-    item = ModelWanted("org/name", "main", formats=("*.safetensors",))
+    item = CheckpointItem("org/name", "main", formats=("*.safetensors",))
     with serving(replies) as server:
-        pin = resolve_model(item, Network(Sources(hub=server.url)))
+        pin = resolve_checkpoint(item, Network(Sources(hub=server.url)))
     assert [file.path for file in pin.files] == [
         "config.json",
         "model.safetensors",
         *[index["rfilename"]],
     ]
     assert pin.left_out == {"original/": 18, "consolidated.safetensors": 9}
-    pins = Pins(models={"org/name": pin})
-    assert has(pins, item) and not has(pins, ModelWanted("org/name", "main"))
+    pins = Pins(checkpoints={"org/name": pin})
+    assert has(pins, item) and not has(pins, CheckpointItem("org/name", "main"))
     assert not has(pins, replace(item, formats=(*item.formats, "consolidated*.safetensors")))
 
 
@@ -98,7 +100,7 @@ GGUF = ("Q4/m-00001-of-00002.gguf", "Q4/m-00002-of-00002.gguf", "m-Q8_0.gguf", "
 
 
 @pytest.mark.parametrize(
-    ("names", "asked", "outcome"),
+    ("names", "wanted_files", "outcome"),
     [
         (GGUF, (":Q4", ":mmproj?"), (*GGUF[:2], GGUF[3])),
         (GGUF, (":Q8_0",), GGUF[2:3]),
@@ -108,22 +110,24 @@ GGUF = ("Q4/m-00001-of-00002.gguf", "Q4/m-00002-of-00002.gguf", "m-Q8_0.gguf", "
     ],
 )
 def test_a_gguf_model_is_pinned_with_all_its_parts_and_what_sees(
-    names: tuple[str, ...], asked: tuple[str, ...], outcome: tuple[str, ...] | str
+    names: tuple[str, ...], wanted_files: tuple[str, ...], outcome: tuple[str, ...] | str
 ) -> None:
     siblings = [{"rfilename": name, "size": 9, "blobId": BLOB} for name in names]
     with serving({MAIN: info(siblings=siblings)}) as server:
         if isinstance(outcome, str):
-            assert outcome in failure(server, *asked)
+            assert outcome in failure(server, *wanted_files)
             return
-        pin = resolve(server, *asked)
+        pin = resolve(server, *wanted_files)
     assert tuple(file.path for file in pin.files) == outcome
     assert sum(pin.left_out.values()) == 9 * (len(names) - len(outcome))
-    assert has(Pins(models={"org/name": pin}), ModelWanted("org/name", "main", asked))
+    assert has(
+        Pins(checkpoints={"org/name": pin}), CheckpointItem("org/name", "main", wanted_files)
+    )
 
 
 def test_more_files_of_a_pinned_repository_come_from_the_same_commit() -> None:
     with serving({f"/api/models/org/name/revision/{COMMIT}": info()}) as server:
-        assert resolve(server, at=COMMIT) == ModelPin("main", COMMIT, FILES)
+        assert resolve(server, at=COMMIT) == CheckpointPin("main", COMMIT, FILES)
 
 
 def test_a_mirror_that_leaves_sizes_out_is_asked_for_the_tree() -> None:
@@ -144,35 +148,35 @@ def test_a_mirror_that_leaves_sizes_out_is_asked_for_the_tree() -> None:
     ]
     tree = f"/api/models/org/name/tree/{COMMIT}"
 
-    def pages(seen: Seen) -> Reply:
-        if "cursor=2" in seen.path:
+    def pages(request: SeenRequest) -> Reply:
+        if "cursor=2" in request.path:
             return as_json(second)
         return as_json(first, Link=f'<{tree}?cursor=2>; rel="next"')
 
     with serving({MAIN: info(siblings=bare), tree: pages}) as server:
-        assert resolve(server) == ModelPin("main", COMMIT, FILES)
+        assert resolve(server) == CheckpointPin("main", COMMIT, FILES)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_mirrors_login_is_kept_from_page_to_page_of_the_same_server(elsewhere: bool) -> None:
     tree = f"/api/models/org/name/tree/{COMMIT}"
     page = [{"type": "file", "path": "config.json", "oid": BLOB, "size": 12}]
-    with serving({tree: as_json(page)}) as other:
+    with serving({tree: as_json(page)}) as other_server:
 
-        def first(seen: Seen) -> Reply:
-            if "cursor" in seen.path:
+        def first(request: SeenRequest) -> Reply:
+            if "cursor" in request.path:
                 return as_json(page)
-            host = other.host if elsewhere else seen.headers["Host"]
+            host = other_server.host if elsewhere else request.headers["Host"]
             return as_json([], Link=f'<http://{host}{tree}?cursor=2>; rel="next"')
 
         with serving({MAIN: info(siblings=[{"rfilename": "x"}]), tree: first}) as server:
             private = Sources(hub=server.url.replace("http://", "http://anna:geheim@"))
-            item = ModelWanted("org/name", "main", ())
-            pin = resolve_model(item, Network(private))
+            item = CheckpointItem("org/name", "main", ())
+            pin = resolve_checkpoint(item, Network(private))
     assert [file.path for file in pin.files] == ["config.json"]
-    assert all("Authorization" in seen.headers for seen in server.seen)
-    assert all("Authorization" not in seen.headers for seen in other.seen)
-    assert len(other.seen) == elsewhere
+    assert all("Authorization" in host_view.headers for host_view in server.requests)
+    assert all("Authorization" not in host_view.headers for host_view in other_server.requests)
+    assert len(other_server.requests) == elsewhere
 
 
 @pytest.mark.parametrize("place", ["variable", "file", "named file"])
@@ -189,20 +193,20 @@ def test_the_users_token_is_sent(
             monkeypatch.setenv("HF_TOKEN_PATH", str(path))
     with serving({MAIN: info()}) as server:
         resolve(server)
-    assert server.seen[0].headers["Authorization"] == "Bearer hf_token"
+    assert server.requests[0].headers["Authorization"] == "Bearer hf_token"
 
 
 def test_a_token_that_is_none_is_refused_without_being_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "my secret")
-    with pytest.raises(ResolveError) as caught:
+    with pytest.raises(ResolveError) as error:
         hub_token()
-    assert "the hub token is not a token; found 9 characters" in str(caught.value)
-    assert "secret" not in str(caught.value)
+    assert "the hub token is not a token; found 9 characters" in str(error.value)
+    assert "secret" not in str(error.value)
 
 
-def gated(status: int) -> dict[str, Reply]:
+def gated_replies(status: int) -> dict[str, Reply]:
     """A gated repository shows its files to everybody, and gives them to nobody without access."""
     file = f"/org/name/resolve/{COMMIT}/model.safetensors"
     elsewhere = {"Location": f"http://{refused_address()}/content"}
@@ -210,20 +214,20 @@ def gated(status: int) -> dict[str, Reply]:
 
 
 def test_a_licence_that_was_not_accepted_is_found_before_anything_is_fetched() -> None:
-    with serving(gated(401)) as server:
+    with serving(gated_replies(401)) as server:
         assert failure(server) == (
             "org/name: the licence of this model was not accepted; found HTTP 401, no token. "
             f"Open {server.url}/org/name and accept it there, then set HF_TOKEN to a token of "
             f"{server.url}/settings/tokens."
         )
-    assert server.seen[-1].method == "HEAD"
+    assert server.requests[-1].method == "HEAD"
 
 
 def test_a_token_without_access_is_told_to_accept_the_licence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_token")
-    with serving(gated(403)) as server:
+    with serving(gated_replies(403)) as server:
         message = failure(server)
     assert "found HTTP 403, with a token. Open" in message
     assert "accept it with the account of this token." in message
@@ -232,11 +236,11 @@ def test_a_token_without_access_is_told_to_accept_the_licence(
 
 @pytest.mark.parametrize("status", [200, 302, 307])
 def test_a_gated_model_with_access_resolves(status: int) -> None:
-    with serving(gated(status)) as server:
+    with serving(gated_replies(status)) as server:
         assert resolve(server).files == FILES
 
 
-def listed(**changes: Any) -> Reply:
+def file_listing(**changes: Any) -> Reply:
     """A repository whose one file is so."""
     return info(siblings=[{**CONFIG, **changes}])
 
@@ -257,9 +261,9 @@ def listed(**changes: Any) -> Reply:
         (as_json([]), "the hub's answer cannot be used; found no commit ('')"),
         (info(sha="v1"), "found no commit ('v1')"),
         (info(siblings=[]), "org/name: the repository is empty; found 0 files at main."),
-        (listed(rfilename="../../etc/passwd"), "found a file named '../../etc/passwd'"),
-        (listed(size=None), "found no size of config.json"),
-        (listed(blobId=None), "found no hash of config.json"),
+        (file_listing(rfilename="../../etc/passwd"), "found a file named '../../etc/passwd'"),
+        (file_listing(size=None), "found no size of config.json"),
+        (file_listing(blobId=None), "found no hash of config.json"),
     ],
 )
 def test_what_the_hub_refuses_is_explained(reply: Reply, message: str) -> None:
@@ -289,13 +293,13 @@ def test_a_borrowed_file_that_does_not_exist_is_named() -> None:
 
 
 def test_a_hub_that_is_not_there_is_named() -> None:
-    item = ModelWanted("org/name", "main")
+    item = CheckpointItem("org/name", "main")
     with pytest.raises(ResolveError, match="the server cannot be reached"):
-        resolve_model(item, Network(Sources(hub=f"http://{refused_address()}")))
+        resolve_checkpoint(item, Network(Sources(hub=f"http://{refused_address()}")))
 
 
 @pytest.mark.parametrize(
-    ("config", "found"),
+    ("config", "experts"),
     [
         ({"num_experts": 128, "quantization_config": {"quant_method": "fp8"}}, "quantised"),
         ({"text_config": {"n_routed_experts": 64}}, "plain"),
@@ -304,17 +308,17 @@ def test_a_hub_that_is_not_there_is_named() -> None:
     ],
 )
 def test_a_configuration_says_whether_a_model_is_a_mixture_of_experts(
-    config: dict[str, Any], found: str
+    config: dict[str, Any], experts: str
 ) -> None:
     path = f"/org/name/resolve/{COMMIT}/config.json"
-    item = ModelWanted("org/name", "main", experts=True)
+    item = CheckpointItem("org/name", "main", experts=True)
     with serving({MAIN: info(), path: as_json(config)}) as server:
-        pin = resolve_model(item, Network(Sources(hub=server.url)))
+        pin = resolve_checkpoint(item, Network(Sources(hub=server.url)))
         assert resolve(server).experts is None
-    assert pin == replace(ModelPin("main", COMMIT, FILES), experts=found)
+    assert pin == replace(CheckpointPin("main", COMMIT, FILES), experts=experts)
     assert server.paths.count(path) == 1
     # A lock that was written before is asked again once, and stays at its commit.
-    for held, enough in ((pin, True), (replace(pin, experts=None), False)):
-        assert has(Pins(models={"org/name": held}), item) is enough
+    for model_pin, enough in ((pin, True), (replace(pin, experts=None), False)):
+        assert has(Pins(checkpoints={"org/name": model_pin}), item) is enough
     bare = replace(pin, experts=None, files=FILES[1:])
-    assert has(Pins(models={"org/name": bare}), item)
+    assert has(Pins(checkpoints={"org/name": bare}), item)

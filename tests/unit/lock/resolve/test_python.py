@@ -16,11 +16,11 @@ from local_server import LocalServer, Reply, refused_address, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
-from lockstep.lock.moving import GitWanted, PythonWanted
+from lockstep.lock.moving import GitItem, PythonItem
 from lockstep.lock.resolve import program
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.program import find_uv
-from lockstep.lock.resolve.python import Before, NoSolution, resolve_python
+from lockstep.lock.resolve.python import EarlierLock, NoSolution, resolve_python
 from lockstep.lock.resolve.source_tree import Tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_uv")]
@@ -45,9 +45,9 @@ def wheel(name: str, version: str, tag: str = ANY, needs: Iterable[str] = ()) ->
     return f"{stem}-{tag}.whl", content.getvalue()
 
 
-def index(place: str, *files: tuple[str, bytes], uploaded: str = "") -> dict[str, Reply]:
+def index(place: str, *files: tuple[str, bytes], upload_day: str = "") -> dict[str, Reply]:
     """The addresses of a simple index at ``/place/``; it says when files were uploaded, or not."""
-    day = f' data-upload-time="{uploaded}"' if uploaded else ""
+    day = f' data-upload-time="{upload_day}"' if upload_day else ""
     answers: dict[str, Reply] = {}
     projects: dict[str, list[str]] = {}
     for file, content in files:
@@ -61,13 +61,13 @@ def index(place: str, *files: tuple[str, bytes], uploaded: str = "") -> dict[str
     return answers
 
 
-def merged(*pages: dict[str, Reply]) -> dict[str, Reply]:
+def merged_pages(*pages: dict[str, Reply]) -> dict[str, Reply]:
     """Several indexes of one place whose pages hold the files of all."""
-    found: dict[str, Reply] = {}
+    replies: dict[str, Reply] = {}
     for address, reply in (pair for page in pages for pair in page.items()):
-        before = found.get(address, Reply()).body
-        found[address] = replace(reply, body=before + reply.body)
-    return found
+        earlier_body = replies.get(address, Reply()).body
+        replies[address] = replace(reply, body=earlier_body + reply.body)
+    return replies
 
 
 def sdist(name: str, version: str) -> tuple[str, bytes]:
@@ -82,20 +82,26 @@ def sources(server: LocalServer) -> Sources:
     )
 
 
-def wanted(*asked: str, architecture: str = "aarch64", **more: object) -> PythonWanted:
-    return PythonWanted("some", asked, architecture, "3.12", **more)  # type: ignore[arg-type]
+def wanted_packages(
+    *requirements: str, architecture: str = "aarch64", **more: object
+) -> PythonItem:
+    return PythonItem("some", requirements, architecture, "3.12", **more)  # type: ignore[arg-type]
 
 
-def resolve(server: LocalServer, item: PythonWanted, *trees: Tree, **more: Any) -> tuple[str, ...]:
+def resolve(server: LocalServer, item: PythonItem, *trees: Tree, **more: Any) -> tuple[str, ...]:
     pin = resolve_python(item, Network(sources(server)), trees=trees, **more)
-    assert (pin.asked, pin.architecture, pin.python) == (item.asked, item.architecture, item.python)
+    assert (pin.asked, pin.architecture, pin.python) == (
+        item.requirements,
+        item.architecture,
+        item.python,
+    )
     return tuple(f"{wheel.name}=={wheel.version}" for wheel in pin.packages)
 
 
-def failure(server: LocalServer, item: PythonWanted) -> str:
-    with pytest.raises(ResolveError) as caught:
+def failure(server: LocalServer, item: PythonItem) -> str:
+    with pytest.raises(ResolveError) as error:
         resolve(server, item)
-    return str(caught.value)
+    return str(error.value)
 
 
 PLAIN = index(
@@ -109,13 +115,18 @@ PLAIN = index(
 
 def test_a_bare_name_is_the_newest_release_and_everything_that_it_needs() -> None:
     with serving(PLAIN) as server:
-        assert resolve(server, wanted("mistral_common")) == ("mistral-common==1.8.5", "needed==2.0")
+        assert resolve(server, wanted_packages("mistral_common")) == (
+            "mistral-common==1.8.5",
+            "needed==2.0",
+        )
 
 
 def test_a_range_is_kept_and_a_prerelease_taken_only_when_named() -> None:
     with serving(PLAIN) as server:
-        assert resolve(server, wanted("mistral_common<1.8")) == ("mistral-common==1.7.0",)
-        assert resolve(server, wanted("mistral_common>=1.9.0rc1")) == ("mistral-common==1.9.0rc1",)
+        assert resolve(server, wanted_packages("mistral_common<1.8")) == ("mistral-common==1.7.0",)
+        assert resolve(server, wanted_packages("mistral_common>=1.9.0rc1")) == (
+            "mistral-common==1.9.0rc1",
+        )
 
 
 def test_what_has_no_wheel_for_the_spark_does_not_count() -> None:
@@ -129,17 +140,17 @@ def test_what_has_no_wheel_for_the_spark_does_not_count() -> None:
         wheel("uv", "1.6", "cp312-cp312-manylinux_2_41_aarch64"),
     )
     with serving(files) as server:
-        assert resolve(server, wanted("uv")) == ("uv==1.0",)
-        assert resolve(server, wanted("uv", architecture="x86_64")) == ("uv==3.0",)
+        assert resolve(server, wanted_packages("uv")) == ("uv==1.0",)
+        assert resolve(server, wanted_packages("uv", architecture="x86_64")) == ("uv==3.0",)
 
 
 def test_of_several_wheels_that_would_do_the_most_alike_is_taken() -> None:
     alike = wheel("some", "1.0", "cp312-cp312-manylinux_2_34_aarch64")
-    others = ("py3-none-any", "cp39-abi3-manylinux2014_aarch64", AARCH64)
-    files = index("simple", *(wheel("some", "1.0", tag) for tag in others), alike)
+    other_tags = ("py3-none-any", "cp39-abi3-manylinux2014_aarch64", AARCH64)
+    files = index("simple", *(wheel("some", "1.0", tag) for tag in other_tags), alike)
     with serving(files) as server:
-        pin = resolve_python(wanted("some"), Network(sources(server)))
-    assert [each.file for each in pin.packages] == [alike[0]]
+        pin = resolve_python(wanted_packages("some"), Network(sources(server)))
+    assert [package.file for package in pin.packages] == [alike[0]]
 
 
 def tree(name: str, *needs: str, builds: tuple[str, ...] = (), day: str = "2026-03-16") -> Tree:
@@ -160,34 +171,36 @@ SEVERAL = index(
 
 def test_what_a_source_tree_needs_is_locked_with_the_rest_but_not_the_tree_itself() -> None:
     fork = tree("vllm", "first", "missing; python_version < '3'", builds=("setuptools",))
-    item = wanted("second==2.0", trees=(GitWanted(fork.url, "main"),))
+    item = wanted_packages("second==2.0", trees=(GitItem(fork.url, "main"),))
     with serving(SEVERAL) as server:
         assert resolve(server, item, fork) == ("first==1.0", "second==2.0")
         pin = resolve_python(item, Network(sources(server)), trees=[fork])
-        building = replace(item, asked=(), build=True)
+        building = replace(item, requirements=(), build=True)
         assert resolve(server, building, fork) == ("setuptools==80.0",)
     assert pin.trees == {fork.url: fork.commit}
 
 
 def test_the_inventorys_word_wins_over_a_trees_whose_extras_are_kept() -> None:
     fork = tree("vllm", "second[more]<2")
-    item = wanted("second==2.0", trees=(GitWanted(fork.url, "main"),))
+    item = wanted_packages("second==2.0", trees=(GitItem(fork.url, "main"),))
     with serving(SEVERAL) as server:
         assert resolve(server, item, fork) == ("second==2.0", "third==1.0")
 
 
 def test_of_an_older_lock_only_what_is_named_moves() -> None:
-    item = wanted("first", "mistral_common")
+    item = wanted_packages("first", "mistral_common")
     with serving(SEVERAL | PLAIN) as server:
         older = resolve_python(
-            replace(item, asked=("first", "mistral_common<1.8", "second<2")),
+            replace(item, requirements=("first", "mistral_common<1.8", "second<2")),
             Network(sources(server)),
         )
-        kept = resolve(server, item, before=Before(older))
-        moved = resolve(server, item, before=Before(older, frozenset({"mistral-common"})))
+        kept_versions = resolve(server, item, earlier_lock=EarlierLock(older))
+        moved_versions = resolve(
+            server, item, earlier_lock=EarlierLock(older, frozenset({"mistral-common"}))
+        )
         newest = resolve(server, item)
-    assert "mistral-common==1.7.0" in kept and "second==1.0" in kept
-    assert "mistral-common==1.8.5" in moved and "second==1.0" in moved
+    assert "mistral-common==1.7.0" in kept_versions and "second==1.0" in kept_versions
+    assert "mistral-common==1.8.5" in moved_versions and "second==1.0" in moved_versions
     assert "mistral-common==1.8.5" in newest and "second==2.0" in newest
 
 
@@ -219,10 +232,10 @@ TORCH = {
 }
 
 
-@pytest.mark.parametrize("asked", ["torch==2.10.0+cu130", "torch==2.10.0", "torch"])
-def test_torch_comes_from_its_own_index_and_torchvision_fits_it(asked: str) -> None:
+@pytest.mark.parametrize("requirement", ["torch==2.10.0+cu130", "torch==2.10.0", "torch"])
+def test_torch_comes_from_its_own_index_and_torchvision_fits_it(requirement: str) -> None:
     with serving(TORCH) as server:
-        item = wanted(asked, "torchvision")
+        item = wanted_packages(requirement, "torchvision")
         assert resolve(server, item) == (
             "needed==2.0",
             "torch==2.10.0+cu130",
@@ -231,9 +244,9 @@ def test_torch_comes_from_its_own_index_and_torchvision_fits_it(asked: str) -> N
 
 
 def test_a_release_gets_the_cuda_build_of_the_torch_that_it_requires() -> None:
-    released = index("simple", wheel("vllm", "1.0", AARCH64, ["torch==2.9.0", "torchvision"]))
-    with serving(TORCH | released) as server:
-        assert resolve(server, wanted("torch", "torchvision", "vllm==1.0")) == (
+    release_index = index("simple", wheel("vllm", "1.0", AARCH64, ["torch==2.9.0", "torchvision"]))
+    with serving(TORCH | release_index) as server:
+        assert resolve(server, wanted_packages("torch", "torchvision", "vllm==1.0")) == (
             "torch==2.9.0+cu130",
             "torchvision==0.24.0+cu130",
             "vllm==1.0",
@@ -242,9 +255,9 @@ def test_a_release_gets_the_cuda_build_of_the_torch_that_it_requires() -> None:
 
 def test_what_brings_its_own_build_of_torch_s_family_gets_that_of_pytorch_s_index() -> None:
     """torchaudio of the package index has no CUDA; nobody asks for it, or for triton, by name."""
-    released = index("simple", wheel("vllm", "1.0", AARCH64, ["torchaudio==2.10.0"]))
-    with serving(TORCH | released) as server:
-        assert resolve(server, wanted("torch==2.10.1", "vllm")) == (
+    release_index = index("simple", wheel("vllm", "1.0", AARCH64, ["torchaudio==2.10.0"]))
+    with serving(TORCH | release_index) as server:
+        assert resolve(server, wanted_packages("torch==2.10.1", "vllm")) == (
             "needed==2.0",
             "torch==2.10.1+cu130",
             "torchaudio==2.10.0+cu130",
@@ -253,17 +266,17 @@ def test_what_brings_its_own_build_of_torch_s_family_gets_that_of_pytorch_s_inde
         )
 
 
-def dated(**more: Any) -> PythonWanted:
-    return wanted("torch==2.10.0", "some", trees=(GitWanted("u", "main"),), **more)
+def dated_packages(**more: Any) -> PythonItem:
+    return wanted_packages("torch==2.10.0", "some", trees=(GitItem("u", "main"),), **more)
 
 
 # PyTorch's index does not say when a file was uploaded.
 DATED = {
     **TORCH,
-    **index("simple", wheel("needed", "2.0"), uploaded="2026-03-16T20:00:00Z"),
-    **merged(
-        index("simple", wheel("some", "1.0"), uploaded="2026-03-16T20:00:00Z"),
-        index("simple", wheel("some", "2.0"), uploaded="2026-03-18T00:00:00Z"),
+    **index("simple", wheel("needed", "2.0"), upload_day="2026-03-16T20:00:00Z"),
+    **merged_pages(
+        index("simple", wheel("some", "1.0"), upload_day="2026-03-16T20:00:00Z"),
+        index("simple", wheel("some", "2.0"), upload_day="2026-03-18T00:00:00Z"),
     ),
 }
 
@@ -273,7 +286,7 @@ DATED = {
     [("fork", "1.0"), ("2026-03-17", "1.0"), ("2026-03-18", "2.0"), (None, "2.0")],
 )
 def test_what_was_uploaded_after_the_day_does_not_count(until: str | None, version: str) -> None:
-    item = dated(exclude_newer=until)
+    item = dated_packages(exclude_newer=until)
     with serving(DATED) as server:
         pin = resolve_python(item, Network(sources(server)), trees=[tree("vllm", "some")])
     assert pin.versions == {"needed": "2.0", "some": version, "torch": "2.10.0+cu130"}
@@ -281,13 +294,15 @@ def test_what_was_uploaded_after_the_day_does_not_count(until: str | None, versi
 
 
 def test_what_the_inventory_asks_for_in_one_version_may_be_newer() -> None:
-    item = replace(dated(exclude_newer="2026-03-17"), asked=("torch==2.10.0", "some==2.0"))
+    item = replace(
+        dated_packages(exclude_newer="2026-03-17"), requirements=("torch==2.10.0", "some==2.0")
+    )
     with serving(DATED) as server:
         assert "some==2.0" in resolve(server, item)
 
 
 def test_an_index_that_knows_no_days_is_named_with_the_way_out() -> None:
-    item = dated(exclude_newer="2026-03-17")
+    item = dated_packages(exclude_newer="2026-03-17")
     with serving(TORCH | index("simple", wheel("some", "1.0"))) as server:
         message = failure(server, item)
     assert "no versions exist that fit" in message
@@ -296,7 +311,7 @@ def test_an_index_that_knows_no_days_is_named_with_the_way_out() -> None:
 
 def test_a_torch_that_only_the_package_index_has_is_refused() -> None:
     with serving(TORCH) as server:
-        message = failure(server, wanted("torch==2.11.0"))
+        message = failure(server, wanted_packages("torch==2.11.0"))
     assert (
         "environment some for aarch64, Python 3.12: no versions exist that fit; found " in message
     )
@@ -315,7 +330,7 @@ def flashinfer(python: str, cubin: str, cache: str) -> dict[str, Reply]:
 
 
 @pytest.mark.parametrize(
-    ("python_", "cubin", "cache", "agreed"),
+    ("python_", "cubin", "cache", "common_version"),
     [
         # As on 2026-11-21: the newest flashinfer-python has no flashinfer-cubin.
         ("0.6.12 0.6.13 0.7.0.post1 0.7.2.post1", "0.6.12 0.6.13", "0.6.13+cu130 0.7.0+cu130", 13),
@@ -325,21 +340,21 @@ def flashinfer(python: str, cubin: str, cache: str) -> dict[str, Reply]:
     ],
 )
 def test_flashinfer_is_the_newest_version_that_all_three_parts_have(
-    python_: str, cubin: str, cache: str, agreed: int
+    python_: str, cubin: str, cache: str, common_version: int
 ) -> None:
     with serving(flashinfer(python_, cubin, cache)) as server:
-        exact = resolve(server, wanted(*TRIPLE, agree=TRIPLE))
+        exact = resolve(server, wanted_packages(*TRIPLE, agree=TRIPLE))
     local = "+cu130" if "+" in cache else ""
     assert exact == (
-        f"flashinfer-cubin==0.6.{agreed}",
-        f"flashinfer-jit-cache==0.6.{agreed}{local}",
-        f"flashinfer-python==0.6.{agreed}",
+        f"flashinfer-cubin==0.6.{common_version}",
+        f"flashinfer-jit-cache==0.6.{common_version}{local}",
+        f"flashinfer-python==0.6.{common_version}",
     )
 
 
 def test_a_triple_without_a_common_version_is_refused_with_the_newest_of_each() -> None:
     with serving(flashinfer("0.7.0", "0.6.13", "0.6.12+cu130")) as server:
-        message = failure(server, wanted(*TRIPLE, agree=TRIPLE))
+        message = failure(server, wanted_packages(*TRIPLE, agree=TRIPLE))
     assert "no version exists in all parts that must agree" in message
     assert (
         "found at best flashinfer-python 0.7.0, flashinfer-cubin 0.6.13, "
@@ -360,7 +375,7 @@ def test_a_released_vllm_is_the_newest_that_fits_torch_and_a_complete_flashinfer
         ),
     }
     # Two `index` calls share one place: the pages of different projects do not collide.
-    item = wanted("torch", "vllm", *TRIPLE, agree=TRIPLE)
+    item = wanted_packages("torch", "vllm", *TRIPLE, agree=TRIPLE)
     with serving(files) as server:
         assert resolve(server, item) == (
             "flashinfer-cubin==0.6.8",
@@ -374,7 +389,7 @@ def test_a_released_vllm_is_the_newest_that_fits_torch_and_a_complete_flashinfer
 
 def test_an_unknown_package_is_named() -> None:
     with serving(PLAIN) as server:
-        message = failure(server, wanted("no-such-package"))
+        message = failure(server, wanted_packages("no-such-package"))
     assert message.startswith(
         "environment some for aarch64, Python 3.12: no versions exist that fit; found "
     )
@@ -385,11 +400,11 @@ def test_an_index_that_is_not_there_is_named_without_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    given = Sources(python_index=f"http://user:secret@{refused_address()}/simple/")
-    with pytest.raises(ResolveError) as caught:
-        resolve_python(wanted("uv"), Network(given))
-    message = str(caught.value)
-    assert not isinstance(caught.value, NoSolution)
+    site_sources = Sources(python_index=f"http://user:secret@{refused_address()}/simple/")
+    with pytest.raises(ResolveError) as error:
+        resolve_python(wanted_packages("uv"), Network(site_sources))
+    message = str(error.value)
+    assert not isinstance(error.value, NoSolution)
     assert (
         "environment some for aarch64, Python 3.12: a package index cannot be asked; found "
         in message
@@ -398,28 +413,28 @@ def test_an_index_that_is_not_there_is_named_without_its_password(
 
 
 def test_the_passwords_of_an_index_are_on_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
+    commands: list[list[str]] = []
     run = program.run
 
     def spy(argv: list[str], **more: Any) -> program.Result:
-        seen.append(argv)
+        commands.append(argv)
         return run(argv, **more)
 
     monkeypatch.setattr(program, "run", spy)
     with serving(PLAIN) as server:
-        given = Sources(python_index=server.url.replace("//", "//user:secret@") + "/simple/")
-        pin = resolve_python(wanted("mistral_common"), Network(given))
+        site_sources = Sources(python_index=server.url.replace("//", "//user:secret@") + "/simple/")
+        pin = resolve_python(wanted_packages("mistral_common"), Network(site_sources))
     assert pin.versions["mistral-common"] == "1.8.5"
-    assert server.seen[-1].headers["Authorization"].startswith("Basic ")
-    assert not [word for argv in seen for word in argv if "secret" in word]
+    assert server.requests[-1].headers["Authorization"].startswith("Basic ")
+    assert not [word for argv in commands for word in argv if "secret" in word]
 
 
 def test_the_inventorys_proxy_reaches_uv() -> None:
     files = {f"http://index.example{path}": reply for path, reply in PLAIN.items()}
     with serving(files) as proxy:
-        given = Sources(python_index="http://index.example/simple/")
+        site_sources = Sources(python_index="http://index.example/simple/")
         settings = Proxy(http=proxy.url)
-        pin = resolve_python(wanted("mistral_common"), Network(given, settings))
+        pin = resolve_python(wanted_packages("mistral_common"), Network(site_sources, settings))
     assert pin.versions["mistral-common"] == "1.8.5"
 
 

@@ -20,15 +20,15 @@ from local_server import LocalServer, Reply, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
-from lockstep.lock.moving import PythonWanted
+from lockstep.lock.moving import PythonItem
 from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve.http import Network
-from lockstep.lock.resolve.python import Before, resolve_python
+from lockstep.lock.resolve.python import EarlierLock, resolve_python
 from lockstep.onhost.environment import wheel_store
 from lockstep.onhost.fetch import peer_client
 from tests.unit.lock.resolve.test_python import ANY, index, wheel
 
-NOTHING = Before()
+NOTHING = EarlierLock()
 AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
 X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
 TORCH = wheel("torch", "2.10.0+cu130", AARCH64, ["sympy>=1.13.3"])
@@ -38,7 +38,7 @@ OTHERS = (
 )
 # What PyPI has under the same version is built without CUDA.
 PYPI = index("simple", wheel("torch", "2.10.0", AARCH64), wheel("sympy", "1.14.0", ANY))
-ITEM = PythonWanted("engine", ("torch==2.10.0+cu130",), "aarch64", "3.12")
+ITEM = PythonItem("engine", ("torch==2.10.0+cu130",), "aarch64", "3.12")
 pytestmark = pytest.mark.usefixtures("own_uv")
 
 
@@ -49,7 +49,7 @@ def files() -> Iterator[LocalServer]:
         yield server
 
 
-def site(files: LocalServer, *, hashed: bool, host: str = "") -> LocalServer:
+def site(files: LocalServer, *, has_hashes: bool, host: str = "") -> LocalServer:
     """Give `files` the wheels and the pages; only one of them has no hash where not `hashed`."""
     links = []
     for name, content in (TORCH, *OTHERS):
@@ -57,7 +57,7 @@ def site(files: LocalServer, *, hashed: bool, host: str = "") -> LocalServer:
         metadata = metadata_of(content)
         files.answers |= {path: Reply(content), f"{path}.metadata": Reply(metadata)}
         digest = hashlib.sha256(content).hexdigest()
-        fragment = f"#sha256={digest}" if hashed or name != TORCH[0] else ""
+        fragment = f"#sha256={digest}" if has_hashes or name != TORCH[0] else ""
         core = f"sha256={hashlib.sha256(metadata).hexdigest()}"
         links.append(
             f'    <a href="{host}{path}{fragment}" data-dist-info-metadata="{core}" '
@@ -76,21 +76,21 @@ def metadata_of(content: bytes) -> bytes:
         return archive.read(name)
 
 
-def resolve(server: LocalServer, before: Before = NOTHING) -> PythonPin:
+def resolve(server: LocalServer, earlier_lock: EarlierLock = NOTHING) -> PythonPin:
     sources = Sources(
         python_index=f"{server.url}/simple/",
         torch_index=f"{server.url}/whl/cu130",
         flashinfer_index=None,
     )
-    return resolve_python(ITEM, Network(sources), before=before)
+    return resolve_python(ITEM, Network(sources), earlier_lock=earlier_lock)
 
 
 def torch_of(pin: PythonPin) -> WheelPin:
-    return next(each for each in pin.packages if each.name == "torch")
+    return next(package for package in pin.packages if package.name == "torch")
 
 
 def test_the_cuda_build_for_the_spark_is_taken_with_its_hash(files: LocalServer) -> None:
-    pin = resolve(site(files, hashed=True))
+    pin = resolve(site(files, has_hashes=True))
     assert pin.versions == {"sympy": "1.14.0", "torch": "2.10.0+cu130"}
     name, content = TORCH
     assert torch_of(pin) == WheelPin(
@@ -101,7 +101,7 @@ def test_the_cuda_build_for_the_spark_is_taken_with_its_hash(files: LocalServer)
 
 
 def test_a_wheel_without_a_hash_among_others_is_read_for_it(files: LocalServer) -> None:
-    pin = resolve(site(files, hashed=False))
+    pin = resolve(site(files, has_hashes=False))
     name, content = TORCH
     assert torch_of(pin) == WheelPin(
         "torch", "2.10.0+cu130", name, hashlib.sha256(content).hexdigest()
@@ -113,16 +113,16 @@ def test_a_wheel_without_a_hash_among_others_is_read_for_it(files: LocalServer) 
 
 
 def test_a_wheel_without_a_hash_that_is_not_there_is_named(files: LocalServer) -> None:
-    site(files, hashed=False)
+    site(files, has_hashes=False)
     del files.answers[f"/whl/cu130/{TORCH[0].replace('+', '%2B')}"]
     with pytest.raises(ResolveError, match=r"a package index cannot be asked; found .* \(404"):
         resolve(files)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hashed", [True, False])
+@pytest.mark.parametrize("has_hashes", [True, False])
 def test_the_host_fetches_the_file_from_another_server_than_the_page(
-    files: LocalServer, hashed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: LocalServer, has_hashes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, content = TORCH
     sha256 = hashlib.sha256(content).hexdigest()
@@ -131,10 +131,10 @@ def test_the_host_fetches_the_file_from_another_server_than_the_page(
     for key, value in {**variables, "PLATFORM": "manylinux_2_28_aarch64"}.items():
         monkeypatch.setenv(f"PIP_{key}", value)
     with serving({}) as pages:
-        pages.answers |= site(files, hashed=hashed, host=files.url).answers
+        pages.answers |= site(files, has_hashes=has_hashes, host=files.url).answers
         more = [f"{pages.url}/whl/cu130"]
         servers = wheel_store.variables(f"{pages.url}/simple", more, [files.url])
-        store = wheel_store.Store(
+        store = wheel_store.WheelStore(
             tmp_path, wheel_store.Pip(sys.executable, servers), peer_client.Copier(None)
         )
         store.bring("torch", [wheel_store.Wheel("torch", "2.10.0+cu130", name, sha256, None)])

@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from local_server import LocalServer, Reply, Seen, serving
+from local_server import LocalServer, Reply, SeenRequest, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
-from lockstep.lock.moving import ImageWanted
+from lockstep.lock.moving import ImageItem
 from lockstep.lock.pins import ImagePin
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.registry import resolve_image
@@ -73,16 +73,19 @@ def sources(server: LocalServer, *registries: str) -> Sources:
 
 
 def resolve(
-    server: LocalServer, reference: str, architecture: str = "aarch64", given: Sources | None = None
+    server: LocalServer,
+    reference: str,
+    architecture: str = "aarch64",
+    site_sources: Sources | None = None,
 ) -> ImagePin:
-    item = ImageWanted(reference, architecture)
-    return resolve_image(item, Network(given or sources(server)))
+    item = ImageItem(reference, architecture)
+    return resolve_image(item, Network(site_sources or sources(server)))
 
 
 def failure(server: LocalServer, reference: str, architecture: str = "aarch64") -> str:
-    with pytest.raises(ResolveError) as caught:
+    with pytest.raises(ResolveError) as error:
         resolve(server, reference, architecture)
-    return str(caught.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +102,12 @@ def test_a_reference_becomes_the_manifest_of_the_architecture(
     reference: str, architecture: str, pin: tuple[str, int]
 ) -> None:
     with serving(ANSWERS) as server:
-        expected = ImagePin(pin[0], architecture, pin[1], cuda="13.4.1", entrypoint=ENTRY)
-        assert resolve(server, reference, architecture) == expected
+        expected_pin = ImagePin(pin[0], architecture, pin[1], cuda="13.4.1", entrypoint=ENTRY)
+        assert resolve(server, reference, architecture) == expected_pin
 
 
 @pytest.mark.parametrize(
-    ("inner", "found"),
+    ("inner", "cuda"),
     [
         ({"Env": ["NVIDIA_REQUIRE_CUDA=cuda>=13.2 brand=grid,driver>=580"]}, "13.2"),
         ({"Env": ["CUDA_VERSION=of today"]}, ""),
@@ -112,7 +115,7 @@ def test_a_reference_becomes_the_manifest_of_the_architecture(
         (None, ""),
     ],
 )
-def test_an_images_cuda_is_what_its_variables_say(inner: Any, found: str) -> None:
+def test_an_images_cuda_is_what_its_variables_say(inner: Any, cuda: str) -> None:
     digest, config = content({"architecture": "arm64", "os": "linux", "config": inner})
     _, single = content({**MANIFEST_VALUE, "config": {"digest": digest}})
     answers = {
@@ -121,7 +124,7 @@ def test_an_images_cuda_is_what_its_variables_say(inner: Any, found: str) -> Non
     }
     with serving(ANSWERS | answers) as server:
         pin = resolve(server, "registry.example/org/engine:single")
-        assert (pin.cuda, pin.entrypoint) == (found, ())
+        assert (pin.cuda, pin.entrypoint) == (cuda, ())
 
 
 def test_the_newer_variant_of_an_architecture_is_not_taken_for_the_common_one() -> None:
@@ -137,20 +140,20 @@ def test_a_reference_is_asked_for_as_docker_asks() -> None:
         f"/v2/library/debian/blobs/{CONFIG_DIGEST}": CONFIG,
     }
     with serving(answers) as server:
-        assert resolve(server, "debian", given=sources(server, "docker.io")).digest == DIGEST
+        assert resolve(server, "debian", site_sources=sources(server, "docker.io")).digest == DIGEST
 
 
 def test_a_registry_that_wants_a_token_gives_one_to_anybody() -> None:
-    def guarded(seen: Seen) -> Reply:
-        if seen.headers.get("Authorization") == "Bearer for-everybody":
-            return ANSWERS[seen.path]
+    def guarded_reply(request: SeenRequest) -> Reply:
+        if request.headers.get("Authorization") == "Bearer for-everybody":
+            return ANSWERS[request.path]
         challenge = (
             f'Bearer realm="{server.url}/token",service="registry.example",'
             'scope="repository:org/engine:pull"'
         )
         return Reply(status=401, headers={"WWW-Authenticate": challenge})
 
-    answers: dict[str, Any] = {path: guarded for path in ANSWERS}
+    answers: dict[str, Any] = {path: guarded_reply for path in ANSWERS}
     answers["/token"] = Reply(b'{"token": "for-everybody"}')
     with serving(answers) as server:
         assert resolve(server, "registry.example/org/engine:nightly").digest == DIGEST

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import compiled, environment, pins_for, spark, wheel
+from a_spark import environment, pins_for, precompiled_pin, spark, wheel
 from click.testing import CliRunner
 
 from group_data.all import tools
@@ -17,11 +17,11 @@ from lockstep.cli.main import main
 from lockstep.core.errors import LockstepError, ResolveError
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
-from lockstep.lock.lockdiff import Change, changes
+from lockstep.lock.lockdiff import LockChange, changes
 from lockstep.lock.moving import Item
 from lockstep.lock.packages import engine_sets
 from lockstep.lock.pins import GitPin, Pins, PrecompiledPin, PythonPin, missing
-from lockstep.lock.resolve import Before, relock
+from lockstep.lock.resolve import EarlierLock, relock
 
 PLAN = spark()
 OLD = pins_for(PLAN)
@@ -31,51 +31,55 @@ DIGEST = "sha256:" + 64 * "d"
 
 
 class World:
-    """What sources would answer now: everything one version on."""
+    """The answers that sources would give now: everything one version on."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.before: Mapping[str, Before] = {}
-        self.hashed: Mapping[str, PrecompiledPin] = {}
+        self.resolved_keys: list[str] = []
+        self.earlier_locks: Mapping[str, EarlierLock] = {}
+        self.known_hashes: Mapping[str, PrecompiledPin] = {}
 
     def resolve(
         self,
-        wanted: Sequence[Item],
-        known: Pins,
+        wanted_items: Sequence[Item],
+        known_pins: Pins,
         *,
-        before: Mapping[str, Before] | None,
-        hashed: Mapping[str, PrecompiledPin],
+        earlier_locks: Mapping[str, EarlierLock] | None,
+        known_hashes: Mapping[str, PrecompiledPin],
         **_: Any,
     ) -> Pins:
-        self.before, self.hashed = before or {}, hashed
+        self.earlier_locks, self.known_hashes = earlier_locks or {}, known_hashes
         newer = pins_for(PLAN)
         newer = replace(
             newer,
             git={url: GitPin(pin.branch, NEW_COMMIT, "today") for url, pin in newer.git.items()},
             images={name: replace(pin, digest=DIGEST) for name, pin in newer.images.items()},
-            models={name: replace(pin, commit=NEW_COMMIT) for name, pin in newer.models.items()},
+            checkpoints={
+                name: replace(pin, commit=NEW_COMMIT) for name, pin in newer.checkpoints.items()
+            },
         )
-        pins = known
-        for kind in ("git", "precompiled", "images", "models", "python"):
-            for item in [each for each in missing(wanted, pins) if each.section == kind]:
-                self.asked.append(item.key)
+        pins = known_pins
+        for kind in ("git", "precompiled", "images", "checkpoints", "python"):
+            for item in [
+                candidate for candidate in missing(wanted_items, pins) if candidate.section == kind
+            ]:
+                self.resolved_keys.append(item.key)
                 pin = getattr(newer, kind).get(item.key)
                 if kind == "python":
                     pin = self._environment(item, pins)
                 elif kind == "precompiled":
-                    pin = compiled(item, pins.git[item.key].commit)
+                    pin = precompiled_pin(item, pins.git[item.key].commit)
                 pins = pins | Pins(**{kind: {item.key: pin}})
         return pins
 
     def _environment(self, item: Any, pins: Pins) -> PythonPin:
-        before = self.before.get(item.key, Before())
+        earlier_lock = self.earlier_locks.get(item.key, EarlierLock())
         newest = environment(item, "2.0")
-        kept = before.pin.versions if before.pin else {}
+        kept_versions = earlier_lock.pin.versions if earlier_lock.pin else {}
         packages = tuple(
-            wheel(each.name, kept[each.name])
-            if each.name in kept and each.name not in before.moved
-            else each
-            for each in newest.packages
+            wheel(package.name, kept_versions[package.name])
+            if package.name in kept_versions and package.name not in earlier_lock.moved_packages
+            else package
+            for package in newest.packages
         )
         trees = {tree.url: pins.git[tree.url].commit for tree in item.trees}
         return replace(newest, packages=packages, trees=trees)
@@ -88,7 +92,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def moved(*only: str) -> set[tuple[str, str]]:
+def moved_packages(*only: str) -> set[tuple[str, str]]:
     """(kind, name) of everything that is different after this."""
     new = relock.relock([PLAN], OLD, only=only, report=print)
     return {(change.kind, change.name) for change in changes(OLD, new)}
@@ -96,23 +100,25 @@ def moved(*only: str) -> set[tuple[str, str]]:
 
 def test_without_a_name_everything_is_asked_anew_and_nothing_is_kept(world: World) -> None:
     new = relock.relock([PLAN], OLD, report=print)
-    assert len(world.asked) == sum(len(getattr(OLD, section.name)) for section in fields(Pins))
-    assert world.before == {}
+    assert len(world.resolved_keys) == sum(
+        len(getattr(OLD, section.name)) for section in fields(Pins)
+    )
+    assert world.earlier_locks == {}
     assert new.python["uv"].versions == {"uv": "2.0"}
 
 
 def test_one_package_moves_alone_and_an_environment_whole(world: World) -> None:
-    assert moved("mistral_common") == {("engine", "mistral-common")}
-    assert world.asked == ["engine"]
+    assert moved_packages("mistral_common") == {("engine", "mistral-common")}
+    assert world.resolved_keys == ["engine"]
     triple = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
-    assert moved("flashinfer") == {("engine", name) for name in triple}
-    assert moved("tools") == {("tools", name) for name in tools if name != "uv"}
+    assert moved_packages("flashinfer") == {("engine", name) for name in triple}
+    assert moved_packages("tools") == {("tools", name) for name in tools if name != "uv"}
 
 
 def test_a_new_commit_asks_again_what_its_tree_needs_and_keeps_the_versions(world: World) -> None:
-    assert moved("vllm") == {("git", FORK)}
-    assert world.asked == [FORK, FORK, "engine", "engine-build"]
-    assert world.before["engine"].pin == OLD.python["engine"]
+    assert moved_packages("vllm") == {("git", FORK)}
+    assert world.resolved_keys == [FORK, FORK, "engine", "engine-build"]
+    assert world.earlier_locks["engine"].pin == OLD.python["engine"]
 
 
 @pytest.mark.parametrize(
@@ -120,27 +126,27 @@ def test_a_new_commit_asks_again_what_its_tree_needs_and_keeps_the_versions(worl
     [
         ("open-webui", "image", "ghcr.io/open-webui/open-webui:v0.12.4"),
         ("ghcr.io/open-webui/open-webui", "image", "ghcr.io/open-webui/open-webui:v0.12.4"),
-        ("Qwen3.6-35B-A3B-DFlash", "model", "z-lab/Qwen3.6-35B-A3B-DFlash"),
+        ("Qwen3.6-35B-A3B-DFlash", "checkpoint", "z-lab/Qwen3.6-35B-A3B-DFlash"),
     ],
 )
 def test_one_thing_moves_by_the_name_that_people_use(
     world: World, name: str, kind: str, key: str
 ) -> None:
-    assert moved(name) == {(kind, key)}
+    assert moved_packages(name) == {(kind, key)}
 
 
 def test_a_compiled_wheel_that_is_named_is_read_again_and_else_believed(world: World) -> None:
     relock.relock([PLAN], OLD, report=print)
-    assert world.hashed == OLD.precompiled
-    assert moved("precompiled") == set()
-    assert (world.asked[-1], world.hashed) == (FORK, {})
+    assert world.known_hashes == OLD.precompiled
+    assert moved_packages("precompiled") == set()
+    assert (world.resolved_keys[-1], world.known_hashes) == (FORK, {})
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one(world: World) -> None:
     with pytest.raises(LockstepError, match="nothing that is locked is called 'flashinfre'") as no:
-        moved("flashinfre")
+        moved_packages("flashinfre")
     assert "Did you mean 'flashinfer'?" in str(no.value)
-    assert world.asked == []
+    assert world.resolved_keys == []
 
 
 def test_what_nobody_asks_for_any_more_leaves_the_lock(world: World) -> None:
@@ -152,31 +158,31 @@ def test_what_nobody_asks_for_any_more_leaves_the_lock(world: World) -> None:
 def test_what_has_not_moved_keeps_its_date(world: World) -> None:
     old = {name: replace(pin, resolved="then") for name, pin in OLD.images.items()}
     new = relock.relock([PLAN], replace(OLD, images=old), only=["open-webui"], report=print)
-    moved = {name for name, pin in new.images.items() if pin.resolved != "then"}
-    assert moved == {"ghcr.io/open-webui/open-webui:v0.12.4"} and len(old) > 1
+    moved_images = {name for name, pin in new.images.items() if pin.resolved != "then"}
+    assert moved_images == {"ghcr.io/open-webui/open-webui:v0.12.4"} and len(old) > 1
 
 
 def test_every_kind_of_change_is_one_line() -> None:
     (engine, _) = engine_sets(PLAN.settings)
     old = environment(engine)
-    [first, *rest] = old.packages
-    other = replace(first, sha256=64 * "0")
-    new = replace(old, packages=(other, *rest[1:], wheel("brand-new", "3.0")))
+    [first, *other_packages] = old.packages
+    changed_package = replace(first, sha256=64 * "0")
+    new = replace(old, packages=(changed_package, *other_packages[1:], wheel("brand-new", "3.0")))
     model = "z-lab/Qwen3.6-35B-A3B-DFlash"
-    asked = OLD.models[model].asked[:12]
-    after = replace(OLD, python={**OLD.python, "engine": new}) | Pins(
-        models={model: replace(OLD.models[model], commit=NEW_COMMIT)}
+    revision = OLD.checkpoints[model].asked[:12]
+    pins = replace(OLD, python={**OLD.python, "engine": new}) | Pins(
+        checkpoints={model: replace(OLD.checkpoints[model], commit=NEW_COMMIT)}
     )
     assert changes(OLD, OLD) == ()
-    assert changes(OLD, after) == (
-        Change("engine", "brand-new", None, "3.0"),
-        Change("engine", first.name, f"1.0 {first.sha256[:12]}", "1.0 000000000000"),
-        Change("engine", rest[0].name, "1.0", None),
-        Change(
-            "model",
+    assert changes(OLD, pins) == (
+        LockChange("engine", "brand-new", None, "3.0"),
+        LockChange("engine", first.name, f"1.0 {first.sha256[:12]}", "1.0 000000000000"),
+        LockChange("engine", other_packages[0].name, "1.0", None),
+        LockChange(
+            "checkpoint",
             model,
-            f"{asked} cccccccccccc, 1 file, 20.0 GiB",
-            f"{asked} dddddddddddd, 1 file, 20.0 GiB",
+            f"{revision} cccccccccccc, 1 file, 20.0 GiB",
+            f"{revision} dddddddddddd, 1 file, 20.0 GiB",
         ),
     )
 
@@ -201,13 +207,13 @@ def run(command: str, site: Path, *words: str) -> Any:
 
 
 def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Path) -> None:
-    done = run("update", site, "uv")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[0].split() == ["what", "name", "was", "is"]
-    assert done.stdout.splitlines()[1].split() == ["uv", "uv", "1.0", "2.0"]
-    assert done.stdout.endswith("1 change (1 uv); some.lock.yaml written.\n")
-    after = lockfile.load(site.with_name("some.lock.yaml"))
-    assert changes(OLD, after) == (Change("uv", "uv", "1.0", "2.0"),)
+    result = run("update", site, "uv")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0].split() == ["what", "name", "was", "is"]
+    assert result.stdout.splitlines()[1].split() == ["uv", "uv", "1.0", "2.0"]
+    assert result.stdout.endswith("1 change (1 uv); some.lock.yaml written.\n")
+    pins = lockfile.load(site.with_name("some.lock.yaml"))
+    assert changes(OLD, pins) == (LockChange("uv", "uv", "1.0", "2.0"),)
     again = run("update", site, "uv")
     assert again.stdout == "Nothing has moved; some.lock.yaml is as it was.\n"
     assert run("update", site, "uv", "--check").exit_code == 0
@@ -220,13 +226,13 @@ def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Pa
 def test_a_look_writes_nothing(
     world: World, site: Path, command: str, option: str, code: int
 ) -> None:
-    before = site.with_name("some.lock.yaml").read_bytes()
-    done = run(command, site, option, "--json")
-    assert done.exit_code == code
-    shown = json.loads(done.stdout)
-    assert shown["written"] is False
-    assert {"kind": "uv", "name": "uv", "old": "1.0", "new": "2.0"} in shown["changes"]
-    assert site.with_name("some.lock.yaml").read_bytes() == before
+    earlier_lock = site.with_name("some.lock.yaml").read_bytes()
+    result = run(command, site, option, "--json")
+    assert result.exit_code == code
+    document = json.loads(result.stdout)
+    assert document["written"] is False
+    assert {"kind": "uv", "name": "uv", "old": "1.0", "new": "2.0"} in document["changes"]
+    assert site.with_name("some.lock.yaml").read_bytes() == earlier_lock
 
 
 def test_what_cannot_be_resolved_leaves_the_lock_alone(
@@ -236,25 +242,25 @@ def test_what_cannot_be_resolved_leaves_the_lock_alone(
         raise ResolveError("the hub shows no such repository", where="org/gone")
 
     monkeypatch.setattr(relock, "resolve", fail)
-    before = site.with_name("some.lock.yaml").read_bytes()
-    done = run("lock", site)
-    assert done.exit_code == 2
-    assert "org/gone: the hub shows no such repository" in done.stderr
-    assert site.with_name("some.lock.yaml").read_bytes() == before
+    earlier_lock = site.with_name("some.lock.yaml").read_bytes()
+    result = run("lock", site)
+    assert result.exit_code == 2
+    assert "org/gone: the hub shows no such repository" in result.stderr
+    assert site.with_name("some.lock.yaml").read_bytes() == earlier_lock
 
 
 def test_two_locks_in_one_inventory_are_refused() -> None:
-    one, two = spark("spark1", lock="a.lock.yaml"), spark("spark2", lock="b.lock.yaml")
+    first_host, two = spark("spark1", lock="a.lock.yaml"), spark("spark2", lock="b.lock.yaml")
     with pytest.raises(
         LockstepError, match=r"'a\.lock\.yaml' of spark1 and 'b\.lock\.yaml' of spark2"
     ):
-        inventories.lock_path(Path("some.py"), [one, two])
+        inventories.lock_path(Path("some.py"), [first_host, two])
 
 
 def test_an_inventory_has_a_lock_of_its_own_name() -> None:
     for folder in ("/home/me/inventories", "/home/me"):
-        found = inventories.lock_path(Path(folder, "home.py"), [PLAN])
-        assert found == Path("/home/me/home.lock.yaml")
+        target_path = inventories.lock_path(Path(folder, "home.py"), [PLAN])
+        assert target_path == Path("/home/me/home.lock.yaml")
     spark_py = Path(__file__).parents[4] / "inventories/spark.py"
     plans = inventories.load(spark_py)
     assert inventories.lock_path(spark_py, plans).name == "lockstep.lock.yaml"

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import Reply, Seen, serving
+from local_server import Reply, SeenRequest, serving
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock import resolve as package
-from lockstep.lock.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted
-from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
+from lockstep.lock.moving import CheckpointItem, GitItem, ImageItem, PythonItem
+from lockstep.lock.pins import CheckpointPin, GitPin, ImagePin, Pins, PythonPin, WheelPin
 from lockstep.lock.resolve import Network, ResolveErrors, announce, program, resolve
 from tests.unit.lock.resolve.test_git import make_repository, run
 from tests.unit.lock.resolve.test_hub import BLOB, COMMIT, FILES, MAIN, info
@@ -29,10 +29,10 @@ MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")
 PUBLIC = "https://github.com/someone/engine.git"
 IMAGE = "registry.example/org/engine:nightly"
 WANTED = (
-    PythonWanted("tools", ("mistral_common",), "aarch64", "3.12"),
-    GitWanted(PUBLIC, "fix/parsing"),
-    ImageWanted(IMAGE, "aarch64"),
-    ModelWanted("org/name", "main"),
+    PythonItem("tools", ("mistral_common",), "aarch64", "3.12"),
+    GitItem(PUBLIC, "fix/parsing"),
+    ImageItem(IMAGE, "aarch64"),
+    CheckpointItem("org/name", "main"),
 )
 pytestmark = pytest.mark.usefixtures("own_uv")
 
@@ -65,13 +65,16 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
                 ("mistral_common",),
                 "aarch64",
                 "3.12",
-                (locked("mistral-common", "1.8.5", ["needed"]), locked("needed", "2.0")),
+                (
+                    locked_wheel("mistral-common", "1.8.5", ["needed"]),
+                    locked_wheel("needed", "2.0"),
+                ),
                 resolved=today,
             )
         },
         git={PUBLIC: GitPin("fix/parsing", head, today)},
         images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today, "13.4.1", ENTRY)},
-        models={"org/name": ModelPin("main", COMMIT, FILES, resolved=today)},
+        checkpoints={"org/name": CheckpointPin("main", COMMIT, FILES, resolved=today)},
     )
     assert sorted(lines) == [
         f"engine is at fix/parsing {head[:12]}",
@@ -82,7 +85,7 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
     ]
 
 
-def locked(name: str, version: str, needs: list[str] | None = None) -> WheelPin:
+def locked_wheel(name: str, version: str, needs: list[str] | None = None) -> WheelPin:
     file, content = wheel(name, version, needs=needs or ())
     return WheelPin(name, version, file, hashlib.sha256(content).hexdigest())
 
@@ -90,35 +93,38 @@ def locked(name: str, version: str, needs: list[str] | None = None) -> WheelPin:
 KNOWN = Pins(
     python={
         "tools": PythonPin(
-            ("mistral_common",), "aarch64", "3.12", (locked("mistral-common", "1.7.0"),)
+            ("mistral_common",), "aarch64", "3.12", (locked_wheel("mistral-common", "1.7.0"),)
         )
     },
     git={PUBLIC: GitPin("fix/parsing", "ab" * 20)},
     images={IMAGE: ImagePin(DIGEST, "aarch64", 1)},
-    models={"org/name": ModelPin("main", COMMIT, FILES)},
+    checkpoints={"org/name": CheckpointPin("main", COMMIT, FILES)},
 )
 
 
-@pytest.mark.parametrize("wanted", [WANTED, ()], ids=["held", "wanted by nobody today"])
-def test_what_the_record_holds_stays_and_is_not_asked_for_again(wanted: Any) -> None:
+@pytest.mark.parametrize("wanted_items", [WANTED, ()], ids=["held", "wanted by nobody today"])
+def test_what_the_record_holds_stays_and_is_not_asked_for_again(wanted_items: Any) -> None:
     nowhere = Sources(hub="http://nowhere.invalid")
-    assert resolve(wanted, KNOWN, network=Network(nowhere), report=print) == KNOWN
+    assert resolve(wanted_items, KNOWN, network=Network(nowhere), report=print) == KNOWN
 
 
 def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
-    borrowed = ModelPin("main", COMMIT, FILES[:1], partial=True)
+    borrowed_pin = CheckpointPin("main", COMMIT, FILES[:1], partial=True)
     with serving({f"/api/models/org/name/revision/{COMMIT}": info()}) as server:
         pins = resolve(
-            (ModelWanted("org/name", "main"),),
-            Pins(models={"org/name": borrowed}),
+            (CheckpointItem("org/name", "main"),),
+            Pins(checkpoints={"org/name": borrowed_pin}),
             network=Network(Sources(hub=server.url)),
             report=lambda line: None,
         )
-    assert (pins.models["org/name"].files, pins.models["org/name"].commit) == (FILES, COMMIT)
+    assert (pins.checkpoints["org/name"].files, pins.checkpoints["org/name"].commit) == (
+        FILES,
+        COMMIT,
+    )
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("files", "expected_shapes"),
     [
         ({"chat_template.jinja": STRICT}, ("developer",)),
         ({"chat_template.jinja": "{{ messages | length }}", "tekken.json": "{}"}, ()),
@@ -129,48 +135,48 @@ def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
     ],
 )
 def test_the_lock_has_the_shapes_that_a_chat_template_refuses(
-    files: dict[str, str | None], expected: tuple[str, ...] | None
+    files: dict[str, str | None], expected_shapes: tuple[str, ...] | None
 ) -> None:
     siblings = [{"rfilename": name, "size": 9, "blobId": BLOB} for name in ("config.json", *files)]
     folder = f"/org/name/resolve/{COMMIT}"
     routes = {f"{folder}/{n}": Reply(t.encode()) for n, t in files.items() if t is not None}
-    item = ModelWanted("org/name", "main")
+    item = CheckpointItem("org/name", "main")
     with serving({MAIN: info(siblings=siblings), **routes}) as server:
-        found = resolve((item,), Pins(), network=Network(Sources(hub=server.url)), report=print)
-    assert found.models["org/name"].refused_shapes == expected
+        pins = resolve((item,), Pins(), network=Network(Sources(hub=server.url)), report=print)
+    assert pins.checkpoints["org/name"].refused_shapes == expected_shapes
 
 
 def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
     lines: list[str] = []
-    with serving({MAIN: info()}) as server, pytest.raises(ResolveErrors) as caught:
+    with serving({MAIN: info()}) as server, pytest.raises(ResolveErrors) as error:
         resolve(
             WANTED, Pins(), network=Network(mirrors(server.host, tmp_path)), report=lines.append
         )
-    assert [failure.where.partition(" ")[0] for failure in caught.value.failures] == [
+    assert [failure.where.partition(" ")[0] for failure in error.value.failures] == [
         "environment",
         f"{tmp_path}/engine.git",
         IMAGE,
     ]
-    assert str(caught.value).splitlines()[0] == "3 of 4 could not be resolved:"
-    assert len(str(caught.value).splitlines()) == 4
+    assert str(error.value).splitlines()[0] == "3 of 4 could not be resolved:"
+    assert len(str(error.value).splitlines()) == 4
     assert f"{IMAGE} is not resolved" in lines
 
 
 def test_a_single_failure_is_just_that_failure() -> None:
-    item = (ModelWanted("org/name", "main"),)
-    with serving({}) as server, pytest.raises(ResolveError) as caught:
+    item = (CheckpointItem("org/name", "main"),)
+    with serving({}) as server, pytest.raises(ResolveError) as error:
         resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=print)
-    assert not isinstance(caught.value, ResolveErrors)
-    assert caught.value.where == "org/name"
+    assert not isinstance(error.value, ResolveErrors)
+    assert error.value.where == "org/name"
 
 
 def test_nonsense_from_a_source_never_enters_the_record() -> None:
     nonsense = {"rfilename": "a.safetensors", "size": 1, "lfs": {"sha256": "no hash", "size": 1}}
-    item = (ModelWanted("org/name", "main"),)
-    with serving({MAIN: info(siblings=[nonsense])}) as server, pytest.raises(ResolveError) as found:
+    item = (CheckpointItem("org/name", "main"),)
+    with serving({MAIN: info(siblings=[nonsense])}) as server, pytest.raises(ResolveError) as error:
         resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=print)
     assert "the source's answer cannot be used: files['a.safetensors'].sha256 is not a hash" in str(
-        found.value
+        error.value
     )
 
 
@@ -179,7 +185,7 @@ def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch)
     lines: queue.Queue[str] = queue.Queue()
     go = threading.Event()
 
-    def slow(seen: Seen) -> Reply:
+    def slow(request: SeenRequest) -> Reply:
         go.wait()
         return info()
 
@@ -188,36 +194,36 @@ def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch)
         if line.startswith("still"):
             go.set()
 
-    item = (ModelWanted("org/name", "main"),)
+    item = (CheckpointItem("org/name", "main"),)
     with serving({MAIN: slow}) as server:
         resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=report)
     assert lines.get() == "still asking for org/name"
 
 
 def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> None:
-    asked, release = threading.Event(), threading.Event()
+    question, release = threading.Event(), threading.Event()
 
-    def silent(seen: Seen) -> Reply:
-        asked.set()
+    def silent(request: SeenRequest) -> Reply:
+        question.set()
         release.wait()
         return Reply()
 
-    def once_git_waits(seen: Seen) -> Reply:
-        asked.wait()
+    def once_git_waits(request: SeenRequest) -> Reply:
+        question.wait()
         return info()
 
     def interrupt(line: str) -> None:
         assert program._running
         raise KeyboardInterrupt
 
-    wanted = (
-        GitWanted("https://github.com/someone/x.git", "main"),
-        ModelWanted("org/name", "main"),
+    wanted_items = (
+        GitItem("https://github.com/someone/x.git", "main"),
+        CheckpointItem("org/name", "main"),
     )
     with serving({"/git/x.git/info/refs": silent, MAIN: once_git_waits}) as server:
         sources = Sources(hub=server.url, git={"https://github.com/someone/": f"{server.url}/git/"})
         with pytest.raises(KeyboardInterrupt):
-            resolve(wanted, Pins(), network=Network(sources), report=interrupt)
+            resolve(wanted_items, Pins(), network=Network(sources), report=interrupt)
         assert all(process.poll() is not None for process in list(program._running))
         release.set()
 
@@ -225,28 +231,31 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        announce.resolved(
-            PythonWanted("tools", ("x" * 90, "y"), "aarch64", "3.12"),
+        announce.resolved_lines(
+            PythonItem("tools", ("x" * 90, "y"), "aarch64", "3.12"),
             PythonPin(
-                ("x" * 90, "y"), "aarch64", "3.12", (locked("x" * 90, "1"), locked("y", "1" * 90))
+                ("x" * 90, "y"),
+                "aarch64",
+                "3.12",
+                (locked_wheel("x" * 90, "1"), locked_wheel("y", "1" * 90)),
             ),
         ),
-        announce.resolved(
-            ImageWanted("registry.example/" + "long/" * 30 + "x:main", "aarch64"),
+        announce.resolved_lines(
+            ImageItem("registry.example/" + "long/" * 30 + "x:main", "aarch64"),
             ImagePin(DIGEST, "aarch64", 13 * 2**30),
         ),
-        announce.resolved(
-            ModelWanted("o" * 60 + "/" + "n" * 60, "main"), ModelPin("main", COMMIT, FILES)
+        announce.resolved_lines(
+            CheckpointItem("o" * 60 + "/" + "n" * 60, "main"), CheckpointPin("main", COMMIT, FILES)
         ),
-        [announce.waiting([ModelWanted(f"org/name{i}", "main") for i in range(40)])],
+        [announce.waiting([CheckpointItem(f"org/name{i}", "main") for i in range(40)])],
     ],
 )
 def test_a_line_is_never_wider_than_78_columns(line: list[str]) -> None:
-    assert all(0 < len(each) <= 78 for each in line)
+    assert all(0 < len(part) <= 78 for part in line)
 
 
 def test_a_long_name_leaves_room_for_what_it_became() -> None:
-    item = ModelWanted("mistralai/" + "Mistral" * 12, "main")
-    (line,) = announce.resolved(item, ModelPin("main", COMMIT, FILES))
+    item = CheckpointItem("mistralai/" + "Mistral" * 12, "main")
+    (line,) = announce.resolved_lines(item, CheckpointPin("main", COMMIT, FILES))
     assert line.endswith("… is at main 0123456789ab, 3 files, 1012 B")
     assert len(line) == 78

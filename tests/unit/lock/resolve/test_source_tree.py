@@ -1,4 +1,4 @@
-"""What a source tree needs is read at one commit, without installing it."""
+"""The requirements of a source tree are read at one commit, without installing it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
-from lockstep.lock.moving import GitWanted
+from lockstep.lock.moving import GitItem
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.source_tree import Tree, read_tree
 from tests.unit.lock.resolve.test_git import run
@@ -35,7 +35,7 @@ COMMITTED, DAY = "2026-03-16T23:30:00-02:00", "2026-03-17"
 
 
 @pytest.fixture(autouse=True)
-def _committed(monkeypatch: pytest.MonkeyPatch) -> None:
+def _commit_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_COMMITTER_DATE", COMMITTED)
 
 
@@ -56,7 +56,7 @@ def repository(folder: Path, files: dict[str, str]) -> tuple[Path, str]:
 
 def read(folder: Path, commit: str) -> Tree:
     sources = Sources(git={"https://git.example/": f"{folder}/"})
-    item = GitWanted(URL, "main")
+    item = GitItem(URL, "main")
     return read_tree(item, commit, Network(sources))
 
 
@@ -91,9 +91,9 @@ def test_a_backend_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
     build = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
     files = {"pyproject.toml": build, "own.py": "raise SystemExit('needs a GPU')"}
     folder, commit = repository(tmp_path, files)
-    with pytest.raises(ResolveError) as caught:
+    with pytest.raises(ResolveError) as error:
         read(folder, commit)
-    assert "the source tree does not say what it needs; found needs a GPU" in str(caught.value)
+    assert "the source tree does not say what it needs; found needs a GPU" in str(error.value)
 
 
 def test_a_commit_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -18,19 +18,19 @@ from lockstep.onhost.core import errors
 KEY = "-----BEGIN PRIVATE KEY-----"
 
 
-def run(*argv: object, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(*argv: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
     words, out, err = list(map(str, argv)), io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", io.StringIO(given)):
-        code = errors.ended("make-authority", lambda: authority.main(words))
+    with redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", io.StringIO(stdin)):
+        code = errors.run_main("make-authority", lambda: authority.main(words))
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
-def openssl(*argv: object, given: str | None = None) -> subprocess.CompletedProcess[str]:
+def openssl(*argv: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     words = ["openssl", *map(str, argv)]
-    return subprocess.run(words, input=given, capture_output=True, text=True, check=False)
+    return subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
 
 
-def signed(folder: Path, name: str) -> Path:
+def signed_certificate(folder: Path, name: str) -> Path:
     """A certificate for a name, by the authority that is in a folder."""
     leaf, extension = folder / "leaf.crt", folder / "leaf.cnf"
     kind = "IP" if re.fullmatch(r"[\d.]+", name) else "DNS"
@@ -39,62 +39,69 @@ def signed(folder: Path, name: str) -> Path:
     request = openssl("req", "-new", *new, "-keyout", folder / "leaf.key").stdout
     by = ("-CA", folder / "authority.crt", "-CAkey", folder / "secrets/authority.pem")
     more = ("-days", 1, "-extfile", extension, "-out", leaf)
-    done = openssl("x509", "-req", *by, "-CAcreateserial", *more, given=request)
-    assert done.returncode == 0, done.stderr
+    result = openssl("x509", "-req", *by, "-CAcreateserial", *more, stdin=request)
+    assert result.returncode == 0, result.stderr
     return leaf
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
-    """Its file, in the folder of secrets."""
+def authority_file(tmp_path: Path) -> Path:
+    """The authority's file, in the folder of secrets."""
     path = tmp_path / "secrets/authority.pem"
-    done = run(path, "spark1", "gpu.example.com")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert KEY not in done.stdout
+    result = run(path, "spark1", "gpu.example.com")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert KEY not in result.stdout
     return path
 
 
 def test_its_key_is_for_root_alone_and_its_certificate_for_everybody(
-    made: Path, tmp_path: Path
+    authority_file: Path, tmp_path: Path
 ) -> None:
-    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    assert stat.S_IMODE(authority_file.stat().st_mode) == 0o600
     public = tmp_path / "authority.crt"
     assert stat.S_IMODE(public.stat().st_mode) == 0o644
-    assert KEY in made.read_text() and made.read_text().endswith(public.read_text())
+    assert KEY in authority_file.read_text() and authority_file.read_text().endswith(
+        public.read_text()
+    )
     assert public.read_text().startswith("-----BEGIN CERTIFICATE-----")
     assert KEY not in public.read_text()
 
 
-def test_it_is_made_once_and_its_certificate_comes_back(made: Path, tmp_path: Path) -> None:
-    before = made.read_text()
+def test_it_is_made_once_and_its_certificate_comes_back(
+    authority_file: Path, tmp_path: Path
+) -> None:
+    earlier_text = authority_file.read_text()
     (tmp_path / "authority.crt").unlink()
-    made.chmod(0o644)
-    assert run(made, "spark1").returncode == 0
-    assert made.read_text() == before and stat.S_IMODE(made.stat().st_mode) == 0o600
-    assert (tmp_path / "authority.crt").read_text() in before
+    authority_file.chmod(0o644)
+    assert run(authority_file, "spark1").returncode == 0
+    assert (
+        authority_file.read_text() == earlier_text
+        and stat.S_IMODE(authority_file.stat().st_mode) == 0o600
+    )
+    assert (tmp_path / "authority.crt").read_text() in earlier_text
 
 
-def test_one_of_another_host_takes_its_place(made: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other/secrets/authority.pem"
-    assert run(other, "spark2").returncode == 0
-    done = run("--take", other, given=made.read_text() + "\n")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert other.read_text() == made.read_text()
-    assert (tmp_path / "other/authority.crt").read_text() in made.read_text()
+def test_one_of_another_host_takes_its_place(authority_file: Path, tmp_path: Path) -> None:
+    target_path = tmp_path / "other/secrets/authority.pem"
+    assert run(target_path, "spark2").returncode == 0
+    result = run("--take", target_path, stdin=authority_file.read_text() + "\n")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert target_path.read_text() == authority_file.read_text()
+    assert (tmp_path / "other/authority.crt").read_text() in authority_file.read_text()
 
 
-@pytest.mark.parametrize("what", ["", "nonsense\n", "only the certificate"])
-def test_nothing_else_is_taken(what: str, made: Path, tmp_path: Path) -> None:
-    before = made.read_text()
-    given = (tmp_path / "authority.crt").read_text() if "only" in what else what
-    done = run("--take", made, given=given)
-    assert done.returncode == errors.EXIT_FAILED
-    assert "expected a key and its certificate" in done.stderr
-    assert made.read_text() == before
+@pytest.mark.parametrize("content", ["", "nonsense\n", "only the certificate"])
+def test_nothing_else_is_taken(content: str, authority_file: Path, tmp_path: Path) -> None:
+    earlier_text = authority_file.read_text()
+    text = (tmp_path / "authority.crt").read_text() if "only" in content else content
+    result = run("--take", authority_file, stdin=text)
+    assert result.returncode == errors.EXIT_FAILED
+    assert "expected a key and its certificate" in result.stderr
+    assert authority_file.read_text() == earlier_text
 
 
 @pytest.mark.parametrize(
-    ("name", "believed"),
+    ("name", "is_believed"),
     [
         ("spark1", True),
         ("spark-1.local", True),
@@ -108,15 +115,17 @@ def test_nothing_else_is_taken(what: str, made: Path, tmp_path: Path) -> None:
     ],
 )
 def test_it_is_believed_for_private_names_and_those_of_the_hosts(
-    name: str, believed: bool, made: Path, tmp_path: Path
+    name: str, is_believed: bool, authority_file: Path, tmp_path: Path
 ) -> None:
-    done = openssl("verify", "-CAfile", tmp_path / "authority.crt", signed(tmp_path, name))
-    assert (done.returncode == 0) is believed, done.stdout + done.stderr
-    assert believed or "permitted subtree violation" in done.stderr
+    result = openssl(
+        "verify", "-CAfile", tmp_path / "authority.crt", signed_certificate(tmp_path, name)
+    )
+    assert (result.returncode == 0) is is_believed, result.stdout + result.stderr
+    assert is_believed or "permitted subtree violation" in result.stderr
 
 
 @pytest.mark.parametrize("argv", [[], ["--take"], ["--take", "a", "b"], ["-x"]])
 def test_wrong_use(argv: list[str]) -> None:
-    done = run(*argv)
-    assert done.returncode == errors.EXIT_USAGE
-    assert "usage: make-authority" in done.stderr
+    result = run(*argv)
+    assert result.returncode == errors.EXIT_USAGE
+    assert "usage: make-authority" in result.stderr

@@ -31,10 +31,10 @@ def test_a_pair_is_made_once_and_for_root_alone(private: Path) -> None:
     assert stat.S_IMODE(public.stat().st_mode) == 0o644
     assert fingerprint(private) == fingerprint(public)
     assert sorted(path.name for path in private.parent.iterdir()) == ["key", "public"]
-    before = private.read_bytes()
+    earlier_key = private.read_bytes()
     public.unlink()
     backup_key.main(["make", str(private), str(public)])
-    assert private.read_bytes() == before and fingerprint(private) == fingerprint(public)
+    assert private.read_bytes() == earlier_key and fingerprint(private) == fingerprint(public)
 
 
 def test_a_make_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
@@ -45,17 +45,17 @@ def test_a_make_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
 
 def test_nothing_of_the_key_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     backup_key.main(["make", str(tmp_path / "key"), str(tmp_path / "public")])
-    said = capsys.readouterr().out
-    assert said.splitlines() == [f"made {tmp_path}/key", f"wrote {tmp_path}/public"]
+    output = capsys.readouterr().out
+    assert output.splitlines() == [f"made {tmp_path}/key", f"wrote {tmp_path}/public"]
 
 
 def test_a_host_key_is_written_as_ssh_knows_hosts(private: Path, tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
     paths.host_key.parent.mkdir(parents=True)
     paths.host_key.write_text(private.with_name("public").read_text())
-    known = tmp_path / "known"
-    backup_key.main(["door", "spark2.lockstep", str(known)], paths)
-    words = ["ssh-keygen", "-F", "spark2.lockstep", "-f", str(known)]
+    target_path = tmp_path / "known"
+    backup_key.main(["host-key", "spark2.lockstep", str(target_path)], paths)
+    words = ["ssh-keygen", "-F", "spark2.lockstep", "-f", str(target_path)]
     assert subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
@@ -84,4 +84,4 @@ def test_a_public_half_is_taken(
 )
 def test_what_is_no_public_half_is_refused(text: str) -> None:
     with pytest.raises(errors.Problem, match="no public key"):
-        backup_key.taken(text)
+        backup_key.single_key(text)

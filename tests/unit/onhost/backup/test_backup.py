@@ -23,45 +23,45 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
-    with running(tmp_path, monkeypatch) as made:
-        made.backs_up(str(tmp_path / "elsewhere/spark1"))
-        made.paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
-        made.paths.gateway_keys.write_text('{"anna": 1}')
-        made.chat("one")
-        made.runs(OLD)
-        yield made
+    with running(tmp_path, monkeypatch) as host:
+        host.backs_up(str(tmp_path / "elsewhere/spark1"))
+        host.paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
+        host.paths.gateway_keys.write_text('{"anna": 1}')
+        host.chat("one")
+        host.runs(OLD)
+        yield host
 
 
-def done(spark: Spark, *words: str) -> None:
+def run_backup(spark: Spark, *words: str) -> None:
     assert backup.main(list(words), spark.paths) == 0
 
 
-def nightly(spark: Spark) -> restic.Saved:
-    return restic.Repository(spark.paths).saved()[0]
+def nightly(spark: Spark) -> restic.BackupSnapshot:
+    return restic.ResticRepository(spark.paths).snapshots()[0]
 
 
 def starts(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What systemd does when it starts Open WebUI."""
+    """Start Open WebUI as systemd does."""
 
-    def started(*_: object) -> None:
+    def start_image(*_: object) -> None:
         spark.begin(OLD)
         spark.ready(OLD)
 
-    monkeypatch.setattr(update, "started", started)
+    monkeypatch.setattr(update, "start_unit", start_image)
 
 
 def test_a_lost_volume_and_lost_keys_return(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     starts(spark, monkeypatch)
-    done(spark, "now")
+    run_backup(spark, "now")
     (spark.place / "webui.db").unlink()
     spark.paths.gateway_keys.unlink()
     spark.chat("of a new volume")
-    done(spark, "restore", nightly(spark).id[:8])
+    run_backup(spark, "restore", nightly(spark).id[:8])
     assert spark.chats == ["one"]
     assert spark.paths.gateway_keys.read_text() == '{"anna": 1}'
     # What was there meanwhile is kept as before an update.
-    kept = record.snapshots(spark.paths)[0]
-    record.put_back(spark.paths, spark.place, kept.number)
+    snapshot = record.snapshots(spark.paths)[0]
+    record.put_back(spark.paths, spark.place, snapshot.number)
     assert spark.chats == ["of a new volume"]
 
 
@@ -69,43 +69,45 @@ def test_a_wiped_host_returns_from_another_place_with_its_password(
     spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts(spark, monkeypatch)
-    done(spark, "now")
-    one = nightly(spark)
+    run_backup(spark, "now")
+    nightly_backup = nightly(spark)
     shutil.rmtree(spark.paths.backup_kept)
     (spark.place / "webui.db").unlink()
     spark.chat("of a new volume")
     elsewhere = json.loads(spark.paths.backup.read_text())["to"][0]
-    restic.Repository(spark.paths).make()
-    saved = restic.Repository(spark.paths, elsewhere).saved()[0]
-    assert saved.at == one.at and saved.tag("image") == OLD
-    done(spark, "restore", saved.id[:8], "--from", elsewhere)
+    restic.ResticRepository(spark.paths).make()
+    saved_backup = restic.ResticRepository(spark.paths, elsewhere).snapshots()[0]
+    assert saved_backup.at == nightly_backup.at and saved_backup.tag("image") == OLD
+    run_backup(spark, "restore", saved_backup.id[:8], "--from", elsewhere)
     assert spark.chats == ["one"]
 
 
 def test_every_place_is_listed_and_is_whole(
     spark: Spark, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done(spark, "now")
-    done(spark, "check")
+    run_backup(spark, "now")
+    run_backup(spark, "check")
     assert capsys.readouterr().out.count(": whole") == 2
     spark.chat("two", at=4e9)
-    done(spark, "list")
+    run_backup(spark, "list")
     places = json.loads(capsys.readouterr().out)["places"]
     for place in places.values():
-        (one,) = [each for each in place["snapshots"] if each["why"] == "by hand"]
-        assert one["image"] == OLD and one["chats_since"] == 1
+        (manual_snapshot,) = [
+            snapshot for snapshot in place["snapshots"] if snapshot["why"] == "by hand"
+        ]
+        assert manual_snapshot["image"] == OLD and manual_snapshot["chats_since"] == 1
 
 
 def test_what_the_timer_made_is_told_from_what_somebody_asked_for(
     spark: Spark, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done(spark, "now")
-    done(spark, "now", "--nightly")
+    run_backup(spark, "now")
+    run_backup(spark, "now", "--nightly")
     capsys.readouterr()
-    done(spark, "list")
+    run_backup(spark, "list")
     own, *_ = json.loads(capsys.readouterr().out)["places"].values()
     # One of a day stays, whichever made it; the copy of before an update is none of them.
-    assert [each["why"] for each in own["snapshots"]] == ["nightly", "update"]
+    assert [snapshot["why"] for snapshot in own["snapshots"]] == ["nightly", "update"]
 
 
 def test_a_new_host_says_that_it_has_no_backup_yet_and_what_its_old_ones_need(
@@ -114,38 +116,40 @@ def test_a_new_host_says_that_it_has_no_backup_yet_and_what_its_old_ones_need(
     """Also one that was wiped: the other place has them still."""
 
     def places() -> list[Any]:
-        done(spark, "list")
-        found: list[Any] = list(json.loads(capsys.readouterr().out)["places"].values())
-        return found
+        run_backup(spark, "list")
+        entries: list[Any] = list(json.loads(capsys.readouterr().out)["places"].values())
+        return entries
 
     # Nothing came there before the first night.
     assert places()[1]["none_yet"]
-    done(spark, "now")
+    run_backup(spark, "now")
     capsys.readouterr()
     assert [bool(place["snapshots"]) for place in places()] == [True, True]
     shutil.rmtree(spark.paths.backup_kept)
     (spark.paths.secrets / "backup.key").unlink()
-    own, other = places()
+    own, other_place = places()
     assert own["none_yet"] and "fault" not in own
-    assert "this host has no password of a backup; the first backup makes one" in other["fault"]
-    assert "message_type" not in other["fault"]
+    assert (
+        "this host has no password of a backup; the first backup makes one" in other_place["fault"]
+    )
+    assert "message_type" not in other_place["fault"]
 
 
 def test_now_and_list_say_that_one_disk_has_it_all(
     spark: Spark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done(spark, "now")
+    run_backup(spark, "now")
     # Both places are on the disk of this test.
     assert "lies on the disk of what it is a backup of" in capsys.readouterr().out
     spark.backs_up("sftp:ann@nas.local:/sparks/spark1")
-    monkeypatch.setattr(restic.Repository, "copy_from", lambda *_: None)
-    monkeypatch.setattr(restic.Repository, "forget_old", lambda *_: None)
-    done(spark, "now")
+    monkeypatch.setattr(restic.ResticRepository, "copy_from", lambda *_: None)
+    monkeypatch.setattr(restic.ResticRepository, "forget_old", lambda *_: None)
+    run_backup(spark, "now")
     assert "lies on the disk" not in capsys.readouterr().out
 
 
 def test_check_fails_at_a_broken_repository(spark: Spark) -> None:
-    done(spark, "now")
+    run_backup(spark, "now")
     # Not a pack: where that is one of folders, restic 0.14 tries again for 94 s and more.
     for index in (spark.paths.backup_kept / "index").iterdir():
         index.unlink()
@@ -166,7 +170,7 @@ def damage(spark: Spark) -> None:
 def test_a_damaged_repository_is_neither_whole_nor_backed_up_to(spark: Spark) -> None:
     # More than the folders take, so that its pack is the largest.
     spark.paths.gateway_keys.write_text(secrets.token_hex(50_000))
-    done(spark, "now")
+    run_backup(spark, "now")
     damage(spark)
     with pytest.raises(errors.Problem, match=str(spark.paths.backup_kept)):
         backup.main(["check"], spark.paths)
@@ -177,17 +181,17 @@ def test_a_damaged_repository_is_neither_whole_nor_backed_up_to(spark: Spark) ->
 def test_a_backup_that_cannot_be_read_puts_nothing_back(
     spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done(spark, "now")
-    before = spark.paths.gateway_keys.read_bytes()
+    run_backup(spark, "now")
+    earlier_keys = spark.paths.gateway_keys.read_bytes()
 
-    def damaged(*_: object) -> None:
+    def fail_to_unpack(*_: object) -> None:
         raise errors.Problem("ciphertext verification failed")
 
     # restic 0.14 tries a damaged pack again for minutes.
-    monkeypatch.setattr(restic.Repository, "unpack", damaged)
+    monkeypatch.setattr(restic.ResticRepository, "unpack", fail_to_unpack)
     with pytest.raises(errors.Problem, match=r"failed\. Nothing was put back\. Remedy: another"):
         backup.main(["restore", nightly(spark).id], spark.paths)
-    assert spark.paths.gateway_keys.read_bytes() == before
+    assert spark.paths.gateway_keys.read_bytes() == earlier_keys
 
 
 def test_a_place_that_fails_leaves_the_hosts_own_and_no_success(spark: Spark) -> None:
@@ -201,25 +205,25 @@ def test_a_place_that_fails_leaves_the_hosts_own_and_no_success(spark: Spark) ->
 def test_the_password_is_in_no_argument_and_no_backup(
     spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
+    words: list[str] = []
     run = runner.run
 
-    def watched(argv: list[str], *rest: object, **more: object) -> object:
-        seen.extend([*argv, *dict(more.get("env") or {}).values()])  # type: ignore[call-overload]
-        return run(argv, *rest, **more)  # type: ignore[arg-type]
+    def record_run(argv: list[str], *arguments: object, **more: object) -> object:
+        words.extend([*argv, *dict(more.get("env") or {}).values()])  # type: ignore[call-overload]
+        return run(argv, *arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(runner, "run", watched)
-    done(spark, "now")
+    monkeypatch.setattr(runner, "run", record_run)
+    run_backup(spark, "now")
     key = spark.paths.secrets / "backup.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    assert seen and not any(key.read_text().strip() in word for word in seen)
-    unpacked = spark.paths.root / "unpacked"
-    restic.Repository(spark.paths).unpack(nightly(spark).id, unpacked)
-    assert not list(unpacked.rglob("backup.key"))
+    assert words and not any(key.read_text().strip() in word for word in words)
+    target_path = spark.paths.root / "unpacked"
+    restic.ResticRepository(spark.paths).unpack(nightly(spark).id, target_path)
+    assert not list(target_path.rglob("backup.key"))
 
 
 def test_a_lost_password_is_not_replaced_by_one_that_opens_nothing(spark: Spark) -> None:
-    done(spark, "now")
+    run_backup(spark, "now")
     (spark.paths.secrets / "backup.key").unlink()
     with pytest.raises(errors.Problem, match="made with another password"):
         backup.main(["now"], spark.paths)
@@ -236,15 +240,15 @@ def test_a_restore_and_a_deploy_keep_away_from_each_other(
     spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts(spark, monkeypatch)
-    done(spark, "now")
+    run_backup(spark, "now")
     lock = spark.paths.deploy_lock
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(errors.Problem, match="wait for its end"):
             backup.main(["restore", nightly(spark).id], spark.paths)
-    seen: list[object] = []
-    monkeypatch.setattr(backup, "restore", lambda *_: seen.append(deploys.holder(lock)))
-    done(spark, "restore", nightly(spark).id)
-    assert "restore of a backup" in str(seen[0])
+    holders: list[object] = []
+    monkeypatch.setattr(backup, "restore", lambda *_: holders.append(deploys.holder(lock)))
+    run_backup(spark, "restore", nightly(spark).id)
+    assert "restore of a backup" in str(holders[0])
     assert deploys.holder(lock) is None

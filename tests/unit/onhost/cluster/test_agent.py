@@ -18,20 +18,20 @@ pytestmark = pytest.mark.slow
 TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2")
 
 
-def begun(spark: Spark, module: str, *words: str) -> subprocess.Popen[str]:
+def start_program(spark: Spark, module: str, *words: str) -> subprocess.Popen[str]:
     """One of a host's programs."""
     environment = {**os.environ, "FAKE_SYSTEMD": str(spark.systemd.folder)}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return Fork(lambda: spark.program(module, *words), env=environment, **streams)
 
 
-def switched(spark: Spark, name: str) -> subprocess.Popen[str]:
-    return begun(spark, "operator.switch_sh", "--worker", name, "alice")
+def start_switch(spark: Spark, name: str) -> subprocess.Popen[str]:
+    return start_program(spark, "operator.switch_sh", "--worker", name, "alice")
 
 
 def answers(spark: Spark) -> bool:
     with contextlib.suppress(Exception):
-        return bool(spark.said())
+        return bool(spark.agent_state())
     return False
 
 
@@ -39,20 +39,20 @@ def test_members_switch_together_and_what_was_killed_is_undone_when_its_lease_is
     tmp_path, monkeypatch
 ):
     pair = hosts_of(tmp_path, monkeypatch, 2, free_port())
-    agents = [begun(spark, "cluster.agent", *TIMES) for spark in pair]
+    agents = [start_program(spark, "cluster.agent", *TIMES) for spark in pair]
     try:
         for spark in pair:
             until(lambda spark=spark: answers(spark), "its agent listens")
-        work = switched(pair[1], "glm")
-        said, _ = work.communicate(timeout=LIMIT_S)
-        assert work.returncode == 0, said
+        work = start_switch(pair[1], "glm")
+        output, _ = work.communicate(timeout=LIMIT_S)
+        assert work.returncode == 0, output
         assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
 
-        work = switched(pair[1], "own")
-        said, _ = work.communicate(timeout=LIMIT_S)
-        assert [spark.hot for spark in pair] == [[], ["own"]], said
+        work = start_switch(pair[1], "own")
+        output, _ = work.communicate(timeout=LIMIT_S)
+        assert [spark.hot for spark in pair] == [[], ["own"]], output
         pair[0].systemd.unit(GLM, on_start=LIMIT_S)
-        work = switched(pair[0], "glm")
+        work = start_switch(pair[0], "glm")
         until(lambda: pair[1].hot == ["glm"], "rank 1 is up")
         work.kill()
         until(lambda: pair[1].hot == ["own"], "its model is back")

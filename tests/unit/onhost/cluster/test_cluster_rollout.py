@@ -7,7 +7,7 @@ from a_cluster import GLM, cluster_of
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import cluster_rollout
-from lockstep.onhost.records import before, generations
+from lockstep.onhost.records import generations, rollback_snapshot
 
 OLD, NEW = "a" * 16, "b" * 16
 ID = "0123456789abcdef"
@@ -20,14 +20,14 @@ def pair(tmp_path, monkeypatch):
         for spark in sparks:
             write(spark, OLD)
             generations.record(spark.paths, generation(OLD))
-            before.keep(spark.paths, None, [f"/etc/systemd/system/{GLM}"], ID)
+            rollback_snapshot.keep(spark.paths, None, [f"/etc/systemd/system/{GLM}"], ID)
             write(spark, NEW)
             generations.record(spark.paths, generation(NEW))
         yield sparks
 
 
 def generation(name: str) -> dict:
-    text = f"Environment=LOCKSTEP_GENERATION={name}\n"
+    text = f"Environment=LOCKSTEP_RESTART_KEY={name}\n"
     file = {"path": f"/etc/systemd/system/{GLM}", "text": text, "mode": "0644"}
     return {
         "digest": name,
@@ -44,15 +44,15 @@ def unit(spark):
 
 def write(spark, name: str) -> None:
     unit(spark).parent.mkdir(parents=True, exist_ok=True)
-    unit(spark).write_text(f"Environment=LOCKSTEP_GENERATION={name}\n")
+    unit(spark).write_text(f"Environment=LOCKSTEP_RESTART_KEY={name}\n")
 
 
 def starts_only_with(spark, name: str) -> None:
     spark.systemd.unit(GLM, starts_with=[str(unit(spark)), name])
 
 
-def found(sparks) -> list[tuple[str, str, list[str]]]:
-    """Of each member: its unit's generation, that of its newest record, what is hot."""
+def member_states(sparks) -> list[tuple[str, str, list[str]]]:
+    """Restart key of the unit, digest of the newest record, and hot model of each member."""
     return [
         (
             unit(spark).read_text().strip().rpartition("=")[2],
@@ -66,7 +66,7 @@ def found(sparks) -> list[tuple[str, str, list[str]]]:
 def test_a_group_that_serves_is_hot_on_all_members(pair):
     code, lines = pair[0].run("rollout.rollout", "up", "glm")
     assert code == 0, lines
-    assert found(pair) == 2 * [(NEW, NEW, ["glm"])]
+    assert member_states(pair) == 2 * [(NEW, NEW, ["glm"])]
     assert lines[-2].startswith("glm: a token came, ")
     assert lines[-1] == "glm is hot on all members with what was deployed"
 
@@ -84,16 +84,16 @@ def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
             ["as it was before this deploy"],
         )
     assert pair[0].switch("glm")[0] == 0
-    assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
+    assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
     note = f"returned from generation 2: {lines[-1]}"
     assert [generations.records(spark.paths)[0]["note"] for spark in pair] == [note, note]
-    assert not any(spark.paths.before.exists() for spark in pair)
+    assert not any(spark.paths.rollback_snapshot.exists() for spark in pair)
 
 
 def test_any_member_may_start_it_when_rank_0_is_no_part_of_the_deploy(pair):
     code, lines = pair[1].run("rollout.rollout", "up", "glm")
     assert code == 0, lines
-    assert found(pair) == 2 * [(NEW, NEW, ["glm"])]
+    assert member_states(pair) == 2 * [(NEW, NEW, ["glm"])]
 
 
 def test_a_gate_that_refuses_is_the_reason_that_is_given(pair):
@@ -110,9 +110,9 @@ def test_a_group_without_a_token_does_not_serve(pair):
 
 
 def test_a_member_that_serves_keeps_what_was_deployed(pair):
-    assert cluster_rollout.ended(pair[0].paths, ID) == 0
-    assert found(pair)[0] == (NEW, NEW, [])
-    assert not pair[0].paths.before.exists()
+    assert cluster_rollout.end_rollout(pair[0].paths, ID) == 0
+    assert member_states(pair)[0] == (NEW, NEW, [])
+    assert not pair[0].paths.rollback_snapshot.exists()
 
 
 def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
@@ -123,14 +123,14 @@ def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
         "NO MODEL IS HOT: glm is served by all members of pair. "
         "Remedy: the same on each of them, then switch.sh glm"
     )
-    assert found(pair) == [(NEW, NEW, []), (OLD, OLD, [])]
+    assert member_states(pair) == [(NEW, NEW, []), (OLD, OLD, [])]
     assert pair[0].run("rollout.rollout", "back")[0] == 0
     assert pair[0].switch("glm")[0] == 0
-    assert found(pair) == 2 * [(OLD, OLD, ["glm"])]
+    assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
     assert generations.records(pair[1].paths)[0]["note"] == "returned from generation 2: too slow"
 
 
 def test_what_another_deploy_kept_is_not_returned_to(pair):
-    assert cluster_rollout.ended(pair[0].paths, "another", "why") == 0
-    assert found(pair)[0] == (NEW, NEW, [])
-    assert pair[0].paths.before.exists()
+    assert cluster_rollout.end_rollout(pair[0].paths, "another", "why") == 0
+    assert member_states(pair)[0] == (NEW, NEW, [])
+    assert pair[0].paths.rollback_snapshot.exists()

@@ -1,10 +1,10 @@
-"""What `lockstep cluster status` makes of what the members say, and what each member shows."""
+"""`lockstep cluster status` from the members' answers, and the display of each member."""
 
 from __future__ import annotations
 
 import pytest
 
-from lockstep.cli.cluster.status import judged
+from lockstep.cli.cluster.status import judge_cluster
 from lockstep.onhost.cluster import cluster_status, runs
 from lockstep.onhost.core import config, topology
 
@@ -12,25 +12,25 @@ MEMBERS = ["spark1", "spark2"]
 
 
 def member(state="hot", run="a", hot="glm", ready=True, reason=""):
-    group = {"target": "glm", "run": run, "state": state, "reason": reason}
+    group = {"model": "glm", "run": run, "state": state, "reason": reason}
     return {
         "hot": hot,
-        "targets": {"glm": {"ready": ready}},
+        "models": {"glm": {"ready": ready}},
         "clusters": {"pair": {"run": group if state else None}},
     }
 
 
 def test_a_whole_group_that_generates_is_well():
-    told = judged("pair", MEMBERS, {"spark1": member(), "spark2": member(ready=None)})
-    assert told == (
+    judgement = judge_cluster("pair", MEMBERS, {"spark1": member(), "spark2": member(ready=None)})
+    assert judgement == (
         0,
         ["pair: glm hot on spark1, spark2", "  spark1: glm hot", "  spark2: glm hot"],
     )
 
 
 def test_half_a_group_is_a_finding_with_each_members_word():
-    lost = member("ended", hot=None, reason="spark1, rank 0, was not heard for 21 s")
-    code, lines = judged("pair", MEMBERS, {"spark1": member(), "spark2": lost})
+    lost_member = member("ended", hot=None, reason="spark1, rank 0, was not heard for 21 s")
+    code, lines = judge_cluster("pair", MEMBERS, {"spark1": member(), "spark2": lost_member})
     assert code == 1
     assert lines[0] == "pair: glm is not whole"
     assert lines[2] == ("  spark2: no model hot; glm ended: spark1, rank 0, was not heard for 21 s")
@@ -41,60 +41,58 @@ DOWN = member("down", hot=None, reason="3 starts in 30 min did not help")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "message"),
     [
         pytest.param(member(), member(run="b"), "glm is not whole", id="two runs are no group"),
         pytest.param(member(ready=False), member(), "glm generates nothing", id="no token"),
         pytest.param(DOWN, OFF, "left down", id="given up"),
     ],
 )
-def test_a_group_that_is_not_well_is_a_finding(first, second, said):
-    code, lines = judged("pair", MEMBERS, {"spark1": first, "spark2": second})
-    assert (code, lines[0]) == (1, f"pair: {said}")
+def test_a_group_that_is_not_well_is_a_finding(first, second, message):
+    code, lines = judge_cluster("pair", MEMBERS, {"spark1": first, "spark2": second})
+    assert (code, lines[0]) == (1, f"pair: {message}")
 
 
 def test_a_group_that_is_off_is_no_finding():
-    assert judged("pair", MEMBERS, {"spark1": OFF, "spark2": OFF})[0] == 0
+    assert judge_cluster("pair", MEMBERS, {"spark1": OFF, "spark2": OFF})[0] == 0
 
 
 def test_a_member_that_cannot_be_asked_makes_it_unknown():
-    code, lines = judged("pair", MEMBERS, {"spark1": member(), "spark2": "no route to host"})
+    code, lines = judge_cluster("pair", MEMBERS, {"spark1": member(), "spark2": "no route to host"})
     assert (code, lines[0]) == (2, "pair: could not be told")
     assert lines[-1] == "  spark2: no route to host"
 
 
-def host(rank: int) -> config.Host:
-    members = tuple(topology.Member(f"spark{n}", f"10.0.0.{n}") for n in (1, 2))
+def host(rank: int) -> config.HostConfig:
+    members = tuple(topology.TopologyMember(f"spark{n}", f"10.0.0.{n}") for n in (1, 2))
     pair = topology.Cluster("pair", rank, 7079, members)
-    target = config.Target("glm", "vllm-glm.service", "", "m", 90.0, 60, cluster="pair")
-    return config.Host("spark1", {"glm": target}, clusters={"pair": pair})
+    model = config.Model("glm", "vllm-glm.service", "", "m", 90.0, 60, cluster="pair")
+    return config.HostConfig("spark1", {"glm": model}, clusters={"pair": pair})
 
 
-def shown(rank: int, group: runs.Group) -> list[str]:
+def shown_lines(rank: int, group: runs.ClusterRun) -> list[str]:
     return cluster_status.lines(cluster_status.as_json(host(rank), {"pair": group}), 1000.0)
 
 
 def test_status_tells_when_the_last_token_came_and_who_is_silent():
-    said = {"spark1": "hot", "spark2": "silent for 6 s"}
-    group = runs.Group("pair", "glm", "a", since=900.0, heard=988.0, members=said)
-    head, *rest = shown(0, group)
+    states = {"spark1": "hot", "spark2": "silent for 6 s"}
+    group = runs.ClusterRun("pair", "glm", "a", since=900.0, sign_time=988.0, members=states)
+    head, *details = shown_lines(0, group)
     assert head.startswith("cluster pair (spark1, spark2): glm hot since ")
-    assert rest == ["  a token came 12 s ago", "  spark2: silent for 6 s"]
-    assert shown(1, group)[1] == "  spark1 was heard 12 s ago"
-    assert cluster_status.of_target(host(1), host(1).target("glm")) == (
-        "rank 1 of 2; spark1 answers"
-    )
-    assert cluster_status.of_target(host(0), host(0).target("glm")) is None
+    assert details == ["  a token came 12 s ago", "  spark2: silent for 6 s"]
+    assert shown_lines(1, group)[1] == "  spark1 was heard 12 s ago"
+    assert cluster_status.of_model(host(1), host(1).model("glm")) == ("rank 1 of 2; spark1 answers")
+    assert cluster_status.of_model(host(0), host(0).model("glm")) is None
 
 
 def test_status_says_why_a_group_ended_and_that_it_was_started_again():
     why = "a rank on spark2 ended by itself"
-    down = runs.Group("pair", "glm", "a", "down", since=100.0, reason=why, ended=990.0)
-    head, *rest = shown(0, down)
+    down = runs.ClusterRun("pair", "glm", "a", "down", since=100.0, reason=why, end_time=990.0)
+    head, *details = shown_lines(0, down)
     assert "glm left down since " in head and head.endswith("(10 s)")
-    assert rest == [f"  {why}"]
-    again = runs.Group("pair", "glm", "b", since=995.0, reason=why, starts=(1.0,))
-    assert shown(0, again)[1] == f"  started again 1 times; before: {why}"
+    assert details == [f"  {why}"]
+    again = runs.ClusterRun("pair", "glm", "b", since=995.0, reason=why, starts=(1.0,))
+    assert shown_lines(0, again)[1] == f"  started again 1 times; before: {why}"
 
 
 def test_a_cluster_that_never_ran_is_not_mentioned():

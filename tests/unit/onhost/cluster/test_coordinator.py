@@ -38,16 +38,16 @@ def after_the_first_plan(group, monkeypatch, do) -> None:
     """Have something done once, when who asks for a switch has made its plan."""
     join, once = group._all_join, [do]
 
-    def joined(*words):
+    def watch_join(*words):
         if once:
             once.pop()()
         return join(*words)
 
-    monkeypatch.setattr(group, "_all_join", joined)
+    monkeypatch.setattr(group, "_all_join", watch_join)
 
 
 def group_switch(spark, user: str, say=print) -> coordinator.GroupSwitch:
-    host = config.load_host(spark.paths.targets)
+    host = config.load_host(spark.paths.models)
     return coordinator.GroupSwitch(host, spark.paths, say, user)
 
 
@@ -116,14 +116,14 @@ def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_a
     assert pair[1].switch("glm")[0] == 0
     pair[0].systemd.unit(OWN, start_ok=False)
     assert pair[0].switch("own")[0] != 0
-    kept = [switches.load(spark.paths) for spark in pair]
+    records = [switches.load(spark.paths) for spark in pair]
     # The latest first; on the host where it was asked for it is its operator's own.
-    assert [(each.target, each.code) for each in kept[1]][-1] == ("glm", 0)
-    there = kept[0][-1]
-    assert there.person == f"{kept[1][-1].person} on spark2"
-    assert (there.target, there.code, there.said) == ("glm", 0, "glm is hot")
-    back = kept[1][0]
-    assert (back.target, back.code, back.said) == ("own", 1, "glm is hot")
+    assert [(record.model, record.code) for record in records[1]][-1] == ("glm", 0)
+    peer_record = records[0][-1]
+    assert peer_record.person == f"{records[1][-1].person} on spark2"
+    assert (peer_record.model, peer_record.code, peer_record.words) == ("glm", 0, "glm is hot")
+    back = records[1][0]
+    assert (back.model, back.code, back.words) == ("own", 1, "glm is hot")
     assert back.person.endswith(" on spark1")
     # Of `boot: "last"`.
     assert [boots.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
@@ -177,7 +177,7 @@ def test_none_stops_what_is_up_here_also_without_an_agent(pair):
         ),
     ],
 )
-def test_a_target_of_one_member_ends_the_group_on_all(pair, start_ok, end):
+def test_a_model_of_one_member_ends_the_group_on_all(pair, start_ok, end):
     pair[0].switch("glm")
     pair[1].systemd.unit(OWN, start_ok=start_ok)
     code, lines = pair[1].switch("own")
@@ -201,7 +201,7 @@ def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(p
     assert "spark2: glm needs 500.0 GiB" in lines[-1] and "nothing was stopped" in lines[-1]
     assert pair[1].hot == ["own"]
     assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(spark.paths.joined.exists() for spark in pair)
+    assert not any(spark.paths.joined_switch.exists() for spark in pair)
 
 
 def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pair):
@@ -215,7 +215,7 @@ def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pai
 
 
 def test_a_member_that_is_switching_is_named_and_left_alone(pair):
-    with switch_lock.held(pair[1].paths.switch_lock, "ben", "own"):
+    with switch_lock.hold_lock(pair[1].paths.switch_lock, "ben", "own"):
         code, lines = pair[0].switch("glm")
     assert code == 75
     assert "spark2: ben is switching to own" in lines[-1]
@@ -223,31 +223,31 @@ def test_a_member_that_is_switching_is_named_and_left_alone(pair):
 
 
 def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
-    begun = [pair[0].switch_begun("glm"), pair[1].switch_begun("none")]
-    outs = [work.output() for work in begun]
+    programs = [pair[0].switch_begun("glm"), pair[1].switch_begun("none")]
+    outs = [work.output() for work in programs]
 
     # The second one may still find the first at work after its last attempt.
-    assert sorted(work.returncode for work in begun) in ([0, 0], [0, 75]), outs
+    assert sorted(work.returncode for work in programs) in ([0, 0], [0, 75]), outs
     assert hot_everywhere(pair) in ([["glm"], ["glm"]], [[], []])
 
 
-@pytest.mark.parametrize(("wanted", "after"), [("none", [[], []]), ("own", [[], ["own"]])])
+@pytest.mark.parametrize(("model", "hot_models"), [("none", [[], []]), ("own", [[], ["own"]])])
 def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole(
-    pair, monkeypatch, wanted, after
+    pair, monkeypatch, model, hot_models
 ):
-    """Who asked for it had seen no group yet, and would have ended a rank alone."""
+    """The second switch had seen no group yet, and would have ended a rank alone."""
     group = group_switch(pair[1], "ben")
-    begun = []
-    after_the_first_plan(group, monkeypatch, lambda: begun.append(pair[0].switch("glm")))
-    assert pair[1].do(group.none if wanted == "none" else lambda: group.to(wanted)) == 0
-    assert begun[0][0] == 0, begun
-    assert hot_everywhere(pair) == after
+    outcomes = []
+    after_the_first_plan(group, monkeypatch, lambda: outcomes.append(pair[0].switch("glm")))
+    assert pair[1].do(group.none if model == "none" else lambda: group.to(model)) == 0
+    assert outcomes[0][0] == 0, outcomes
+    assert hot_everywhere(pair) == hot_models
     assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
 
 
 def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
-    said, runs = [], []
-    group = group_switch(pair[1], "ben", said.append)
+    lines, runs = [], []
+    group = group_switch(pair[1], "ben", lines.append)
 
     def somebody_else() -> None:
         assert pair[0].switch("glm")[0] == 0
@@ -255,23 +255,23 @@ def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkey
 
     after_the_first_plan(group, monkeypatch, somebody_else)
     assert pair[1].do(lambda: group.to("glm")) == 0
-    assert "glm is hot already" in said[-1]
+    assert "glm is hot already" in lines[-1]
     assert hot_everywhere(pair) == [["glm"], ["glm"]]
     assert [(spark.group.state, spark.group.run) for spark in pair] == [
         ("hot", run) for run in runs
     ]
-    assert not any(spark.paths.joined.exists() for spark in pair)
+    assert not any(spark.paths.joined_switch.exists() for spark in pair)
 
 
 def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
     pair, monkeypatch
 ):
     pair[0].switch("glm")
-    concerns, asked = cluster_plan.concerns, []
+    concerns, questions = cluster_plan.concerns, []
 
     def not_yet(*words):
-        asked.append(words)
-        return len(asked) > 1 and concerns(*words)
+        questions.append(words)
+        return len(questions) > 1 and concerns(*words)
 
     monkeypatch.setattr(cluster_plan, "concerns", not_yet)
     assert pair[1].switch("own")[0] == 0
@@ -288,18 +288,23 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
 
 
 def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(pair):
-    planner = cluster_plan.Planner(config.load_host(pair[0].paths.targets), None, "spark1", print)
+    planner = cluster_plan.Planner(config.load_host(pair[0].paths.models), None, "spark1", print)
 
-    def states(**other: str) -> dict:
-        mine = {"state": "recovering", "run": "r2", "reason": "a rank ended"}
-        return {"spark1": {"groups": {"pair": mine}}, "spark2": {"groups": {"pair": other}}}
+    def states(**peer_state: str) -> dict:
+        own_state = {"state": "recovering", "run": "r2", "reason": "a rank ended"}
+        return {
+            "spark1": {"groups": {"pair": own_state}},
+            "spark2": {"groups": {"pair": peer_state}},
+        }
 
-    planner.owed("glm", states(state="ended", run="r2", reason=""))
-    planner.owed("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
-    planner.owed("glm", states(state="stopped", run="r1", reason="long ago"))
-    planner.owed("glm", states())
+    planner.check_restart("glm", states(state="ended", run="r2", reason=""))
+    planner.check_restart("glm", states(state="down", run="r2", reason="spark2 was rebooted"))
+    planner.check_restart("glm", states(state="stopped", run="r1", reason="long ago"))
+    planner.check_restart("glm", states())
     with pytest.raises(errors.Problem, match="spark2: ben switched to none"):
-        planner.owed("glm", states(state="stopped", run="r2", reason="ben switched to none"))
+        planner.check_restart(
+            "glm", states(state="stopped", run="r2", reason="ben switched to none")
+        )
 
 
 UP = {"ActiveState": "active", "SubState": "running"}
@@ -308,7 +313,7 @@ GROUP_FAILS = {GLM: FAILS, SPARE: FAILS}
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "code", "hot", "said"),
+    ("first", "second", "code", "hot", "message"),
     [
         pytest.param(
             *(GROUP_FAILS, {}, 1, [[], ["own"]]),
@@ -337,13 +342,15 @@ GROUP_FAILS = {GLM: FAILS, SPARE: FAILS}
         ),
     ],
 )
-def test_when_a_rank_does_not_start_it_is_said_who_has_what(pair, first, second, code, hot, said):
+def test_when_a_rank_does_not_start_it_is_said_who_has_what(
+    pair, first, second, code, hot, message
+):
     for spark, units in zip(pair, (first, second), strict=True):
         for unit, fields in units.items():
             spark.systemd.unit(unit, journal=["ERROR no such device"], **fields)
-    ended, lines = pair[0].switch("glm")
+    exit_code, lines = pair[0].switch("glm")
 
-    assert (ended, hot_everywhere(pair), lines[-1]) == (code, hot, said)
+    assert (exit_code, hot_everywhere(pair), lines[-1]) == (code, hot, message)
     assert any("ERROR no such device" in line for line in lines)
 
 
@@ -363,7 +370,7 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
     # The stop ends it, when the other's end has been noticed.
     work = one_rank_up(pair, 600)
     # Until then the end would be that of the start itself.
-    until(lambda: not pair[1].said()["busy"], "rank 1 has started well")
+    until(lambda: not pair[1].agent_state()["busy"], "rank 1 has started well")
     pair[1].systemd.unit(GLM)
     out = work.output()
 
@@ -376,7 +383,7 @@ def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
     work = one_rank_up(pair)
     work.kill()
     until(lambda: pair[1].hot == ["own"], "the second member has its model again")
-    until(lambda: not any(spark.paths.joined.exists() for spark in pair), "both let go")
+    until(lambda: not any(spark.paths.joined_switch.exists() for spark in pair), "both let go")
     assert pair[0].hot == []
 
 
@@ -385,7 +392,7 @@ def test_systemd_has_a_killed_switch_undone_at_once(pair):
     work.kill()
     assert pair[0].switch("--finish", "")[0] == 0
     assert pair[1].hot == ["own"]
-    assert not any(spark.paths.joined.exists() for spark in pair)
+    assert not any(spark.paths.joined_switch.exists() for spark in pair)
 
 
 def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(pair):
@@ -403,14 +410,14 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
     pair[1].power_off()
     out = work.output()
     assert work.returncode == 4, out
-    said = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
-    assert said in " ".join(out.split())
+    message = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
+    assert message in " ".join(out.split())
     assert "NO MODEL IS HOT" not in out
     assert pair[0].hot == ["own"]
     assert pair[1].hot == []
 
 
-def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
+def test_what_is_starting_ends_although_a_deploy_took_its_model_away(pair):
     work = one_rank_up(pair, 60)
     for spark in pair:
         spark.leave_cluster()
@@ -427,10 +434,10 @@ def test_a_message_that_comes_late_does_not_end_what_a_member_brings_back(pair, 
     """As it was sent to an agent that was frozen, and reads it once it undoes its part."""
     work = one_rank_up(pair, 60)
     pair[1].systemd.unit(OWN, on_start=5)
-    part = {"switch": pair[1].said()["switch"]}
+    part = {"switch": pair[1].agent_state()["switch"]}
     pair[1].ask("abort", {**part, "reason": "somebody is not heard any more"})
     with pytest.raises(errors.Problem, match="over here"):
-        pair[1].ask(late, {**part, "target": "glm", "hot": None})
+        pair[1].ask(late, {**part, "model": "glm", "hot": None})
     until(lambda: pair[1].hot == ["own"], "its model is back")
     out = work.output()
     assert work.returncode == 4, out
@@ -442,11 +449,11 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     pair[1].kill_agent()
     pair[1].power_on()
     until(lambda: pair[1].hot == ["own"], "its model is back")
-    said = switches.load(pair[1].paths)[0].said
-    assert said == "it was undone: the cluster agent was restarted"
+    message = switches.load(pair[1].paths)[0].words
+    assert message == "it was undone: the cluster agent was restarted"
     work.output()
     assert pair[0].hot == []
-    assert not any(spark.paths.joined.exists() for spark in pair)
+    assert not any(spark.paths.joined_switch.exists() for spark in pair)
 
 
 def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
@@ -455,7 +462,7 @@ def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
     assert code == 0, lines
     assert lines[-2:] == ["spark1: no model up", "spark2: would stop own"]
     assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(spark.paths.joined.exists() for spark in pair)
+    assert not any(spark.paths.joined_switch.exists() for spark in pair)
 
 
 def test_the_launch_check_names_the_hash_that_differs_and_stops_nothing(pair):

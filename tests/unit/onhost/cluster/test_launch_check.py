@@ -1,4 +1,4 @@
-"""What must be the same on every member, and how a difference is told."""
+"""Things that must be the same on every member, and the report of a difference."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ UNIT = "vllm-glm.service"
 FILE = f"/etc/systemd/system/{UNIT}"
 LAUNCHER = "/data/scripts/llm/vllm-glm-launch.sh"
 OTHER = "/etc/systemd/system/vllm-qwen.service"
-TARGETS = "/etc/lockstep/targets.json"
+MODELS = "/etc/lockstep/models.json"
 LINKS = ("enp1s0f0np0", "enP2p1s0f0np0")
-MEMBERS = (topology.Member("spark1", "10.9.9.8"), topology.Member("spark2", "10.9.9.9"))
+MEMBERS = (
+    topology.TopologyMember("spark1", "10.9.9.8"),
+    topology.TopologyMember("spark2", "10.9.9.9"),
+)
 PAIR = topology.Cluster("pair", 0, 7079, MEMBERS, dict.fromkeys(LINKS, ""))
-TARGET = config.Target(
+MODEL = config.Model(
     "glm", UNIT, "", "m", 9.0, 60, image="vllm@sha256:1", cluster="pair", alike="a1"
 )
 CHANGED = "changed since the deploy"
@@ -38,15 +41,15 @@ def spark(tmp_path, monkeypatch):
             self.systemd.unit(UNIT)
             for interface in LINKS:
                 self.file(f"/sys/class/net/{interface}/mtu", "9000\n")
-            loaded = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
-            self.file("/proc/driver/nvidia/version", loaded)
-            self.deployed = {
+            driver_text = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05"
+            self.file("/proc/driver/nvidia/version", driver_text)
+            self.deployed_files = {
                 FILE: f"ExecStart={LAUNCHER}\n",
                 LAUNCHER: "exec docker run\n",
                 OTHER: "ExecStart=/venv/bin/vllm\n",
-                TARGETS: self.paths.targets.read_text(),
+                MODELS: self.paths.models.read_text(),
             }
-            for path, text in self.deployed.items():
+            for path, text in self.deployed_files.items():
                 self.file(path, text)
             self.record()
 
@@ -60,12 +63,14 @@ def spark(tmp_path, monkeypatch):
             record = {
                 **{"number": 1, "digest": "d", "lock": "l0", "images": [], "weights": {}},
                 "engine": {"folder": folder, "id": "abc"},
-                "files": [{"path": path, "text": text} for path, text in self.deployed.items()],
+                "files": [
+                    {"path": path, "text": text} for path, text in self.deployed_files.items()
+                ],
             }
             self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
 
         def facts(self, **changes: object) -> dict[str, str]:
-            return launch_check.gather(replace(TARGET, **changes), PAIR, self.paths)
+            return launch_check.gather(replace(MODEL, **changes), PAIR, self.paths)
 
     return Spark()
 
@@ -84,10 +89,10 @@ def test_what_is_the_same_makes_no_difference(spark):
 
 
 def test_a_difference_gives_every_value():
-    told = launch_check.differences(
+    differences = launch_check.differences(
         {"spark1": {"driver": "580.95", "a": "1"}, "spark2": {"driver": "590.44"}}
     )
-    assert told == ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
+    assert differences == ["a: spark1 1, spark2 none", "driver: spark1 580.95, spark2 590.44"]
 
 
 def test_where_nothing_was_deployed_that_is_said(spark):
@@ -105,7 +110,7 @@ def test_where_nothing_was_deployed_that_is_said(spark):
     assert spark.facts()["hash of the lock"] == "no deploy on record"
 
 
-@pytest.mark.parametrize("path", [FILE, LAUNCHER, TARGETS])
+@pytest.mark.parametrize("path", [FILE, LAUNCHER, MODELS])
 def test_a_file_that_was_changed_by_hand_is_named_with_its_hash(spark, path):
     spark.file(path, "{}")
     first = spark.facts()[CHANGED]

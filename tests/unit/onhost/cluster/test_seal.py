@@ -1,4 +1,4 @@
-"""What members of a cluster believe: sealed messages with a ticket, once; and what they bear."""
+"""Messages that members of a cluster accept: sealed, with a ticket, once; and their limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from lab_servers import LIMIT_S, free_port, until
 from lockstep.onhost.cluster import seal, wire_client, wire_server
 from lockstep.onhost.core import errors, layout, topology
 
-MEMBERS = (topology.Member("spark1", "127.0.1.1"), topology.Member("spark2", "127.0.1.2"))
+MEMBERS = (
+    topology.TopologyMember("spark1", "127.0.1.1"),
+    topology.TopologyMember("spark2", "127.0.1.2"),
+)
 
 
 class Agent:
@@ -24,14 +27,16 @@ class Agent:
     def __init__(self) -> None:
         port = free_port()
         self.cluster = topology.Cluster("pair", 1, port, MEMBERS)
-        self.caller = wire_client.Caller(topology.Cluster("pair", 0, port, MEMBERS), KEY.encode())
-        self.asked: list[tuple[str, dict]] = []
-        served = wire_client.Caller(self.cluster, KEY.encode())
-        self.server = wire_server.Server([served], self.act, longest_s=LIMIT_S)
+        self.caller = wire_client.MemberClient(
+            topology.Cluster("pair", 0, port, MEMBERS), KEY.encode()
+        )
+        self.requests: list[tuple[str, dict]] = []
+        caller = wire_client.MemberClient(self.cluster, KEY.encode())
+        self.server = wire_server.ClusterServer([caller], self.act, longest_s=LIMIT_S)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def act(self, _: object, verb: str, body: dict) -> dict:
-        self.asked.append((verb, body))
+        self.requests.append((verb, body))
         if verb == "slow":
             # The server looks for slow requests many times meanwhile.
             self.server._longest_s = 0.0
@@ -46,7 +51,7 @@ class Agent:
         return self.caller.ask(MEMBERS[1], verb, {"key": 1}, **{"timeout": LIMIT_S, **how})
 
     def connections(self, count: int) -> list[socket.socket]:
-        """So many of the first member's, that say nothing yet."""
+        """So many connections of the first member, which have sent nothing yet."""
         to, first = ("127.0.1.2", self.cluster.port), ("127.0.1.1", 0)
         return [socket.create_connection(to, LIMIT_S, first) for _ in range(count)]
 
@@ -67,7 +72,7 @@ def agent():
     agent.server.server_close()
 
 
-def sealed(
+def sealed_headers(
     key: str = KEY,
     recipient: str = "spark2",
     verb: str = "state",
@@ -79,37 +84,37 @@ def sealed(
 
 def test_a_sealed_message_is_answered_with_a_seal(agent):
     assert agent.ask() == {"found": 1}
-    assert agent.asked == [("state", {"key": 1})]
+    assert agent.requests == [("state", {"key": 1})]
 
 
 def test_what_a_member_refuses_comes_with_its_reason_and_code(agent):
-    with pytest.raises(wire_client.Refusal, match="spark2: ben is switching") as problem:
+    with pytest.raises(wire_client.MemberRefusal, match="spark2: ben is switching") as problem:
         agent.ask("locked")
     assert problem.value.code == 75
 
 
 def test_a_member_that_cannot_write_says_so(agent):
-    with pytest.raises(wire_client.Refusal, match=r"full: .*No space left on device"):
+    with pytest.raises(wire_client.MemberRefusal, match=r"full: .*No space left on device"):
         agent.ask("full")
 
 
 def test_a_message_is_taken_once(agent):
-    headers = sealed(ticket=agent.server.guard.ticket())
+    headers = sealed_headers(ticket=agent.server.guard.ticket())
     assert agent.post(headers)[0] == 200
     status, answer = agent.post(headers)
     assert status == 403
     assert json.loads(answer)["problem"] == "this message has been taken before"
-    assert len(agent.asked) == 1
+    assert len(agent.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("headers", "body"),
     [
-        (sealed("x" * 40), b'{"key": 1}'),
-        (sealed(recipient="spark1"), b'{"key": 1}'),
-        (sealed(verb="drop"), b'{"key": 1}'),
-        (sealed(body=b'{"key": 2}'), b'{"key": 1}'),
-        ({**sealed(), "X-Lockstep-Ticket": "x 1"}, b'{"key": 1}'),
+        (sealed_headers("x" * 40), b'{"key": 1}'),
+        (sealed_headers(recipient="spark1"), b'{"key": 1}'),
+        (sealed_headers(verb="drop"), b'{"key": 1}'),
+        (sealed_headers(body=b'{"key": 2}'), b'{"key": 1}'),
+        ({**sealed_headers(), "X-Lockstep-Ticket": "x 1"}, b'{"key": 1}'),
         ({}, b'{"key": 1}'),
         ({"X-Lockstep-Seal": "\xe9"}, b'{"key": 1}'),
     ],
@@ -125,7 +130,7 @@ def test_a_message_is_taken_once(agent):
 )
 def test_what_is_not_sealed_for_this_very_question_is_not_taken(agent, headers, body):
     assert agent.post(headers, body) == (401, b"")
-    assert agent.asked == []
+    assert agent.requests == []
 
 
 @pytest.mark.parametrize("shift", [-3600.0, -30.0, 30.0, 3600.0])
@@ -135,29 +140,29 @@ def test_no_clock_of_a_member_decides_whether_an_agent_that_was_restarted_hears_
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + shift)
     assert agent.ask() == {"found": 1}
-    agent.server.guard = seal.Guard()
+    agent.server.guard = seal.SealVerifier()
     assert agent.ask() == {"found": 1}
-    assert len(agent.asked) == 2
+    assert len(agent.requests) == 2
 
 
 def test_a_message_that_an_earlier_agent_has_taken_is_not_taken_again(agent):
-    headers = sealed(ticket=agent.server.guard.ticket())
+    headers = sealed_headers(ticket=agent.server.guard.ticket())
     assert agent.post(headers)[0] == 200
-    agent.server.guard = seal.Guard()
+    agent.server.guard = seal.SealVerifier()
     status, answer = agent.post(headers)
     assert status == wire_client.STALE
     assert "ask again" in json.loads(answer)["problem"]
-    assert len(agent.asked) == 1
+    assert len(agent.requests) == 1
 
 
 def test_a_message_that_was_held_back_is_not_taken_late():
     now = [1000.0]
-    guard = seal.Guard(now=lambda: now[0])
-    early, late = (sealed(ticket=guard.ticket()) for _ in range(2))
+    guard = seal.SealVerifier(now=lambda: now[0])
+    early, late = (sealed_headers(ticket=guard.ticket()) for _ in range(2))
     check = (KEY.encode(), "pair", "spark2", "state")
     guard.check(*check, early, b'{"key": 1}')
     now[0] += seal.TICKET_S - 1
-    with pytest.raises(seal.Repeated):
+    with pytest.raises(seal.RepeatedRequest):
         guard.check(*check, early, b'{"key": 1}')
     now[0] += 1
     for headers in (early, late):
@@ -167,45 +172,45 @@ def test_a_message_that_was_held_back_is_not_taken_late():
 
 def test_what_was_taken_is_remembered_no_longer_than_its_ticket_serves():
     now = [1000.0]
-    guard = seal.Guard(now=lambda: now[0])
+    guard = seal.SealVerifier(now=lambda: now[0])
     for _ in range(3):
-        headers = sealed(ticket=guard.ticket())
+        headers = sealed_headers(ticket=guard.ticket())
         guard.check(KEY.encode(), "pair", "spark2", "state", headers, b'{"key": 1}')
         now[0] += seal.TICKET_S
-    assert len(guard._seen) == 1
+    assert len(guard._seen_nonces) == 1
 
 
 def test_who_was_not_asked_for_long_is_asked_again_by_itself(agent):
     now = [1000.0]
-    agent.server.guard = seal.Guard(now=lambda: now[0])
+    agent.server.guard = seal.SealVerifier(now=lambda: now[0])
     assert agent.ask() == {"found": 1}
     now[0] += seal.TICKET_S
     assert agent.ask() == {"found": 1}
-    assert len(agent.asked) == 2
+    assert len(agent.requests) == 2
 
 
 def test_an_answer_whose_ticket_was_changed_is_no_answer():
-    seen = seal.answer(KEY.encode(), "n", 200, "ticket", b"{}")
-    assert seal.fits(seen, KEY.encode(), "n", 200, "ticket", b"{}")
-    assert not seal.fits(seen, KEY.encode(), "n", 200, "other", b"{}")
+    answer_seal = seal.answer(KEY.encode(), "n", 200, "ticket", b"{}")
+    assert seal.fits(answer_seal, KEY.encode(), "n", 200, "ticket", b"{}")
+    assert not seal.fits(answer_seal, KEY.encode(), "n", 200, "other", b"{}")
 
 
 def test_an_answer_of_somebody_without_the_key_is_no_answer(agent):
-    agent.server.served = {"pair": wire_client.Caller(agent.cluster, b"x" * 40)}
-    with pytest.raises(wire_client.Unreachable, match="its key is another one"):
+    agent.server.callers = {"pair": wire_client.MemberClient(agent.cluster, b"x" * 40)}
+    with pytest.raises(wire_client.MemberUnreachable, match="its key is another one"):
         agent.ask()
 
 
 def test_strangers_are_not_listened_to(agent):
     with pytest.raises((http.client.HTTPException, OSError)):
-        agent.post(sealed(), source="127.0.0.1")
-    assert agent.asked == []
+        agent.post(sealed_headers(), source="127.0.0.1")
+    assert agent.requests == []
 
 
 def test_what_is_too_large_is_not_read(agent):
-    status, _ = agent.post({**sealed(), "Content-Length": str(10**9)})
+    status, _ = agent.post({**sealed_headers(), "Content-Length": str(10**9)})
     assert status == 413
-    assert agent.asked == []
+    assert agent.requests == []
 
 
 def test_who_sends_slowly_is_cut_off_and_others_are_answered_meanwhile(agent):
@@ -221,17 +226,17 @@ def test_who_sends_slowly_is_cut_off_and_others_are_answered_meanwhile(agent):
 
 def test_no_member_can_take_more_than_its_share_of_connections(agent):
     many = agent.connections(wire_server.AT_ONCE)
-    with pytest.raises(wire_client.Unreachable):
+    with pytest.raises(wire_client.MemberUnreachable):
         agent.ask(timeout=0.4)
     for connection in many:
         connection.close()
-    until(lambda: answered(agent), "it answers again")
+    until(lambda: is_answering(agent), "it answers again")
 
 
-def answered(agent) -> bool:
+def is_answering(agent) -> bool:
     try:
         return bool(agent.ask(timeout=1))
-    except wire_client.Unreachable:
+    except wire_client.MemberUnreachable:
         return False
 
 
@@ -240,7 +245,7 @@ def test_an_answer_may_take_longer_than_a_request(agent):
 
 
 def test_a_message_of_another_version_is_named(agent):
-    with pytest.raises(wire_client.Refusal, match="state: not understood") as problem:
+    with pytest.raises(wire_client.MemberRefusal, match="state: not understood") as problem:
         agent.caller.ask(MEMBERS[1], "state", {})
     assert problem.value.code == 2
 

@@ -44,9 +44,9 @@ def test_a_rank_that_ends_takes_the_group_down_and_up_again(pair, rank, how):
     assert f"spark{rank + 1}" in pair[0].group.reason
     assert len(pair[0].group.starts) == 1
     # Whole: the rank that lived was stopped too.
-    other = pair[1 - rank].systemd.calls
-    assert f"systemctl stop -- {GLM}" in other
-    assert other.count(f"systemctl start -- {GLM}") == 2
+    peer_calls = pair[1 - rank].systemd.calls
+    assert f"systemctl stop -- {GLM}" in peer_calls
+    assert peer_calls.count(f"systemctl start -- {GLM}") == 2
 
 
 def test_a_group_that_does_not_stay_is_left_down_with_the_reason(pair):
@@ -168,8 +168,8 @@ def test_where_the_agent_notes_is_what_a_deploy_removes():
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
     paths = layout.Paths(tmp_path)
     paths.groups_kept.mkdir(parents=True)
-    runs.save(paths, runs.Group("pair", "glm", "run"))
-    assert runs.load(paths)["pair"].target == "glm"
+    runs.save(paths, runs.ClusterRun("pair", "glm", "run"))
+    assert runs.load(paths)["pair"].model == "glm"
     assert "a boot will forget how it stands" in capsys.readouterr().out
 
 
@@ -221,7 +221,7 @@ def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
 
 
 def test_who_is_switching_is_left_alone(pair):
-    with switch_lock.held(pair[0].paths.switch_lock, "ben", "own"):
+    with switch_lock.hold_lock(pair[0].paths.switch_lock, "ben", "own"):
         pair[1].systemd.unit(GLM, ActiveState="inactive")
         until(lambda: "left to who is switching" in pair[0].log.getvalue(), "seen")
         assert pair[0].hot == ["glm"]
@@ -241,4 +241,4 @@ def test_a_rank_is_let_in_while_its_group_starts(pair):
 
 def test_admit_explains_itself(capsys):
     assert rank_gate.main(["admit"]) == 2
-    assert "cluster admit TARGET" in capsys.readouterr().err
+    assert "cluster admit MODEL" in capsys.readouterr().err

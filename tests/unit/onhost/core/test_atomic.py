@@ -18,34 +18,34 @@ def mode(path: Path) -> int:
 @pytest.fixture(autouse=True)
 def other_umask():
     """The umask of whoever started the program decides nothing."""
-    before = os.umask(0o077)
+    earlier_umask = os.umask(0o077)
     yield
-    os.umask(before)
+    os.umask(earlier_umask)
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_stays_beside_it(tmp_path):
     path = tmp_path / "file"
     path.write_text("old and longer")
     path.chmod(0o600)
-    before = path.stat().st_ino
+    earlier_inode = path.stat().st_ino
     atomic.write(path, "new")
     assert (path.read_text(), mode(path)) == ("new", 0o644)
-    assert path.stat().st_ino != before
+    assert path.stat().st_ino != earlier_inode
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_text_is_on_disk_with_its_own_mode_before_it_has_its_name(tmp_path, monkeypatch):
     path = tmp_path / "key"
     path.write_text("old")
-    seen = []
+    looks = []
 
     def sync(fd):
-        seen.append((path.read_text(), os.pread(fd, 9, 0), stat.S_IMODE(os.fstat(fd).st_mode)))
+        looks.append((path.read_text(), os.pread(fd, 9, 0), stat.S_IMODE(os.fstat(fd).st_mode)))
 
     monkeypatch.setattr(os, "fsync", sync)
     os.umask(0)
     atomic.write(path, "new", mode=0o640)
-    assert seen == [("old", b"new", 0o640)] and mode(path) == 0o640
+    assert looks == [("old", b"new", 0o640)] and mode(path) == 0o640
 
 
 @pytest.mark.parametrize(("of_file", "of_folder"), [(0o600, 0o700), (0o644, 0o755)])
@@ -56,10 +56,10 @@ def test_a_missing_folder_is_as_private_as_the_file(tmp_path, of_file, of_folder
 
 
 def test_an_owner_by_name_or_id(tmp_path, monkeypatch):
-    given = []
-    monkeypatch.setattr(atomic.shutil, "chown", lambda path, *owner: given.append(owner))
+    owners = []
+    monkeypatch.setattr(atomic.shutil, "chown", lambda path, *owner: owners.append(owner))
     atomic.write(tmp_path / "file", "", owner=("lockstep", 0))
-    assert given == [("lockstep", 0)]
+    assert owners == [("lockstep", 0)]
 
 
 def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
@@ -97,6 +97,6 @@ def test_a_link_is_replaced_and_nothing_is_left_beside_it(tmp_path):
 def test_a_document_and_one_that_cannot_be_read_which_is_none(tmp_path):
     (tmp_path / "cut").write_text('{"a": ')
     atomic.write_json(tmp_path / "whole", {"a": [1]}, mode=0o640)
-    found = [atomic.read_json(tmp_path / name) for name in ("absent", "cut", "whole")]
-    assert found == [None, None, {"a": [1]}]
+    documents = [atomic.read_json(tmp_path / name) for name in ("absent", "cut", "whole")]
+    assert documents == [None, None, {"a": [1]}]
     assert (tmp_path / "whole").read_text().endswith("}\n") and mode(tmp_path / "whole") == 0o640

@@ -1,4 +1,4 @@
-"""Who can open a lock can hold it: it is for its account alone, and a note says who holds it."""
+"""A lock file is for its account alone, or others could hold it; a note names the holder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_nobody_else_can_open_it_also_where_an_earlier_version_made_it(
         path.touch(mode=0o644)
     umask = os.umask(0)
     try:
-        with file_lock.held(path):
+        with file_lock.hold_lock(path):
             assert mode(path) == 0o600
     finally:
         os.umask(umask)
@@ -35,7 +35,7 @@ def test_nobody_else_can_open_it_also_where_an_earlier_version_made_it(
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "theirs").touch(mode=0o644)
     (tmp_path / "lock").symlink_to("theirs")
-    with pytest.raises(OSError), file_lock.held(tmp_path / "lock"):
+    with pytest.raises(OSError), file_lock.hold_lock(tmp_path / "lock"):
         pass
     assert mode(tmp_path / "theirs") == 0o644
 
@@ -43,7 +43,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 def test_the_note_is_there_while_it_is_held_and_after_no_end_of_it(tmp_path: Path) -> None:
     path = tmp_path / "switch.lock"
     with file_lock.open_file(path) as file:
-        with pytest.raises(KeyError), file_lock.noted(path, {"user": "anna"}, mode=0o644):
+        with pytest.raises(KeyError), file_lock.note_holder(path, {"user": "anna"}, mode=0o644):
             # Who looks takes no lock, and whoever has one that left no note is nobody.
             assert (file_lock.holder(path) or {})["user"] == "anna"
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,11 +55,11 @@ def test_the_note_is_there_while_it_is_held_and_after_no_end_of_it(tmp_path: Pat
 
 def test_a_note_of_one_that_was_killed_names_nobody(tmp_path: Path) -> None:
     note = tmp_path / "switch.json"
-    mine, start = os.getpid(), process.start_of(os.getpid())
+    own_pid, start = os.getpid(), process.start_of(os.getpid())
     # The number of a killed process is given out again; test_process.py has the end of a real one.
-    for began, named in ((start, True), (start - 1, False)):
-        note.write_text(f'{{"pid": {mine}, "start": {began}, "user": "anna"}}')
-        assert bool(file_lock.holder(tmp_path / "switch.lock")) is named
+    for began, is_named in ((start, True), (start - 1, False)):
+        note.write_text(f'{{"pid": {own_pid}, "start": {began}, "user": "anna"}}')
+        assert bool(file_lock.holder(tmp_path / "switch.lock")) is is_named
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "start": 1}', '{"pid": null}'])

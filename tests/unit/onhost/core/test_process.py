@@ -24,7 +24,7 @@ def test_a_process_lives_until_it_ends_and_another_of_its_number_is_not_it() -> 
 def test_of_one_that_proc_hides_the_number_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "start_of", lambda _: 0)
     assert process.is_alive(os.getpid(), 7)
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    assert not process.is_alive(gone.pid, 7)
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert not process.is_alive(child.pid, 7)
     assert not process.is_alive(0, 0) and not process.is_alive(-1, 0)

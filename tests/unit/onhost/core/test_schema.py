@@ -11,24 +11,24 @@ import pytest
 from lockstep.core.errors import CatalogueError, InventoryError
 from lockstep.core.yamlfile import parse_mapping
 from lockstep.onhost.core import schema
-from lockstep.onhost.core.schema import Implied, between, like
+from lockstep.onhost.core.schema import ImpliedFields, between, like
 
 Port = Annotated[int, between(1, 9, "is not a port")]
 Word = Annotated[str, like("[a-z]+", "is no word", "small letters", remedy="Shorten it.")]
-Url = Annotated[str, like("https://.*", "is no address", "https://…", hidden=True)]
+Url = Annotated[str, like("https://.*", "is no address", "https://…", has_password=True)]
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a place may decide for its values."""
+    """A type that decides for its values by itself."""
 
     value: int | str
     unit: str
 
 
 @dataclass(frozen=True)
-class Switched:
-    """What may be on."""
+class Switchable:
+    """A type that may be on or off."""
 
     enabled: bool = False
 
@@ -42,10 +42,10 @@ class Data:
     words: Mapping[Word, Word] = field(default_factory=dict)
     urls: Mapping[str, Url] = field(default_factory=dict)
     shape: Literal["pair", "ring"] = "pair"
-    size: Annotated[Size, Implied({"unit": "GiB"})] | None = None
+    size: Annotated[Size, ImpliedFields({"unit": "GiB"})] | None = None
     text: str = "default"
-    kept: Mapping[str, Any] = field(default_factory=dict)
-    switched: Switched = field(default_factory=Switched)
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    switchable: Switchable = field(default_factory=Switchable)
 
 
 def read(values: Any) -> Data:
@@ -60,7 +60,7 @@ def test_values_become_what_their_fields_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"port": 10}, "port is not a port; found 10; allowed: 1 to 9."),
         ({"port": True}, "port must be a whole number; found True; allowed: 1 to 9."),
@@ -70,7 +70,10 @@ def test_values_become_what_their_fields_say() -> None:
             "ports must be a list; found '2'. Write ('2',): the comma makes it a list.",
         ),
         ({"ports": 2}, "ports must be a list; found 2."),
-        ({"switched": True}, 'switched must be a mapping; found True. Write {"enabled": True}.'),
+        (
+            {"switchable": True},
+            'switchable must be a mapping; found True. Write {"enabled": True}.',
+        ),
         ({"size": True}, "size must be a mapping; found True."),
         (
             {"shape": "rign"},
@@ -101,10 +104,10 @@ def test_values_become_what_their_fields_say() -> None:
         ([], "the value must be a mapping; found []."),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_key(values: Any, said: str) -> None:
-    with pytest.raises(InventoryError) as refused:
+def test_what_does_not_fit_is_refused_with_its_key(values: Any, message: str) -> None:
+    with pytest.raises(InventoryError) as error:
         read(values)
-    assert str(refused.value) == f"site.py: {said}"
+    assert str(error.value) == f"site.py: {message}"
 
 
 def test_all_faults_are_for_whoever_asks_for_them_and_the_first_for_others() -> None:
@@ -112,15 +115,15 @@ def test_all_faults_are_for_whoever_asks_for_them_and_the_first_for_others() -> 
         **{"prt": 1, "port": 10, "ports": [0, 1, 99], "words": {"A": "B", "b": "c"}},
         **{"size": {"unit": "GB"}, "text": 1},
     }
-    said: list[str] = []
+    messages: list[str] = []
 
     def of_all(faults: Sequence[InventoryError]) -> Exception:
-        said.extend(fault.what for fault in faults)
+        messages.extend(fault.summary for fault in faults)
         return faults[-1]
 
     with pytest.raises(InventoryError, match="text must be text"):
         schema.convert(Data, values, where="site.py", key="", error=InventoryError, of_all=of_all)
-    assert said == [
+    assert messages == [
         *("unknown key 'prt'", "port is not a port", "ports[0] is not a port"),
         *("ports[2] is not a port", "words.A is no word", "words.A is no word"),
         # What is missing may be what is mistyped.
@@ -148,5 +151,5 @@ def test_a_file_of_yaml_gives_lines_and_what_has_no_value_is_absent() -> None:
 
 
 def test_what_is_not_described_is_kept_as_it_is() -> None:
-    document = parse_mapping("kept: {a: [1, {b: 2}]}\n", "a.yaml")
-    assert read(document).kept is document["kept"]
+    document = parse_mapping("extras: {a: [1, {b: 2}]}\n", "a.yaml")
+    assert read(document).extras is document["extras"]

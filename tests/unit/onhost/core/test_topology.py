@@ -1,11 +1,11 @@
-"""What a host knows of its clusters: read from targets.json, with every fault named."""
+"""A host's knowledge of its clusters: read from models.json, with every fault named."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from a_target import about
+from a_model import about
 
 from lockstep.onhost.core import config, errors
 
@@ -20,11 +20,11 @@ PAIR = {"name": "pair", "rank": 1, "port": 7079, "members": MEMBERS}
 def load(tmp_path, **changes):
     data = {
         "name": "spark2",
-        "targets": {"glm": GLM},
+        "models": {"glm": GLM},
         "clusters": {"pair": PAIR},
         **changes,
     }
-    path = tmp_path / "targets.json"
+    path = tmp_path / "models.json"
     path.write_text(json.dumps(data))
     return config.load_host(path)
 
@@ -34,22 +34,22 @@ def test_a_member_knows_its_rank_and_the_others(tmp_path):
     cluster = host.cluster("glm")
 
     assert (cluster.me.name, cluster.first.address) == ("spark2", "10.77.0.11")
-    assert [member.name for member in cluster.others] == ["spark1"]
+    assert [member.name for member in cluster.other_members] == ["spark1"]
     # Only rank 0 answers clients.
-    assert host.target("glm").url == ""
+    assert host.model("glm").url == ""
 
 
 def test_a_host_without_clusters_has_none(tmp_path):
-    host = load(tmp_path, clusters={}, targets={"own": {**GLM, "name": "own", "cluster": None}})
+    host = load(tmp_path, clusters={}, models={"own": {**GLM, "name": "own", "cluster": None}})
 
     assert host.clusters == {}
     assert host.cluster("own") is None
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
-        ({"clusters": {}}, "targets.glm.cluster is not known; found 'pair'; allowed: none"),
+        ({"clusters": {}}, "models.glm.cluster is not known; found 'pair'; allowed: none"),
         ({"clusters": []}, "clusters must be a mapping; found []"),
         ({"clusters": {"pair": 3}}, "clusters.pair must be a mapping; found 3"),
         (
@@ -66,8 +66,8 @@ def test_a_host_without_clusters_has_none(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_key(tmp_path, changes, said):
+def test_what_is_wrong_is_named_with_its_key(tmp_path, changes, message):
     with pytest.raises(errors.Problem) as problem:
         load(tmp_path, **changes)
-    assert said in str(problem.value)
+    assert message in str(problem.value)
     assert problem.value.code == errors.EXIT_USAGE

@@ -43,10 +43,10 @@ def test_a_group_that_ends_while_it_is_read_has_no_processes(
     paths = layout.Paths(tmp_path)
     put_in_container(paths, "vllm", 15)
 
-    def gone(*_: object, **__: object) -> str:
+    def fail_to_read(*_: object, **__: object) -> str:
         raise OSError(19, "No such device")
 
-    monkeypatch.setattr(Path, "read_text", gone)
+    monkeypatch.setattr(Path, "read_text", fail_to_read)
     assert processes("vllm", paths) == []
 
 
@@ -59,19 +59,19 @@ def test_the_kernel_is_told_to_kill_all_that_is_in_a_container_and_nothing_else(
     put_in_container(paths, "vllm-qwen36", 17)
     with pytest.raises(errors.Problem, match="processes 16 of container vllm are alive 0 s after"):
         end("vllm", paths, 0)
-    told = [file.parent.name for file in tmp_path.rglob("cgroup.kill")]
-    assert told == [slice_of("vllm")]
+    killed_groups = [file.parent.name for file in tmp_path.rglob("cgroup.kill")]
+    assert killed_groups == [slice_of("vllm")]
 
 
 def test_a_unit_s_container_is_ended_where_docker_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = layout.Paths(tmp_path)
-    killed = let_the_kernel_kill(monkeypatch)
+    killed_groups = let_the_kernel_kill(monkeypatch)
     put_in_container(paths, "vllm", 18)
     assert stop_container.main(["vllm"], paths) == 0
-    assert killed == [slice_of("vllm")]
+    assert killed_groups == [slice_of("vllm")]
     assert "container vllm was ended without Docker" in capsys.readouterr().out
     # Whether one of an earlier deploy lives, nobody knows then.
-    with pytest.raises(docker_api.Unreachable):
+    with pytest.raises(docker_api.DockerUnreachable):
         stop_container.main(["vllm"], paths)

@@ -22,7 +22,7 @@ def test_a_daemon_that_hangs_is_restarted_and_one_that_is_not_there_is_started(
             daemon.bind(str(path))
         if state == "hangs":
             daemon.listen()
-        with pytest.raises(docker_api.Unreachable) as problem:
+        with pytest.raises(docker_api.DockerUnreachable) as problem:
             docker_api.Docker(path, timeout=0.05).running()
     assert f"Remedy: sudo systemctl {remedy} docker" in str(problem.value)
     assert ("a hot model" in str(problem.value)) == (remedy == "restart")

@@ -1,17 +1,17 @@
-"""What is alive of an engine whose unit counts as stopped."""
+"""Processes of an engine that are alive although its unit counts as stopped."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from a_target import target
+from a_model import model
 from onhost_fakes import host_root, put_in_container
 
 from lockstep.onhost.engine import alive
 
 
 def test_the_control_groups_of_unit_and_container_tell_who_lives(tmp_path: Path) -> None:
-    qwen = target(container="vllm-qwen36")
+    qwen = model(container="vllm-qwen36")
     paths = host_root(tmp_path / "root", {})
     assert alive.left_of(qwen, paths) == alive.processes(qwen, paths) == []
 

@@ -31,8 +31,8 @@ def engine(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def ended(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What the program says, which must end well."""
+def end_program(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The output of the program, which must end well."""
 
     def run(*words: str) -> str:
         assert end_engine.main(list(words)) == 0
@@ -43,18 +43,18 @@ def ended(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.mark.parametrize("engine", ["free"], indirect=True)
 def test_an_engine_that_ends_when_it_is_asked_is_left_alone(
-    engine: subprocess.Popen[str], ended: Callable[..., str]
+    engine: subprocess.Popen[str], end_program: Callable[..., str]
 ) -> None:
-    assert ended("--within", "60", str(engine.pid)) == ""
+    assert end_program("--within", "60", str(engine.pid)) == ""
     assert engine.wait() == 7
 
 
 @pytest.mark.parametrize("engine", ["waits"], indirect=True)
 def test_an_engine_that_waits_for_its_clients_is_killed(
-    engine: subprocess.Popen[str], ended: Callable[..., str]
+    engine: subprocess.Popen[str], end_program: Callable[..., str]
 ) -> None:
-    said = ended("--within", "0.2", str(engine.pid))
-    assert said.startswith("lockstep end: killed, for it had not ended 0.2 s after it was asked")
+    output = end_program("--within", "0.2", str(engine.pid))
+    assert output.startswith("lockstep end: killed, for it had not ended 0.2 s after it was asked")
     assert engine.wait() == -signal.SIGKILL
 
 
@@ -70,28 +70,30 @@ time.sleep(60)
 def test_shared_memory_of_an_engine_that_is_killed_is_taken_back() -> None:
     """By Python's own tracker, which systemd would kill with the rest of the unit."""
     argv = [sys.executable, "-c", HOLDER]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as it:
-        assert it.stdout is not None
-        segment = Path("/dev/shm", it.stdout.readline().strip())
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as child:
+        assert child.stdout is not None
+        segment = Path("/dev/shm", child.stdout.readline().strip())
         assert segment.exists()
         # In this process, for systemd is as quick to kill the rest.
-        assert not end_engine.end(it.pid, 0.2)
+        assert not end_engine.end(child.pid, 0.2)
         assert not segment.exists()
 
 
 @pytest.mark.parametrize("engine", ["free"], indirect=True)
 def test_an_engine_that_systemd_has_asked_is_not_asked_again(
-    engine: subprocess.Popen[str], ended: Callable[..., str]
+    engine: subprocess.Popen[str], end_program: Callable[..., str]
 ) -> None:
-    assert "killed" in ended("--within", "0.2", "--asked", str(engine.pid))
+    assert "killed" in end_program("--within", "0.2", "--asked", str(engine.pid))
     assert engine.wait() == -signal.SIGKILL
 
 
 def test_a_main_process_that_has_ended_by_itself_is_nothing_to_do(
-    ended: Callable[..., str],
+    end_program: Callable[..., str],
 ) -> None:
-    with subprocess.Popen(["true"]) as gone:
-        gone.wait()
-    assert ended("--within", "60", str(gone.pid)) == ""
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    assert end_program("--within", "60", str(child.pid)) == ""
     # systemd leaves $MAINPID out then.
-    assert ended("--within", "60") == ""
+    assert end_program("--within", "60") == ""

@@ -1,4 +1,4 @@
-"""Who holds the GPU's memory is named with what stops it; what is ours is not."""
+"""Foreign holders of the GPU's memory are named with the command that stops them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from a_target import about
-from onhost_fakes import FakeDocker, host_root, write_targets
+from a_model import about
+from onhost_fakes import FakeDocker, host_root, write_models
 
 from lockstep.onhost.core import config, errors, runner
 from lockstep.onhost.engine import gpu_holders
@@ -43,10 +43,10 @@ class Spark:
 
     def shows(self, *lines: str) -> list[str]:
         self.does("cat <<'END'\n" + "\n".join(lines) + "\nEND")
-        return [str(each) for each in self.foreign()]
+        return [str(holder) for holder in self.foreign()]
 
-    def foreign(self) -> list[gpu_holders.Holder]:
-        return gpu_holders.foreign(config.load_host(self.paths.targets), self.paths)
+    def foreign(self) -> list[gpu_holders.GpuHolder]:
+        return gpu_holders.foreign(config.load_host(self.paths.models), self.paths)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_processes_of_one_unit_are_one_and_the_largest_comes_first(spark):
 
 
 @pytest.mark.parametrize(
-    ("argv", "known"),
+    ("argv", "program_name"),
     [
         (("python3", "/home/x/ComfyUI/main.py"), "ComfyUI"),
         (("/opt/llama.cpp/build/bin/llama-server", "-m", "x.gguf"), "llama.cpp"),
@@ -91,15 +91,15 @@ def test_processes_of_one_unit_are_one_and_the_largest_comes_first(spark):
         (("python3", "kokoro_server.py"), "a text-to-speech engine"),
     ],
 )
-def test_engines_that_people_run_are_known(spark, argv, known):
+def test_engines_that_people_run_are_known(spark, argv, program_name):
     spark.process(9, "/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope", *argv)
-    (said,) = spark.shows(f"9, {argv[0]}, 512")
-    assert f"({known})" in said and said.endswith("`sudo kill 9`")
+    (line,) = spark.shows(f"9, {argv[0]}, 512")
+    assert f"({program_name})" in line and line.endswith("`sudo kill 9`")
     assert spark.foreign()[0].matters
 
 
 @pytest.mark.parametrize(
-    ("argv", "used", "matters"),
+    ("argv", "used_mib", "matters"),
     [
         (("/usr/bin/gnome-shell",), "700", False),
         (("/usr/bin/dgx-manager",), "3300", False),
@@ -107,9 +107,9 @@ def test_engines_that_people_run_are_known(spark, argv, known):
         (("python3", "-m", "ipykernel_launcher"), "[N/A]", False),
     ],
 )
-def test_only_engines_and_what_is_large_matter_beside_a_model(spark, argv, used, matters):
+def test_only_engines_and_what_is_large_matter_beside_a_model(spark, argv, used_mib, matters):
     spark.process(9, "/system.slice/x.service", *argv)
-    assert spark.shows(f"9, {argv[0]}, {used}")
+    assert spark.shows(f"9, {argv[0]}, {used_mib}")
     assert spark.foreign()[0].matters is matters
 
 
@@ -119,7 +119,7 @@ def test_ours_are_not_among_them(spark):
     spark.process(3, "/system.slice/lockstep-job-engine.service", "python3")
     assert spark.shows("1, v, 9000", "2, s, 9000", "3, p, 9000") == []
     # Until the first deploy only a container's label says so.
-    assert [each.place for each in gpu_holders.foreign(None, spark.paths)] == ["vllm.service"]
+    assert [holder.place for holder in gpu_holders.foreign(None, spark.paths)] == ["vllm.service"]
 
 
 def test_what_may_be_ours_is_not_accused_while_docker_is_silent(spark):
@@ -127,14 +127,14 @@ def test_what_may_be_ours_is_not_accused_while_docker_is_silent(spark):
     spark.paths.docker_socket.unlink(missing_ok=True)
     spark.process(71, f"/system.slice/docker-{OURS}.scope", "python3")
     spark.process(72, "/system.slice/ollama.service", "ollama")
-    assert [each[:14] for each in spark.shows("71, p, 1024", "72, o, 1024")] == ["ollama.service"]
+    assert [show[:14] for show in spark.shows("71, p, 1024", "72, o, 1024")] == ["ollama.service"]
 
 
-@pytest.mark.parametrize("used", ["[N/A]", "N/A", "[Not Supported]", "Not Supported", ""])
-def test_a_size_that_the_driver_does_not_tell_is_unknown(spark, used):
+@pytest.mark.parametrize("used_mib", ["[N/A]", "N/A", "[Not Supported]", "Not Supported", ""])
+def test_a_size_that_the_driver_does_not_tell_is_unknown(spark, used_mib):
     spark.process(5, "/system.slice/ollama.service", "ollama")
-    (said,) = spark.shows(f"5, /usr/local/bin/ollama, {used}")
-    assert said.startswith("ollama.service (Ollama) holds memory of unknown size on the GPU: ")
+    (line,) = spark.shows(f"5, /usr/local/bin/ollama, {used_mib}")
+    assert line.startswith("ollama.service (Ollama) holds memory of unknown size on the GPU: ")
 
 
 @pytest.mark.parametrize("line", ["", "No running processes found", "[N/A], [N/A], [N/A]"])
@@ -155,27 +155,27 @@ def test_without_a_driver_nobody_is_named(spark):
 
 def test_a_driver_that_hangs_or_fails_is_told_in_time(spark, monkeypatch):
     monkeypatch.setattr(gpu_holders, "LIMIT_S", 0.2)
-    host = config.load_host(spark.paths.targets)
+    host = config.load_host(spark.paths.models)
     spark.does("exec sleep 60")
-    (said,) = gpu_holders.in_words(host, spark.paths)
-    assert "cannot be told (nvidia-smi did not answer" in said
+    (line,) = gpu_holders.in_words(host, spark.paths)
+    assert "cannot be told (nvidia-smi did not answer" in line
     spark.does("echo NVIDIA-SMI has failed; exit 9")
-    (said,) = gpu_holders.in_words(host, spark.paths)
-    assert "(nvidia-smi ended with 9: NVIDIA-SMI has failed)" in said
+    (line,) = gpu_holders.in_words(host, spark.paths)
+    assert "(nvidia-smi ended with 9: NVIDIA-SMI has failed)" in line
 
 
 def test_a_program_that_cannot_be_killed_is_not_waited_for(monkeypatch):
-    started = []
+    children = []
 
-    class Stuck(subprocess.Popen):
+    class StuckProcess(subprocess.Popen):
         def kill(self) -> None:
-            started.append(self)
+            children.append(self)
 
-    monkeypatch.setattr(subprocess, "Popen", Stuck)
+    monkeypatch.setattr(subprocess, "Popen", StuckProcess)
     monkeypatch.setattr(runner, "_KILLED_S", 0.01, raising=False)
     with pytest.raises(errors.Problem, match="did not answer"):
         runner.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.2)
-    (child,) = started
+    (child,) = children
     assert child.poll() is None
     subprocess.Popen.send_signal(child, 9)
     child.wait(10)
@@ -185,7 +185,7 @@ def test_the_reader_answers_before_and_after_a_deploy(spark, monkeypatch):
     monkeypatch.setattr(gpu_holders.layout, "Paths", lambda: spark.paths)
     spark.process(1, "/system.slice/vllm.service", "python3")
     spark.shows("1, python3, 9000")
-    assert gpu_holders.told(None) == []
-    spark.paths.targets.unlink()
-    assert len(gpu_holders.told(None)) == 1
-    write_targets(spark.paths, {"qwen": VLLM})
+    assert gpu_holders.holder_sentences(None) == []
+    spark.paths.models.unlink()
+    assert len(gpu_holders.holder_sentences(None)) == 1
+    write_models(spark.paths, {"qwen": VLLM})

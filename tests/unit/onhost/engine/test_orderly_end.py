@@ -26,33 +26,33 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("systemd", "code", "left"),
+    ("systemd", "code", "output"),
     [(os.getpid(), 0, "left behind\n"), (1, 1, "")],
     ids=["ours", "another"],
 )
-def test_who_sent_the_signal_decides(systemd: int, code: int, left: str) -> None:
+def test_who_sent_the_signal_decides(systemd: int, code: int, output: str) -> None:
     argv = [sys.executable, "-IS", "-c", CODE, str(systemd)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(180) == code
-        assert process.stdout.read() == left
+        assert process.stdout.read() == output
 
 
 @pytest.mark.parametrize(
-    ("word", "armed"), [("cluster", True), ("gate", True), ("ready", True), ("floor", False)]
+    ("word", "is_armed"), [("cluster", True), ("gate", True), ("ready", True), ("minimum", False)]
 )
 def test_the_checks_of_a_start_arm_it_before_anything_else(
-    monkeypatch: pytest.MonkeyPatch, word: str, armed: bool
+    monkeypatch: pytest.MonkeyPatch, word: str, is_armed: bool
 ) -> None:
-    done: list[str] = []
+    steps: list[str] = []
 
-    def imported(name: str) -> SimpleNamespace:
-        done.append("imported")
+    def import_module(name: str) -> SimpleNamespace:
+        steps.append("imported")
         return SimpleNamespace(main=lambda argv: 0)
 
-    monkeypatch.setattr(orderly_end, "end_when_stopped", lambda: done.append("armed"))
-    monkeypatch.setattr(__main__.importlib, "import_module", imported)
+    monkeypatch.setattr(orderly_end, "end_when_stopped", lambda: steps.append("armed"))
+    monkeypatch.setattr(__main__.importlib, "import_module", import_module)
     monkeypatch.setattr(sys, "argv", ["lockstep", word])
     assert __main__.main() == 0
-    assert done == (["armed", "imported"] if armed else ["imported"])
+    assert steps == (["armed", "imported"] if is_armed else ["imported"])

@@ -1,4 +1,4 @@
-"""What counts as a right answer: as models write it, and nothing else."""
+"""Right answers: in all the ways in which models write them, and in no other."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import math
 import pytest
 
 from lockstep.onhost.engine import probes
-from lockstep.onhost.engine.probes import COUNT, ECHO, IDENTIFIERS, TOOL, Answer
+from lockstep.onhost.engine.probes import COUNT, ECHO, IDENTIFIERS, TOOL, ProbeAnswer
 
 LINES = "\n".join(IDENTIFIERS)
 NUMBERS = " ".join(map(str, range(1, 101)))
 CALL = {"name": "read_temperature", "arguments": '{"station": "KX4417", "hours": 6}'}
 
 
-def call(**function: object) -> Answer:
-    return Answer(calls=({"type": "function", "function": {**CALL, **function}},), tokens=20)
+def call(**function: object) -> ProbeAnswer:
+    return ProbeAnswer(calls=({"type": "function", "function": {**CALL, **function}},), tokens=20)
 
 
-def said(text: str, **more: object) -> Answer:
-    return Answer(text, tokens=300, finish="stop", **more)
+def text_answer(text: str, **more: object) -> ProbeAnswer:
+    return ProbeAnswer(text, tokens=300, finish="stop", **more)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def said(text: str, **more: object) -> Answer:
     [
         (ECHO, LINES),
         (ECHO, f"```\n{LINES}\n```"),
-        (ECHO, "Here they are:\n\n" + "\n".join(f"- `{one}`" for one in IDENTIFIERS)),
-        (ECHO, "\n".join(f"{n}. **{one}**" for n, one in enumerate(IDENTIFIERS, 1))),
+        (ECHO, "Here they are:\n\n" + "\n".join(f"- `{identifier}`" for identifier in IDENTIFIERS)),
+        (ECHO, "\n".join(f"{n}. **{identifier}**" for n, identifier in enumerate(IDENTIFIERS, 1))),
         (ECHO, ", ".join(IDENTIFIERS) + "."),
         (COUNT, NUMBERS),
         (COUNT, NUMBERS.replace(" ", ", ") + "."),
@@ -38,7 +38,7 @@ def said(text: str, **more: object) -> Answer:
     ],
 )
 def test_a_right_answer_is_right_in_every_dress(probe: probes.Probe, text: str) -> None:
-    assert probe.wrong(said(text)) == ""
+    assert probe.wrong(text_answer(text)) == ""
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_a_right_answer_is_right_in_every_dress(probe: probes.Probe, text: str) 
     ],
 )
 def test_a_wrong_answer_is_told_with_what_came(probe: probes.Probe, text: str, words: str) -> None:
-    assert words in probe.wrong(said(text))
+    assert words in probe.wrong(text_answer(text))
 
 
 @pytest.mark.parametrize("text", ["-" * 200, "| --- | --- |" * 20, "\n" * 200, "1 " * 20])
 def test_rules_blanks_and_short_runs_are_no_repetition(text: str) -> None:
-    assert probes.repeated(text) == ""
+    assert probes.repetition(text) == ""
 
 
 @pytest.mark.parametrize("hours", [6, "6"])
@@ -83,32 +83,32 @@ def test_a_call_with_the_right_arguments_is_right(hours: object) -> None:
         (call(arguments='{"station": "KX4417"}'), "the arguments"),
         (call(arguments='{"station": "KX4471", "hours": 6}'), "the arguments"),
         (call(arguments="[]"), "the arguments"),
-        (said('{"name": "read_temperature"}'), "no call, but text"),
+        (text_answer('{"name": "read_temperature"}'), "no call, but text"),
     ],
 )
-def test_a_wrong_call_is_told(answer: Answer, words: str) -> None:
+def test_a_wrong_call_is_told(answer: ProbeAnswer, words: str) -> None:
     assert words in TOOL.wrong(answer)
 
 
 @pytest.mark.parametrize("value", [None, math.nan, -math.inf, -9999.0])
 def test_a_log_probability_that_is_no_number_is_told(value: float | None) -> None:
-    answer = said(LINES, leading=(("Q", -0.1), ("X", value)))
+    answer = text_answer(LINES, leading=(("Q", -0.1), ("X", value)))
     assert "the log-probability of token 2 ('X')" in ECHO.wrong(answer)
-    assert ECHO.wrong(said(LINES, leading=(("Q", -0.1), ("X", -40.0)))) == ""
+    assert ECHO.wrong(text_answer(LINES, leading=(("Q", -0.1), ("X", -40.0)))) == ""
 
 
 def test_thoughts_that_take_all_tokens_say_nothing() -> None:
-    answer = Answer(thoughts="Let me see.", tokens=1500, finish="length")
+    answer = ProbeAnswer(thoughts="Let me see.", tokens=1500, finish="length")
     assert (COUNT.wrong(answer), COUNT.untold(answer)) == ("", "all 1500 tokens were thoughts")
 
 
 def test_thoughts_over_and_over_are_nonsense_all_the_same() -> None:
-    assert COUNT.wrong(Answer(thoughts="wait, " * 100, tokens=1500, finish="length"))
+    assert COUNT.wrong(ProbeAnswer(thoughts="wait, " * 100, tokens=1500, finish="length"))
 
 
 def test_an_answer_that_a_parser_took_for_thoughts_counts() -> None:
     # With thinking off, some parsers of thoughts take the whole text.
-    answer = Answer(thoughts=LINES, tokens=80, finish="stop")
+    answer = ProbeAnswer(thoughts=LINES, tokens=80, finish="stop")
     assert (ECHO.wrong(answer), ECHO.untold(answer)) == ("", "")
 
 
@@ -133,49 +133,54 @@ def raw(message: dict[str, object], **choice: object) -> bytes:
 def test_thoughts_are_taken_out_of_the_text(
     message: dict[str, object], text: str, thoughts: str
 ) -> None:
-    answer = probes.parsed(raw(message))
+    answer = probes.parse_answer(raw(message))
     assert (answer.text, answer.thoughts, answer.tokens) == (text, thoughts, 3)
 
 
 def test_log_probabilities_are_read_as_the_engines_give_them() -> None:
-    others = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.5}]
-    content = [{"token": "A", "logprob": -0.1, "top_logprobs": others}]
-    answer = probes.parsed(raw({"content": "A"}, logprobs={"content": content}))
+    alternatives = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -2.5}]
+    content = [{"token": "A", "logprob": -0.1, "top_logprobs": alternatives}]
+    answer = probes.parse_answer(raw({"content": "A"}, logprobs={"content": content}))
     assert answer.leading == (("A", -0.1),)
     assert probes.leading(answer) == [("A", {"A": -0.1, "B": -2.5})]
-    assert probes.parsed(raw({"content": "A"}, logprobs=None)).leading == ()
+    assert probes.parse_answer(raw({"content": "A"}, logprobs=None)).leading == ()
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"choices": []}', b"[]", b"<html>"])
 def test_what_is_no_answer_of_the_api_is_an_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"not an answer|Expecting value"):
-        probes.parsed(body)
+        probes.parse_answer(body)
 
 
-def sampled(*tokens: tuple[str, dict[str, float]]) -> Answer:
+def sampled_answer(*tokens: tuple[str, dict[str, float]]) -> ProbeAnswer:
     leading = tuple((token, likely[token]) for token, likely in tokens)
-    return Answer("x", tokens=3, leading=leading, others=tuple(likely for _, likely in tokens))
+    return ProbeAnswer(
+        "x", tokens=3, leading=leading, alternatives=tuple(likely for _, likely in tokens)
+    )
 
 
 FIRST = ("a", {"a": -0.5, "b": -1.0})
-RECORD = {"leading": probes.leading(sampled(FIRST, ("c", {"c": -0.1, "d": -3.0})))}
+RECORD = {"leading": probes.leading(sampled_answer(FIRST, ("c", {"c": -0.1, "d": -3.0})))}
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (sampled(FIRST, ("c", {"c": -0.1, "d": -3.0})), ""),
-        (sampled(("a", {"a": -0.52, "b": -1.02}), ("c", {"c": -0.08, "d": -3.0})), ""),
-        (sampled(("a", {"a": -0.8, "b": -1.0})), "token 1 ('a') is -0.800, and on record -0.500"),
+        (sampled_answer(FIRST, ("c", {"c": -0.1, "d": -3.0})), ""),
+        (sampled_answer(("a", {"a": -0.52, "b": -1.02}), ("c", {"c": -0.08, "d": -3.0})), ""),
+        (
+            sampled_answer(("a", {"a": -0.8, "b": -1.0})),
+            "token 1 ('a') is -0.800, and on record -0.500",
+        ),
         # One that was not chosen moved.
-        (sampled(("a", {"a": -0.5, "b": -1.3})), "token 1 ('b') is -1.300"),
-        (sampled(("z", {"z": -0.5, "b": -1.0})), "token 1 is 'z', and on record 'a'"),
+        (sampled_answer(("a", {"a": -0.5, "b": -1.3})), "token 1 ('b') is -1.300"),
+        (sampled_answer(("z", {"z": -0.5, "b": -1.0})), "token 1 is 'z', and on record 'a'"),
         # As likely as each other, and in another order: what follows is another text.
-        (sampled(FIRST, ("d", {"c": -0.1, "d": -3.0}), ("q", {"q": -9.0})), ""),
+        (sampled_answer(FIRST, ("d", {"c": -0.1, "d": -3.0}), ("q", {"q": -9.0})), ""),
     ],
 )
 def test_an_answer_differs_from_its_record_by_more_than_the_tolerance(
-    answer: Answer, words: str
+    answer: ProbeAnswer, words: str
 ) -> None:
-    found = probes.differs(RECORD, answer, 0.05)
-    assert words in found if words else found == ""
+    difference = probes.differs(RECORD, answer, 0.05)
+    assert words in difference if words else difference == ""

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
-from a_target import NOWHERE, about, target
+from a_model import NOWHERE, about, model
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.engine import openai_api, orderly_end, ready, sense, sense_record
-from lockstep.onhost.records import boots, ended
+from lockstep.onhost.records import boots, memory_kills
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def main_process():
     process.wait()
 
 
-def waiter(url: str, pid: int, spoken: list[str] | None = None, **keys: object) -> ready.Waiter:
-    fields = {"model": "qwen-served", "start_timeout_s": 180.0, **keys}
-    tell = [].append if spoken is None else spoken.append
-    return ready.Waiter(target(url=url, **fields), ready.MainProcess(pid), tell)
+def waiter(url: str, pid: int, lines: list[str] | None = None, **keys: object) -> ready.ReadyWaiter:
+    fields = {"served_name": "qwen-served", "start_timeout_s": 180.0, **keys}
+    tell = [].append if lines is None else lines.append
+    return ready.ReadyWaiter(model(url=url, **fields), ready.MainProcess(pid), tell)
 
 
-def failed(url: str, pid: int, words: str, **keys: object) -> int:
+def failure_code(url: str, pid: int, words: str, **keys: object) -> int:
     """The exit code of a wait that ends with these words."""
     with pytest.raises(errors.Problem, match=words) as problem:
         waiter(url, pid, **keys).wait(None)
@@ -55,17 +55,19 @@ def test_a_generated_token_makes_it_ready(fake, main_process):
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "message"),
     [
         ([(200, FakeEngine.answer(None, 16, reasoning_content="The user"))], "16 tokens in "),
         ([(503, {"error": "warming up"}), (200, FakeEngine.answer("hello", 2))], "2 tokens in "),
     ],
     ids=["thoughts count", "a warming engine gets another chance"],
 )
-def test_tokens_make_it_ready_whenever_and_of_whatever_they_come(fake, main_process, answers, said):
-    left = list(answers)
-    fake.chat = lambda _: left.pop(0)
-    assert waiter(fake.url, main_process.pid).wait(None).startswith(said)
+def test_tokens_make_it_ready_whenever_and_of_whatever_they_come(
+    fake, main_process, answers, message
+):
+    remaining_answers = list(answers)
+    fake.chat = lambda _: remaining_answers.pop(0)
+    assert waiter(fake.url, main_process.pid).wait(None).startswith(message)
 
 
 @pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}, None])
@@ -73,23 +75,26 @@ def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, 
     # None: it is wedged, and never answers.
     never = threading.Event()
     fake.chat = lambda _: (200, never.wait(180) if answer is None else answer)
-    assert failed(fake.url, main_process.pid, "fails the canary", start_timeout_s=1.0) == 4
+    assert (
+        failure_code(fake.url, main_process.pid, "fails the test question", start_timeout_s=1.0)
+        == 4
+    )
     never.set()
 
 
 @pytest.mark.parametrize(
     ("kind", "code", "answer", "words"),
     [
-        ("chat", 401, {"error": "Unauthorized"}, "fails the canary: HTTP 401"),
-        ("chat", 404, {"error": "model x not found"}, "fails the canary: HTTP 404"),
-        ("embedding", 200, {"data": []}, "fails the canary"),
+        ("chat", 401, {"error": "Unauthorized"}, "fails the test question: HTTP 401"),
+        ("chat", 404, {"error": "model x not found"}, "fails the test question: HTTP 404"),
+        ("embedding", 200, {"data": []}, "fails the test question"),
     ],
 )
 def test_a_refusal_and_what_is_no_answer_fail_at_once(
     fake, main_process, kind, code, answer, words
 ):
     fake.chat = lambda _: (code, answer)
-    assert failed(fake.url, main_process.pid, words, kind=kind) == 4
+    assert failure_code(fake.url, main_process.pid, words, kind=kind) == 4
     assert len(fake.requests) == 1
 
 
@@ -100,12 +105,12 @@ def only_when_green(fake: FakeEngine) -> None:
 
 
 def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process):
-    spoken: list[str] = []
+    lines: list[str] = []
     only_when_green(fake)
     threading.Timer(1.0, lambda: setattr(fake, "health", 200)).start()
 
-    assert waiter(fake.url, main_process.pid, spoken).wait(None).startswith("2 tokens in ")
-    imports, green = spoken
+    assert waiter(fake.url, main_process.pid, lines).wait(None).startswith("2 tokens in ")
+    imports, green = lines
     assert imports == "loading the engine's program"
     assert green.startswith("/health is green after ")
 
@@ -113,20 +118,20 @@ def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process):
 def test_a_port_that_never_opens_fails_with_the_limit(main_process):
     # In words: no number of an error.
     words = r"start_timeout_s 1.*http://127.0.0.1:9/health: Connection refused$"
-    assert failed(NOWHERE, main_process.pid, words, start_timeout_s=1.0) == 1
+    assert failure_code(NOWHERE, main_process.pid, words, start_timeout_s=1.0) == 1
 
 
 def test_a_main_process_that_dies_while_loading_fails_at_once():
     # Nobody reaps it here, so it stays as a zombie: that counts as dead.
     main_process = subprocess.Popen(["sleep", "1"])
     words = "died before the engine was ready"
-    assert failed(NOWHERE, main_process.pid, words) == 3
+    assert failure_code(NOWHERE, main_process.pid, words) == 3
     main_process.wait()
 
 
-@pytest.mark.parametrize("asked", ["canary", "sense"])
+@pytest.mark.parametrize("stage", ["test_question", "sense"])
 def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
-    main_process, tmp_path, monkeypatch, fake, asked
+    main_process, tmp_path, monkeypatch, fake, stage
 ):
     never = threading.Event()
 
@@ -139,7 +144,7 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
     monkeypatch.setattr(sense, "look", die)
     waiting = waiter(fake.url, main_process.pid)
     with pytest.raises(errors.Problem) as problem:
-        if asked == "canary":
+        if stage == "test_question":
             waiting.wait(None)
         else:
             waiting.make_sense(None, layout.Paths(tmp_path))
@@ -155,51 +160,51 @@ def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_s
     fake, main_process, looks
 ):
     waiting = waiter(fake.url, main_process.pid)
-    unasked, waiting.pretenders = len(looks) == 1, iter(looks).__next__
+    is_unasked, waiting.pretenders = len(looks) == 1, iter(looks).__next__
     with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
         waiting.wait(None)
     assert problem.value.code == ready.EXIT_STRANGER
-    assert (fake.requests == []) == unasked
+    assert (fake.requests == []) == is_unasked
 
 
 def test_answers_of_another_listener_become_no_record(fake, main_process, tmp_path, monkeypatch):
     waiting = waiter(fake.url, main_process.pid)
-    sound = sense.Verdict((), by_record=True, answers={"echo": {"sha256": "x"}})
+    sound = sense.SenseVerdict((), by_record=True, answers={"echo": {"sha256": "x"}})
     monkeypatch.setattr(sense, "look", lambda *_: sound)
     waiting.pretenders = lambda: STRANGER
     paths = host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
         waiting.make_sense(None, paths)
-    assert sense_record.accepted(paths, waiting.target) is None
+    assert sense_record.accepted_answers(paths, waiting.model) is None
 
 
 def test_a_main_process_that_has_died_is_told_at_once_and_again():
     process = subprocess.Popen(["sleep", "60"])
-    watched = ready.MainProcess(process.pid)
-    watched.check()
+    engine_process = ready.MainProcess(process.pid)
+    engine_process.check()
     process.kill()
     process.wait()
     # Its id is free for another process now.
-    for look in (watched.check, lambda: ready.MainProcess(process.pid)):
+    for look in (engine_process.check, lambda: ready.MainProcess(process.pid)):
         with pytest.raises(errors.Problem, match=f"main process {process.pid} died"):
             look()
 
 
 def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    openai_api.check_health(target(url=fake.url))
+    openai_api.check_health(model(url=fake.url))
 
 
 def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
     (tmp_path / "key").write_text("s3cret\n")
-    assert openai_api.api_key(target(api_key_file=str(tmp_path / "key"))) == "s3cret"
+    assert openai_api.api_key(model(api_key_file=str(tmp_path / "key"))) == "s3cret"
     with pytest.raises(errors.Problem, match=r"API key of qwen: .*none: No such file"):
-        openai_api.api_key(target(api_key_file=str(tmp_path / "none")))
+        openai_api.api_key(model(api_key_file=str(tmp_path / "none")))
 
 
 @pytest.fixture
-def started(fake, main_process, tmp_path, monkeypatch):
-    """Makes a host with one target; its program `ready` is then called with no arguments."""
+def host_maker(fake, main_process, tmp_path, monkeypatch):
+    """Makes a host with one model; its program `ready` is then called with no arguments."""
     monkeypatch.setattr(orderly_end, "leave_behind", lambda _: None)
 
     def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
@@ -212,40 +217,40 @@ def started(fake, main_process, tmp_path, monkeypatch):
     return make
 
 
-def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, started):
+def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, host_maker):
     """Somebody was asked for health, closed the port, and answered."""
-    _, run = started(listens=False, sense="off")
+    _, run = host_maker(listens=False, sense="off")
     with pytest.raises(errors.Problem, match="a process that listens no more answers") as problem:
         run()
     assert problem.value.code == ready.EXIT_STRANGER
     assert fake.requests == []
 
 
-def test_pages_are_kept_free_until_the_engine_is_ready(fake, started):
-    paths, run = started(load_free_gib=12)
+def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
+    paths, run = host_maker(load_free_gib=12)
     write_meminfo(paths, 40.0, 11.0)
-    dropped = paths.proc / "sys/vm/drop_caches"
+    drop_caches = paths.proc / "sys/vm/drop_caches"
 
     def turn_green() -> None:
-        while not dropped.read_text():
+        while not drop_caches.read_text():
             time.sleep(0.05)
         fake.health = 200
 
     only_when_green(fake)
     threading.Thread(target=turn_green, daemon=True).start()
-    ended.note(paths, ended.Ended("q", "q.service", "loading", 8.0, 7.9))
+    memory_kills.note(paths, memory_kills.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
 
     assert run() == 0
     # It is hot again, whatever ended it before.
-    assert ended.every(paths) == []
+    assert memory_kills.every(paths) == []
 
 
-def test_an_engine_behind_a_door_is_asked_itself(
-    fake, main_process, tmp_path, started, monkeypatch
+def test_an_engine_behind_a_listener_is_asked_itself(
+    fake, main_process, tmp_path, host_maker, monkeypatch
 ):
-    left = []
-    monkeypatch.setattr(orderly_end, "leave_behind", left.append)
-    paths, run = started(
+    ends = []
+    monkeypatch.setattr(orderly_end, "leave_behind", ends.append)
+    paths, run = host_maker(
         engine="sglang",
         # Nothing listens there: the gateway is down.
         url=f"http://{refused_address()}",
@@ -256,31 +261,37 @@ def test_an_engine_behind_a_door_is_asked_itself(
 
     assert run() == 0
     # A power cut from now on meets a hot model.
-    assert [(boot.target, boot.phase) for boot in boots.load(paths).boots] == [("q", boots.HOT)]
+    assert [(boot.model, boot.phase) for boot in boots.load(paths).boots] == [("q", boots.HOT)]
     # systemd runs no ExecStop= of a unit that is stopped meanwhile.
-    [end] = left
+    [end] = ends
     assert end[2:] == ("end-engine", "--asked", "--within", "10", str(main_process.pid))
 
 
-def test_answers_that_make_sense_are_recorded_for_later(main_process, started, monkeypatch, capsys):
+def test_answers_that_make_sense_are_recorded_for_later(
+    main_process, host_maker, monkeypatch, capsys
+):
     echo = {"echo": {"sha256": "aa", "leading": []}}
-    sound = sense.Verdict((sense.Look("echo", "sound", ""),), answers=echo)
-    monkeypatch.setattr(sense, "look", lambda target, key, record: sound)
-    paths, run = started(sense="answers", identity="one")
+    sound = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),), answers=echo)
+    monkeypatch.setattr(sense, "look", lambda model, key, record: sound)
+    paths, run = host_maker(sense="answers", identity="one")
     assert run() == 0
     assert "lockstep ready: q makes sense: echo (0.0 s)" in capsys.readouterr().out
-    seen = sense_record.last(paths)["q"]
-    assert (seen.pid, seen.state) == (main_process.pid, "sound")
+    host_view = sense_record.last(paths)["q"]
+    assert (host_view.pid, host_view.state) == (main_process.pid, "sound")
     assert json.loads(paths.senses.read_text())["q"]["one"]["answers"] == echo
 
 
 @pytest.mark.parametrize(
     ("by_record", "remedy"), [(False, "another image, quantisation or draft"), (True, "--forget")]
 )
-def test_a_model_that_talks_nonsense_does_not_become_hot(started, monkeypatch, by_record, remedy):
-    wrong = sense.Verdict((sense.Look("count", "nonsense", "expected 1 to 100"),), by_record)
-    monkeypatch.setattr(sense, "look", lambda target, key, record: wrong)
-    paths, run = started(sense="answers", identity="one")
+def test_a_model_that_talks_nonsense_does_not_become_hot(
+    host_maker, monkeypatch, by_record, remedy
+):
+    wrong = sense.SenseVerdict(
+        (sense.SenseCheck("count", "nonsense", "expected 1 to 100"),), by_record
+    )
+    monkeypatch.setattr(sense, "look", lambda model, key, record: wrong)
+    paths, run = host_maker(sense="answers", identity="one")
     with pytest.raises(errors.Problem) as problem:
         run()
     assert problem.value.code == ready.EXIT_NONSENSE == 5
@@ -290,6 +301,6 @@ def test_a_model_that_talks_nonsense_does_not_become_hot(started, monkeypatch, b
     assert [boot.phase for boot in boots.load(paths).boots] in ([], [boots.STARTING])
 
 
-def test_a_target_without_sense_is_asked_for_its_canary_only(fake, started):
-    _, run = started(sense="off")
+def test_a_model_without_sense_is_asked_for_its_test_question_only(fake, host_maker):
+    _, run = host_maker(sense="off")
     assert (run(), len(fake.requests)) == (0, 1)

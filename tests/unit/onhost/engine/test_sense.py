@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from a_target import target
+from a_model import model
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.engine import openai_api, probes, sense, sense_pooling
@@ -32,25 +32,25 @@ class Engine(FakeEngine):
         self.finish = "stop"
         self.chat = self.reply
 
-    def reply(self, asked: dict[str, Any]) -> tuple[int, object]:
-        for key, (status, said) in self.refuse.items():
-            if key in asked:
-                return status, {"error": {"message": said}}
-        name = PROBES[asked["messages"][0]["content"]]
+    def reply(self, request: dict[str, Any]) -> tuple[int, object]:
+        for key, (status, message) in self.refuse.items():
+            if key in request:
+                return status, {"error": {"message": message}}
+        name = PROBES[request["messages"][0]["content"]]
         text = self.wrong.get(name, RIGHT.get(name, ""))
         answer = self.answer(text, 80, **self.message)
         choice = answer["choices"][0]
         choice["finish_reason"] = self.finish
         if name == "tool" and "tool" not in self.wrong:
             choice["message"]["tool_calls"] = [{"type": "function", "function": CALL}]
-        if asked.get("logprobs"):
+        if request.get("logprobs"):
             token = {"token": text[:3], "logprob": self.logprob}
             choice["logprobs"] = {"content": [{**token, "top_logprobs": [token]}]}
         return 200, answer
 
     @property
-    def asked(self) -> list[str]:
-        return [PROBES[one["messages"][0]["content"]] for one in self.requests]
+    def probe_names(self) -> list[str]:
+        return [PROBES[request["messages"][0]["content"]] for request in self.requests]
 
 
 def raising(error: Exception) -> Any:
@@ -67,9 +67,9 @@ def engine() -> Iterator[Engine]:
     engine.close()
 
 
-def look(engine: Engine, record: Any = None, **keys: Any) -> sense.Verdict:
-    served = target(url=engine.url, model="served", **{"sense": "answers", **keys})
-    return sense.look(served, "s3cret", record)
+def look(engine: Engine, record: Any = None, **keys: Any) -> sense.SenseVerdict:
+    model_model = model(url=engine.url, served_name="served", **{"sense": "answers", **keys})
+    return sense.look(model_model, "s3cret", record)
 
 
 def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Engine) -> None:
@@ -78,8 +78,8 @@ def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Eng
     assert verdict.words == (
         "makes sense: echo, count, tool, echo of two at once, count of two at once"
     )
-    assert engine.asked[:3] == ["echo", "count", "tool"]
-    assert sorted(engine.asked[3:]) == ["count", "echo"]
+    assert engine.probe_names[:3] == ["echo", "count", "tool"]
+    assert sorted(engine.probe_names[3:]) == ["count", "echo"]
     first = engine.requests[0]
     assert (first["temperature"], first["logprobs"], first["model"]) == (0, True, "served")
     assert first["chat_template_kwargs"]["enable_thinking"] is False
@@ -88,7 +88,7 @@ def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Eng
 
 def test_a_recipe_without_a_parser_is_asked_for_no_call(engine: Engine) -> None:
     assert "tool" not in look(engine).words
-    assert "tool" not in engine.asked
+    assert "tool" not in engine.probe_names
 
 
 def test_the_first_nonsense_ends_it_with_what_was_expected_and_what_came(engine: Engine) -> None:
@@ -98,17 +98,17 @@ def test_the_first_nonsense_ends_it_with_what_was_expected_and_what_came(engine:
     assert verdict.words.startswith(
         "talks nonsense: echo: expected the eight identifiers of the prompt, came TZ91RGQ86FB3"
     )
-    assert engine.asked == ["echo"]
+    assert engine.probe_names == ["echo"]
 
 
 def test_an_answer_that_is_wrong_beside_another_request_only_is_told_so(engine: Engine) -> None:
     alone = {"echo": 0, "count": 0}
 
-    def reply(asked: dict[str, Any]) -> tuple[int, object]:
-        name = PROBES[asked["messages"][0]["content"]]
+    def reply(request: dict[str, Any]) -> tuple[int, object]:
+        name = PROBES[request["messages"][0]["content"]]
         alone[name] += 1
         engine.wrong = {"count": "1 2 4"} if alone["count"] > 1 else {}
-        return engine.reply(asked)
+        return engine.reply(request)
 
     engine.chat = reply
     words = look(engine).words
@@ -141,7 +141,7 @@ def test_an_engine_that_ends_at_log_probabilities_is_not_asked_for_them(engine: 
     verdict = look(engine, logprobs=False)
     assert verdict.state == "sound"
     assert "could not be asked: log-probabilities: this engine ends" in verdict.words
-    assert not any("logprobs" in one for one in engine.requests)
+    assert not any("logprobs" in request for request in engine.requests)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_slow_engine_is_asked_no_more_after_a_while(engine: Engine, monkeypatc
         (lambda *_: "", "sound", "makes sense: embedding"),
         (lambda *_: "two equal texts differ", "nonsense", "embedding: two equal texts differ"),
         (raising(openai_api.NotReady("not finite")), "nonsense", "embedding: not finite"),
-        (raising(openai_api.Refused("HTTP 400")), "untold", "embedding: HTTP 400"),
+        (raising(openai_api.RequestRefusal("HTTP 400")), "untold", "embedding: HTTP 400"),
     ],
 )
 def test_a_model_that_generates_nothing_is_asked_by_its_kind(
@@ -214,12 +214,12 @@ def test_a_model_by_its_record_may_say_what_it_likes(engine: Engine) -> None:
     first = look(engine, sense="record", tools=True)
     assert first.state == "sound"
     assert "judged by its record only" in first.words
-    assert "tool" not in engine.asked
+    assert "tool" not in engine.probe_names
     assert (engine.requests[0]["max_tokens"], engine.requests[0]["top_logprobs"]) == (16, 5)
-    kept = json.loads(json.dumps(first.answers))
-    assert look(engine, kept, sense="record").state == "sound"
+    stored_record = json.loads(json.dumps(first.answers))
+    assert look(engine, stored_record, sense="record").state == "sound"
     engine.logprob = -0.5
-    again = look(engine, kept, sense="record")
+    again = look(engine, stored_record, sense="record")
     assert again.state == "nonsense"
     assert "(judged by its record only): echo: differs from its record: the log-prob" in again.words
 
@@ -227,8 +227,8 @@ def test_a_model_by_its_record_may_say_what_it_likes(engine: Engine) -> None:
 def test_answers_without_log_probabilities_become_no_record_and_decide_nothing(
     engine: Engine,
 ) -> None:
-    kept = json.loads(json.dumps(look(engine, sense="record").answers))
+    stored_record = json.loads(json.dumps(look(engine, sense="record").answers))
     engine.refuse["logprobs"] = (400, "logprobs")
     verdict = look(engine, sense="record")
-    assert verdict.state == look(engine, kept, sense="record").state == "untold"
+    assert verdict.state == look(engine, stored_record, sense="record").state == "untold"
     assert "nothing can be compared" in verdict.words

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from a_target import target
+from a_model import model
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.engine import openai_api, sense_pooling
 
 
 def wrong(fake: FakeEngine, kind: str) -> str:
-    return sense_pooling.WRONG[kind](target(url=fake.url, kind=kind), None, 5)
+    return sense_pooling.WRONG[kind](model(url=fake.url, kind=kind), None, 5)
 
 
 def embeds(fake: FakeEngine, *vectors: Sequence[float]) -> None:
@@ -27,9 +27,9 @@ def test_near_texts_have_near_vectors(fake):
     embeds(fake, ONE, [1.0, 0.001, 0.1], NEAR, FAR)
     assert wrong(fake, "embedding") == ""
     [request] = fake.requests
-    first, second, *others = request["input"]
+    first, second, *other_texts = request["input"]
     assert first == second
-    assert len({first, *others}) == 3
+    assert len({first, *other_texts}) == 3
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,19 @@ def test_what_is_no_number_or_of_another_length_is_no_answer(fake):
 def ranks(fake: FakeEngine, score: Callable[[str, int], float]) -> None:
     """`score` gets a text and its place."""
 
-    def answer(asked: dict) -> tuple[int, object]:
-        found = [
+    def answer(request: dict) -> tuple[int, object]:
+        scores = [
             {"index": place, "relevance_score": score(text, place)}
-            for place, text in enumerate(asked["documents"])
+            for place, text in enumerate(request["documents"])
         ]
-        return 200, {"results": found}
+        return 200, {"results": scores}
 
     fake.chat = answer
 
 
 def by_quality(text: str) -> float:
-    known = [*openai_api.BEST_FIRST, *sense_pooling.OTHER[1]]
-    return -float(known.index(text) % 3)
+    texts = [*openai_api.BEST_FIRST, *sense_pooling.OTHER_QUESTION[1]]
+    return -float(texts.index(text) % 3)
 
 
 def test_the_right_order_is_right_wherever_the_texts_stand(fake):

@@ -9,7 +9,7 @@ import pytest
 
 import lockstep
 from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.engines.parser import Reading
+from lockstep.onhost.engines.parser import ParsedCommand
 
 TOP = Path(lockstep.__file__).parent
 FOLDER = TOP / "onhost/engines"
@@ -34,7 +34,7 @@ def test_no_other_code_decides_by_an_engines_name() -> None:
         for path in TOP.rglob("*.py")
         if path.parent != FOLDER
     }
-    found = [
+    findings = [
         f"{path.relative_to(TOP)}:{node.lineno}"
         for path, text in texts.items()
         # A tree of each file would take seconds.
@@ -42,7 +42,7 @@ def test_no_other_code_decides_by_an_engines_name() -> None:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and node.value in names
     ]
-    assert found == []
+    assert findings == []
 
 
 def test_a_phase_is_told_in_the_words_that_its_line_has() -> None:
@@ -83,7 +83,7 @@ def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "said"),
+    ("parser_value", "own_value", "message"),
     [
         (32768, 32768.0, None),
         (32000, 32768.0, "reads length as 32000, where Lockstep reads 32768.0"),
@@ -96,14 +96,14 @@ def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
     ],
 )
 def test_a_value_that_the_parser_reads_in_another_way_is_named_with_both(
-    theirs: object, ours: object, said: str | None
+    parser_value: object, own_value: object, message: str | None
 ) -> None:
-    reading = Reading({"length": theirs}, {"length": "usual"})
-    found = reading.differs({"length": ours, "an-option-of-another-release": 1})
-    assert found == (said and f"{said}. Remedy: write the flag in full, once")
+    reading = ParsedCommand({"length": parser_value}, {"length": "usual"})
+    finding = reading.differs({"length": own_value, "an-option-of-another-release": 1})
+    assert finding == (message and f"{message}. Remedy: write the flag in full, once")
 
 
 def test_a_key_that_the_parser_alone_has_seen_is_not_shown() -> None:
-    found = Reading({"api_key": ["s3cret"]}, {"api_key": None}).differs({"api_key": None})
-    assert found and "reads api_key as a secret" in found
-    assert "s3cret" not in found
+    finding = ParsedCommand({"api_key": ["s3cret"]}, {"api_key": None}).differs({"api_key": None})
+    assert finding and "reads api_key as a secret" in finding
+    assert "s3cret" not in finding

@@ -10,19 +10,19 @@ from subprocess import CompletedProcess
 import pytest
 
 from group_data.all import tools
+from lockstep.checkpoints.architecture import element_bytes
+from lockstep.checkpoints.known_checkpoints import KnownCheckpoint
 from lockstep.core.errors import RecipeError
 from lockstep.core.figures import Figure
 from lockstep.deploy.checked import rehearse
 from lockstep.fit import catalogue
 from lockstep.fit.cluster_findings import cluster_findings
-from lockstep.fit.command_checks import Case
+from lockstep.fit.command_checks import CommandCase
 from lockstep.fit.fit import fit
-from lockstep.inventory.bound_targets import bind
+from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Settings, TargetData
-from lockstep.lock.pins import FilePin, ModelPin, Pins
-from lockstep.models.architecture import element_bytes
-from lockstep.models.known_models import Model
+from lockstep.inventory.settings import ModelData, Settings
+from lockstep.lock.pins import CheckpointPin, FilePin, Pins
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.engines import ENGINES, counters
 from lockstep.recipes import recipe_file
@@ -60,7 +60,7 @@ def test_the_file_takes_the_place_of_what_it_would_fetch_itself() -> None:
 def test_the_first_part_of_what_was_fetched_is_served() -> None:
     names = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
     files = tuple(FilePin(name, 1, 64 * "e") for name in ("big-BF16.gguf", *names))
-    pins = Pins(models={"org/big-GGUF": ModelPin("main", 40 * "c", files, partial=True)})
+    pins = Pins(checkpoints={"org/big-GGUF": CheckpointPin("main", 40 * "c", files, partial=True)})
     settings = Settings("s", {})
     folder = f"{settings.paths.hub_cache}/hub/models--org--big-GGUF/snapshots/{40 * 'c'}"
     assert weight_overrides(settings, RECIPE, pins) == {"model": f"{folder}/{names[0]}"}
@@ -73,10 +73,12 @@ def test_what_sees_beside_the_model_is_passed_unless_it_is_refused(
     words: tuple[str, ...], sees: bool
 ) -> None:
     names = ("big-UD-IQ2_M.gguf", "mmproj-F16.gguf")
-    pin = ModelPin("main", 40 * "c", tuple(FilePin(name, 1, 64 * "e") for name in names))
-    found = weight_overrides(Settings("s", {}), RECIPE, Pins(models={"org/big-GGUF": pin}), words)
-    assert ("mmproj" in found) is sees
-    argv = serve_command(RECIPE, overrides=found)
+    pin = CheckpointPin("main", 40 * "c", tuple(FilePin(name, 1, 64 * "e") for name in names))
+    overrides = weight_overrides(
+        Settings("s", {}), RECIPE, Pins(checkpoints={"org/big-GGUF": pin}), words
+    )
+    assert ("mmproj" in overrides) is sees
+    argv = serve_command(RECIPE, overrides=overrides)
     assert (
         "--mmproj" in argv and argv[argv.index("--mmproj") + 1].endswith("/" + names[1])
     ) is sees
@@ -92,7 +94,7 @@ def test_the_widths_of_keys_and_values_are_counted(flags: str, size: float) -> N
 
 
 def test_an_inventory_is_rehearsed_before_anything_of_it_is_locked() -> None:
-    settings = Settings("s", {"big": TargetData("big", "big")}, tools=tools)
+    settings = Settings("s", {"big": ModelData("big", "big")}, tools=tools)
     rehearse([HostPlan("spark1", settings, bind(settings, {"big": RECIPE}, {}))])
 
 
@@ -111,22 +113,26 @@ def test_a_share_of_the_memory_is_refused_for_it_knows_none() -> None:
 
 
 def test_its_context_is_that_of_all_slots() -> None:
-    asked = serving(RECIPE)
-    assert (asked.context, asked.sequences, asked.port) == (8192, 2, 30001)
+    model_serving = serving(RECIPE)
+    assert (model_serving.context, model_serving.sequences, model_serving.port) == (
+        8192,
+        2,
+        30001,
+    )
 
 
 def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
     weights = Figure("weights", 20 * 2**30 / 1e9, "GB", "a test", "2026-11-22", "quoted")
-    model = Model(RECIPE.model, weights_gb=weights)
-    found = fit(RECIPE, replace(KNOWLEDGE, models={model.id: model}))
+    model = KnownCheckpoint(RECIPE.model, weights_gb=weights)
+    verdict = fit(RECIPE, replace(KNOWLEDGE, checkpoints={model.id: model}))
     beside = KNOWLEDGE.hardware["dgx-spark"].gib("engine_start_gib")
-    prompts, floor = 8, 8
-    assert found.needs_gib == pytest.approx(20 + beside + prompts + floor)
-    assert found.need is not None and not found.need.of_total
+    prompts, minimum = 8, 8
+    assert verdict.needs_gib == pytest.approx(20 + beside + prompts + minimum)
+    assert verdict.need is not None and not verdict.need.of_total
 
 
 def test_it_serves_on_one_host_alone() -> None:
-    findings = cluster_findings(Case(RECIPE, KNOWLEDGE, {}, hosts=2))
+    findings = cluster_findings(CommandCase(RECIPE, KNOWLEDGE, {}, hosts=2))
     assert "llama.cpp serves a model on one host alone" in [item.message for item in findings]
     assert LLAMA.rank_arguments(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
 
@@ -135,10 +141,10 @@ def question(*words: str, **environment: str) -> dict[str, object]:
     return {"name": "big", "argv": ["llama-server", *words], "environment": environment}
 
 
-def asked(
-    recipes: Sequence[Mapping[str, object]], code: int, said: str
+def ask_engine(
+    recipes: Sequence[Mapping[str, object]], code: int, stderr: str
 ) -> tuple[dict[str, object], list[tuple[tuple[str, ...], dict[str, str]]]]:
-    """What the engine answers, and what was run, where `--help` ends with ``code``."""
+    """The engine's answer, and the commands that ran, when `--help` ends with ``code``."""
     runs = []
 
     def run(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
@@ -146,20 +152,22 @@ def asked(
         if words[-1] == "--version":
             said_of_it = "version: 0.7.0 (build 11669, commit Debian)"
             return CompletedProcess(list(words), 0, "", said_of_it)
-        return CompletedProcess(list(words), code, "usage", said)
+        return CompletedProcess(list(words), code, "usage", stderr)
 
     return LLAMA.answer(recipes, run), runs
 
 
 def test_its_own_program_reads_the_whole_command_line_and_loads_nothing() -> None:
     recipe = question("-c", "1", LLAMA_ARG_CTX_SIZE="2", HF_HOME="/data")
-    answer, runs = asked([recipe], 0, "")
+    answer, runs = ask_engine([recipe], 0, "")
     assert answer == {"version": "0.7.0", "faults": [], "unanswered": None}
     assert runs[1] == (("llama-server", "-c", "1", "--help"), {"LLAMA_ARG_CTX_SIZE": "2"})
 
 
 def test_what_it_refuses_is_named() -> None:
-    answer, _ = asked([question("--no-such")], 1, "noise\nerror: invalid argument: --no-such\n")
+    answer, _ = ask_engine(
+        [question("--no-such")], 1, "noise\nerror: invalid argument: --no-such\n"
+    )
     assert answer["faults"] == [
         "recipe big: llama.cpp 0.7.0 refuses it: error: invalid argument: --no-such"
     ]
@@ -167,19 +175,23 @@ def test_what_it_refuses_is_named() -> None:
 
 
 def test_an_image_without_the_program_answers_nothing() -> None:
-    answer, _ = asked([question()], 127, "")
+    answer, _ = ask_engine([question()], 127, "")
     assert answer["faults"] == [] and "exit 127" in str(answer["unanswered"])
 
 
 def test_its_counters_are_read_without_a_total_of_requests() -> None:
-    found = counters(PAGE)
-    assert found is not None
-    assert (found.outstanding, found.generated, found.finished) == (3, 12, None)
-    assert found.moving == {"llamacpp:n_decode_total": 14.0, "llamacpp:prompt_tokens_total": 38.0}
+    reading = counters(PAGE)
+    assert reading is not None
+    assert (reading.outstanding, reading.generated_tokens, reading.finished_requests) == (
+        3,
+        12,
+        None,
+    )
+    assert reading.moving == {"llamacpp:n_decode_total": 14.0, "llamacpp:prompt_tokens_total": 38.0}
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "phase"),
     [
         ("0.00.100.200 I srv    load_model: loading model '/x.gguf'", "loading weights"),
         (
@@ -189,8 +201,8 @@ def test_its_counters_are_read_without_a_total_of_requests() -> None:
         ("0.02.1.2 I srv  llama_server: listening on http://127.0.0.1:8099", "port open"),
     ],
 )
-def test_its_log_tells_how_far_a_start_is(line: str, said: str) -> None:
-    assert log_phases.phase(line) == said
+def test_its_log_tells_how_far_a_start_is(line: str, phase: str) -> None:
+    assert log_phases.phase(line) == phase
 
 
 def test_its_context_stands_in_its_list_of_models() -> None:

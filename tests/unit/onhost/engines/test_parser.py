@@ -1,4 +1,4 @@
-"""What an engine's parser says of a command line that it refuses."""
+"""Messages of an engine's parser about a command line that it refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ USAGE = "usage: vllm serve [model_tag] [options]\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("output", "why"),
     [
         (
             f"{USAGE}vllm: error: unrecognized arguments: --no-such 3\n",
@@ -32,5 +32,5 @@ for StructuredOutputsConfig
         ("", "no reason given"),
     ],
 )
-def test_a_refusal_is_one_line_with_its_reason(said: str, why: str) -> None:
-    assert refusal(said) == why
+def test_a_refusal_is_one_line_with_its_reason(output: str, why: str) -> None:
+    assert refusal(output) == why

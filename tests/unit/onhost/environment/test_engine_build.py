@@ -135,7 +135,7 @@ COMPILED = {**wheel("compiled", "1.0+cu130", "vllm"), "name": "vllm"}
 RELEASED = wheel("vllm", "0.20.2", "vllm")
 
 
-class Done(NamedTuple):
+class BuildRun(NamedTuple):
     """A run that has ended."""
 
     returncode: int
@@ -143,11 +143,11 @@ class Done(NamedTuple):
     stderr: str
 
 
-def ran(*argv: str) -> Done:
+def run_build(*argv: str) -> BuildRun:
     out, err = io.StringIO(), io.StringIO()
     with mock.patch.dict(os.environ), redirect_stdout(out), redirect_stderr(err):
-        code = errors.ended("lockstep engine-build", lambda: engine_build.main(list(argv)))
-    return Done(code, out.getvalue(), err.getvalue())
+        code = errors.run_main("lockstep engine-build", lambda: engine_build.main(list(argv)))
+    return BuildRun(code, out.getvalue(), err.getvalue())
 
 
 class Site:
@@ -156,8 +156,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "bin/index").mkdir(parents=True)
-        for each in (*PACKAGES, BUILT_WITH, RELEASED):
-            (folder / "bin/index" / each["file"]).write_text(each["name"])
+        for package in (*PACKAGES, BUILT_WITH, RELEASED):
+            (folder / "bin/index" / package["file"]).write_text(package["name"])
         (folder / "bin/index" / COMPILED["file"]).write_text("compiled")
         uv, pip = folder / "bin/uv", folder / "bin/python"
         for path, text in ((uv, UV), (pip, PIP)):
@@ -183,7 +183,7 @@ class Site:
                 "environment": {"VLLM_USE_PRECOMPILED": "1"},
             },
             "transformers": source(fork(folder / "transformers")),
-            "expected": {each["name"]: each["version"] for each in PACKAGES},
+            "expected": {package["name"]: package["version"] for package in PACKAGES},
             "proxy": {"http_proxy": "http://proxy:3128", "no_proxy": "127.0.0.1"},
             "engine_cuda": "13",
             "waive_kernels": False,
@@ -194,15 +194,15 @@ class Site:
     def home(self) -> Path:
         return Path(self.spec["home"])
 
-    def run(self, stage: str) -> Done:
-        """One stage."""
-        return ran(*self._argv(stage))
+    def run(self, stage: str) -> BuildRun:
+        """Run one stage."""
+        return run_build(*self._argv(stage))
 
     def cut(self, stage: str, victim: str) -> int:
-        """One stage, as the host runs it: it ends as soon as uv has come to `victim`."""
+        """Run one stage as the host does; it ends as soon as uv has come to `victim`."""
         environment = {**os.environ, "FAIL": victim}
-        done = run_program("engine-build", *self._argv(stage), environment=environment)
-        return done.returncode
+        result = run_program("engine-build", *self._argv(stage), environment=environment)
+        return result.returncode
 
     def _argv(self, stage: str) -> list[str]:
         spec = self.folder / "engine.json"
@@ -212,24 +212,24 @@ class Site:
     def build(self) -> None:
         """All stages, after which nothing is missing."""
         for stage in ("pytorch", "vllm", "flashinfer"):
-            done = self.run(stage)
-            assert done.returncode == 0, done.stderr
+            result = self.run(stage)
+            assert result.returncode == 0, result.stderr
         assert self.missing() == {}
 
-    def found(self) -> Any:
+    def engine_facts(self) -> Any:
         return environments.read(self.spec)
 
     def missing(self) -> dict[str, list[str]]:
-        return engine_missing(self.spec, self.found())
+        return engine_missing(self.spec, self.engine_facts())
 
     def calls(self) -> list[tuple[list[str], dict[str, str]]]:
-        """How uv was called: arguments and the variables that it reads."""
+        """The calls of uv: arguments and the variables that it reads."""
         return [ast.literal_eval(line) for line in self.log.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Beside its folder are two copies: `new`, and `built` with all stages done."""
+def site_copies(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A site with two copies beside its folder: `new`, and `built` with all stages done."""
     site = Site(tmp_path_factory.mktemp("engine") / "site")
     shutil.copytree(site.folder, site.folder.with_name("new"), symlinks=True)
     site.build()
@@ -237,50 +237,52 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site
 
 
-def returned(made: Site, to: str) -> Site:
+def restored_site(site_copies: Site, to: str) -> Site:
     """The site at the one place that its paths name, as it was."""
-    shutil.rmtree(made.folder, ignore_errors=True)
-    shutil.copytree(made.folder.with_name(to), made.folder, symlinks=True)
-    return copy.deepcopy(made)
+    shutil.rmtree(site_copies.folder, ignore_errors=True)
+    shutil.copytree(site_copies.folder.with_name(to), site_copies.folder, symlinks=True)
+    return copy.deepcopy(site_copies)
 
 
 @pytest.fixture
-def site(made: Site) -> Site:
-    return returned(made, "new")
+def site(site_copies: Site) -> Site:
+    return restored_site(site_copies, "new")
 
 
 @pytest.fixture
-def built(made: Site) -> Site:
-    return returned(made, "built")
+def built_site(site_copies: Site) -> Site:
+    return restored_site(site_copies, "built")
 
 
-def test_the_stages_bring_about_what_the_specification_asks_for(built: Site) -> None:
-    assert built.missing() == {}
-    assert git(built.home / "vllm", "rev-parse", "HEAD") == built.spec["vllm"]["commit"]
+def test_the_stages_bring_about_what_the_specification_asks_for(built_site: Site) -> None:
+    assert built_site.missing() == {}
+    assert git(built_site.home / "vllm", "rev-parse", "HEAD") == built_site.spec["vllm"]["commit"]
     # The fork's build looks for the tag that it left upstream at.
-    assert git(built.home / "vllm", "tag") == "v1"
-    origins = built.found()["environment"]["origins"]
-    edited = {name: origins[name]["editable"] for name in ("vllm", "transformers")}
-    assert edited == {"vllm": True, "transformers": False}
-    first = (built.home / "pytorch.txt").read_text().splitlines()[0]
+    assert git(built_site.home / "vllm", "tag") == "v1"
+    origins = built_site.engine_facts()["environment"]["origins"]
+    editables = {name: origins[name]["editable"] for name in ("vllm", "transformers")}
+    assert editables == {"vllm": True, "transformers": False}
+    first = (built_site.home / "pytorch.txt").read_text().splitlines()[0]
     assert first == f"torch==2.10.0+cu130 --hash=sha256:{PACKAGES[0]['sha256']}"
-    built.spec["home"] = str(built.home.parent / "another")
-    assert sorted(built.missing()) == ["flashinfer", "pytorch", "vllm"]
+    built_site.spec["home"] = str(built_site.home.parent / "another")
+    assert sorted(built_site.missing()) == ["flashinfer", "pytorch", "vllm"]
 
 
-def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built: Site) -> None:
-    [given] = [said for argv, said in built.calls() if "--editable" in argv]
-    path = built.home.parent / "store/wheels" / str(COMPILED["file"])
-    assert given["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
-    assert given["VLLM_USE_PRECOMPILED"] == "1"
+def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built_site: Site) -> None:
+    [fork_variables] = [variables for argv, variables in built_site.calls() if "--editable" in argv]
+    path = built_site.home.parent / "store/wheels" / str(COMPILED["file"])
+    assert fork_variables["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
+    assert fork_variables["VLLM_USE_PRECOMPILED"] == "1"
     assert path.read_bytes() == b"compiled"
-    others = [said for argv, said in built.calls() if "--editable" not in argv]
-    assert not any(name.startswith("VLLM_") for said in others for name in said)
+    other_variables = [
+        variables for argv, variables in built_site.calls() if "--editable" not in argv
+    ]
+    assert not any(name.startswith("VLLM_") for variables in other_variables for name in variables)
     # What `gc` knows by that this engine is made of it.
-    assert COMPILED["sha256"] in (built.home / "precompiled.txt").read_text()
-    built.spec["precompiled"] = None
-    assert built.run("vllm").returncode == 0
-    [_, without] = [said for argv, said in built.calls() if "--editable" in argv]
+    assert COMPILED["sha256"] in (built_site.home / "precompiled.txt").read_text()
+    built_site.spec["precompiled"] = None
+    assert built_site.run("vllm").returncode == 0
+    [_, without] = [variables for argv, variables in built_site.calls() if "--editable" in argv]
     assert "VLLM_PRECOMPILED_WHEEL_LOCATION" not in without
 
 
@@ -290,27 +292,27 @@ def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built: 
     ids=["somebody else's", "there twice"],
 )
 def test_what_is_not_to_be_there_is_taken_out(
-    built: Site, foreign: str, stage: str, missing: str
+    built_site: Site, foreign: str, stage: str, missing: str
 ) -> None:
-    [packages] = (built.home / "venv/lib").glob("python*/site-packages")
+    [packages] = (built_site.home / "venv/lib").glob("python*/site-packages")
     folder = packages / f"{foreign}.dist-info"
     folder.mkdir()
     (folder / "RECORD").touch()
-    assert built.missing() == {stage: [missing]}
-    assert built.run(stage).returncode == 0
-    assert built.missing() == {} and not folder.exists()
+    assert built_site.missing() == {stage: [missing]}
+    assert built_site.run(stage).returncode == 0
+    assert built_site.missing() == {} and not folder.exists()
 
 
 def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
     """test_uv_cache.py has what the real uv says of each part."""
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
-    said = f"cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n"
-    (cache / "broken").write_text(said)
-    done = site.run("pytorch")
-    assert (done.returncode, site.missing().get("pytorch")) == (0, None)
-    assert "once more, without what uv had cached" in done.stdout
-    assert said in done.stderr
+    message = f"cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n"
+    (cache / "broken").write_text(message)
+    result = site.run("pytorch")
+    assert (result.returncode, site.missing().get("pytorch")) == (0, None)
+    assert "once more, without what uv had cached" in result.stdout
+    assert message in result.stderr
 
 
 def test_nobody_else_can_open_a_lock_that_uv_waits_for(site: Site) -> None:
@@ -323,18 +325,18 @@ def test_nobody_else_can_open_a_lock_that_uv_waits_for(site: Site) -> None:
 def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
-    said = f'  x Failed to build `vllm`\n      File "{cache}/builds-v0/.tmpFP7sgz/x.py"\n'
-    (cache / "broken").write_text(said)
-    done = site.run("pytorch")
-    assert done.returncode == 1
-    assert "once more" not in done.stdout
-    assert done.stderr == f"{said}\nlockstep engine-build: uv pip ended with 1\n"
+    message = f'  x Failed to build `vllm`\n      File "{cache}/builds-v0/.tmpFP7sgz/x.py"\n'
+    (cache / "broken").write_text(message)
+    result = site.run("pytorch")
+    assert result.returncode == 1
+    assert "once more" not in result.stdout
+    assert result.stderr == f"{message}\nlockstep engine-build: uv pip ended with 1\n"
     installs = [argv for argv, _ in site.calls() if argv[0] == "pip"]
     assert (len(installs), cache.exists()) == (1, True)
 
 
 def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site) -> None:
-    done = site.run("pytorch")
+    result = site.run("pytorch")
     argv, environment = site.calls()[-1]
     assert environment == {
         "UV_CACHE_DIR": f"{site.home.parent}/uv-cache",
@@ -342,38 +344,40 @@ def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site
         "UV_PYTHON_DOWNLOADS": "never",
         "http_proxy": "http://proxy:3128",
     }
-    assert "secret" not in " ".join(argv) + done.stdout + done.stderr
+    assert "secret" not in " ".join(argv) + result.stdout + result.stderr
     assert set((site.folder / "bin/proxies").read_text().splitlines()) == {"http://proxy:3128"}
 
 
-def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(built: Site) -> None:
-    torch = built.home.parent / "store" / PACKAGES[0]["sha256"]
+def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(built_site: Site) -> None:
+    torch = built_site.home.parent / "store" / PACKAGES[0]["sha256"]
     torch.write_bytes(b"tarch")
-    (built.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD").unlink()
-    done = built.run("pytorch")
-    assert done.returncode == 0, done.stderr
-    assert f"spoiled on disk, fetched again: {PACKAGES[0]['file']}" in done.stdout
+    (
+        built_site.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD"
+    ).unlink()
+    result = built_site.run("pytorch")
+    assert result.returncode == 0, result.stderr
+    assert f"spoiled on disk, fetched again: {PACKAGES[0]['file']}" in result.stdout
     assert torch.read_bytes() == b"torch"
 
 
-def test_what_the_store_has_needs_no_server_for_the_next_generation(built: Site) -> None:
-    built.spec["tools"] = "/nonexistent"
-    built.spec["home"] = str(built.home.parent / "ba9876543210")
+def test_what_the_store_has_needs_no_server_for_the_next_generation(built_site: Site) -> None:
+    built_site.spec["tools"] = "/nonexistent"
+    built_site.spec["home"] = str(built_site.home.parent / "ba9876543210")
     for name in ("fork", "transformers"):
-        (built.folder / name).rename(built.folder / f"{name}-is-gone")
-    built.build()
-    assert git(built.home / "vllm", "tag") == "v1"
+        (built_site.folder / name).rename(built_site.folder / f"{name}-is-gone")
+    built_site.build()
+    assert git(built_site.home / "vllm", "tag") == "v1"
 
 
-def test_a_second_run_of_a_stage_makes_nothing_anew(built: Site) -> None:
-    inode = (built.home / "venv").stat().st_ino
-    built.build()
-    assert (built.home / "venv").stat().st_ino == inode
+def test_a_second_run_of_a_stage_makes_nothing_anew(built_site: Site) -> None:
+    inode = (built_site.home / "venv").stat().st_ino
+    built_site.build()
+    assert (built_site.home / "venv").stat().st_ino == inode
 
 
 def test_a_released_vllm_needs_no_git(site: Site) -> None:
-    released = [*PACKAGES, RELEASED]
-    site.spec |= {"vllm": None, "transformers": None, "packages": released, "built_with": []}
+    packages = [*PACKAGES, RELEASED]
+    site.spec |= {"vllm": None, "transformers": None, "packages": packages, "built_with": []}
     site.build()
     assert len(site.calls()) == 4
     assert "vllm==0.20.2 --hash=sha256:" in (site.home / "vllm.txt").read_text()
@@ -391,29 +395,29 @@ def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) 
     assert not (site.home / "venv/half-copied").exists()
 
 
-def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(built: Site) -> None:
-    (built.home / "unfinished").write_text("x")
-    assert built.found()["unfinished"]
-    with file_lock.open_file(built.home / "unfinished") as mark:
+def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(built_site: Site) -> None:
+    (built_site.home / "unfinished").write_text("x")
+    assert built_site.engine_facts()["unfinished"]
+    with file_lock.open_file(built_site.home / "unfinished") as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
-        assert not built.found()["unfinished"]
+        assert not built_site.engine_facts()["unfinished"]
 
 
-def test_another_python_means_another_venv(built: Site) -> None:
-    built.spec["python"] = "3.13"
-    assert "Python 3.13 (it has 3.12)" in built.missing()["pytorch"]
-    built.build()
+def test_another_python_means_another_venv(built_site: Site) -> None:
+    built_site.spec["python"] = "3.13"
+    assert "Python 3.13 (it has 3.12)" in built_site.missing()["pytorch"]
+    built_site.build()
 
 
 def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
     site.spec["vllm"]["git"] = "/nonexistent"
-    done = site.run("vllm")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "lockstep engine-build: git -C ended with 128"
+    result = site.run("vllm")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "lockstep engine-build: git -C ended with 128"
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         ([], "usage: engine-build"),
         (["bake"], "usage: engine-build"),
@@ -421,9 +425,9 @@ def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
         (["check", "/none.json"], "none.json"),
     ],
 )
-def test_wrong_use_says_how(argv: list[str], said: str) -> None:
-    done = ran(*argv)
-    assert (done.returncode, said in done.stderr) == (errors.EXIT_USAGE, True)
+def test_wrong_use_says_how(argv: list[str], message: str) -> None:
+    result = run_build(*argv)
+    assert (result.returncode, message in result.stderr) == (errors.EXIT_USAGE, True)
 
 
 def record(site: Site, **changes: Any) -> None:
@@ -446,14 +450,14 @@ def test_without_a_check_that_passed_the_old_environment_stays(site: Site) -> No
     current.symlink_to("older")
     assert site.run("activate").returncode == 1
     record(site, faults=["torch is a CPU build"])
-    done = site.run("activate")
-    assert done.returncode == 1
-    assert "has not passed its check" in done.stderr
+    result = site.run("activate")
+    assert result.returncode == 1
+    assert "has not passed its check" in result.stderr
     assert current.readlink() == Path("older")
 
 
-def test_a_change_of_the_environment_makes_its_check_void(built: Site) -> None:
-    record(built)
-    assert built.found()["check"]
-    assert built.run("flashinfer").returncode == 0
-    assert built.found()["check"] is None
+def test_a_change_of_the_environment_makes_its_check_void(built_site: Site) -> None:
+    record(built_site)
+    assert built_site.engine_facts()["check"]
+    assert built_site.run("flashinfer").returncode == 0
+    assert built_site.engine_facts()["check"] is None

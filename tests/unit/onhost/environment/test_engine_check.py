@@ -128,32 +128,32 @@ RECIPE = {
 
 
 class Venv:
-    """What is installed, and the answer to a question about it."""
+    """The installed packages, and the answer to a question about them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files = dict(VLLM)
         self.versions = dict(VERSIONS)
-        self.asked: dict[str, Any] = {
+        self.question: dict[str, Any] = {
             "id": "abc",
             "engine_cuda": "13",
             "waive_kernels": False,
             "recipes": [RECIPE],
         }
-        self.printed = ""
+        self.output = ""
         self.demands: dict[str, str] = {}
         (folder / "checkpoint").mkdir()
-        self.configured("Sees", text="Writes")
+        self.write_config("Sees", text="Writes")
 
-    def configured(self, name: str, **said: Any) -> None:
-        """What the checkpoint's configuration says."""
-        (self.folder / "checkpoint/config.json").write_text(json.dumps({"class": name, **said}))
+    def write_config(self, name: str, **settings: Any) -> None:
+        """Write the checkpoint's configuration."""
+        (self.folder / "checkpoint/config.json").write_text(json.dumps({"class": name, **settings}))
 
     def ask(self) -> tuple[int, Any, str]:
         """Exit code, record, and what was said on stderr."""
         whole = [{"folder": str(self.folder / "checkpoint"), "files": []}]
-        recipes = [{"checkpoint": whole, **recipe} for recipe in self.asked["recipes"]]
-        self.asked = {**self.asked, "recipes": recipes}
+        recipes = [{"checkpoint": whole, **recipe} for recipe in self.question["recipes"]]
+        self.question = {**self.question, "recipes": recipes}
         for name, text in self.files.items():
             path = self.folder / "site" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,11 +169,11 @@ class Venv:
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.folder / "site"),
-            "LOCKSTEP_ENGINE": json.dumps(self.asked),
+            "LOCKSTEP_ENGINE": json.dumps(self.question),
         }
-        done = run_program("engine-check", str(record), environment=environment)
-        self.printed = done.stdout
-        return done.returncode, json.loads(record.read_text()), done.stderr
+        result = run_program("engine-check", str(record), environment=environment)
+        self.output = result.stdout
+        return result.returncode, json.loads(record.read_text()), result.stderr
 
 
 @pytest.fixture
@@ -181,15 +181,17 @@ def venv(tmp_path: Path) -> Venv:
     return Venv(tmp_path)
 
 
-@pytest.mark.parametrize("moved", [{}, OLD_PARSER])
-def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[str, str]) -> None:
-    venv.files |= moved
-    guarded = [*RECIPE["argv"], "--moe-backend", "marlin"]
-    venv.asked["recipes"] = [RECIPE, {**RECIPE, "name": "guarded", "argv": guarded}]
-    code, record, said = venv.ask()
-    assert (code, said) == (0, "")
+@pytest.mark.parametrize("moved_files", [{}, OLD_PARSER])
+def test_an_engine_that_takes_every_recipe_has_no_fault(
+    venv: Venv, moved_files: dict[str, str]
+) -> None:
+    venv.files |= moved_files
+    guarded_argv = [*RECIPE["argv"], "--moe-backend", "marlin"]
+    venv.question["recipes"] = [RECIPE, {**RECIPE, "name": "guarded", "argv": guarded_argv}]
+    code, record, output = venv.ask()
+    assert (code, output) == (0, "")
     assert record == {
-        "asked": check_wanted(venv.asked),
+        "asked": check_wanted(venv.question),
         "version": "0.19.2",
         "torch": "2.10.0+cu130",
         "cuda": "13.0",
@@ -210,11 +212,11 @@ ENTRY = "vllm/entrypoints/cli/serve.py"
 def test_an_engine_whose_parser_lacks_the_freeze_guard_refuses_the_recipe(
     venv: Venv, line: str
 ) -> None:
-    venv.asked["recipes"] = [{**RECIPE, "argv": [*RECIPE["argv"], "--moe-backend", "marlin"]}]
+    venv.question["recipes"] = [{**RECIPE, "argv": [*RECIPE["argv"], "--moe-backend", "marlin"]}]
     venv.files[ENTRY] = venv.files[ENTRY].replace(MOE_LINE, line)
-    code, record, said = venv.ask()
+    code, record, output = venv.ask()
     [fault] = record["faults"]
-    assert (code, fault in said) == (1, True)
+    assert (code, fault in output) == (1, True)
     assert fault.startswith("recipe mistral: vLLM 0.19.2 refuses it: ")
 
 
@@ -266,17 +268,17 @@ def test_each_recipe_is_refused_with_the_flag_and_the_version_and_a_good_one_is_
     venv: Venv,
 ) -> None:
     wrong = [{**RECIPE, "name": str(n), **change} for n, (change, _) in enumerate(REFUSED)]
-    venv.asked["recipes"] = [{**RECIPE, "name": "good"}, *wrong]
-    code, record, said = venv.ask()
+    venv.question["recipes"] = [{**RECIPE, "name": "good"}, *wrong]
+    code, record, output = venv.ask()
     faults = [f"recipe {n}: vLLM 0.19.2 {fault}" for n, (_, fault) in enumerate(REFUSED)]
     assert (code, record["faults"]) == (1, faults)
-    assert said == "".join(f"engine check: {fault}\n" for fault in faults)
+    assert output == "".join(f"engine check: {fault}\n" for fault in faults)
 
 
 def test_every_fault_is_told_at_once(venv: Venv) -> None:
     venv.files["torch/version.py"] = "cuda = None\n"
     venv.versions["flashinfer-cubin"] = "0.5.0"
-    venv.asked["recipes"] = [{**RECIPE, "argv": ["vllm", "serve"]}]
+    venv.question["recipes"] = [{**RECIPE, "argv": ["vllm", "serve"]}]
     code, record, _ = venv.ask()
     assert code == 1
     assert [fault.partition(":")[0] for fault in record["faults"]] == [
@@ -297,15 +299,15 @@ def test_what_cannot_be_imported_is_named_once_without_a_traceback(
     venv: Venv, file: str, fault: str
 ) -> None:
     venv.files[file] = "raise ImportError('no libcudart')\n"
-    venv.asked["recipes"] = [RECIPE, RECIPE]
-    code, record, said = venv.ask()
+    venv.question["recipes"] = [RECIPE, RECIPE]
+    code, record, output = venv.ask()
     assert code == 1
     assert record["faults"] == [fault]
-    assert said == f"engine check: {fault}\n"
+    assert output == f"engine check: {fault}\n"
 
 
 def test_compiled_parts_that_a_recipe_needs_are_there(venv: Venv) -> None:
-    venv.configured("Writes", experts=8)
+    venv.write_config("Writes", experts=8)
     for part in ("_C", "_moe_C_stable_libtorch", "vllm_flash_attn/_vllm_fa2_C"):
         del venv.files[f"vllm/{part}.abi3.so"]
     code, record, _ = venv.ask()
@@ -321,11 +323,11 @@ def test_compiled_parts_that_a_recipe_needs_are_there(venv: Venv) -> None:
 
 
 def test_a_compiled_part_that_a_recipe_needs_is_loaded(venv: Venv) -> None:
-    venv.configured("Writes", experts=8)
+    venv.write_config("Writes", experts=8)
     part = "_moe_C_stable_libtorch"
     venv.files[f"vllm/{part}/__init__.py"] = "raise ImportError('no symbol: aoti\\nmore')"
-    told = f"{part} cannot be loaded: ImportError: no symbol: aoti"
-    assert venv.ask()[1]["faults"] == [f"recipe mistral: vLLM 0.19.2, experts triton: {told}"]
+    reason = f"{part} cannot be loaded: ImportError: no symbol: aoti"
+    assert venv.ask()[1]["faults"] == [f"recipe mistral: vLLM 0.19.2, experts triton: {reason}"]
 
 
 def test_a_compiled_part_that_no_recipe_needs_is_not_missed(venv: Venv) -> None:
@@ -336,10 +338,10 @@ def test_a_compiled_part_that_no_recipe_needs_is_not_missed(venv: Venv) -> None:
 def test_what_only_the_driver_could_answer_is_said_and_no_fault(venv: Venv) -> None:
     missing = "libcuda.so.1: cannot open shared object file"
     venv.files["vllm/_C/__init__.py"] = f"raise ImportError({missing!r})"
-    code, record, said = venv.ask()
-    assert (code, said) == (0, "")
+    code, record, output = venv.ask()
+    assert (code, output) == (0, "")
     assert record["unasked"][0] == f"_C cannot be loaded: ImportError: {missing}"
-    assert f"engine check: not asked: {record['unasked'][1]}\n" in venv.printed
+    assert f"engine check: not asked: {record['unasked'][1]}\n" in venv.output
 
 
 def test_flashinfer_is_demanded_where_vllm_would_import_it(
@@ -350,10 +352,10 @@ def test_flashinfer_is_demanded_where_vllm_would_import_it(
     for name in [name for name in venv.versions if name.startswith("flash")]:
         del venv.versions[name]
     envs = venv.files["vllm/envs.py"]
-    known = '"VLLM_USE_FLASHINFER_SAMPLER": lambda: None,\n    "VLLM_PORT"'
-    venv.files["vllm/envs.py"] = envs.replace('"VLLM_PORT"', known, 1)
+    known_variable = '"VLLM_USE_FLASHINFER_SAMPLER": lambda: None,\n    "VLLM_PORT"'
+    venv.files["vllm/envs.py"] = envs.replace('"VLLM_PORT"', known_variable, 1)
     off = {**RECIPE, "name": "off", "environment": {"VLLM_USE_FLASHINFER_SAMPLER": "0"}}
-    venv.asked["recipes"] = [RECIPE, off]
+    venv.question["recipes"] = [RECIPE, off]
     assert venv.ask()[1]["faults"] == [
         "recipe mistral: vLLM 0.19.2 wants flashinfer-python==0.6.4, which is not installed: "
         "it would end as it starts"
@@ -363,18 +365,18 @@ def test_flashinfer_is_demanded_where_vllm_would_import_it(
     assert engine_check.flashinfer_fault("0.19.2", [off]) is None
 
 
-@pytest.mark.parametrize("waived", [False, True])
-def test_kernels_run_where_a_gpu_is_seen(venv: Venv, waived: bool) -> None:
+@pytest.mark.parametrize("is_waived", [False, True])
+def test_kernels_run_where_a_gpu_is_seen(venv: Venv, is_waived: bool) -> None:
     """The stand-in for PyTorch can do nothing, so each of them fails."""
-    venv.asked["waive_kernels"] = waived
+    venv.question["waive_kernels"] = is_waived
     venv.files["torch/cuda.py"] = "def is_available():\n    return True\n"
     code, record, _ = venv.ask()
-    assert code == (0 if waived else 1)
+    assert code == (0 if is_waived else 1)
     parts = ("matrix product", "normalisation", "sampler", "attention FLASH_ATTN")
-    told = "AttributeError: module 'torch' has no attribute 'inference_mode'"
-    wrong = [f"recipe mistral: vLLM 0.19.2, {part}: {told}" for part in parts]
-    assert record["waived" if waived else "faults"] == wrong
-    assert (record["faults" if waived else "waived"], record["unasked"]) == ([], [])
+    reason = "AttributeError: module 'torch' has no attribute 'inference_mode'"
+    wrong = [f"recipe mistral: vLLM 0.19.2, {part}: {reason}" for part in parts]
+    assert record["waived" if is_waived else "faults"] == wrong
+    assert (record["faults" if is_waived else "waived"], record["unasked"]) == ([], [])
 
 
 def test_an_environment_without_vllm(venv: Venv) -> None:
@@ -383,7 +385,7 @@ def test_an_environment_without_vllm(venv: Venv) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "said"),
+    ("expected_cuda", "built_cuda", "message"),
     [
         ("13", "13.0", ""),
         ("13.0", "13.0", ""),
@@ -396,10 +398,10 @@ def test_an_environment_without_vllm(venv: Venv) -> None:
     ],
 )
 def test_torchs_cuda_is_the_one_that_was_asked_for(
-    expected: str | None, found: str | None, said: str
+    expected_cuda: str | None, built_cuda: str | None, message: str
 ) -> None:
-    fault = cuda_fault(expected, found, "2.10")
-    assert f"torch 2.10 {said}" in (fault or "") if said else fault is None
+    fault = cuda_fault(expected_cuda, built_cuda, "2.10")
+    assert f"torch 2.10 {message}" in (fault or "") if message else fault is None
 
 
 @pytest.mark.parametrize(
@@ -416,6 +418,8 @@ def test_flashinfers_three_packages_agree_or_none_is_there(
 ) -> None:
     names = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
     fault = triple_fault(dict(zip(names, versions, strict=True)))
-    told = (f"{name} {version or 'missing'}" for name, version in zip(names, versions, strict=True))
-    wrong = f"the FlashInfer packages do not agree: {', '.join(told)}"
+    phrases = (
+        f"{name} {version or 'missing'}" for name, version in zip(names, versions, strict=True)
+    )
+    wrong = f"the FlashInfer packages do not agree: {', '.join(phrases)}"
     assert fault == (None if agree else wrong)

@@ -46,33 +46,39 @@ CHECKPOINTS: dict[str, tuple[list[str], dict[str, dict[str, str]], list[str]]] =
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What one check says of all these recipes; nothing of those that are taken."""
+def recipe_faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The faults that one check finds in all these recipes; none for accepted ones."""
     venv = Venv(tmp_path_factory.mktemp("venv"))
     venv.files |= FILES
     model = '        serve.add_argument("model")\n'
     flag = '        serve.add_argument("--config-format")\n'
     venv.files[ENTRY] = venv.files[ENTRY].replace(model, model + flag)
     recipes = []
-    for name, (files, here, flags) in CHECKPOINTS.items():
-        part = {"folder": str(configured(venv.folder / name, here)), "files": files}
+    for name, (files, host_files, flags) in CHECKPOINTS.items():
+        part = {"folder": str(config_snapshot(venv.folder / name, host_files)), "files": files}
         recipes.append({"name": name, "checkpoint": [part], "argv": [*RECIPE["argv"], *flags]})
     names = [CONFIG, "w.safetensors"]
-    own = {"folder": str(configured(venv.folder / "own", {})), "files": names}
+    own = {"folder": str(config_snapshot(venv.folder / "own", {})), "files": names}
     base = {"folder": str(venv.folder / "lacks a name"), "files": [CONFIG]}
     recipes.append({"name": "borrowed", "checkpoint": [own, base]})
-    venv.asked["recipes"] = [{**RECIPE, **recipe} for recipe in recipes]
-    code, record, told = venv.ask()
-    assert (code, told) == (1, "".join(f"engine check: {each}\n" for each in record["faults"]))
-    words = (each.removeprefix("recipe ").split(": vLLM 0.19.2 ", 1) for each in record["faults"])
+    venv.question["recipes"] = [{**RECIPE, **recipe} for recipe in recipes]
+    code, record, output = venv.ask()
+    assert (code, output) == (
+        1,
+        "".join(f"engine check: {fault_line}\n" for fault_line in record["faults"]),
+    )
+    words = (
+        fault_line.removeprefix("recipe ").split(": vLLM 0.19.2 ", 1)
+        for fault_line in record["faults"]
+    )
     yield {name: fault for name, fault in words}
 
 
-def configured(folder: Path, files: dict[str, dict[str, str]]) -> Path:
+def config_snapshot(folder: Path, files: dict[str, dict[str, str]]) -> Path:
     """A snapshot of which the configuration alone is on the host."""
     folder.mkdir()
-    for name, said in files.items():
-        (folder / name).write_text(json.dumps(said))
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
     return folder
 
 
@@ -107,10 +113,12 @@ RENAMED = f"{BESIDE}: cannot import name 'Rotary' from 'transformers.pixtral'. {
     ],
 )
 def test_the_classes_of_a_checkpoint_are_imported(
-    said: dict[str, str], recipe: str, fault: str | None
+    recipe_faults: dict[str, str], recipe: str, fault: str | None
 ) -> None:
-    assert said.get(recipe) == fault
+    assert recipe_faults.get(recipe) == fault
 
 
-def test_a_configuration_that_vllm_cannot_read_is_a_fault(said: dict[str, str]) -> None:
-    assert said["unreadable"].startswith("cannot read the configuration of its checkpoint: ")
+def test_a_configuration_that_vllm_cannot_read_is_a_fault(recipe_faults: dict[str, str]) -> None:
+    assert recipe_faults["unreadable"].startswith(
+        "cannot read the configuration of its checkpoint: "
+    )

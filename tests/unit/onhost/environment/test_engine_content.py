@@ -1,4 +1,4 @@
-"""What an engine is built of comes from other Sparks where they have it, checked as ever."""
+"""The parts of an engine come from other Sparks that have them, checked as ever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_peer import Spark, leased
+from a_peer import Spark, write_lease
 from a_repository import commit, git, source
 from a_repository import fork as a_fork
 from local_server import LocalServer, Reply, serving
@@ -25,10 +25,10 @@ from local_server import LocalServer, Reply, serving
 from lab.packages.wheels import StandInWheel, write_wheel
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.environment import engine_content, wheel_store
-from lockstep.onhost.fetch import claims, growth, peer_client
+from lockstep.onhost.fetch import download_lock, growth_report, peer_client
 
 
-def built(name: str, version: str) -> tuple[str, bytes]:
+def built_wheel(name: str, version: str) -> tuple[str, bytes]:
     """Name and bytes of a wheel that pip takes."""
     content = ("".join(map(str, range(60_000))),)
     wheel = StandInWheel(name, version, files=((f"{name}.txt", *content),))
@@ -37,13 +37,13 @@ def built(name: str, version: str) -> tuple[str, bytes]:
         return path.name, path.read_bytes()
 
 
-FILE, BODY = built("torch", "2.10.0+cu130")
+FILE, BODY = built_wheel("torch", "2.10.0+cu130")
 QUOTED = FILE.replace("+", "%2B")
 NAME = hashlib.sha256(BODY).hexdigest()
 TORCH = {"name": "torch", "version": "2.10.0+cu130", "file": FILE, "sha256": NAME}
 HTML = {"Content-Type": "text/html"}
 PACKAGE = {**TORCH, "size": None, "stage": "pytorch"}
-_, OTHER_BODY = built("other", "1.0")
+_, OTHER_BODY = built_wheel("other", "1.0")
 OTHER = {
     "name": "other",
     "version": "1.0",
@@ -89,7 +89,7 @@ class Host:
         self.paths = layout.Paths(root / "host")
         self.folder = root / "engines/store"
         self.home = root / "engines/0123456789ab"
-        leased(self.paths, *of)
+        write_lease(self.paths, *of)
         self.spec: dict[str, Any] = {
             "packages": [PACKAGE],
             "built_with": [],
@@ -104,7 +104,7 @@ class Host:
 
     def bring(self, stage: str = "pytorch") -> None:
         content = engine_content.Content(self.spec, stage, self.folder)
-        with content.shared(self.paths):
+        with content.copying(self.paths):
             content.bring_wheels()
             content.bring_trees(self.home, run)
 
@@ -119,7 +119,7 @@ def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index,
     host = Host(tmp_path, index, peer.as_peer())
     host.bring()
     assert (host.folder / "wheels" / FILE).read_bytes() == BODY
-    assert index.seen == []
+    assert index.requests == []
     assert capsys.readouterr().out == (
         "engine, pytorch: 1 of 1 wheels to fetch\n"
         "engine, pytorch: 1 of 1 wheels, 0 MB\n"
@@ -129,29 +129,32 @@ def test_a_wheel_of_another_spark_costs_the_index_nothing(tmp_path, peer, index,
 
 def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, index):
     host = Host(tmp_path, index, peer.as_peer(earlier=True))
-    with claims.held(peer.paths, "engine-pytorch", [NAME]):
+    with download_lock.hold_claim(peer.paths, "engine-pytorch", [NAME]):
         task = threading.Thread(target=host.bring)
         task.start()
-        mine = claims.folder(host.paths) / "engine-pytorch"
+        target_path = download_lock.folder(host.paths) / "engine-pytorch"
         deadline = time.monotonic() + 180
-        while not (mine.exists() and claims.alive(mine)) and time.monotonic() < deadline:
+        while (
+            not (target_path.exists() and download_lock.alive(target_path))
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.001)
         # Others could wait for this one in turn.
-        assert mine.read_text() == f"{NAME}\n"
+        assert target_path.read_text() == f"{NAME}\n"
         (peer.flat / NAME).write_bytes(BODY)
         task.join(180)
     assert (host.folder / NAME).read_bytes() == BODY
-    assert index.seen == []
+    assert index.requests == []
 
 
 @pytest.mark.slow
 def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index):
     """The index has another file of that name first, and gives neither hashes nor sizes."""
     page = f'<a href="{QUOTED}#sha256={"0" * 64}">torch</a>'.encode()
-    with serving({"/cu130/torch/": Reply(page)}) as other:
-        host = Host(tmp_path, index, torch_index=f"{other.url}/cu130")
+    with serving({"/cu130/torch/": Reply(page)}) as other_server:
+        host = Host(tmp_path, index, torch_index=f"{other_server.url}/cu130")
         host.bring()
-        assert other.paths == ["/cu130/torch/"]
+        assert other_server.paths == ["/cu130/torch/"]
     assert (host.folder / NAME).read_bytes() == BODY
     assert (host.folder / "wheels" / FILE).read_bytes() == BODY
     assert not (host.folder / ".pip").exists()
@@ -161,8 +164,8 @@ def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index):
 def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
     ranges = []
 
-    def answer(seen):
-        ranges.append(seen.headers.get("Range"))
+    def answer(request):
+        ranges.append(request.headers.get("Range"))
         if len(ranges) > 1:
             return Reply(BODY[1000:], 206, {"ETag": '"1"'})
         return Reply(BODY[:1000], headers={"Content-Length": str(len(BODY)), "ETag": '"1"'})
@@ -184,7 +187,7 @@ def test_what_a_cut_pip_had_whole_is_kept_and_what_it_had_in_part_is_not(tmp_pat
     host.bring()
     assert (host.folder / str(OTHER["sha256"])).read_bytes() == OTHER_BODY
     assert (host.folder / NAME).read_bytes() == BODY
-    assert index.seen == [] and not (host.folder / ".pip").exists()
+    assert index.requests == [] and not (host.folder / ".pip").exists()
 
 
 @pytest.mark.slow
@@ -196,7 +199,7 @@ def test_a_pip_that_is_killed_leaves_what_it_had(tmp_path, index):
     index.answers[path] = Reply(OTHER_BODY)
     second = index.answers[f"/whl/files/{QUOTED}"]
 
-    def answer(seen):
+    def answer(request):
         # The first pip is cut off here, with the other file whole.
         pids = (host.home.parent / "pid").read_text().split()
         if len(pids) == 1:
@@ -217,7 +220,7 @@ def test_a_pip_that_is_killed_leaves_what_it_had(tmp_path, index):
     assert stop.is_set()
     host.bring()
     assert (host.folder / NAME).read_bytes() == BODY
-    assert [seen.path for seen in index.seen].count(path) == 1
+    assert [request.path for request in index.requests].count(path) == 1
 
 
 def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own():
@@ -227,9 +230,9 @@ def test_small_wheels_share_a_run_of_pip_and_a_large_one_has_its_own():
     half = wheel_store.BATCH // 2
     every = [wheel("large", 2 * half), wheel("a", half), wheel("b", half)]
     every += [wheel("c", 1), wheel("c", 1)]
-    found = [[each.name for each in batch] for batch in wheel_store._batches(every)]
+    batches = [[package.name for package in batch] for batch in wheel_store._batches(every)]
     # pip refuses two versions of one package.
-    assert found == [["large"], ["a", "b"], ["c"], ["c"]]
+    assert batches == [["large"], ["a", "b"], ["c"], ["c"]]
     # An index without sizes does not cost a start of pip for each wheel.
     every = [wheel(f"w{number}", None) for number in range(40)]
     assert [len(batch) for batch in wheel_store._batches(every)] == [16, 16, 8]
@@ -243,17 +246,17 @@ def test_a_password_is_for_its_own_server_and_on_no_command_line(tmp_path, index
         host = Host(tmp_path / "one", index, index=f"{login}{private.host}/private")
         host.spec["tools"] = str(written_down(tmp_path))
         host.bring()
-        assert [seen.headers.get("Authorization") for seen in private.seen] == [basic]
-    assert [seen.headers.get("Authorization") for seen in index.seen] == [None]
+        assert [request.headers.get("Authorization") for request in private.requests] == [basic]
+    assert [request.headers.get("Authorization") for request in index.requests] == [None]
     # The wheel of compiled parts is no package of an index.
     url = f"{login}{index.host}/whl/files/{QUOTED}"
     pip = wheel_store.Pip(host.spec["tools"], wheel_store.variables(None, [], [url]))
-    store = wheel_store.Store(tmp_path / "two", pip, peer_client.Copier(None))
+    store = wheel_store.WheelStore(tmp_path / "two", pip, peer_client.Copier(None))
     store.bring("vllm", [wheel_store.Wheel("torch", "1", FILE, NAME, None, url)])
-    assert index.seen[-1].headers.get("Authorization") == basic
-    told = capfd.readouterr()
+    assert index.requests[-1].headers.get("Authorization") == basic
+    output = capfd.readouterr()
     argv = (tmp_path / "argv").read_text()
-    assert argv.count("pip download") == 2 and "s3cret" not in argv + told.out + told.err
+    assert argv.count("pip download") == 2 and "s3cret" not in argv + output.out + output.err
 
 
 def written_down(folder: Path) -> Path:
@@ -281,12 +284,12 @@ def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, body
     else:
         index.answers = {}
     host = Host(tmp_path, index, index=f"http://me:s3cret@{index.host}/whl")
-    with pytest.raises(errors.Problem) as caught:
+    with pytest.raises(errors.Problem) as error:
         host.bring()
-    said = str(caught.value)
-    assert said.startswith(f"pip could not fetch {FILE}: ") and why in said
-    assert said.endswith("what is not there any more: `lockstep update`")
-    assert "s3cret" not in said
+    message = str(error.value)
+    assert message.startswith(f"pip could not fetch {FILE}: ") and why in message
+    assert message.endswith("what is not there any more: `lockstep update`")
+    assert "s3cret" not in message
     assert not (host.folder / NAME).exists() and not (host.folder / "wheels" / FILE).exists()
 
 
@@ -302,12 +305,14 @@ def test_without_an_index_pips_own_configuration_names_it(tmp_path, index, monke
 
 @pytest.mark.slow
 def test_a_host_that_downloads_shows_that_it_gets_on(tmp_path, index, monkeypatch):
-    monkeypatch.setattr(growth, "repeated", functools.partial(growth.repeated, period_s=0.01))
+    monkeypatch.setattr(
+        growth_report, "repeat", functools.partial(growth_report.repeat, period_s=0.01)
+    )
     host = Host(tmp_path, index)
     beaten = threading.Event()
-    monkeypatch.setattr(claims.Claim, "beat", lambda claim: beaten.set())
+    monkeypatch.setattr(download_lock.Claim, "beat", lambda claim: beaten.set())
 
-    def answer(seen):
+    def answer(request):
         # As slow as a line that others must not lose patience with.
         assert beaten.wait(180)
         return Reply(BODY)
@@ -325,20 +330,20 @@ def fork(tmp_path: Path) -> Path:
 
 
 def test_a_history_of_another_spark_costs_the_git_server_nothing(tmp_path, peer, index, fork):
-    wanted = source(fork)
-    first = Host(tmp_path / "first", index, packages=[], vllm=wanted)
+    wanted_source = source(fork)
+    first = Host(tmp_path / "first", index, packages=[], vllm=wanted_source)
     first.bring("vllm")
-    bundle = first.folder / wanted["commit"]
-    (peer.flat / wanted["commit"]).write_bytes(bundle.read_bytes())
+    bundle = first.folder / wanted_source["commit"]
+    (peer.flat / wanted_source["commit"]).write_bytes(bundle.read_bytes())
     fork.rename(tmp_path / "gone")
-    host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=wanted)
+    host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=wanted_source)
     host.bring("vllm")
     assert git(host.home / "vllm", "rev-parse", "HEAD", "v1~0") == git(
         first.home / "vllm", "rev-parse", "HEAD", "v1~0"
     )
     assert (host.home / "vllm/setup.py").read_text() == "ours"
     # And it can give it in turn.
-    assert (host.folder / wanted["commit"]).read_bytes() == bundle.read_bytes()
+    assert (host.folder / wanted_source["commit"]).read_bytes() == bundle.read_bytes()
 
 
 def test_a_history_that_has_not_the_commit_is_refused(tmp_path, peer, index, fork, capsys):
@@ -350,5 +355,5 @@ def test_a_history_that_has_not_the_commit_is_refused(tmp_path, peer, index, for
     host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=source(fork))
     host.bring("vllm")
     assert git(host.home / "vllm", "rev-parse", "HEAD") == new
-    said = capsys.readouterr().out
-    assert f"{new[:12]} from spark1 is not what its hash says; not used" in said
+    output = capsys.readouterr().out
+    assert f"{new[:12]} from spark1 is not what its hash says; not used" in output

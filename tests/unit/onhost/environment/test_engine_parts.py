@@ -25,7 +25,7 @@ NVFP4 = {
 
 
 @pytest.mark.parametrize(
-    ("config", "found"),
+    ("config", "expected_traits"),
     [
         ({}, set()),
         ({"num_experts": 128}, {"experts"}),
@@ -39,9 +39,9 @@ NVFP4 = {
     ],
 )
 def test_a_checkpoint_says_whether_it_has_experts_and_how_wide_its_weights_are(
-    config: dict[str, Any], found: set[str]
+    config: dict[str, Any], expected_traits: set[str]
 ) -> None:
-    assert traits(SimpleNamespace(**config)) == found
+    assert traits(SimpleNamespace(**config)) == expected_traits
 
 
 @pytest.mark.parametrize(
@@ -76,21 +76,21 @@ def kernel(part: str, environment: Mapping[str, str], prefixes: tuple[str, ...])
     """Instead of one on a GPU: what it does stands in its name."""
     if part == "dies":
         os.abort()
-    said: dict[str, float | str] = {
+    outcomes: dict[str, float | str] = {
         "agrees": 0.001,
         "unknown": f"{engine_kernels.UNASKED}no kernel",
     }
-    return said.get(part, f"wrong with {dict(environment)}")
+    return outcomes.get(part, f"wrong with {dict(environment)}")
 
 
 def test_a_kernel_that_ends_its_process_costs_the_others_nothing() -> None:
     parts = Parts("0.26.0")
     for part in ("dies", "unknown", "wrong", "agrees"):
-        parts.wanted[part, (("VLLM_X", "1"),)] = ["one", "two"]
+        parts.wanted_parts[part, (("VLLM_X", "1"),)] = ["one", "two"]
     parts.run(None, kernel)
-    named = "recipe one, two: vLLM 0.26.0, "
+    prefix = "recipe one, two: vLLM 0.26.0, "
     assert parts.wrong == [
-        f"{named}dies: its kernel ended the process",
-        f"{named}wrong: wrong with {{'VLLM_X': '1'}}",
+        f"{prefix}dies: its kernel ended the process",
+        f"{prefix}wrong: wrong with {{'VLLM_X': '1'}}",
     ]
-    assert (parts.agreed, parts.unasked) == ({"agrees": 0.001}, ["unknown: no kernel"])
+    assert (parts.differences, parts.silent_parts) == ({"agrees": 0.001}, ["unknown: no kernel"])

@@ -23,7 +23,7 @@ def origin(tmp_path: Path) -> Path:
     return folder
 
 
-def check_out(tmp_path: Path, wanted: dict[str, str]) -> Path:
+def check_out(tmp_path: Path, wanted_source: dict[str, str]) -> Path:
     """The working copy after one run."""
 
     def run(*argv: str, **environment: str) -> None:
@@ -31,7 +31,7 @@ def check_out(tmp_path: Path, wanted: dict[str, str]) -> Path:
             raise errors.Problem(f"{argv[0]} failed")
 
     (tmp_path / "store/.locks").mkdir(parents=True, exist_ok=True)
-    copy = git_source.Repository(tmp_path / "copy", wanted, tmp_path / "store", run)
+    copy = git_source.SourceRepository(tmp_path / "copy", wanted_source, tmp_path / "store", run)
     copy.check_out(peer_client.Copier(None))
     return tmp_path / "copy"
 
@@ -44,11 +44,11 @@ def check_out(tmp_path: Path, wanted: dict[str, str]) -> Path:
 def test_a_commit_comes_with_its_history(
     tmp_path: Path, origin: Path, meanwhile: tuple[str, ...]
 ) -> None:
-    wanted = source(origin, BRANCH)
+    wanted_source = source(origin, BRANCH)
     if meanwhile:
         git(origin, *meanwhile)
-    copy = check_out(tmp_path, wanted)
-    assert git(copy, "rev-parse", "HEAD") == wanted["commit"]
+    copy = check_out(tmp_path, wanted_source)
+    assert git(copy, "rev-parse", "HEAD") == wanted_source["commit"]
     # The build looks for the commit at which the fork left.
     assert git(copy, "log", "--format=%s") == "ours\nupstream"
     assert git(copy, "tag") == "v1"
@@ -85,13 +85,13 @@ def test_a_repository_that_was_cut_off_at_its_first_moment_is_mended(
 
 
 def test_a_bundle_that_is_spoiled_is_not_used(tmp_path: Path, origin: Path) -> None:
-    wanted = source(origin, BRANCH)
-    copy = check_out(tmp_path, wanted)
-    bundle = tmp_path / "store" / wanted["commit"]
+    wanted_source = source(origin, BRANCH)
+    copy = check_out(tmp_path, wanted_source)
+    bundle = tmp_path / "store" / wanted_source["commit"]
     bundle.write_bytes(bundle.read_bytes()[:-20] + b"x" * 20)
     copy.rename(tmp_path / "another")
-    check_out(tmp_path, wanted)
-    assert git(copy, "rev-parse", "HEAD") == wanted["commit"]
+    check_out(tmp_path, wanted_source)
+    assert git(copy, "rev-parse", "HEAD") == wanted_source["commit"]
     # Another one is kept for others.
     assert not bundle.read_bytes().endswith(20 * b"x")
 

@@ -1,4 +1,4 @@
-"""What the real uv says about its own cache is told from what it says about a build."""
+"""Complaints of the real uv about its own cache differ from those about a build."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from lab.packages.wheels import StandInWheel, write_wheel
 from lockstep.lock.resolve.program import find_uv
-from lockstep.onhost.environment.uv_cache import broken
+from lockstep.onhost.environment.uv_cache import is_broken
 
 BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
 
@@ -31,23 +31,23 @@ class Installer:
         assert self.install("--require-hashes", "--requirement", "list.txt") == ""
         shutil.rmtree(folder / "into")
 
-    def install(self, *what: str) -> str:
-        """What uv complains of; "" where it is content."""
+    def install(self, *arguments: str) -> str:
+        """The complaint of uv; "" when it has none."""
         words = ("pip", "install", "--quiet", "--no-deps", "--no-index", "--find-links", ".")
         into = ("--target", "into", "--python", sys.executable)
-        done = subprocess.run(
-            [find_uv(), *words, *into, *what],
+        result = subprocess.run(
+            [find_uv(), *words, *into, *arguments],
             cwd=self.folder,
             env={**os.environ, "UV_CACHE_DIR": str(self.cache), "UV_NO_CONFIG": "1"},
             capture_output=True,
             text=True,
             check=False,
         )
-        assert (done.returncode == 0) == (done.stderr == "")
-        return done.stderr
+        assert (result.returncode == 0) == (result.stderr == "")
+        return result.stderr
 
     @property
-    def unpacked(self) -> Path:
+    def unpacked_wheel(self) -> Path:
         [folder] = (self.cache / "archive-v0").iterdir()
         return folder
 
@@ -58,20 +58,20 @@ def installer(tmp_path: Path) -> Installer:
 
 
 def without(name: str) -> Callable[[Installer], None]:
-    return lambda installer: (installer.unpacked / "part-1.0.dist-info" / name).unlink()
+    return lambda installer: (installer.unpacked_wheel / "part-1.0.dist-info" / name).unlink()
 
 
 def cut_pointers(installer: Installer) -> None:
-    found = list(installer.cache.glob("wheels-v*/**/*.rev"))
-    for pointer in found:
+    paths = list(installer.cache.glob("wheels-v*/**/*.rev"))
+    for pointer in paths:
         pointer.write_bytes(b"")
-    assert found
+    assert paths
 
 
 DAMAGES: dict[str, Callable[[Installer], None]] = {
-    "the wheel is gone": lambda installer: shutil.rmtree(installer.unpacked),
+    "the wheel is gone": lambda installer: shutil.rmtree(installer.unpacked_wheel),
     "its metadata are gone": lambda installer: shutil.rmtree(
-        installer.unpacked / "part-1.0.dist-info"
+        installer.unpacked_wheel / "part-1.0.dist-info"
     ),
     "no RECORD": without("RECORD"),
     "no METADATA": without("METADATA"),
@@ -85,8 +85,8 @@ def test_a_cache_that_lost_a_part_is_seen(
     installer: Installer, damage: Callable[[Installer], None]
 ) -> None:
     damage(installer)
-    said = installer.install("--require-hashes", "--requirement", "list.txt")
-    assert said != "" and broken(said, installer.cache)
+    output = installer.install("--require-hashes", "--requirement", "list.txt")
+    assert output != "" and is_broken(output, installer.cache)
 
 
 def test_a_build_that_fails_is_no_broken_cache(installer: Installer) -> None:
@@ -94,13 +94,13 @@ def test_a_build_that_fails_is_no_broken_cache(installer: Installer) -> None:
     tree.mkdir()
     (tree / "pyproject.toml").write_text(BUILD)
     (tree / "own.py").write_text("import sys\nraise RuntimeError(f'nvcc failed in {sys.prefix}')\n")
-    said = installer.install(str(tree))
+    output = installer.install(str(tree))
     # A build runs in the cache, and what it says names that.
-    assert f"nvcc failed in {installer.cache}/builds-v0/" in " ".join(said.split())
-    assert not broken(said, installer.cache)
+    assert f"nvcc failed in {installer.cache}/builds-v0/" in " ".join(output.split())
+    assert not is_broken(output, installer.cache)
 
 
 def test_a_wheel_that_is_not_what_was_demanded_is_no_broken_cache(installer: Installer) -> None:
     (installer.folder / "list.txt").write_text(f"part==1.0 --hash=sha256:{64 * '0'}\n")
-    said = installer.install("--require-hashes", "--requirement", "list.txt")
-    assert said != "" and not broken(said, installer.cache)
+    output = installer.install("--require-hashes", "--requirement", "list.txt")
+    assert output != "" and not is_broken(output, installer.cache)

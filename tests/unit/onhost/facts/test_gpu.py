@@ -1,4 +1,4 @@
-"""What a host tells of its GPU: the findings for diff, and every figure for evidence."""
+"""A host's report on its GPU: the findings for diff, and every figure for evidence."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AGpu:
     return AGpu(tmp_path / "gpu", monkeypatch)
 
 
-def found(most: int | None = None) -> dict[str, object]:
+def gpu_findings(most: int | None = None) -> dict[str, object]:
     facts_of_diff = facts.findings({"max_clock_mhz": most})
     return {item: value for kind, item, value in facts_of_diff if kind == "gpu"}
 
 
 def test_diff_shows_what_the_watch_found(card: AGpu) -> None:
-    assert found() == {}
+    assert gpu_findings() == {}
     record = {"findings": {"gpu-hot": "the GPU is held down"}, "slow": 0, "last_boot": None}
     layout.Paths().gpu_record.write_text(json.dumps(record))
-    assert found() == {"gpu-hot": "the GPU is held down"}
+    assert gpu_findings() == {"gpu-hot": "the GPU is held down"}
 
 
 def test_diff_sees_a_cap_that_is_lost_before_the_watch_does(card: AGpu) -> None:
     card.shows(clock=2418)
-    assert found(2100) == {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
-    assert found() == {}
+    assert gpu_findings(2100) == {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
+    assert gpu_findings() == {}
     card.shows(clock=2080)
-    assert found(2100) == {}
+    assert gpu_findings(2100) == {}
 
 
 def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(
@@ -76,5 +76,5 @@ def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(
 
 def test_evidence_without_a_driver_says_so(card: AGpu) -> None:
     card.program.write_text("#!/bin/sh\nexit 9\n")
-    told = {item: value for _, item, value in facts.now(None)}
-    assert told["power W"] == told["held down by"] == "not told"
+    evidence = {item: value for _, item, value in facts.now(None)}
+    assert evidence["power W"] == evidence["held down by"] == "not told"

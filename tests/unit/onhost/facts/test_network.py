@@ -1,4 +1,4 @@
-"""Whose a listening socket is."""
+"""The owner of a listening socket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.onhost.facts import network
-from lockstep.onhost.system.listeners import Listener
+from lockstep.onhost.system.listeners import SocketOwner
 
 SOCKETS = """\
 127.0.0.1:8090                      lockstep-gateway.socket         lockstep-gateway.service
@@ -20,11 +20,11 @@ kobject-uevent 1                    systemd-udevd-kernel.socket     systemd-udev
 def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = [
-        Listener("tcp", "127.0.0.1", 8090, 0, (1,)),
-        Listener("tcp", "::", 22, 0, (1,)),
+    sockets = [
+        SocketOwner("tcp", "127.0.0.1", 8090, 0, (1,)),
+        SocketOwner("tcp", "::", 22, 0, (1,)),
         # The youngest process that has it counts: the service, while it runs.
-        Listener("tcp", "127.0.0.1", 30000, 0, (4711, 1)),
+        SocketOwner("tcp", "127.0.0.1", 30000, 0, (4711, 1)),
     ]
     files = {
         "/proc/1/cgroup": "0::/init.scope\n",
@@ -32,12 +32,14 @@ def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket
         "/proc/4711/cgroup": "0::/system.slice/lockstep-gateway.service",
         "/proc/4711/comm": "python",
     }
-    monkeypatch.setattr(network.kernel_listeners, "listeners", lambda: found)
+    monkeypatch.setattr(network.kernel_listeners, "listeners", lambda: sockets)
     monkeypatch.setattr(network, "run", lambda *argv: SimpleNamespace(stdout=SOCKETS))
     monkeypatch.setattr(network, "text", files.get)
-    monkeypatch.setattr(network, "marked", lambda path: path.name.startswith("lockstep-"))
-    said = network.listeners([8090, 22, 30000])
-    assert {port: (each["process"], each["ours"]) for port, each in said.items()} == {
+    monkeypatch.setattr(network, "is_marked", lambda path: path.name.startswith("lockstep-"))
+    answers = network.listeners([8090, 22, 30000])
+    assert {
+        port: (listener["process"], listener["ours"]) for port, listener in answers.items()
+    } == {
         "8090": ("systemd", True),
         "22": ("systemd", False),
         "30000": ("python", True),

@@ -1,4 +1,4 @@
-"""What preflight learns from a host, on this machine and from stand-ins for a Spark's programs."""
+"""Facts of preflight about a host, on this machine and from stand-ins for a Spark's programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import a_spark
 import pytest
-from a_lock import held
+from a_lock import hold_lock
 from a_probe import program
 from a_spark import healthy
 from onhost_fakes import FakeDocker
@@ -33,7 +33,7 @@ ASKED: dict[str, Any] = {
     "needs": {},
     "packages": [],
     "ports": [],
-    "models": [],
+    "checkpoints": [],
     "images": {},
     "accounts": [],
     "fabric": ["lo", "enp9s9"],
@@ -79,14 +79,18 @@ class Spark:
         paths = layout.Paths(self.root)
         monkeypatch.setattr(layout, "Paths", lambda: paths)
         monkeypatch.setattr(reading, "open", self._open, raising=False)
-        monkeypatch.setattr(preflight, "listed", lambda place: reading.listed(self.here(place)))
+        monkeypatch.setattr(
+            preflight, "folder_paths", lambda place: reading.folder_paths(self.host_path(place))
+        )
         keys = SimpleNamespace(glob=lambda path: map(str, self.root.glob(path.lstrip("/"))))
         monkeypatch.setattr(preflight, "glob", keys)
         monkeypatch.setattr(machine, "run", self._run)
-        for place in ("_TARGETS", "_DONE"):
-            there = str(self.root) + getattr(preflight, place)
-            monkeypatch.setattr(preflight, place, there)
-        monkeypatch.setattr(machine, "CDI", tuple(f"{self.root}{each}" for each in machine.CDI))
+        for place in ("_MODELS", "_DONE"):
+            host_path = str(self.root) + getattr(preflight, place)
+            monkeypatch.setattr(preflight, place, host_path)
+        monkeypatch.setattr(
+            machine, "CDI", tuple(f"{self.root}{cdi_folder}" for cdi_folder in machine.CDI)
+        )
         self.socket = folder / "docker.sock"
         monkeypatch.setattr(dockers, "SOCKET", self.socket)
         monkeypatch.setattr(dockers, "_TOOLKIT", self.root / "toolkit.toml")
@@ -102,19 +106,19 @@ class Spark:
         at.write_text(text)
         return at
 
-    def here(self, path: str) -> str:
+    def host_path(self, path: str) -> str:
         own = self.root / path.lstrip("/")
         return str(own) if own.exists() else path
 
     def _open(self, path: str, *how: str, **more: str) -> Any:
-        return Path(self.here(path)).open(*how, **more)
+        return Path(self.host_path(path)).open(*how, **more)
 
     def _run(self, *argv: str) -> Any:
         return reading.run(Path(argv[0]).name, *argv[1:])
 
-    def told(self, **asked: Any) -> Any:
-        """Everything, as it is sent."""
-        return json.loads(json.dumps(preflight.read({**ASKED, **asked})))
+    def preflight_answer(self, **questions: Any) -> Any:
+        """The whole answer, as it is sent."""
+        return json.loads(json.dumps(preflight.read({**ASKED, **questions})))
 
 
 @pytest.fixture
@@ -124,10 +128,10 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
 
 @pytest.fixture
 def docker(spark: Spark) -> Iterator[FakeDocker]:
-    """Its Docker, with one image."""
+    """The host's Docker, with one image."""
     daemon = FakeDocker(spark.socket)
-    here = [{"RepoDigests": ["here@sha256:1"]}, {"RepoDigests": None}]
-    daemon.answers = {"/info": INFO, "/images/json": here}
+    local_images = [{"RepoDigests": ["here@sha256:1"]}, {"RepoDigests": None}]
+    daemon.answers = {"/info": INFO, "/images/json": local_images}
     daemon.images["here@sha256:1"] = {"Architecture": "arm64"}
     yield daemon
     daemon.close()
@@ -137,7 +141,7 @@ def test_units_of_ours_that_are_not_off_are_told(spark: Spark) -> None:
     states = ("active", "activating", "failed", "inactive")
     assert preflight._up() == []
     spark.write(
-        "/etc/lockstep/targets.json", json.dumps({"targets": {s: {"unit": s} for s in states}})
+        "/etc/lockstep/models.json", json.dumps({"models": {s: {"unit": s} for s in states}})
     )
     rows = "".join(f"{state} loaded {state} any A unit\\n" for state in states)
     spark.does("systemctl", f"[ $1 != list-units ] || printf '{rows}'")
@@ -145,30 +149,33 @@ def test_units_of_ours_that_are_not_off_are_told(spark: Spark) -> None:
 
 
 def container(name: str, *labels: str, port: int = 0) -> dict[str, Any]:
-    bound = [{"IP": "0.0.0.0", "PrivatePort": 8080, "PublicPort": port}] if port else []
+    public_ports = [{"IP": "0.0.0.0", "PrivatePort": 8080, "PublicPort": port}] if port else []
     return {
         "Id": f"id-{name}",
         "Names": [f"/{name}"],
         "Labels": dict.fromkeys(labels, name),
-        "Ports": [{"PrivatePort": 9090}, *bound],
+        "Ports": [{"PrivatePort": 9090}, *public_ports],
     }
 
 
 def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
-    theirs = [container("open-webui", "maintainer", port=12000), container("engine", LABEL)]
+    engine_containers = [
+        container("open-webui", "maintainer", port=12000),
+        container("engine", LABEL),
+    ]
     volumes = [
         {"Name": "open-webui", "Labels": None},
         {"Name": "engine-cache", "Labels": {LABEL: ""}},
     ]
     # Nobody asked about the others.
     docker.answers |= {
-        "/containers/json": [*theirs, container("other", port=80)],
+        "/containers/json": [*engine_containers, container("other", port=80)],
         "/volumes": {"Volumes": [*volumes, {"Name": "other", "Labels": {}}]},
     }
     mode = 'disable-require = false\n[nvidia-container-runtime]\nmode = "cdi"\n'
     spark.write("toolkit.toml", mode)
-    made = "kind: nvidia.com/gpu\nhostPath: /usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05\n"
-    own = spark.write("/etc/cdi/nvidia.yaml", made)
+    cdi_text = "kind: nvidia.com/gpu\nhostPath: /usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05\n"
+    own = spark.write("/etc/cdi/nvidia.yaml", cdi_text)
     spark.write("/etc/cdi/other.json", '{"kind": "vendor.com/nic"}')
     untold = spark.write("/var/run/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n")
     spark.write("/hub/models--org--big/blobs/a", 1000 * "x")
@@ -180,11 +187,11 @@ def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
     spark.write("/etc/ssh/ssh_host_rsa_key.pub", "not a key\n")
     spark.write("/etc/machine-id", "295f5139615f4bbaa29921a29574c7a3\n")
     path = str(spark.root / "not/yet/there")
-    answer = spark.told(
+    answer = spark.preflight_answer(
         images={"here": "here@sha256:1", "gone": "gone@sha256:2"},
         paths=[path],
         cache=str(spark.root),
-        models=["org/big", "org/none"],
+        checkpoints=["org/big", "org/none"],
         accounts=["root", "no-such-user"],
         sysctls=["vm.swappiness", "vm.swapiness", "net.none.such"],
     )
@@ -225,7 +232,7 @@ def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
     assert answer["disks"][path]["device"] == spark.root.stat().st_dev
     assert answer["disks"][path]["free"] > 0
     assert abs(answer["time"] - time.time()) < 60
-    assert answer["models"] == {"org/big": {"a": 1000, "b.incomplete": 24}, "org/none": {}}
+    assert answer["checkpoints"] == {"org/big": {"a": 1000, "b.incomplete": 24}, "org/none": {}}
     assert answer["leases"] == ["a", "b"]
     assert answer["unknown_accounts"] == ["no-such-user"]
     assert answer["unknown_sysctls"] == {"vm.swapiness": "vm.swappiness", "net.none.such": ""}
@@ -262,7 +269,7 @@ def test_a_docker_that_does_not_answer_is_a_fault(spark: Spark) -> None:
     assert fault() == "No such object: info"
     daemon.close()
     assert "refused" in fault()
-    assert "refused" in spark.told()["docker"]["fault"]
+    assert "refused" in spark.preflight_answer()["docker"]["fault"]
 
 
 def test_preflight_tells_which_dockers_there_are(
@@ -283,13 +290,13 @@ def test_preflight_tells_which_dockers_there_are(
     (spark.root / "run/user/anna").mkdir()
     own = FakeDocker(Path("run/user/anna/docker.sock"))
     own.answers = {"/info": INFO}
-    found = dockers.ways(str(client), answers=True)
+    ways = dockers.ways(str(client), answers=True)
     own.close()
-    assert found == {"client": True, "rootless": ["anna"], "snap": True, "said": ""}
+    assert ways == {"client": True, "rootless": ["anna"], "snap": True, "said": ""}
     line = "failed to start daemon: error initializing buildkit: invalid database"
     spark.does("journalctl", f"echo Starting; echo '{line}'; echo stopped")
-    said = dockers.ways(str(client), answers=False)["said"]
-    assert said == "error initializing buildkit: invalid database"
+    message = dockers.ways(str(client), answers=False)["said"]
+    assert message == "error initializing buildkit: invalid database"
 
 
 def test_a_kernel_without_such_memory_tells_none(spark: Spark) -> None:
@@ -314,8 +321,8 @@ UnitFileState=static
 
 @pytest.mark.parametrize("state", ["inactive", "activating"])
 def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Spark, state: str) -> None:
-    shown = SHOWN.format(once=state, daily=state)
-    spark.does("systemctl", f"cat <<'E'\n{shown}E")
+    unit_text = SHOWN.format(once=state, daily=state)
+    spark.does("systemctl", f"cat <<'E'\n{unit_text}E")
     running = state == "activating"
     assert preflight.updates() == {
         "once": {"state": "enabled", "running": running, "done": False},
@@ -334,15 +341,15 @@ def test_a_host_without_these_services_has_none(spark: Spark) -> None:
 
 def test_preflight_tells_who_has_a_lock_of_apt(spark: Spark) -> None:
     lock = spark.root / "var/lib/dpkg/lock-frontend"
-    with held(lock) as process:
+    with hold_lock(lock) as process:
         holder = preflight.updates()["holder"]
     assert holder["who"].startswith(f"{lock} is held by a process") and holder["remedy"]
     assert str(process.pid) in holder["who"]
 
 
 def test_packages_of_others_are_looked_for_where_something_is_missing(spark: Spark) -> None:
-    said = "git\\t1\\tinstall\\tinstalled"
-    query = f"[ \"$4\" ] && printf '{said}\\n' || printf 'unpacked snaps\\n'"
+    package_line = "git\\t1\\tinstall\\tinstalled"
+    query = f"[ \"$4\" ] && printf '{package_line}\\n' || printf 'unpacked snaps\\n'"
     spark.does("dpkg-query", query)
     unmet = " locale : Depends: browser but it is not installable"
     spark.does("apt-get", f"echo '{unmet}'; exit 100")
@@ -375,25 +382,29 @@ def test_preflight_tries_every_address_from_which_something_is_needed_and_no_oth
     spark: Spark, docker: FakeDocker
 ) -> None:
     spark.write("whole")
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as bound:
-        there = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as idle_socket:
+        served_url = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
         # Bound, but nobody listens.
-        bound.bind(("127.0.0.1", 0))
-        closed = f"https://127.0.0.1:{bound.getsockname()[1]}"
+        idle_socket.bind(("127.0.0.1", 0))
+        closed_url = f"https://127.0.0.1:{idle_socket.getsockname()[1]}"
         reach = {
-            "http://hub.invalid": ["models"],
-            there: ["tools", "engine"],
-            closed: ["tools"],
+            "http://hub.invalid": ["checkpoints"],
+            served_url: ["tools", "engine"],
+            closed_url: ["tools"],
             "http://registry.invalid": ["here"],
             "http://other.invalid": ["gone"],
             "file:///srv/wheels": ["tools"],
         }
         root = str(spark.root)
-        needs = {"models": {root: ["whole"]}, "tools": {root: ["whole", "absent"]}, "engine": {}}
+        needs = {
+            "checkpoints": {root: ["whole"]},
+            "tools": {root: ["whole", "absent"]},
+            "engine": {},
+        }
         images = {"here": "here@sha256:1", "gone": "gone@sha256:2"}
-        answer = spark.told(reach=reach, needs=needs, images=images)
+        answer = spark.preflight_answer(reach=reach, needs=needs, images=images)
     assert answer["lacking"] == ["tools", "gone"]
-    said = answer["reach"]
-    assert list(said) == [there, closed, "http://other.invalid", "file:///srv/wheels"]
-    assert said[there] is said["file:///srv/wheels"] is None
-    assert "refused" in said[closed] and said["http://other.invalid"]
+    faults = answer["reach"]
+    assert list(faults) == [served_url, closed_url, "http://other.invalid", "file:///srv/wheels"]
+    assert faults[served_url] is faults["file:///srv/wheels"] is None
+    assert "refused" in faults[closed_url] and faults["http://other.invalid"]

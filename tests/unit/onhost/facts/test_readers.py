@@ -22,13 +22,13 @@ from a_spark import pins_for, spark
 from onhost_fakes import FakeDocker
 
 from lockstep.deploy.questions import questions
-from lockstep.files import sent
+from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
-from lockstep.host.intended import Intended
+from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.core import meminfo
 from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, units
-from lockstep.onhost.records.ours import MARK
+from lockstep.onhost.records.ownership import MARK
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -37,36 +37,38 @@ GROUP = grp.getgrgid(os.getgid()).gr_name
 def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text\n")
     path = str(tmp_path / "file")
-    asked: dict[str, Any] = {
+    question: dict[str, Any] = {
         "files": {"paths": [path]},
         "machine.sysctls": ["kernel.ostype"],
         "environments": {},
         "weights": str(tmp_path / "none"),
     }
-    done = subprocess.run(
-        [sys.executable, *sent.COMMAND[1:]],
+    result = subprocess.run(
+        [sys.executable, *remote_exec.COMMAND[1:]],
         # What sudo reads a password from comes first.
-        input="password\n" + sent.questions(asked) + "\n",
+        input="password\n" + remote_exec.questions(question) + "\n",
         capture_output=True,
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
-    assert found["answers"]["files"][path]["text"] == "text\n"
-    assert found["answers"]["machine.sysctls"] == {"kernel.ostype": "Linux"}
-    assert found["answers"]["weights"] == {}
-    assert found["faults"] == {"environments": "KeyError: 'home'"}
+    document = json.loads(result.stdout)
+    assert document["answers"]["files"][path]["text"] == "text\n"
+    assert document["answers"]["machine.sysctls"] == {"kernel.ostype": "Linux"}
+    assert document["answers"]["weights"] == {}
+    assert document["faults"] == {"environments": "KeyError: 'home'"}
 
 
 def test_files_does_not_send_a_text_that_is_known(tmp_path: Path) -> None:
-    same, other = tmp_path / "same", tmp_path / "other"
-    same.write_text("text\n")
-    other.write_text("changed\n")
+    target_path, other_path = tmp_path / "same", tmp_path / "other"
+    target_path.write_text("text\n")
+    other_path.write_text("changed\n")
     digest = hashlib.sha256(b"text\n").hexdigest()
-    paths = [str(same), str(other)]
-    found = ask("files", {"paths": paths, "known": dict.fromkeys(paths, digest)})
-    assert [found[path]["text"] for path in paths] == [None, "changed\n"]
-    assert found[str(same)]["sha256"] == digest and "sha256" not in found[str(other)]
+    paths = [str(target_path), str(other_path)]
+    answers = ask("files", {"paths": paths, "known": dict.fromkeys(paths, digest)})
+    assert [answers[path]["text"] for path in paths] == [None, "changed\n"]
+    assert (
+        answers[str(target_path)]["sha256"] == digest and "sha256" not in answers[str(other_path)]
+    )
 
 
 def test_memory_is_what_the_kernel_has_available() -> None:
@@ -87,8 +89,8 @@ def test_files_answers_kind_text_mode_and_owner(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     names = ("file", "folder", "link", "models", "binary", "pipe", "none", "file/below")
     owner = {"owner": USER, "group": GROUP}
-    found = ask("files", {"paths": [str(tmp_path / name) for name in names]})
-    assert list(found.values()) == [
+    answers = ask("files", {"paths": [str(tmp_path / name) for name in names]})
+    assert list(answers.values()) == [
         {"kind": "file", "mode": "0640", **owner, "text": "grüße\n"},
         {"kind": "folder", "mode": "0750", **owner, "text": None},
         {"kind": "link", "mode": "0777", **owner, "text": None},
@@ -104,21 +106,21 @@ def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
     paths = [str(secret)]
-    one, other = (
+    first_file, second_file = (
         ask("files", {"paths": paths, "private": paths, "key": 32 * digit})[str(secret)]
         for digit in "ab"
     )
-    assert one["text"] is None and one["seal"] != other["seal"]
-    shown = json.dumps([one, other])
-    assert "hunter2" not in shown
+    assert first_file["text"] is None and first_file["seal"] != second_file["seal"]
+    text = json.dumps([first_file, second_file])
+    assert "hunter2" not in text
     # Whoever reads a plain hash tries words until one fits.
-    assert hashlib.sha256(b"hunter2").hexdigest()[:32] not in shown
+    assert hashlib.sha256(b"hunter2").hexdigest()[:32] not in text
 
 
 @pytest.fixture
 def running() -> Iterator[str]:
     """A process of a generation, by its number."""
-    variables = {"LOCKSTEP_GENERATION": "0123456789abcdef"}
+    variables = {"LOCKSTEP_RESTART_KEY": "0123456789abcdef"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(["cat"], env=variables, bufsize=0, **pipes) as process:
         assert process.stdin and process.stdout
@@ -129,7 +131,7 @@ def running() -> Iterator[str]:
         process.kill()
 
 
-def test_units_answers_state_generation_and_boot_links(
+def test_units_answers_state_restart_key_and_boot_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str
 ) -> None:
     links = [tmp_path / f"multi-user.target.{way}/b.service" for way in ("requires", "wants")]
@@ -143,33 +145,33 @@ def test_units_answers_state_generation_and_boot_links(
     program(tmp_path / "bin", "systemctl", "cat <<'E'\n{}\n\n{}\nE".format(*blocks))
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
     assert ask("units", {"a.service": [], "b.service": []}, tmp_path / "bin") == {
-        "a.service": {**a, "generation": "0123456789abcdef", "outdated": False, "links": []},
-        "b.service": {**b, "generation": "", "outdated": False, "links": list(map(str, links))},
+        "a.service": {**a, "restart_key": "0123456789abcdef", "outdated": False, "links": []},
+        "b.service": {**b, "restart_key": "", "outdated": False, "links": list(map(str, links))},
     }
 
 
-Outdated = Callable[..., bool]
+OutdatedCheck = Callable[..., bool]
 
 
 @pytest.fixture
-def outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outdated:
-    """Whether a service of which systemd shows this is older than what it reads."""
+def is_outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutdatedCheck:
+    """Tell whether a service with these properties in systemd is older than its files."""
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
     monkeypatch.setattr(units, "_OURS", f"{tmp_path}/")
     secret = units._CREDENTIAL.pattern.replace("/etc/lockstep/secrets", str(tmp_path))
     monkeypatch.setattr(units, "_CREDENTIAL", re.compile(secret, re.MULTILINE))
 
-    def read(shown: str, *programs: str) -> bool:
-        words = "".join(f"{word}\n" for word in ("Id=a.service", *shown.split("|")))
+    def read(properties: str, *programs: str) -> bool:
+        words = "".join(f"{word}\n" for word in ("Id=a.service", *properties.split("|")))
         monkeypatch.setattr(units, "output", lambda *_: words)
-        found = units.read({"a.service": programs})["a.service"]["outdated"]
-        assert isinstance(found, bool)
-        return found
+        verdict = units.read({"a.service": programs})["a.service"]["outdated"]
+        assert isinstance(verdict, bool)
+        return verdict
 
     return read
 
 
-def written(path: Path, at: int, text: str = "") -> Path:
+def write_file(path: Path, at: int, text: str = "") -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     os.utime(path, (at, at))
@@ -186,21 +188,21 @@ def written(path: Path, at: int, text: str = "") -> Path:
         # Written, but systemd was not told: it does not name the file yet.
         ("ActiveState=active", 2060, "", True),
         ("ActiveState=inactive", 1000, "", False),
-        # Of a unit that has done its work its own file counts; of a running one its generation.
+        # Of a unit that has done its work its own file counts; of a running one its restart key.
         ("ActiveState=active|SubState=exited", 2030, "{files}", True),
         ("ActiveState=active|SubState=exited", 2060, "{files}", False),
         ("ActiveState=active|SubState=running", 2030, "{files}", False),
     ],
 )
 def test_units_sees_a_service_that_is_older_than_our_settings(
-    tmp_path: Path, outdated: Outdated, state: str, since: int, drop_ins: str, older: bool
+    tmp_path: Path, is_outdated: OutdatedCheck, state: str, since: int, drop_ins: str, older: bool
 ) -> None:
-    file = written(tmp_path / "a.service.d/60-ours.conf", 2000, f"# {MARK}\n")
+    file = write_file(tmp_path / "a.service.d/60-ours.conf", 2000, f"# {MARK}\n")
     # Somebody else's drop-in restarts nothing, however new it is.
-    theirs = written(tmp_path / "a.service.d/99-my-lockstep.conf", 2**31)
-    unit = written(tmp_path / "a.service", 2060)
-    shown = f"{state}|ActiveEnterTimestamp=@{since}|FragmentPath={unit}|DropInPaths={drop_ins}"
-    assert outdated(shown.format(files=f"{file} {theirs}")) is older
+    target_path = write_file(tmp_path / "a.service.d/99-my-lockstep.conf", 2**31)
+    unit = write_file(tmp_path / "a.service", 2060)
+    properties = f"{state}|ActiveEnterTimestamp=@{since}|FragmentPath={unit}|DropInPaths={drop_ins}"
+    assert is_outdated(properties.format(files=f"{file} {target_path}")) is older
 
 
 STARTED = "ActiveState=active|ActiveEnterTimestamp=@2000"
@@ -218,21 +220,23 @@ STARTED = "ActiveState=active|ActiveEnterTimestamp=@2000"
     ],
 )
 def test_units_sees_a_service_that_is_older_than_a_secret_that_it_was_given(
-    tmp_path: Path, outdated: Outdated, at: int, line: str, older: bool
+    tmp_path: Path, is_outdated: OutdatedCheck, at: int, line: str, older: bool
 ) -> None:
-    secret = written(tmp_path / "key", at)
-    unit = written(tmp_path / "a.service", 1, f"[Service]\n{line.format(secret=secret)}\n")
-    assert outdated(f"{STARTED}|FragmentPath={unit}") is older
+    secret = write_file(tmp_path / "key", at)
+    unit = write_file(tmp_path / "a.service", 1, f"[Service]\n{line.format(secret=secret)}\n")
+    assert is_outdated(f"{STARTED}|FragmentPath={unit}") is older
 
 
 @pytest.mark.parametrize(("at", "older"), [(1000, False), (3000, True)])
 def test_units_sees_a_service_that_is_older_than_its_variables_of_ours(
-    tmp_path: Path, outdated: Outdated, at: int, older: bool
+    tmp_path: Path, is_outdated: OutdatedCheck, at: int, older: bool
 ) -> None:
-    ours = written(tmp_path / "proxy.env", at)
-    theirs = written(tmp_path.parent / "theirs.env", 3000)
-    files = "|".join(f"EnvironmentFiles={path} (ignore_errors=no)" for path in (ours, theirs))
-    assert outdated(f"{STARTED}|FragmentPath=/nonexistent|{files}") is older
+    target_path = write_file(tmp_path / "proxy.env", at)
+    foreign_path = write_file(tmp_path.parent / "theirs.env", 3000)
+    files = "|".join(
+        f"EnvironmentFiles={path} (ignore_errors=no)" for path in (target_path, foreign_path)
+    )
+    assert is_outdated(f"{STARTED}|FragmentPath=/nonexistent|{files}") is older
 
 
 @pytest.mark.parametrize(
@@ -240,19 +244,19 @@ def test_units_sees_a_service_that_is_older_than_its_variables_of_ours(
     [(1000, "running", False), (3000, "running", True), (3000, "exited", False)],
 )
 def test_units_sees_a_service_that_is_older_than_its_program(
-    tmp_path: Path, outdated: Outdated, at: int, sub: str, older: bool
+    tmp_path: Path, is_outdated: OutdatedCheck, at: int, sub: str, older: bool
 ) -> None:
-    file = written(tmp_path / "memory_floor.py", at)
-    shown = f"{STARTED}|SubState={sub}|FragmentPath="
-    assert outdated(shown, str(file), "/nonexistent") is older
+    file = write_file(tmp_path / "memory_minimum.py", at)
+    properties = f"{STARTED}|SubState={sub}|FragmentPath="
+    assert is_outdated(properties, str(file), "/nonexistent") is older
 
 
 def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: str) -> None:
-    assert units.generation({"MainPID": "0", "ControlPID": running}) == "0123456789abcdef"
+    assert units.running_restart_key({"MainPID": "0", "ControlPID": running}) == "0123456789abcdef"
 
 
 @pytest.mark.parametrize(
-    ("service", "socket", "shown"),
+    ("service", "socket", "expected_state"),
     [
         ("loaded active enabled", "", "on"),
         ("loaded active disabled", "", "off at boot"),
@@ -272,59 +276,63 @@ def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: st
     ],
 )
 def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
-    monkeypatch: pytest.MonkeyPatch, service: str, socket: str, shown: str | None
+    monkeypatch: pytest.MonkeyPatch, service: str, socket: str, expected_state: str | None
 ) -> None:
-    found = {}
+    states = {}
     for unit, words in (("ssh.service", service), ("ssh.socket", socket)):
         if words:
-            load, active, enabled = words.split()
+            load, active, unit_file_state = words.split()
             state = {"Id": unit, "LoadState": load, "ActiveState": active}
-            found[unit] = {**state, "UnitFileState": enabled}
-    monkeypatch.setattr(units, "_show", lambda _: found)
+            states[unit] = {**state, "UnitFileState": unit_file_state}
+    monkeypatch.setattr(units, "_show", lambda _: states)
     monkeypatch.setattr(units, "_links", dict)
-    assert units.system_services(["ssh.service"]) == ({"ssh.service": shown} if shown else {})
+    assert units.system_services(["ssh.service"]) == (
+        {"ssh.service": expected_state} if expected_state else {}
+    )
 
 
 def test_units_survives_a_process_that_is_gone() -> None:
-    assert units.generation({"MainPID": "4194304"}) == ""
+    assert units.running_restart_key({"MainPID": "4194304"}) == ""
 
 
 @pytest.fixture
 def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where Docker is to listen."""
+    """The address at which Docker is to listen."""
     monkeypatch.setattr(dockers, "SOCKET", tmp_path / "docker.sock")
     return tmp_path / "docker.sock"
 
 
 def test_images_answers_the_architecture_of_each_digest(socket: Path) -> None:
-    asked = ["a/b@sha256:1", "a/c@sha256:2"]
-    assert dockers.images(asked) == {}
+    references = ["a/b@sha256:1", "a/c@sha256:2"]
+    assert dockers.images(references) == {}
     docker = FakeDocker(socket)
     # An image store may find one by its digest alone.
-    docker.images = {name: {"Architecture": "arm64"} for name in asked}
-    image = {"RepoDigests": asked[:1], "RepoTags": ["a/b:lockstep-1"]}
+    docker.images = {name: {"Architecture": "arm64"} for name in references}
+    image = {"RepoDigests": references[:1], "RepoTags": ["a/b:lockstep-1"]}
     docker.answers["/images/json"] = [image, {"RepoDigests": None}]
     try:
-        assert dockers.images(asked) == {"a/b@sha256:1": "arm64"}
+        assert dockers.images(references) == {"a/b@sha256:1": "arm64"}
         # One that nothing holds is not as it is to be: a plain prune takes it.
         docker.answers["/images/json"] = [{**image, "RepoTags": ["a/b:theirs"]}]
-        assert dockers.images(asked) == {"a/b@sha256:1": "arm64, without Lockstep's tag"}
+        assert dockers.images(references) == {"a/b@sha256:1": "arm64, without Lockstep's tag"}
     finally:
         docker.close()
 
 
 def test_an_image_of_a_kept_generation_is_not_told_as_somebodys(socket: Path) -> None:
-    """It has a tag of ours, also where no target of today needs it."""
+    """It has a tag of ours, also where no model of today needs it."""
     docker = FakeDocker(socket)
     docker.answers["/images/json"] = [
         {"Id": "sha256:1", "RepoDigests": ["a/b@sha256:1"], "RepoTags": ["a/b:lockstep-1"]},
         {"Id": "sha256:2", "RepoDigests": ["a/b@sha256:2"], "RepoTags": ["theirs:v1"]},
     ]
     try:
-        found = ask("docker.contents", {"images": [], "containers": []})
+        contents = ask("docker.contents", {"images": [], "containers": []})
     finally:
         docker.close()
-    assert "a/b:lockstep-1" not in json.dumps(found) and "theirs:v1" in json.dumps(found), found
+    assert "a/b:lockstep-1" not in json.dumps(contents) and "theirs:v1" in json.dumps(contents), (
+        contents
+    )
 
 
 def test_links_accounts_and_settings_are_what_this_machine_has(tmp_path: Path) -> None:
@@ -334,14 +342,14 @@ def test_links_accounts_and_settings_are_what_this_machine_has(tmp_path: Path) -
         str(link): str(tmp_path / "lib"),
         str(tmp_path): None,
     }
-    asked = {"accounts": ["root", "no-such-user"], "groups": ["root", "no-such-group"]}
+    question = {"accounts": ["root", "no-such-user"], "groups": ["root", "no-such-group"]}
     root = {"uid": 0, "home": pwd.getpwuid(0).pw_dir, "groups": ["root"]}
-    assert ask("accounts", asked) == {
+    assert ask("accounts", question) == {
         "accounts": {"root": root, "no-such-user": None},
         "groups": {"root": 0, "no-such-group": None},
     }
-    found = ask("machine.sysctls", ["kernel.ostype", "no.such"])
-    assert found == {"kernel.ostype": "Linux", "no.such": None}
+    answers = ask("machine.sysctls", ["kernel.ostype", "no.such"])
+    assert answers == {"kernel.ostype": "Linux", "no.such": None}
     assert list(ask("packages", ["base-files", "no-such-package"])) == ["base-files"]
 
 
@@ -351,11 +359,11 @@ def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -
         folder.mkdir(parents=True)
         if not name.startswith("half"):
             (folder / "RECORD").touch()
-    asked = [str(tmp_path), "/nonexistent"]
+    folders = [str(tmp_path), "/nonexistent"]
     versions = {"uv": "0.9.1", "ruamel-yaml": "1.0"}
-    assert list(ask("environments.tools", asked).values()) == [versions, {}]
+    assert list(ask("environments.tools", folders).values()) == [versions, {}]
     (tmp_path / "unfinished").touch()
-    assert list(ask("environments.tools", asked).values()) == [{}, {}]
+    assert list(ask("environments.tools", folders).values()) == [{}, {}]
 
 
 def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None:
@@ -364,8 +372,8 @@ def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None
         ("git", "2.39", "install", "half-configured"),
         ("rsync", "", "unknown", "not-installed"),
     )
-    said = "\n".join("\t".join(row) for row in rows)
-    program(tmp_path / "bin", "dpkg-query", f"echo '{said}'; exit 1")
+    output = "\n".join("\t".join(row) for row in rows)
+    program(tmp_path / "bin", "dpkg-query", f"echo '{output}'; exit 1")
     assert ask("packages", ["jq", "git", "rsync"], tmp_path / "bin") == {"jq": "1.6"}
 
 
@@ -428,27 +436,31 @@ def test_engines_answers_versions_origins_commits_and_records(
 
 def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> None:
     plan = spark()
-    asked = questions(Intended(plan, pins_for(plan)))["files.marked"]
+    question = questions(DesiredState(plan, pins_for(plan)))["files.marked_files"]
     folder = tmp_path / PROGRAMS.strip("/")
     modules = [folder / f"lockstep/onhost/{name}.py" for name in ("engines/left", "left")]
     for path in (*modules, folder / "environments/tools/lib/lockstep.py"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    asked = {**asked, "folders": [], "named": [f"{tmp_path}{name}" for name in asked["named"]]}
+    question = {
+        **question,
+        "folders": [],
+        "named": [f"{tmp_path}{name}" for name in question["named"]],
+    }
     own = {f'"{PROGRAMS}"': f'"{folder}"'}
-    assert ask("files.marked", asked, replace=own) == [str(path) for path in modules]
+    assert ask("files.marked_files", question, replace=own) == [str(path) for path in modules]
     # Outside our folders a name alone says nothing.
-    assert ask("files.marked", asked) == []
+    assert ask("files.marked_files", question) == []
     modules[0].write_text(f"# {MARK}\n")
-    assert ask("files.marked", asked) == [str(modules[0])]
+    assert ask("files.marked_files", question) == [str(modules[0])]
 
 
 def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("60-lockstep.conf", "lockstep.list")]
     Path(paths[0]).write_text(f"# {MARK}\n")
     Path(paths[1]).write_text("deb http://mine.example stable main\n")
-    found = ask("files", {"paths": paths, "private": paths, "key": "00", "absent": paths})
-    assert [bool(found[path]) for path in paths] == [True, False]
-    asked = {"key": "00", "files": [], "absent": paths, "marked": [], "scripts": ""}
-    asked |= {"own": [], "allowed": [], "inside": []}
-    assert list(files.leftovers(asked)) == [("leftover", paths[0], "present")]
+    answers = ask("files", {"paths": paths, "private": paths, "key": "00", "absent": paths})
+    assert [bool(answers[path]) for path in paths] == [True, False]
+    question = {"key": "00", "files": [], "absent": paths, "marked": [], "scripts": ""}
+    question |= {"own": [], "allowed": [], "inside": []}
+    assert list(files.leftovers(question)) == [("leftover", paths[0], "present")]

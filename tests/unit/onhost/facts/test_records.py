@@ -1,4 +1,4 @@
-"""What a host says of its records: of a generation that it is to be, and of persons' keys."""
+"""A host's report on its records: of a generation that it is to be, and of persons' keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
     return paths
 
 
-def recorded(paths: layout.Paths, digest: str, text: str) -> Path:
+def record_generation(paths: layout.Paths, digest: str, text: str) -> Path:
     """The host brought to a generation with one unit and one engine."""
     unit, engines = paths.root / f"{digest}.service", paths.root / "engines"
     (engines / digest).mkdir(parents=True, exist_ok=True)
@@ -36,8 +36,8 @@ def recorded(paths: layout.Paths, digest: str, text: str) -> Path:
     current.symlink_to(engines / digest)
     unit.write_text(text)
     unit.chmod(0o644)
-    owned = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
-    file: dict[str, Any] = {"path": str(unit), "text": text, "mode": "0644", **owned}
+    owner_fields = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
+    file: dict[str, Any] = {"path": str(unit), "text": text, "mode": "0644", **owner_fields}
     engine = {"folder": str(engines), "id": digest}
     contents = {"engine": engine, "images": [], "weights": {}, "files": [file]}
     generations.record(paths, {**contents, "digest": digest, "lock": "l"})
@@ -45,12 +45,12 @@ def recorded(paths: layout.Paths, digest: str, text: str) -> Path:
 
 
 def test_a_host_that_is_what_its_record_says_has_no_difference(paths: layout.Paths) -> None:
-    recorded(paths, "aaaa", "one\n")
+    record_generation(paths, "aaaa", "one\n")
     assert records.apart("aaaa") == []
 
 
 def test_each_difference_from_a_record_is_named(paths: layout.Paths) -> None:
-    unit = recorded(paths, "aaaa", "one\n")
+    unit = record_generation(paths, "aaaa", "one\n")
     assert records.apart("bbbb") == ["no record of the generation bbbb"]
     unit.write_text("by hand\n")
     unit.chmod(0o600)
@@ -58,7 +58,7 @@ def test_each_difference_from_a_record_is_named(paths: layout.Paths) -> None:
     assert text == f"{unit}: another text" and "not 0644" in mode
     unit.unlink()
     assert records.apart("aaaa") == [f"{unit}: No such file or directory"]
-    recorded(paths, "bbbb", "two\n")
+    record_generation(paths, "bbbb", "two\n")
     newest, _, current = records.apart("aaaa")
     assert newest == "the newest record is generation 2, another one"
     assert current.endswith("leads to bbbb, not to aaaa")
@@ -69,9 +69,9 @@ def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths: layo
     path = paths.gateway_keys
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(document([ANNA])))
-    found = records.persons(KEY)
-    ((since, revoked, _),) = found["changes"].values()
-    assert (since, revoked) == (ANNA.since, False)
-    assert str(ANNA.sha256) not in json.dumps(found)
+    facts = records.persons(KEY)
+    ((since, is_revoked, _),) = facts["changes"].values()
+    assert (since, is_revoked) == (ANNA.since, False)
+    assert str(ANNA.sha256) not in json.dumps(facts)
     path.write_text("{")
     assert "expected a JSON document" in records.persons(KEY)["fault"]

@@ -1,4 +1,4 @@
-"""What a measurement asks a host, and which models run with requests that a deploy would end."""
+"""Questions of a measurement to a host, and models with requests that a deploy would end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from a_model import model
 from a_probe import program
-from a_target import target
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors
@@ -22,7 +22,7 @@ LINE = "2026-11-22T21:04:0{}.123456+0000 spark-1 vllm[9]: WARNING [jit_monitor.p
 COMPILED = "Triton kernel JIT compilation during inference: fused_moe_kernel."
 
 
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str, journal: str) -> Any:
+def compiler_line(folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str, journal: str) -> Any:
     """The last line about a compiler where the journal does this."""
     program(
         folder / "bin",
@@ -30,22 +30,25 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str, journal: s
         f'printf "Id={UNIT}\\nActiveState=active\\nMainPID=0\\nInvocationID=aa\\n"',
     )
     program(folder / "bin", "journalctl", journal)
-    targets = folder / "targets.json"
-    targets.write_text(json.dumps({"targets": {"qwen": {"unit": UNIT}}}))
+    models = folder / "models.json"
+    models.write_text(json.dumps({"models": {"qwen": {"unit": UNIT}}}))
     monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
     monkeypatch.setattr(ruler, "_LOOK_S", 0.0)
-    question = {"targets": str(targets), "compiled": engines.ENGINES[engine].compiled}
-    return ruler.read(question)["compiled"]
+    question = {
+        "models": str(models),
+        "compiler_pattern": engines.ENGINES[engine].compile_pattern,
+    }
+    return ruler.read(question)["compiler_line"]
 
 
 @pytest.mark.parametrize(
-    ("engine", "journal", "found"),
+    ("engine", "journal", "line"),
     [
         (
             "vllm",
             "\n".join(
-                f"echo '{LINE.format(second, said)}'"
-                for second, said in enumerate((COMPILED, COMPILED, "Avg prompt throughput"))
+                f"echo '{LINE.format(second, message)}'"
+                for second, message in enumerate((COMPILED, COMPILED, "Avg prompt throughput"))
             ),
             LINE.format(1, COMPILED),
         ),
@@ -59,22 +62,22 @@ def test_the_last_kernel_that_a_request_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     engine: str,
     journal: str,
-    found: str | None,
+    line: str | None,
 ) -> None:
-    assert asked(tmp_path, monkeypatch, engine, journal) == found
+    assert compiler_line(tmp_path, monkeypatch, engine, journal) == line
 
 
-QWEN, OTHER = (target(name, unit=f"{name}.service") for name in ("qwen", "other"))
+QWEN, OTHER = (model(name, unit=f"{name}.service") for name in ("qwen", "other"))
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A host of two models: unit → state."""
     states = {"qwen.service": "hot", "other.service": "off"}
-    targets = {each.name: each for each in (QWEN, OTHER)}
-    monkeypatch.setattr(config, "load_host", lambda _: SimpleNamespace(targets=targets))
-    shown = {name: SimpleNamespace(state=state) for name, state in states.items()}
-    monkeypatch.setattr(units, "show", lambda names: {name: shown[name] for name in names})
+    models = {entry.name: entry for entry in (QWEN, OTHER)}
+    monkeypatch.setattr(config, "load_host", lambda _: SimpleNamespace(models=models))
+    unit_states = {name: SimpleNamespace(state=state) for name, state in states.items()}
+    monkeypatch.setattr(units, "show", lambda names: {name: unit_states[name] for name in names})
     return states
 
 

@@ -17,7 +17,7 @@ from lockstep.onhost.facts import tls
 NAME = "spark-1.tail1234.ts.net"
 
 
-def made(folder: Path, name: str = "spark", days: int = 90) -> dict[str, str]:
+def make_certificate(folder: Path, name: str = "spark", days: int = 90) -> dict[str, str]:
     """A certificate with its key, in two files."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
@@ -26,38 +26,40 @@ def made(folder: Path, name: str = "spark", days: int = 90) -> dict[str, str]:
     return {"certificate": str(certificate), "key": str(key)}
 
 
-def ends(asked: dict[str, str]) -> float:
-    argv = ["openssl", "x509", "-in", asked["certificate"], "-noout", "-enddate"]
-    shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    return ssl.cert_time_to_seconds(shown.strip().partition("=")[2])
+def ends(question: dict[str, str]) -> float:
+    argv = ["openssl", "x509", "-in", question["certificate"], "-noout", "-enddate"]
+    output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return ssl.cert_time_to_seconds(output.strip().partition("=")[2])
 
 
 def test_a_certificate_with_its_key_is_good_until_it_ends(tmp_path: Path) -> None:
-    asked: dict[str, Any] = made(tmp_path)
-    assert tls.read(asked) == {"fault": "", "days": 89}
-    assert list(tls.findings(asked)) == []
-    asked["now"] = ends(asked) - 20.5 * 86400
-    assert tls.read(asked) == {"fault": "", "days": 20}
-    assert list(tls.findings(asked)) == [("certificate", asked["certificate"], "ends in 20 days")]
-    asked["now"] = ends(asked) + 1
-    ((_, _, said),) = tls.findings(asked)
-    assert "has ended on" in str(said)
+    question: dict[str, Any] = make_certificate(tmp_path)
+    assert tls.read(question) == {"fault": "", "days": 89}
+    assert list(tls.findings(question)) == []
+    question["now"] = ends(question) - 20.5 * 86400
+    assert tls.read(question) == {"fault": "", "days": 20}
+    assert list(tls.findings(question)) == [
+        ("certificate", question["certificate"], "ends in 20 days")
+    ]
+    question["now"] = ends(question) + 1
+    ((_, _, message),) = tls.findings(question)
+    assert "has ended on" in str(message)
 
 
 def test_what_is_missing_does_not_fit_or_is_no_certificate_is_named(tmp_path: Path) -> None:
-    good, other = made(tmp_path), made(tmp_path, "other")
+    good, other_certificate = make_certificate(tmp_path), make_certificate(tmp_path, "other")
     junk = tmp_path / "junk.pem"
     junk.write_text("no certificate\n")
     cases: dict[str, dict[str, Any]] = {
-        "the key does not belong to it": {**good, "key": other["key"]},
+        "the key does not belong to it": {**good, "key": other_certificate["key"]},
         "/gone.key: No such file": {**good, "key": str(tmp_path / "gone.key")},
         "/gone.pem: No such file": {**good, "certificate": str(tmp_path / "gone.pem")},
         "junk.pem with ": {**good, "certificate": str(junk)},
     }
-    for words, asked in cases.items():
-        fault = tls.read(asked)["fault"]
+    for words, question in cases.items():
+        fault = tls.read(question)["fault"]
         assert words in fault
-        assert [value for _, _, value in tls.findings(asked)] == [fault]
+        assert [value for _, _, value in tls.findings(question)] == [fault]
 
 
 def test_where_no_certificate_is_wanted_nothing_is_wrong() -> None:
@@ -87,7 +89,7 @@ def gives(daemon: FakeDocker, names: list[str] | None) -> None:
 
 @pytest.fixture
 def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What tailscaled.service runs with, by a process of this test's."""
+    """The variables of a running tailscaled.service, played by a process of this test's."""
     variables: list[str] = []
     processes: list[subprocess.Popen[bytes]] = []
 

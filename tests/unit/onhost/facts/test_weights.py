@@ -1,4 +1,4 @@
-"""What a diff says of weights: whole by `stat`, and with `deep` every file by its hash."""
+"""A diff's facts about weights: whole by `stat`, and with `deep` every file by its hash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from lockstep.onhost.facts import weights
-from lockstep.onhost.fetch import claims, peer_client
+from lockstep.onhost.fetch import download_lock, peer_client
 from lockstep.onhost.weights import weights_spec, weights_state, weights_store
 
 REVISION, BASE = "a" * 40, "b" * 40
@@ -24,8 +24,8 @@ def entry(path: str) -> dict[str, object]:
 
 
 def question(folder: Path) -> dict[str, object]:
-    borrowed = {"model": "org/base", "revision": BASE, "files": [entry("config.json")]}
-    repository = {"model": "org/own", "revision": REVISION, "borrow": [borrowed]}
+    borrowed_files = {"model": "org/base", "revision": BASE, "files": [entry("config.json")]}
+    repository = {"model": "org/own", "revision": REVISION, "borrow": [borrowed_files]}
     repository["files"] = [entry(path) for path in FILES]
     return {"cache_dir": str(folder / "hub"), "endpoint": None, "repositories": [repository]}
 
@@ -33,9 +33,11 @@ def question(folder: Path) -> dict[str, object]:
 def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_files(
     tmp_path: Path,
 ) -> None:
-    asked = question(tmp_path)
-    spec = weights_spec.parse(json.dumps(asked))
-    store = weights_store.Store(spec, None, peer_client.Copier(None), claims.Claim(None))
+    weights_question = question(tmp_path)
+    spec = weights_spec.parse(json.dumps(weights_question))
+    store = weights_store.WeightsStore(
+        spec, None, peer_client.Copier(None), download_lock.Claim(None)
+    )
     for part in spec.repositories[0].parts:
         for file in part.files:
             path = spec.snapshot(part.model, part.revision) / file.path
@@ -46,15 +48,15 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
     assert weights_state.state(spec, spec.repositories[0])["state"] == "complete"
 
     for path in spec.cache_dir.glob("models--*/snapshots/*/*"):
-        before = path.stat()
-        path.write_bytes(bytes(before.st_size))
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    quick = list(weights.every({"weights": asked, "deep": False}))
-    deep = list(weights.every({"weights": asked, "deep": True}))
+        earlier_stat = path.stat()
+        path.write_bytes(bytes(earlier_stat.st_size))
+        os.utime(path, ns=(earlier_stat.st_atime_ns, earlier_stat.st_mtime_ns))
+    quick = list(weights.every({"weights": weights_question, "deep": False}))
+    deep = list(weights.every({"weights": weights_question, "deep": True}))
     assert {kind for kind, _, _ in quick} == {"weights"}
     assert set(quick) < set(deep)
     parts = {part.model: part for part in spec.repositories[0].parts}
-    found = (
+    findings = (
         ("org/own", "model.safetensors"),
         ("org/own", "config.json"),
         ("org/base", "config.json"),
@@ -65,5 +67,5 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
             str(spec.snapshot(model, parts[model].revision) / path),
             "other content",
         )
-        for model, path in found
+        for model, path in findings
     }

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from a_repository import BRANCH, fork, git, source
-from local_server import LocalServer, Reply, Seen, serving
+from local_server import LocalServer, Reply, SeenRequest, serving
 
 from lockstep.inventory.settings import Sources
-from lockstep.lock.moving import GitWanted
+from lockstep.lock.moving import GitItem
 from lockstep.lock.resolve.git import resolve_git
 from lockstep.lock.resolve.http import Network
 from lockstep.onhost.environment import git_source
@@ -36,7 +36,7 @@ class Mirror:
     def address(self) -> str:
         return self.server.url.replace("://", f"://some%20one:{QUOTED}@") + "/engine.git"
 
-    def told(self) -> str:
+    def command_lines(self) -> str:
         """Every command line, of git's own children too."""
         text = self.trace.read_text()
         assert "remote-http" in text
@@ -50,8 +50,8 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]
     folder = repository / ".git"
 
     def give(path: Path) -> object:
-        def answer(seen: Seen) -> Reply:
-            if seen.headers.get("Authorization") != LOGIN:
+        def answer(request: SeenRequest) -> Reply:
+            if request.headers.get("Authorization") != LOGIN:
                 return Reply(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
             return Reply(path.read_bytes())
 
@@ -71,27 +71,27 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]
 def test_a_branch_of_a_private_mirror_is_resolved(private: Mirror) -> None:
     public = "https://github.com/someone/engine.git"
     sources = Sources(git={public: private.address})
-    pin = resolve_git(GitWanted(public, BRANCH), Network(sources))
+    pin = resolve_git(GitItem(public, BRANCH), Network(sources))
     assert pin.commit == source(private.repository)["commit"]
-    assert not any(word in private.told() for word in (PASSWORD, QUOTED))
+    assert not any(word in private.command_lines() for word in (PASSWORD, QUOTED))
 
 
 def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -> None:
-    wanted = {**source(private.repository), "git": private.address}
-    said: list[str] = []
+    wanted_source = {**source(private.repository), "git": private.address}
+    arguments: list[str] = []
 
     def do(*argv: str, **environment: str) -> None:
-        said.extend(argv)
-        done = subprocess.run(
+        arguments.extend(argv)
+        result = subprocess.run(
             argv, env={"GIT_TRACE": str(private.trace), **environment}, check=False
         )
-        assert done.returncode == 0, argv
+        assert result.returncode == 0, argv
 
     (tmp_path / "store/.locks").mkdir(parents=True)
-    copy = git_source.Repository(tmp_path / "copy", wanted, tmp_path / "store", do)
+    copy = git_source.SourceRepository(tmp_path / "copy", wanted_source, tmp_path / "store", do)
     copy.check_out(peer_client.Copier(None))
-    assert git(tmp_path / "copy", "rev-parse", "HEAD") == wanted["commit"]
-    assert not any(word in f"{said} {private.told()}" for word in (PASSWORD, QUOTED))
+    assert git(tmp_path / "copy", "rev-parse", "HEAD") == wanted_source["commit"]
+    assert not any(word in f"{arguments} {private.command_lines()}" for word in (PASSWORD, QUOTED))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_an_address_without_a_password_stays_as_it_is(address: str) -> None:
 
 
 def test_the_variables_are_for_that_server_only() -> None:
-    shown, variables = url_login.for_git("https://token@[::1]:8443/a/b.git?x=1")
-    assert shown == "https://[::1]:8443/a/b.git?x=1"
+    public_url, variables = url_login.for_git("https://token@[::1]:8443/a/b.git?x=1")
+    assert public_url == "https://[::1]:8443/a/b.git?x=1"
     assert variables["GIT_CONFIG_KEY_0"] == "http.https://[::1]:8443/.extraHeader"
     login = base64.b64encode(b"token:").decode()
     assert variables["GIT_CONFIG_VALUE_0"] == f"Authorization: Basic {login}"

@@ -13,7 +13,7 @@ from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.garbage import cleanup, unneeded
+from lockstep.onhost.garbage import cleanup, unneeded_content
 from lockstep.onhost.records import deploys, generations
 from lockstep.onhost.weights import hub_cache
 
@@ -38,7 +38,7 @@ def spark(tmp_path, monkeypatch):
             self.cache = self.root / "data/hub"
             self.blobs = self.cache / f"models--{MODEL}/blobs"
             self.blobs.mkdir(parents=True)
-            self.paths.pulled.mkdir(parents=True)
+            self.paths.pulled_images.mkdir(parents=True)
             for number in range(3):
                 self.generation(number)
             (self.engines / "current").symlink_to(ENGINES[2])
@@ -50,7 +50,7 @@ def spark(tmp_path, monkeypatch):
             reference = IMAGES[number]
             self.docker.images[reference] = {"Size": 1000}
             self.docker.tags[docker_api.hold_tag(reference)] = reference
-            note = self.paths.pulled / f"{number}.json"
+            note = self.paths.pulled_images / f"{number}.json"
             note.write_text(json.dumps({"reference": reference}))
             os.utime(note, (1, 1))
             self.fetch(COMMITS[number])
@@ -73,10 +73,10 @@ def spark(tmp_path, monkeypatch):
                 record = {**self.record(number), "digest": digest, "files": units}
                 generations.record(self.paths, record)
 
-        def fetch(self, commit: str, *, noted: bool = True) -> None:
+        def fetch(self, commit: str, *, is_noted: bool = True) -> None:
             """A snapshot with one file of its own and one that all revisions share."""
-            if noted:
-                hub_cache.noted(self.cache, MODEL, commit)
+            if is_noted:
+                hub_cache.mark_own(self.cache, MODEL, commit)
             snapshot = self.cache / f"models--{MODEL}/snapshots/{commit}"
             snapshot.mkdir(parents=True)
             for name, blob in (("own", f"own-{commit[0]}"), ("shared", "shared")):
@@ -84,9 +84,9 @@ def spark(tmp_path, monkeypatch):
                 (snapshot / name).symlink_to(f"../../blobs/{blob}")
 
         def plan(self, keep: int = 2) -> list[str]:
-            return [item["id"] for item in self.asked("plan", keep)["items"]]
+            return [item["id"] for item in self.cleanup_answer("plan", keep)["items"]]
 
-        def asked(self, action: str, keep: int = 2) -> dict:
+        def cleanup_answer(self, action: str, keep: int = 2) -> dict:
             output = io.StringIO()
             with monkeypatch.context() as patch:
                 patch.setattr("sys.stdout", output)
@@ -97,10 +97,10 @@ def spark(tmp_path, monkeypatch):
             text = json.dumps({"ids": ids or self.plan(keep)})
             with monkeypatch.context() as patch:
                 patch.setattr("sys.stdin", io.StringIO(text))
-                return self.asked("remove", keep)
+                return self.cleanup_answer("remove", keep)
 
         @property
-        def there(self) -> tuple[list[str], list[str], list[str], list[str]]:
+        def contents(self) -> tuple[list[str], list[str], list[str], list[str]]:
             """Engines, images, snapshots and blobs, each by its one letter."""
             return (
                 sorted(path.name[0] for path in self.engines.glob("?" * 12)),
@@ -119,14 +119,14 @@ WITHOUT_OLDEST = (["b", "c"], ["b", "c"], ["b", "c"], ["own-b", "own-c", "shared
 
 
 def test_of_three_generations_the_oldest_goes(spark):
-    before = spark.there
+    earlier_contents = spark.contents
     assert spark.plan() == OLDEST
-    assert (spark.there, len(generations.records(spark.paths))) == (before, 3)
+    assert (spark.contents, len(generations.records(spark.paths))) == (earlier_contents, 3)
     answer = spark.remove()
     assert spark.code == 0
     assert [item["id"] for item in answer["removed"]] == OLDEST
     assert [item["bytes"] for item in answer["removed"]] == [8192, 1000, 4096]
-    assert spark.there == WITHOUT_OLDEST
+    assert spark.contents == WITHOUT_OLDEST
     assert sorted(spark.docker.tags.values()) == sorted(IMAGES[1:])
     assert [record["number"] for record in generations.records(spark.paths)] == [3, 2]
     assert spark.plan() == []
@@ -141,7 +141,7 @@ def test_what_a_deploy_has_begun_to_bring_is_needed_before_it_is_on_record(spark
 
 def test_the_present_alone_may_stay(spark):
     spark.remove(keep=1)
-    assert spark.there == (["c"], ["c"], ["c"], ["own-c", "shared"])
+    assert spark.contents == (["c"], ["c"], ["c"], ["own-c", "shared"])
 
 
 def test_a_generation_returned_to_is_the_present_one(spark):
@@ -172,27 +172,27 @@ def test_what_a_deploy_under_way_asks_for_stays(spark):
     engine.write_text(json.dumps({"id": ENGINES[0]}))
     (spark.root / "etc/lockstep/weights.json").write_text(json.dumps({"revision": COMMITS[0]}))
     # It has pulled the image, and not come to its record yet.
-    os.utime(spark.paths.pulled / "0.json")
+    os.utime(spark.paths.pulled_images / "0.json")
     assert spark.plan() == []
 
 
 def test_what_a_failed_rollout_would_return_to_stays(spark):
     names = [ENGINES[0], IMAGES[0], COMMITS[0]]
-    spark.paths.before.write_text(json.dumps({"points": names}))
+    spark.paths.rollback_snapshot.write_text(json.dumps({"points": names}))
     assert spark.plan() == []
 
 
 def test_what_is_not_ours_is_not_even_looked_at(spark):
     """An operator's own image, environment, folder and model in the same places."""
-    other = "site.example/mine@sha256:" + "d" * 64
-    spark.docker.images[other] = {"Size": 5}
+    foreign_image = "site.example/mine@sha256:" + "d" * 64
+    spark.docker.images[foreign_image] = {"Size": 5}
     (spark.engines / "my-engine/venv").mkdir(parents=True)
     (spark.engines / ("d" * 12)).mkdir()
-    spark.fetch("d" * 40, noted=False)
+    spark.fetch("d" * 40, is_noted=False)
     (spark.cache / "models--mine--own/snapshots" / ("e" * 40)).mkdir(parents=True)
     assert spark.plan() == OLDEST
     spark.remove()
-    assert other in spark.docker.images
+    assert foreign_image in spark.docker.images
     assert (spark.engines / "my-engine/venv").exists()
     assert (spark.engines / ("d" * 12)).exists()
     assert (spark.cache / f"models--{MODEL}/snapshots/{'d' * 40}/own").exists()
@@ -200,8 +200,8 @@ def test_what_is_not_ours_is_not_even_looked_at(spark):
 
 
 def test_a_snapshot_that_was_there_before_is_not_noted_as_ours(spark):
-    spark.fetch("d" * 40, noted=False)
-    hub_cache.noted(spark.cache, MODEL, "d" * 40)
+    spark.fetch("d" * 40, is_noted=False)
+    hub_cache.mark_own(spark.cache, MODEL, "d" * 40)
     assert not (hub_cache.notes(spark.cache) / f"{MODEL}@{'d' * 40}").exists()
 
 
@@ -211,18 +211,18 @@ def test_with_a_revision_go_its_names_its_stamp_and_its_merged_folder(spark):
     (refs / "main").write_text(COMMITS[0])
     (refs / "stable").write_text(COMMITS[2])
     beside = spark.cache.parent
-    merged = beside / "lockstep-merged" / MODEL / COMMITS[0]
+    merged_folder = beside / "lockstep-merged" / MODEL / COMMITS[0]
     stamp = beside / "lockstep-verified" / f"{MODEL}@{COMMITS[0]}.json"
-    merged.mkdir(parents=True)
+    merged_folder.mkdir(parents=True)
     stamp.parent.mkdir()
     stamp.write_text("{}")
     spark.remove()
     assert sorted(path.name for path in refs.glob("*")) == ["stable"]
-    assert not merged.exists() and not stamp.exists()
+    assert not merged_folder.exists() and not stamp.exists()
 
 
 def test_the_last_revision_takes_the_repository_with_it(spark):
-    hub_cache.noted(spark.cache, "org--other", "f" * 40)
+    hub_cache.mark_own(spark.cache, "org--other", "f" * 40)
     snapshot = spark.cache / "models--org--other/snapshots" / ("f" * 40)
     snapshot.mkdir(parents=True)
     spark.remove(f"weights org/other@{'f' * 40}")
@@ -231,25 +231,25 @@ def test_the_last_revision_takes_the_repository_with_it(spark):
 
 def test_compressed_layers_go_and_count_with_the_last_image_that_has_them(spark):
     spark.paths.layers.mkdir(parents=True)
-    shared = "f" * 64
+    shared_layer = "f" * 64
     own = ("1" * 64, "2" * 64, "3" * 64)
     for reference, layer in zip(IMAGES, own, strict=True):
-        digests = [{"digest": f"sha256:{name}", "size": 1} for name in (layer, shared)]
+        digests = [{"digest": f"sha256:{name}", "size": 1} for name in (layer, shared_layer)]
         manifest = json.dumps({"config": digests[0], "layers": digests})
         (spark.paths.layers / reference.rpartition(":")[2]).write_text(manifest)
         (spark.paths.layers / layer).write_bytes(b"\0" * 500)
-    (spark.paths.layers / shared).write_bytes(b"\0" * 700)
-    [image] = [item for item in spark.asked("plan")["items"] if item["kind"] == "image"]
+    (spark.paths.layers / shared_layer).write_bytes(b"\0" * 700)
+    [image] = [item for item in spark.cleanup_answer("plan")["items"] if item["kind"] == "image"]
     assert image["bytes"] == 1000 + 500 + len(manifest)
     names = {path.name for path in spark.paths.layers.iterdir()}
     spark.remove()
-    gone = names - {path.name for path in spark.paths.layers.iterdir()}
-    assert gone == {IMAGES[0].rpartition(":")[2], own[0]}
+    removed_layers = names - {path.name for path in spark.paths.layers.iterdir()}
+    assert removed_layers == {IMAGES[0].rpartition(":")[2], own[0]}
     spark.remove(keep=1)
     assert {path.name for path in spark.paths.layers.iterdir()} == {
         IMAGES[2].rpartition(":")[2],
         own[2],
-        shared,
+        shared_layer,
     }
 
 
@@ -270,8 +270,15 @@ def test_wheels_and_histories_that_no_kept_engine_is_made_of_go(spark):
     (spark.root / "etc/lockstep/engine.json").write_text(json.dumps({"sha256": asked_for}))
     (store / f"{asked_for}.incomplete").write_bytes(b"begun")
     (store / f".{commits[0]}.new").write_bytes(b"cut off")
-    [found] = [item for item in spark.asked("plan")["items"] if item["kind"] == "wheels"]
-    assert found == {"id": f"wheels {store}", "kind": "wheels", "name": str(store), "bytes": 507}
+    [wheels_item] = [
+        item for item in spark.cleanup_answer("plan")["items"] if item["kind"] == "wheels"
+    ]
+    assert wheels_item == {
+        "id": f"wheels {store}",
+        "kind": "wheels",
+        "name": str(store),
+        "bytes": 507,
+    }
     spark.remove()
     assert sorted(path.name for path in store.iterdir()) == sorted(
         ["1" * 64, "2" * 64, f"{asked_for}.incomplete", *commits[1:], "wheels"]
@@ -292,25 +299,25 @@ def test_what_an_engine_compiled_goes_with_it(spark):
     for name, folder in (("vllm-qwen36-cache", volume), ("mine-cache", foreign)):
         spark.docker.volumes[name] = f"/{folder.relative_to(spark.root)}"
     spark.has_unit()
-    compiled = [f"compiled {home / ENGINES[0]}", f"compiled {volume / digests[0]}"]
-    assert spark.plan() == [*OLDEST, *compiled]
+    compiled_items = [f"compiled {home / ENGINES[0]}", f"compiled {volume / digests[0]}"]
+    assert spark.plan() == [*OLDEST, *compiled_items]
     answer = spark.remove()
-    assert {item["id"]: item["bytes"] for item in answer["removed"]}[compiled[1]] == 4096
-    left = sorted(path.name for path in volume.iterdir())
-    assert left == [*sorted(digests[1:]), "huggingface"]
+    assert {item["id"]: item["bytes"] for item in answer["removed"]}[compiled_items[1]] == 4096
+    remaining_names = sorted(path.name for path in volume.iterdir())
+    assert remaining_names == [*sorted(digests[1:]), "huggingface"]
     assert sorted(path.name for path in home.iterdir()) == [*ENGINES[1:], "huggingface"]
     assert len(list(foreign.iterdir())) == 4
 
 
 def test_a_volume_of_our_name_that_somebody_else_made_is_not_looked_at(spark):
     folder = spark.root / "docker/volumes/vllm-qwen36-cache/_data"
-    kept = folder / IMAGES[0].rpartition(":")[2][:12]
-    kept.mkdir(parents=True)
+    kept_folder = folder / IMAGES[0].rpartition(":")[2][:12]
+    kept_folder.mkdir(parents=True)
     spark.docker.volumes["vllm-qwen36-cache"] = f"/{folder.relative_to(spark.root)}"
     spark.docker.foreign = {"vllm-qwen36-cache"}
     spark.has_unit()
     spark.remove()
-    assert kept.exists()
+    assert kept_folder.exists()
 
 
 def test_wheels_that_an_environment_shares_stay(spark):
@@ -341,15 +348,15 @@ def test_where_files_cannot_be_shared_all_wheels_stay(spark):
 
 
 def test_only_what_was_shown_and_is_still_unneeded_goes(spark):
-    shown = spark.plan()
+    shown_items = spark.plan()
     (spark.engines / "current").unlink()
     (spark.engines / "current").symlink_to(ENGINES[0])
-    assert [item["id"] for item in spark.remove(*shown)["removed"]] == OLDEST[1:]
+    assert [item["id"] for item in spark.remove(*shown_items)["removed"]] == OLDEST[1:]
     assert [item["id"] for item in spark.remove(f"engine {ENGINES[1]}")["removed"]] == []
 
 
 def test_an_image_in_use_stays_with_the_reason_and_the_rest_goes(spark):
-    spark.docker.refused[IMAGES[0]] = "image is being used by stopped container 12"
+    spark.docker.refusals[IMAGES[0]] = "image is being used by stopped container 12"
     answer = spark.remove()
     assert spark.code == 1
     assert answer["failed"] == [
@@ -362,25 +369,25 @@ def test_an_image_in_use_stays_with_the_reason_and_the_rest_goes(spark):
 def test_a_job_of_a_deploy_is_not_disturbed(spark):
     spark.systemd.unit("lockstep-job-weights.service", ActiveState="active", SubState="running")
     for action in ("plan", "remove"):
-        with pytest.raises(errors.Problem, match="lockstep-job-weights") as caught:
+        with pytest.raises(errors.Problem, match="lockstep-job-weights") as error:
             cleanup.main([action], spark.paths)
-        assert caught.value.code == 75
+        assert error.value.code == 75
     spark.systemd.unit("lockstep-job-weights.service", ActiveState="active", SubState="exited")
     assert spark.plan() == OLDEST
 
 
 def test_a_switch_is_not_disturbed(spark, monkeypatch):
     monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
-    with switch_lock.held(spark.paths.switch_lock, "anna", "qwen"):
-        with pytest.raises(errors.Problem, match="anna is switching to qwen") as caught:
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
+        with pytest.raises(errors.Problem, match="anna is switching to qwen") as error:
             spark.remove(*OLDEST)
-        assert caught.value.code == 75
-    assert spark.there[0] == ["a", "b", "c"]
+        assert error.value.code == 75
+    assert spark.contents[0] == ["a", "b", "c"]
 
 
 def test_a_rollout_that_was_cut_off_is_not_disturbed(spark):
     spark.paths.rollout.parent.mkdir(parents=True, exist_ok=True)
-    spark.paths.rollout.write_text('{"target": "qwen"}')
+    spark.paths.rollout.write_text('{"model": "qwen"}')
     with pytest.raises(errors.Problem, match="a rollout"):
         cleanup.main(["plan"], spark.paths)
 
@@ -395,15 +402,15 @@ def test_a_host_without_records_gives_nothing_away(spark):
 @pytest.mark.parametrize("text", ["", "[]", '{"ids": 3}'])
 def test_a_list_that_is_none_removes_nothing(spark, monkeypatch, text):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    with pytest.raises(errors.Problem, match="standard input") as caught:
+    with pytest.raises(errors.Problem, match="standard input") as error:
         cleanup.main(["remove"], spark.paths)
-    assert caught.value.code == 2
-    assert spark.there[0] == ["a", "b", "c"]
+    assert error.value.code == 2
+    assert spark.contents[0] == ["a", "b", "c"]
 
 
 def test_files_are_removed_with_the_rights_of_their_owner_only(spark, request):
     """The engines own their folders: a link to elsewhere must lead to nothing more than theirs."""
-    seen = []
+    identities = []
     folder = spark.engines
     if os.geteuid() != 0:
         pytest.skip("only root can give rights away")
@@ -412,37 +419,40 @@ def test_files_are_removed_with_the_rights_of_their_owner_only(spark, request):
     request.addfinalizer(lambda: os.setgroups(groups))
     os.setgroups([4, 24])
     with cleanup.owner_of(Path(folder)):
-        seen.append((os.geteuid(), os.getegid(), os.getgroups()))
-    assert seen == [(12345, 12346, [])]
+        identities.append((os.geteuid(), os.getegid(), os.getgroups()))
+    assert identities == [(12345, 12346, [])]
     assert (os.geteuid(), os.getegid(), os.getgroups()) == (0, 0, [4, 24])
 
 
 def test_a_deploy_that_holds_its_lock_keeps_it_out(spark):
     deploy = deploys.Deploy("1", "anna", "laptop", "deploy of spark", 1.0)
-    with deploys.held(deploy, spark.paths.deploy_lock):
+    with deploys.hold_lock(deploy, spark.paths.deploy_lock):
         for act in (lambda: cleanup.main(["plan"], spark.paths), lambda: spark.remove(*OLDEST)):
-            with pytest.raises(errors.Problem, match="anna from laptop: deploy of sp") as caught:
+            with pytest.raises(errors.Problem, match="anna from laptop: deploy of sp") as error:
                 act()
-            assert caught.value.code == errors.EXIT_LOCKED
-    assert spark.there[0] == ["a", "b", "c"]
+            assert error.value.code == errors.EXIT_LOCKED
+    assert spark.contents[0] == ["a", "b", "c"]
 
 
 def test_a_deploy_that_begins_between_look_and_removal_is_kept_out(spark, monkeypatch):
     """It could need what was just judged unneeded."""
-    seen = []
-    looked = unneeded.plan
+    lines = []
+    real_plan = unneeded_content.plan
 
     def plan(*args):
-        found = looked(*args)
+        result = real_plan(*args)
         deploy = deploys.Deploy("1", "anna", "laptop", "deploy of spark", time.time())
-        with pytest.raises(deploys.Occupied) as kept, deploys.held(deploy, spark.paths.deploy_lock):
-            seen.append("it deploys beside gc")
-        seen.append(str(kept.value))
-        return found
+        with (
+            pytest.raises(deploys.DeployUnderWay) as error,
+            deploys.hold_lock(deploy, spark.paths.deploy_lock),
+        ):
+            lines.append("it deploys beside gc")
+        lines.append(str(error.value))
+        return result
 
-    monkeypatch.setattr(cleanup.unneeded, "plan", plan)
+    monkeypatch.setattr(cleanup.unneeded_content, "plan", plan)
     spark.remove(*OLDEST)
-    assert [line.partition(",")[0] for line in seen] == [
+    assert [line.partition(",")[0] for line in lines] == [
         f"a deploy is under way (root from {os.uname().nodename}: gc"
     ]
-    assert spark.there[0] != ["a", "b", "c"]
+    assert spark.contents[0] != ["a", "b", "c"]

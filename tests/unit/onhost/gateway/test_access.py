@@ -1,4 +1,4 @@
-"""Who passes the door on loopback, and the one for other machines."""
+"""Access to the listener on loopback, and to the one for other machines."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import pytest
 
 from lockstep.onhost.core import atomic, errors
 from lockstep.onhost.gateway import access, keys
-from lockstep.onhost.gateway.configuration import Door, Gateway
+from lockstep.onhost.gateway.configuration import GatewayConfiguration, ListenAddress
 from lockstep.onhost.gateway.peers import Peers
-from lockstep.onhost.gateway.wire.answers import Refused
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal
 
 KEY = keys.new_key()
 HOST = (b"host", b"127.0.0.1:8090")
 
 
 def caller(folder: Path, kind: str, *headers: tuple[bytes, bytes], **more: bool) -> str:
-    """The person whom a door lets in; the status it refuses with."""
+    """The person whom a listener lets in; the status it refuses with."""
     entry = keys.Entry("anna", "2026-11-01T00:00:00Z", keys.digest(KEY.encode()))
     atomic.write_json(folder / "keys.json", keys.document([entry]))
-    gateway = Gateway("spark-1", (), ("spark-1.local",), **more)  # type: ignore[arg-type]
+    gateway = GatewayConfiguration("spark-1", (), ("spark-1.local",), **more)  # type: ignore[arg-type]
     judge = access.Access(gateway, keys.Keys(folder / "keys.json"), Peers(gateway), None)
     try:
-        return judge.caller(Door(kind, "0.0.0.0", 8090), list(headers)).person.name  # type: ignore[arg-type]
-    except Refused as refused:
-        return str(refused.status)
+        return judge.caller(ListenAddress(kind, "0.0.0.0", 8090), list(headers)).person.name  # type: ignore[arg-type]
+    except GatewayRefusal as error:
+        return str(error.status)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_whom_a_key_lets_in(
 ) -> None:
     assert caller(tmp_path, "local", HOST, header) == local
     assert caller(tmp_path, "open", HOST, header) == elsewhere
-    keyed = caller(tmp_path, "local", HOST, header, local_keys=True)
-    assert keyed == elsewhere
+    keyed_person = caller(tmp_path, "local", HOST, header, local_keys=True)
+    assert keyed_person == elsewhere
 
 
 @pytest.mark.parametrize("kind", ["local", "open", "peers"])
@@ -66,7 +66,7 @@ def test_a_header_that_is_judged_may_be_there_once(
 
 
 @pytest.mark.parametrize(
-    ("found", "headers"),
+    ("person", "headers"),
     [
         ("local", {"Host": "localhost:9999"}),
         ("local", {"Host": "SPARK-1."}),
@@ -91,11 +91,11 @@ def test_a_header_that_is_judged_may_be_there_once(
     ids=str,
 )
 def test_who_does_not_ask_from_here_needs_a_key(
-    tmp_path: Path, found: str, headers: dict[str, str]
+    tmp_path: Path, person: str, headers: dict[str, str]
 ) -> None:
-    sent = {"Host": "127.0.0.1:8090", **headers}
-    pairs = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
-    assert caller(tmp_path, "local", *pairs) == found
+    sent_headers = {"Host": "127.0.0.1:8090", **headers}
+    pairs = [(name.lower().encode(), value.encode()) for name, value in sent_headers.items()]
+    assert caller(tmp_path, "local", *pairs) == person
     assert caller(tmp_path, "local", *pairs, (b"x-api-key", KEY.encode())) == "anna"
 
 
@@ -104,7 +104,7 @@ BEARER = (b"authorization", f"Bearer {HOST_KEY}".encode())
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "header", "found"),
+    ("method", "path", "header", "person"),
     [
         ("POST", b"/v1/chat/completions", BEARER, "host-key"),
         ("POST", b"/v1/messages", (b"x-api-key", HOST_KEY.encode()), "host-key"),
@@ -128,19 +128,51 @@ BEARER = (b"authorization", f"Bearer {HOST_KEY}".encode())
         ("POST", b"/v1/../pause", BEARER, "404"),
     ],
 )
-def test_who_passes_at_a_targets_own_port_that_is_open(
-    tmp_path: Path, method: str, path: bytes, header: tuple[bytes, bytes], found: str
+def test_who_passes_at_a_models_own_port_that_is_open(
+    tmp_path: Path, method: str, path: bytes, header: tuple[bytes, bytes], person: str
 ) -> None:
     entry = keys.Entry("anna", "2026-11-01T00:00:00Z", keys.digest(KEY.encode()))
     atomic.write_json(tmp_path / "keys.json", keys.document([entry]))
-    gateway = Gateway("spark-1", ())
+    gateway = GatewayConfiguration("spark-1", ())
     judge = access.Access(gateway, keys.Keys(tmp_path / "keys.json"), Peers(gateway), HOST_KEY)
-    door = Door("target", "0.0.0.0", 30001, ("qwen",))
+    listener = ListenAddress("model", "0.0.0.0", 30001, ("qwen",))
     try:
-        passed = judge.caller_of_target(door, method, path, [HOST, header]).person.name
-    except Refused as refused:
-        passed = str(refused.status)
-    assert passed == found
+        passed_person = judge.caller_of_model(listener, method, path, [HOST, header]).person.name
+    except GatewayRefusal as error:
+        passed_person = str(error.status)
+    assert passed_person == person
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (None, [(b"host", b"127.0.0.1:30001")]),
+        (None, [(b"host", b"spark-1:30001"), (b"origin", b"http://spark-1:30001")]),
+        # A proxy that somebody put before the port, and a client with the engine's own key.
+        (None, [(b"host", b"localhost"), (b"x-forwarded-for", b"10.0.0.9"), BEARER]),
+        (403, [(b"host", b"rebound.example:30001")]),
+        (403, [(b"host", b"rebound.example:30001"), (b"x-api-key", b"sk-no-key-required")]),
+        (403, [(b"host", b"localhost:30001"), (b"origin", b"https://rebound.example")]),
+        (403, [(b"host", b"localhost:30001"), (b"sec-fetch-site", b"cross-site")]),
+        (None, [(b"host", b"rebound.example:30001"), (b"x-api-key", KEY.encode())]),
+    ],
+    ids=range(8),
+)
+def test_no_web_page_passes_at_a_models_own_port_on_loopback(
+    tmp_path: Path, status: int | None, headers: list[tuple[bytes, bytes]]
+) -> None:
+    entry = keys.Entry("anna", "2026-11-01T00:00:00Z", keys.digest(KEY.encode()))
+    atomic.write_json(tmp_path / "keys.json", keys.document([entry]))
+    gateway = GatewayConfiguration("spark-1", ())
+    judge = access.Access(gateway, keys.Keys(tmp_path / "keys.json"), Peers(gateway), None)
+    listener = ListenAddress("model", "127.0.0.1", 30001, ("qwen",))
+    for path in (b"/v1/chat/completions", b"/health"):
+        try:
+            caller = judge.caller_of_model(listener, "GET", path, headers)
+        except GatewayRefusal as error:
+            assert error.status == status
+        else:
+            assert (status, caller) == (None, access.Caller(access.LOCAL, is_limited=False))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +189,14 @@ def test_without_its_key_an_open_port_does_not_open(
     if key is not None:
         (tmp_path / "api-key").write_text(key)
         monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    gateway = Gateway("spark-1", (Door("target", "0.0.0.0", 30001, ("qwen",)),))
+    gateway = GatewayConfiguration(
+        "spark-1", (ListenAddress("model", "0.0.0.0", 30001, ("qwen",)),)
+    )
     with pytest.raises(errors.Problem, match=message.replace("=", ".")):
         access.host_key(gateway)
-    assert access.host_key(Gateway("spark-1", (Door("target", "127.0.0.1", 1, ("q",)),))) is None
+    assert (
+        access.host_key(
+            GatewayConfiguration("spark-1", (ListenAddress("model", "127.0.0.1", 1, ("q",)),))
+        )
+        is None
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from gateway_process import (
     begin,
     error,
     hot,
-    limited,
+    limited_gateway,
     running,
 )
 from lab_servers import until
@@ -34,8 +35,8 @@ from lockstep.onhost.gateway.wire import json_object
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with limited(tmp_path_factory.mktemp("gateway")) as found:
-        yield found
+    with limited_gateway(tmp_path_factory.mktemp("gateway")) as gateway_host:
+        yield gateway_host
 
 
 @pytest.fixture
@@ -45,12 +46,12 @@ def spark(gateway: Spark) -> Spark:
     return gateway
 
 
-def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> None:
+def test_the_list_has_every_model_and_alias_and_what_is_hot(spark: Spark) -> None:
     _, body = ask(spark, "GET", "/v1/models")
-    found = {model["id"]: model for model in json.loads(body)["data"]}
-    assert list(found) == ["qwen", "coder", "mistral", "vectors", "auto"]
-    assert all(m["object"] == "model" and m["owned_by"] == "lockstep" for m in found.values())
-    assert found["coder"]["lockstep"] == {
+    models = {model["id"]: model for model in json.loads(body)["data"]}
+    assert list(models) == ["qwen", "coder", "mistral", "vectors", "auto"]
+    assert all(m["object"] == "model" and m["owned_by"] == "lockstep" for m in models.values())
+    assert models["coder"]["lockstep"] == {
         "state": "hot",
         "hot": True,
         "kind": "chat",
@@ -58,13 +59,13 @@ def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> No
         "alias_of": "qwen",
         "host": "spark1",
     }
-    assert found["coder"]["max_model_len"] == 32768
-    assert found["mistral"]["lockstep"]["state"] == "cold"
-    assert found["vectors"]["lockstep"]["kind"] == "embedding"
-    assert found["auto"]["lockstep"]["alias_of"] == "qwen"
-    assert json.loads(ask(spark, "GET", "/v1/models/coder")[1]) == found["coder"]
+    assert models["coder"]["max_model_len"] == 32768
+    assert models["mistral"]["lockstep"]["state"] == "cold"
+    assert models["vectors"]["lockstep"]["kind"] == "embedding"
+    assert models["auto"]["lockstep"]["alias_of"] == "qwen"
+    assert json.loads(ask(spark, "GET", "/v1/models/coder")[1]) == models["coder"]
     entry = json.loads(ask(spark, "GET", "/v1/models/Qwen%2FQ")[1])
-    assert entry == found["qwen"] | {"id": "Qwen/Q", "lockstep": found["coder"]["lockstep"]}
+    assert entry == models["qwen"] | {"id": "Qwen/Q", "lockstep": models["coder"]["lockstep"]}
     answer, body = ask(spark, "GET", "/v1/models/nobody/x")
     assert (
         answer.status == 404 and "no model 'nobody/x' here; models: qwen" in error(body)["message"]
@@ -83,9 +84,9 @@ def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
     body = b' { "x" : 1.50, "model":%s , "messages": [{"role":"user","content":"\\u00e9"}] } '
     client.request("POST", f"{path}?a=%41", body % json.dumps(name).encode())
     wire = spark.accept()
-    asked = wire.asked()
-    assert asked.line == f"POST {path}?a=%41 HTTP/1.1"
-    assert asked.body == body % b'"Qwen/Q"'
+    request = wire.next_request()
+    assert request.line == f"POST {path}?a=%41 HTTP/1.1"
+    assert request.body == body % b'"Qwen/Q"'
     wire.send(OK)
     assert client.getresponse().read() == b"ok"
 
@@ -103,9 +104,9 @@ def test_what_engines_and_base_urls_make_of_a_path_is_understood(
 ) -> None:
     client = spark.client()
     client.request("POST", path, body + b'{"model":"qwen", "n":"1", "logit_bias":[[5,-100]]}')
-    asked = spark.accept().asked()
-    assert asked.line == f"POST {CHAT} HTTP/1.1"
-    assert asked.body == b'{"model":"Qwen/Q", "n":"1", "logit_bias":[[5,-100]]}'
+    request = spark.accept().next_request()
+    assert request.line == f"POST {CHAT} HTTP/1.1"
+    assert request.body == b'{"model":"Qwen/Q", "n":"1", "logit_bias":[[5,-100]]}'
 
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models/", "/v1/v1/models"])
@@ -114,24 +115,24 @@ def test_the_list_is_found_under_its_other_names(spark: Spark, path: str) -> Non
 
 
 def test_a_form_goes_to_the_model_that_it_names(spark: Spark) -> None:
-    """What a form is: wire/test_form.py."""
+    """Recognition of a form: wire/test_form.py."""
     head = {"content-type": "multipart/form-data; boundary=x"}
     body = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n--x--\r\n'
     client = spark.client()
     client.request("POST", "/v1/audio/transcriptions", body % b"coder", head)
     wire = spark.accept()
-    asked = wire.asked()
-    assert asked.get("content-type") == [head["content-type"]]
-    assert asked.body == body % b"Qwen/Q"
+    request = wire.next_request()
+    assert request.get("content-type") == [head["content-type"]]
+    assert request.body == body % b"Qwen/Q"
     wire.send(OK)
     assert client.getresponse().read() == b"ok"
     for name, status, words in ((b"nobody", 404, "no model"), (b"mistral", 503, "is cold")):
-        answer, said = ask(spark, "POST", "/v1/audio/transcriptions", body % name, head)
-        assert answer.status == status and words in error(said)["message"]
+        answer, reply_body = ask(spark, "POST", "/v1/audio/transcriptions", body % name, head)
+        assert answer.status == status and words in error(reply_body)["message"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "unserved"),
+    ("answer", "is_unserved"),
     [
         (b'{"detail":"Not Found"}', True),
         (b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}', True),
@@ -140,18 +141,18 @@ def test_a_form_goes_to_the_model_that_it_names(spark: Spark) -> None:
     ],
 )
 def test_what_the_hot_engine_does_not_serve_is_said(
-    spark: Spark, answer: bytes, unserved: bool
+    spark: Spark, answer: bytes, is_unserved: bool
 ) -> None:
     client = spark.client()
     client.request("POST", "/v1/audio/speech", b'{"model": "qwen", "input": "a"}')
     wire = spark.accept()
-    wire.asked()
+    wire.next_request()
     head = b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(answer)
     wire.send(head + answer)
-    got = client.getresponse()
-    body = got.read()
-    assert got.status == 404
-    if unserved:
+    response = client.getresponse()
+    body = response.read()
+    assert response.status == 404
+    if is_unserved:
         assert "qwen, which is hot, does not serve /v1/audio/speech" in error(body)["message"]
     else:
         assert body == answer
@@ -160,26 +161,28 @@ def test_what_the_hot_engine_does_not_serve_is_said(
 def test_the_last_model_of_several_counts_as_for_the_engine(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", CHAT, b'{"model":"mistral","model":"coder"}')
-    assert json.loads(spark.accept().asked().body)["model"] == "Qwen/Q"
+    assert json.loads(spark.accept().next_request().body)["model"] == "Qwen/Q"
 
 
 def test_shapes_are_evened_out_where_the_recipe_says_so(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "qwen", "messages": TWO}))
-    assert json.loads(spark.accept().asked().body)["messages"] == TWO
+    assert json.loads(spark.accept().next_request().body)["messages"] == TWO
     hot(spark, "mistral")
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": TWO}))
     wire = spark.accept("mistral")
-    assert json.loads(wire.asked().body)["messages"] == [{"role": "user", "content": "a\n\nb"}]
+    assert json.loads(wire.next_request().body)["messages"] == [
+        {"role": "user", "content": "a\n\nb"}
+    ]
     wire.send(OK)
     assert client.getresponse().getheader("x-lockstep-evened") == "same_role"
     items = [{"type": "message", **message} for message in TWO]
     for path, body in (("/v1/responses", {"input": items}), ("/v1/messages", {"messages": TWO})):
         client = spark.client()
         client.request("POST", path, json.dumps({"model": "mistral", "tools": [], **body}))
-        sent = json.loads(spark.accept("mistral").asked().body)
-        assert len(sent[next(iter(body))]) == 1 and "tools" not in sent
+        sent_body = json.loads(spark.accept("mistral").next_request().body)
+        assert len(sent_body[next(iter(body))]) == 1 and "tools" not in sent_body
     metrics = ask(spark, "GET", "/metrics")[1]
     assert b'lockstep_gateway_evened_total{model="mistral",shape="empty_tools"} 2' in metrics
 
@@ -188,28 +191,30 @@ def test_shapes_are_evened_out_where_the_recipe_says_so(spark: Spark) -> None:
 UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAEAAEAAAAI\r\nupgrade: h2c\r\n"
 
 
-@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("is_chunked", [False, True])
 @pytest.mark.parametrize("piece", [1, 150, 10_000])
-def test_an_offer_of_another_protocol_is_ignored(spark: Spark, piece: int, chunked: bool) -> None:
+def test_an_offer_of_another_protocol_is_ignored(
+    spark: Spark, piece: int, is_chunked: bool
+) -> None:
     body = b'{"model": "qwen", "messages": []}'
-    framed = b"content-length: %d\r\n\r\n%b" % (len(body), body)
-    if chunked:
-        framed = (
+    framed_body = b"content-length: %d\r\n\r\n%b" % (len(body), body)
+    if is_chunked:
+        framed_body = (
             b"transfer-encoding: chunked\r\n\r\n" + chunk(body[:9]) + chunk(body[9:]) + chunk(b"")
         )
-    request = f"POST {CHAT}?a HTTP/1.1\r\nhost: localhost\r\n".encode() + UPGRADE + framed
+    request = f"POST {CHAT}?a HTTP/1.1\r\nhost: localhost\r\n".encode() + UPGRADE + framed_body
     # The next one in line offers it again, and a last one does not.
     plain = request.replace(UPGRADE, b"connection: close\r\n")
-    everything = request * 2 + plain
+    payload = request * 2 + plain
     with spark.raw() as client:
-        for at in range(0, len(everything), piece):
-            client.sendall(everything[at : at + piece])
+        for at in range(0, len(payload), piece):
+            client.sendall(payload[at : at + piece])
         for _ in range(3):
             wire = spark.accept()
-            asked = wire.asked()
-            assert asked.line == f"POST {CHAT}?a HTTP/1.1"
-            assert json.loads(asked.body) == {"model": "Qwen/Q", "messages": []}
-            assert not any(asked.get(name) for name in ("upgrade", "http2-settings"))
+            engine_request = wire.next_request()
+            assert engine_request.line == f"POST {CHAT}?a HTTP/1.1"
+            assert json.loads(engine_request.body) == {"model": "Qwen/Q", "messages": []}
+            assert not any(engine_request.get(name) for name in ("upgrade", "http2-settings"))
             wire.send(OK)
         answer = b""
         while more := client.recv(65536):
@@ -223,13 +228,13 @@ def test_a_websocket_is_refused(spark: Spark) -> None:
     assert ask(spark, "GET", "/v1/models", headers=offer)[0].status == 200
 
 
-def test_a_fallback_answers_for_its_target_and_not_the_other_way_round(spark: Spark) -> None:
+def test_a_fallback_answers_for_its_model_and_not_the_other_way_round(spark: Spark) -> None:
     hot(spark, "safe")
-    found = json.loads(ask(spark, "GET", "/v1/models/mistral")[1])["lockstep"]
-    assert (found["state"], found["alias_of"]) == ("hot", None)
+    status = json.loads(ask(spark, "GET", "/v1/models/mistral")[1])["lockstep"]
+    assert (status["state"], status["alias_of"]) == ("hot", None)
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": []}))
-    spark.accept("safe").asked()
+    spark.accept("safe").next_request()
     hot(spark, "mistral")
     answer, body = ask(spark, "POST", CHAT, {"model": "safe"})
     assert answer.status == 503 and "mistral is hot" in error(body)["message"]
@@ -240,10 +245,10 @@ def test_what_is_cold_is_refused_with_who_may_switch(spark: Spark, path: str) ->
     """The form of Messages: process/test_packages.py."""
     answer, body = ask(spark, "POST", path, {"model": "mistral", "messages": []})
     assert answer.status == 503 and int(answer.getheader("retry-after") or 0) > 0
-    found = error(body)
-    said = found.pop("message")
-    assert "qwen is hot" in said and "role operate" in said and "switch.sh mistral" in said
-    assert found == {"type": "api_error", "param": None, "code": 503}
+    fault = error(body)
+    message = fault.pop("message")
+    assert "qwen is hot" in message and "role operate" in message and "switch.sh mistral" in message
+    assert fault == {"type": "api_error", "param": None, "code": 503}
     spark.nobody_asked("mistral")
 
 
@@ -254,7 +259,7 @@ def test_a_unit_that_systemd_called_hot_but_whose_processes_are_gone_is_not_aske
     ask(spark, "GET", "/v1/models")
     events = spark.paths.groups_of_units / "qwen.service/cgroup.events"
     events.write_text("populated 0\nfrozen 0\n")
-    spark.heated = None
+    spark.hot_model = None
     answer, _ = ask(spark, "POST", CHAT, {"model": "qwen"})
     assert answer.status == 503
     spark.nobody_asked()
@@ -269,7 +274,7 @@ def test_auto_while_nothing_is_hot(spark: Spark) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         (b"", 400, "no JSON object"),
         (b'{"model":"qwen"', 400, "no JSON object"),
@@ -282,14 +287,16 @@ def test_auto_while_nothing_is_hot(spark: Spark) -> None:
         (b'{"model":"qwen","x":"' + b"x" * 2**20 + b'"}', 413, "larger than 1 MiB"),
     ],
 )
-def test_what_cannot_be_read_is_refused(spark: Spark, body: bytes, status: int, said: str) -> None:
-    answer, found = ask(spark, "POST", CHAT, body)
-    assert answer.status == status and said in error(found)["message"]
+def test_what_cannot_be_read_is_refused(
+    spark: Spark, body: bytes, status: int, message: str
+) -> None:
+    answer, reply_body = ask(spark, "POST", CHAT, body)
+    assert answer.status == status and message in error(reply_body)["message"]
     spark.nobody_asked()
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"top_logprobs": 21},
         {"top_logprobs": 10**6},
@@ -311,13 +318,13 @@ def test_what_cannot_be_read_is_refused(spark: Spark, body: bytes, status: int, 
         {"kv_transfer_params": {"tp_size": 10**9}},
     ],
 )
-def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, asked: dict[str, Any]) -> None:
-    answer, body = ask(spark, "POST", CHAT, {"model": "qwen", **asked})
-    assert answer.status == 400 and next(iter(asked)) in error(body)["message"]
+def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, options: dict[str, Any]) -> None:
+    answer, body = ask(spark, "POST", CHAT, {"model": "qwen", **options})
+    assert answer.status == 400 and next(iter(options)) in error(body)["message"]
     # The last of several values counts, here as in the engine.
-    key, value = next(iter(asked.items()))
+    key, value = next(iter(options.items()))
     twice = f'{{"model":"qwen","{key}":null,"{key}":{json.dumps(value)}'.encode()
-    if len(asked) == 1:
+    if len(options) == 1:
         assert ask(spark, "POST", CHAT, twice + b"}")[0].status == 400
     spark.nobody_asked()
 
@@ -335,13 +342,13 @@ def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, asked: dict[str
         (CHAT, b'{"x":%b,%%s}' % (b"[" * 2000 + b"]" * 2000), {}, 400),
     ],
 )
-def test_it_is_refused_at_a_targets_own_port_too(
+def test_it_is_refused_at_a_models_own_port_too(
     spark: Spark, path: str, body: bytes | str, headers: dict[str, str], status: int
 ) -> None:
     hot(spark, "mistral")
     ends = b'"n":5000000'
-    sent = body % ends if isinstance(body, bytes) else (body % ends.decode()).encode("utf-16")
-    answer, _ = ask(spark, "POST", path, sent, headers, door="target")
+    sent_body = body % ends if isinstance(body, bytes) else (body % ends.decode()).encode("utf-16")
+    answer, _ = ask(spark, "POST", path, sent_body, headers, listener="model")
     assert answer.status == status
     spark.nobody_asked("mistral")
 
@@ -353,7 +360,7 @@ def test_usual_values_pass(spark: Spark) -> None:
     }
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "qwen", **usual}))
-    assert json.loads(spark.accept().asked().body) == {"model": "Qwen/Q", **usual}
+    assert json.loads(spark.accept().next_request().body) == {"model": "Qwen/Q", **usual}
 
 
 def test_a_compressed_body_is_refused(spark: Spark) -> None:
@@ -380,36 +387,36 @@ def test_other_paths_are_closed(spark: Spark, method: str, path: str, status: in
 def test_a_path_goes_to_the_engine_as_it_is_documented(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", "/v1/chat%2Fcompletions", b'{"model":"qwen"}')
-    assert spark.accept().asked().line == f"POST {CHAT} HTTP/1.1"
+    assert spark.accept().next_request().line == f"POST {CHAT} HTTP/1.1"
 
 
 def test_a_head_that_is_too_long_is_a_431(spark: Spark) -> None:
-    for sent in (
+    for request_head in (
         b"GET /%s HTTP/1.1\r\nhost: localhost\r\n\r\n" % (b"x" * LONGEST_HEAD),
         b"GET / HTTP/1.1\r\nx: %s" % (b"x" * (LONGEST_HEAD + 70_000)),
     ):
         with spark.raw() as client:
-            client.sendall(sent)
+            client.sendall(request_head)
             assert client.recv(65536).startswith(b"HTTP/1.1 431 ")
 
 
 def test_the_bounds_of_a_key_of_who_has_none_and_of_all(spark: Spark) -> None:
-    def refused(headers: dict[str, str]) -> str:
+    def refusal(headers: dict[str, str]) -> str:
         answer, body = ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
         assert answer.status == 429 and answer.getheader("retry-after")
         return str(error(body)["message"])
 
     clients = [begin(spark, headers=USE) for _ in range(2)]
-    assert "2 requests of anna are under way" in refused(USE)
+    assert "2 requests of anna are under way" in refusal(USE)
     clients += [begin(spark) for _ in range(5)]
     # The last places are for people with a key.
-    assert "7 requests are under way" in refused({})
+    assert "7 requests are under way" in refusal({})
     clients.append(begin(spark, headers=OPERATE))
-    assert "8 requests are under way" in refused(OPERATE)
+    assert "8 requests are under way" in refusal(OPERATE)
     for client, _ in clients:
         client.close()
     for _, wire in clients:
-        assert wire.closed()
+        assert wire.wait_until_closed()
 
     def free() -> bool:
         client = spark.client()
@@ -417,6 +424,22 @@ def test_the_bounds_of_a_key_of_who_has_none_and_of_all(spark: Spark) -> None:
         return client.getresponse().status == 404
 
     until(free, "places are given back")
+
+
+def test_a_watcher_has_a_place_as_long_as_it_watches(spark: Spark) -> None:
+    with contextlib.ExitStack() as stack:
+        for status in (200, 200, 429):
+            client = stack.enter_context(contextlib.closing(spark.client()))
+            client.request("GET", "/status?stream", headers=USE)
+            answer = stack.enter_context(client.getresponse())
+            assert answer.status == status
+        assert ask(spark, "POST", CHAT, {"model": "qwen"}, USE)[0].status == 429
+        assert ask(spark, "GET", "/status", headers=USE)[0].status == 200
+
+    def is_free() -> bool:
+        return ask(spark, "POST", CHAT, {"model": "nobody"}, USE)[0].status == 404
+
+    until(is_free, "places are given back")
 
 
 def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path: Path) -> None:
@@ -428,9 +451,9 @@ def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path: Path) -> No
             # Of a body in chunks nobody knows how long it will be.
             client.request("POST", CHAT, iter((body,)), encode_chunked=True)
             wires.append(spark.accept())
-            wires[-1].asked()
-        answer, found = ask(spark, "POST", CHAT, body)
-        assert answer.status == 429 and "large bodies" in error(found)["message"]
+            wires[-1].next_request()
+        answer, reply_body = ask(spark, "POST", CHAT, body)
+        assert answer.status == 429 and "large bodies" in error(reply_body)["message"]
         clients[0].close()
 
         def room() -> bool:
@@ -453,7 +476,7 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path: Path) -> Non
         client = spark.client()
         client.request("POST", CHAT, b'{"model":"qwen"}', USE)
         wire = spark.accept()
-        wire.asked()
+        wire.next_request()
         whole = b'{"choices":[%s],%s}' % (b"1," * 5000 + b"1", usage)
         wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(whole), whole))
         client.getresponse().read()
@@ -462,17 +485,21 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path: Path) -> Non
         wire.send(STREAM + events + b"0\r\n\r\n")
         client.getresponse().read()
         ask(spark, "POST", CHAT, {"model": "qwen", "n": 500}, USE)
-        ask(spark, "GET", "/v1/models", door="open")
-        found = samples(spark)
+        ask(spark, "GET", "/v1/models", listener="open")
+        figures = samples(spark)
         anna = 'person="anna"'
-        assert found[f'lockstep_gateway_requests_total{{model="qwen",{anna}}}'] == 2
-        assert found[f'lockstep_gateway_tokens_total{{kind="prompt",model="qwen",{anna}}}'] == 14
+        assert figures[f'lockstep_gateway_requests_total{{model="qwen",{anna}}}'] == 2
+        assert figures[f'lockstep_gateway_tokens_total{{kind="prompt",model="qwen",{anna}}}'] == 14
         completion = f'lockstep_gateway_tokens_total{{kind="completion",model="qwen",{anna}}}'
-        assert found[completion] == 80
-        assert found[f'lockstep_gateway_refusals_total{{{anna},reason="engine"}}'] == 1
-        assert found['lockstep_gateway_refusals_total{person="-",reason="key"}'] == 1
-        assert found['lockstep_gateway_first_byte_seconds_count{model="qwen"}'] == 2
-        assert found['lockstep_gateway_running{model="qwen"}'] == 0
+        assert figures[completion] == 80
+        assert figures[f'lockstep_gateway_refusals_total{{{anna},reason="engine"}}'] == 1
+        assert figures['lockstep_gateway_refusals_total{person="-",reason="key"}'] == 1
+        assert figures['lockstep_gateway_first_byte_seconds_count{model="qwen"}'] == 2
+        assert figures['lockstep_gateway_running{model="qwen"}'] == 0
         spark.stop()
-        kept = json.loads((spark.paths.root / "usage.json").read_text())["anna"]
-        assert (kept["requests"], kept["prompt_tokens"], kept["refused"]) == (2, 14, 1)
+        stored_usage = json.loads((spark.paths.root / "usage.json").read_text())["anna"]
+        assert (
+            stored_usage["requests"],
+            stored_usage["prompt_tokens"],
+            stored_usage["refusals"],
+        ) == (2, 14, 1)

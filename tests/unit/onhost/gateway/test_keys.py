@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "found"),
+    ("name", "value", "is_known"),
     [
         (b"authorization", b"Bearer %s", True),
         (b"authorization", b"bearer  %s ", True),
@@ -47,52 +48,52 @@ def path(tmp_path: Path) -> Path:
     ],
 )
 def test_a_key_is_known_in_either_header(
-    path: Path, name: bytes, value: bytes, found: bool
+    path: Path, name: bytes, value: bytes, is_known: bool
 ) -> None:
     write(path, entry("ben", OTHER), entry(role="operate"), entry("eve", None))
     header = (name, value.replace(b"%s", KEY.encode()))
-    expected = keys.Person("anna", "operate") if found else None
-    assert keys.Keys(path, lambda: NOW).who([(b"accept", b"*/*"), header]) == expected
+    expected_person = keys.Person("anna", "operate") if is_known else None
+    assert keys.Keys(path, lambda: NOW).person_of([(b"accept", b"*/*"), header]) == expected_person
 
 
 def test_the_digest_itself_is_no_key(path: Path) -> None:
     write(path, entry())
-    stolen = str(entry()["sha256"]).encode()
-    assert keys.Keys(path).who([(b"x-api-key", stolen)]) is None
+    stolen_key = str(entry()["sha256"]).encode()
+    assert keys.Keys(path).person_of([(b"x-api-key", stolen_key)]) is None
 
 
 @pytest.mark.parametrize(
-    ("more", "found"),
+    ("more", "is_known"),
     [({}, True), ({"until": "2026-11-23"}, True), ({"until": "2026-11-22"}, False)],
 )
-def test_a_key_ends_with_its_last_day(path: Path, more: dict[str, str], found: bool) -> None:
+def test_a_key_ends_with_its_last_day(path: Path, more: dict[str, str], is_known: bool) -> None:
     write(path, entry(**more))
-    assert (keys.Keys(path, lambda: NOW).who(BEARER) is not None) is found
+    assert (keys.Keys(path, lambda: NOW).person_of(BEARER) is not None) is is_known
 
 
 def test_a_change_is_in_force_with_the_next_request(path: Path) -> None:
-    known = keys.Keys(path, lambda: NOW)
-    assert known.who(BEARER) is None, "without a file nobody has a key"
+    known_keys = keys.Keys(path, lambda: NOW)
+    assert known_keys.person_of(BEARER) is None, "without a file nobody has a key"
     write(path, entry())
-    assert known.who(BEARER) == keys.Person("anna", "use")
+    assert known_keys.person_of(BEARER) == keys.Person("anna", "use")
     write(path, entry(role="operate"))
-    assert known.who(BEARER) == keys.Person("anna", "operate")
+    assert known_keys.person_of(BEARER) == keys.Person("anna", "operate")
     write(path, entry(key=None))
-    assert known.who(BEARER) is None
+    assert known_keys.person_of(BEARER) is None
     write(path, entry())
-    assert known.who(BEARER) is not None
+    assert known_keys.person_of(BEARER) is not None
     path.unlink()
-    assert known.who(BEARER) is None
+    assert known_keys.person_of(BEARER) is None
 
 
 def test_a_file_that_did_not_change_is_not_read_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(path, entry())
-    known = keys.Keys(path, lambda: NOW)
-    assert known.who(BEARER)
+    known_keys = keys.Keys(path, lambda: NOW)
+    assert known_keys.person_of(BEARER)
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("read again"))
-    assert known.who(BEARER)
+    assert known_keys.person_of(BEARER)
 
 
 BROKEN = {
@@ -115,32 +116,45 @@ BROKEN = {
 def test_a_broken_file_refuses_everybody_and_is_told_once(
     path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = keys.Keys(path, lambda: NOW)
+    known_keys = keys.Keys(path, lambda: NOW)
     write(path, entry())
-    assert known.who(BEARER)
+    assert known_keys.person_of(BEARER)
     atomic.write(path, text)
-    assert [known.who(BEARER) for _ in range(3)] == [None] * 3
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert said.startswith(f"lockstep gateway: {path}: ")
-    assert KEY not in said
+    assert [known_keys.person_of(BEARER) for _ in range(3)] == [None] * 3
+    output = capsys.readouterr().err
+    assert len(output.splitlines()) == 1
+    assert output.startswith(f"lockstep gateway: {path}: ")
+    assert KEY not in output
     write(path, entry())
-    assert known.who(BEARER), "mended"
+    assert known_keys.person_of(BEARER), "mended"
+
+
+def test_a_wrong_entry_is_told_with_what_is_allowed() -> None:
+    text = json.dumps({"keys": [entry(until="soon")]})
+    message = "keys.json: keys[0].until is not a day; allowed: YYYY-MM-DD"
+    with pytest.raises(keys.BrokenKeys, match=f"^{re.escape(message)}$"):
+        keys.load_entries(text, "keys.json")
+
+
+@pytest.mark.parametrize("text", ["soon", "", "20261123", "2026-11-31", "2026-11-23T12:00:00"])
+def test_what_is_no_day_or_time_is_told_without_an_exception(text: str) -> None:
+    assert keys.is_day("2026-11-23") and keys.is_time(SINCE)
+    assert not keys.is_day(text) and not keys.is_time(text)
 
 
 def test_a_folder_that_is_closed_refuses_everybody(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(path, entry())
-    known = keys.Keys(path, lambda: NOW)
-    assert known.who(BEARER)
+    known_keys = keys.Keys(path, lambda: NOW)
+    assert known_keys.person_of(BEARER)
 
-    def closed(*_: object, **__: object) -> os.stat_result:
+    def deny_access(*_: object, **__: object) -> os.stat_result:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "stat", closed)
-    monkeypatch.setattr(Path, "read_text", closed)
-    assert [known.who(BEARER) for _ in range(2)] == [None] * 2
+    monkeypatch.setattr(Path, "stat", deny_access)
+    monkeypatch.setattr(Path, "read_text", deny_access)
+    assert [known_keys.person_of(BEARER) for _ in range(2)] == [None] * 2
     assert capsys.readouterr().err.count("Permission denied") == 1
 
 
@@ -150,12 +164,12 @@ def test_keys_differ_and_have_256_bits() -> None:
 
 
 def test_of_two_changes_at_one_time_the_revocation_is_the_later() -> None:
-    added = keys.Entry("anna", SINCE, keys.digest(b"x"))
-    revoked = keys.Entry("anna", SINCE)
-    assert revoked.age > added.age
-    assert keys.Entry("anna", "2026-11-01T00:00:01Z", keys.digest(b"x")).age > revoked.age
+    addition = keys.Entry("anna", SINCE, keys.digest(b"x"))
+    revocation = keys.Entry("anna", SINCE)
+    assert revocation.age > addition.age
+    assert keys.Entry("anna", "2026-11-01T00:00:01Z", keys.digest(b"x")).age > revocation.age
 
 
 def test_every_key_of_a_request_counts() -> None:
     headers = [(b"x-api-key", b"a"), (b"authorization", b"Bearer b"), (b"x-api-key", b" ")]
-    assert keys.given(headers) == [b"a", b"b"]
+    assert keys.keys_in(headers) == [b"a", b"b"]

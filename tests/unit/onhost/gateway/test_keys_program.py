@@ -28,7 +28,7 @@ BEN |= {"until": "2026-12-31"}
 
 
 class AHost:
-    """A folder for one host's files, and what went to its journal."""
+    """A folder for one host's files, and the lines in its journal."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = folder / "gateway/keys.json"
@@ -40,17 +40,17 @@ class AHost:
         monkeypatch.setenv("SUDO_USER", "spark")
 
     def take(self, *entries: object) -> int:
-        """Give entries on standard input; its exit code."""
-        return self.given(json.dumps({"keys": entries}))
+        """Run the program with entries on standard input; returns its exit code."""
+        return self.run_with_input(json.dumps({"keys": entries}))
 
-    def given(self, text: str) -> int:
-        """Give a text on standard input; its exit code."""
+    def run_with_input(self, text: str) -> int:
+        """Run the program with a text on standard input; returns its exit code."""
         self._monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         return keys_program.main(["take"], self.path, self.totals)
 
     @property
     def entries(self) -> Any:
-        """What keys.json holds."""
+        """The entries of keys.json."""
         return json.loads(self.path.read_text())["keys"]
 
 
@@ -81,26 +81,26 @@ def test_the_file_is_for_root_and_the_gateway_only(host: AHost) -> None:
 
 def test_what_is_here_already_is_not_written(host: AHost) -> None:
     host.take(ANNA)
-    before = host.path.stat().st_ino
+    earlier_inode = host.path.stat().st_ino
     host.take(ANNA)
-    assert host.path.stat().st_ino == before
+    assert host.path.stat().st_ino == earlier_inode
     assert len(host.journal) == 1
 
 
 def test_it_says_what_stands_and_what_was_asked(
     host: AHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counted = usage.Usage(host.totals)
-    counted.add("anna", requests=2, refused=1)
-    counted.write()
+    usage_counts = usage.Usage(host.totals)
+    usage_counts.add("anna", requests=2, refusals=1)
+    usage_counts.write()
     assert keys_program.main(["list"], host.path, host.totals) == 0
     assert json.loads(capsys.readouterr().out)["keys"] == []
     host.take(BEN, ANNA)
-    said = json.loads(capsys.readouterr().out)
-    assert said["keys"] == [ANNA, BEN]
-    assert (said["usage"]["anna"]["requests"], said["usage"]["anna"]["refused"]) == (2, 1)
+    document = json.loads(capsys.readouterr().out)
+    assert document["keys"] == [ANNA, BEN]
+    assert (document["usage"]["anna"]["requests"], document["usage"]["anna"]["refusals"]) == (2, 1)
     keys_program.main(["list"], host.path, host.totals)
-    assert json.loads(capsys.readouterr().out) == said
+    assert json.loads(capsys.readouterr().out) == document
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_it_says_what_stands_and_what_was_asked(
     ids=("nothing", "key", "name"),
 )
 def test_what_is_no_entry_changes_nothing_and_is_not_repeated(host: AHost, text: str) -> None:
-    with pytest.raises(errors.Problem) as caught:
-        host.given(text)
-    assert str(caught.value).startswith("standard input: ")
-    assert "lk-" not in str(caught.value)
+    with pytest.raises(errors.Problem) as error:
+        host.run_with_input(text)
+    assert str(error.value).startswith("standard input: ")
+    assert "lk-" not in str(error.value)
     assert not host.path.exists()
 
 

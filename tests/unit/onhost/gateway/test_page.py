@@ -20,8 +20,8 @@ from lockstep.onhost.operator.facts import Facts
 ANNA, BOB = Person("anna", "operate"), Person("bob", "use")
 
 
-class Looked:
-    """Facts that count how often they are looked at."""
+class CountedFacts:
+    """Facts that count how often they are read."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -31,11 +31,11 @@ class Looked:
         return {"host": "spark1", "looks": self.looks}
 
 
-def made(looked: Looked, **more: Any) -> page.Page:
-    return page.Page(cast(Facts, looked), **more)
+def make_page(facts: CountedFacts, **more: Any) -> page.Page:
+    return page.Page(cast(Facts, facts), **more)
 
 
-def asked(query: str = "", accept: str = "application/json") -> Request:
+def page_request(query: str = "", accept: str = "application/json") -> Request:
     headers = [(b"accept", accept.encode())]
     scope = {"type": "http", "method": "GET", "path": "/status", "query_string": query.encode()}
     return Request({**scope, "headers": headers})
@@ -43,13 +43,13 @@ def asked(query: str = "", accept: str = "application/json") -> Request:
 
 def test_only_the_pages_own_script_and_styles_may_run() -> None:
     text = render("page/gateway.html.j2")
-    said = page.policy(text)
+    policy = page.policy(text)
     for kind in ("script", "style"):
         inside = text.partition(f"<{kind}>")[2].partition(f"</{kind}>")[0]
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        assert f"'sha256-{digest}'" in said
-    assert said.count("sha256-") == text.count("<style>") + text.count("<script>") == 3
-    assert "unsafe" not in said and "http" not in said and "default-src 'none'" in said
+        assert f"'sha256-{digest}'" in policy
+    assert policy.count("sha256-") == text.count("<style>") + text.count("<script>") == 3
+    assert "unsafe" not in policy and "http" not in policy and "default-src 'none'" in policy
 
 
 def test_the_page_holds_nothing_of_elsewhere_and_nothing_that_its_policy_refuses() -> None:
@@ -73,19 +73,19 @@ def test_the_page_holds_nothing_of_elsewhere_and_nothing_that_its_policy_refuses
 def test_the_page_comes_with_its_policy_and_is_kept_by_nobody(tmp_path) -> None:
     html = tmp_path / "gateway.html"
     html.write_text("<script>1</script>")
-    answer = asyncio.run(made(Looked(), path=html).page(asked()))
+    answer = asyncio.run(make_page(CountedFacts(), path=html).page(page_request()))
     assert (answer.status_code, bytes(answer.body)) == (200, b"<script>1</script>")
     assert answer.headers["content-security-policy"] == page.policy("<script>1</script>")
     assert answer.headers["cache-control"] == "no-store"
 
 
 def test_a_page_that_the_deploy_did_not_write_says_so(tmp_path) -> None:
-    answer = asyncio.run(made(Looked(), path=tmp_path / "no.html").page(asked()))
+    answer = asyncio.run(make_page(CountedFacts(), path=tmp_path / "no.html").page(page_request()))
     assert answer.status_code == 503 and b"run the deploy again" in bytes(answer.body)
 
 
 def test_facts_are_one_document_with_the_person_who_asked() -> None:
-    answer = asyncio.run(made(Looked()).status(asked(), ANNA))
+    answer = asyncio.run(make_page(CountedFacts()).status(page_request(), ANNA))
     assert json.loads(bytes(answer.body)) == {
         "host": "spark1",
         "looks": 1,
@@ -93,16 +93,16 @@ def test_facts_are_one_document_with_the_person_who_asked() -> None:
     }
 
 
-def test_twins_are_told_beside_this_host() -> None:
+def test_peers_are_told_beside_this_host() -> None:
     async def peers() -> dict[str, Any]:
         return {"spark2": {"fault": "no answer"}}
 
-    whole = made(Looked(), peers=peers)
-    answer = asyncio.run(whole.status(asked(), BOB))
+    whole = make_page(CountedFacts(), peers=peers)
+    answer = asyncio.run(whole.status(page_request(), BOB))
     assert json.loads(bytes(answer.body))["peers"] == {"spark2": {"fault": "no answer"}}
     # To another gateway, which asks that host itself.
     assert "peers" not in json.loads(
-        bytes(asyncio.run(whole.status(asked(), BOB, alone=True)).body)
+        bytes(asyncio.run(whole.status(page_request(), BOB, alone=True)).body)
     )
 
 
@@ -112,22 +112,24 @@ def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(
 ) -> None:
     monkeypatch.setattr(page, "FRESH_S", 3600.0)
 
-    async def watched() -> None:
-        looked = Looked()
-        whole = made(looked)
-        answers = [await whole.status(asked(query, accept), who) for who in (ANNA, BOB)]
+    async def watch_page() -> None:
+        facts = CountedFacts()
+        whole = make_page(facts)
+        answers = [
+            await whole.status(page_request(query, accept), person) for person in (ANNA, BOB)
+        ]
         streams = []
         for answer in answers:
             assert isinstance(answer, StreamingResponse)
             assert answer.media_type == "text/event-stream"
             streams.append(cast(Any, answer.body_iterator))
         first = [json.loads((await anext(stream)).removeprefix("data: ")) for stream in streams]
-        assert [each["looks"] for each in first] == [1, 1]
-        assert [each["you"]["name"] for each in first] == ["anna", "bob"]
+        assert [document["looks"] for document in first] == [1, 1]
+        assert [document["you"]["name"] for document in first] == ["anna", "bob"]
         monkeypatch.setattr(page, "FRESH_S", 0.0)
         assert json.loads((await anext(streams[0])).removeprefix("data: "))["looks"] == 2
         for stream in streams:
             await stream.aclose()
-        assert asyncio.all_tasks() == {asyncio.current_task()} and looked.looks == 2
+        assert asyncio.all_tasks() == {asyncio.current_task()} and facts.looks == 2
 
-    asyncio.run(watched())
+    asyncio.run(watch_page())

@@ -11,11 +11,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from lockstep.onhost.gateway import server
-from lockstep.onhost.gateway.configuration import Door
-from lockstep.onhost.gateway.forward import Answer
+from lockstep.onhost.gateway.configuration import ListenAddress
+from lockstep.onhost.gateway.forward import EngineAnswer
 from lockstep.onhost.gateway.wire import answers
 
-DOOR = Door("local", "127.0.0.1", 8090)
+LISTENER = ListenAddress("local", "127.0.0.1", 8090)
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
@@ -23,14 +23,14 @@ class Closing(asyncio.Transport):
     """uvloop's, as far as the end of a connection goes: what is written after it raises."""
 
     def __init__(self) -> None:
-        super().__init__({"sockname": (DOOR.address, DOOR.port)})
-        self.written: list[bytes] = []
-        self.closing = self.closed = False
+        super().__init__({"sockname": (LISTENER.address, LISTENER.port)})
+        self.chunks: list[bytes] = []
+        self.closing = self.is_closed = False
 
     def write(self, data: Any) -> None:
-        if self.closed:
+        if self.is_closed:
             raise RuntimeError(f"unable to perform operation on {self!r}; the handler is closed")
-        self.written.append(bytes(data))
+        self.chunks.append(bytes(data))
 
     def is_closing(self) -> bool:
         return self.closing
@@ -42,16 +42,16 @@ class Closing(asyncio.Transport):
         pass
 
     def resume_reading(self) -> None:
-        if self.closed:
+        if self.is_closed:
             raise RuntimeError(f"unable to perform operation on {self!r}; the handler is closed")
 
 
-def connected(application: Any) -> tuple[server.Protocol, Closing]:
+def connect_to(application: Any) -> tuple[server.Protocol, Closing]:
     """A connection of the gateway's server before an application."""
     config = uvicorn.Config(application, http=server.Protocol, lifespan="off", log_config=None)
     config.load()
     protocol, transport = server.Protocol(config, ServerState(), {}), Closing()
-    protocol.doors = server.Doors([DOOR])
+    protocol.listeners = server.Listeners([LISTENER])
     protocol.connection_made(transport)
     return protocol, transport
 
@@ -60,14 +60,14 @@ def leave(protocol: server.Protocol, transport: Closing) -> None:
     """The client's end of the connection, as uvloop tells it."""
     transport.closing = True
     protocol.connection_lost(None)
-    transport.closed = True
+    transport.is_closed = True
 
 
-async def whole(answer: Answer, send: answers.Send) -> None:
+async def whole(answer: EngineAnswer, send: answers.Send) -> None:
     await answers.document({})({"type": "http"}, send=send, receive=None)  # type: ignore[arg-type]
 
 
-async def events(answer: Answer, send: answers.Send) -> None:
+async def events(answer: EngineAnswer, send: answers.Send) -> None:
     await answer.event({"said": "loading"})
     await answer.event({"said": "hot"})
     await answer.end()
@@ -79,47 +79,47 @@ def test_what_is_sent_to_a_client_that_is_gone_goes_nowhere_and_is_no_error(
     sending: Any, in_line: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> tuple[list[str], list[bytes]]:
-        begun, gone, received = asyncio.Event(), asyncio.Event(), []
+        has_started, client_left, event_types = asyncio.Event(), asyncio.Event(), []
 
         async def application(scope: Any, receive: Any, send: Any) -> None:
-            answer = Answer(send, "openai", 0.001)
-            begun.set()
-            await gone.wait()
+            answer = EngineAnswer(send, "openai", 0.001)
+            has_started.set()
+            await client_left.wait()
             await sending(answer, send)
-            received.append((await receive())["type"])
+            event_types.append((await receive())["type"])
 
-        protocol, transport = connected(application)
+        protocol, transport = connect_to(application)
         protocol.data_received(GET * (1 + in_line))
-        await begun.wait()
-        written = list(transport.written)
+        await has_started.wait()
+        earlier_chunks = list(transport.chunks)
         leave(protocol, transport)
-        gone.set()
+        client_left.set()
         await asyncio.gather(*protocol.tasks)
-        assert transport.written == written
-        return received
+        assert transport.chunks == earlier_chunks
+        return event_types
 
     assert asyncio.run(scenario()) == ["http.disconnect"]
-    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_no_request_begins_on_a_connection_that_is_being_closed() -> None:
-    asked: list[str] = []
+    request_paths: list[str] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        asked.append(scope["path"])
+        request_paths.append(scope["path"])
 
     async def scenario() -> list[bytes]:
-        protocol, transport = connected(application)
+        protocol, transport = connect_to(application)
         protocol.data_received(GET.replace(b"/", b"/" + b"x" * server.LONGEST_HEAD, 1) + GET * 2)
         leave(protocol, transport)
         await asyncio.gather(*protocol.tasks)
-        return transport.written
+        return transport.chunks
 
-    written = asyncio.run(scenario())
-    assert [each.partition(b"\r\n")[0] for each in written] == [
+    chunks = asyncio.run(scenario())
+    assert [chunk.partition(b"\r\n")[0] for chunk in chunks] == [
         b"HTTP/1.1 431 Request Header Fields Too Large"
     ]
-    assert asked == []
+    assert request_paths == []
 
 
 def test_many_offers_of_another_protocol_in_line_are_read_one_by_one() -> None:
@@ -127,7 +127,7 @@ def test_many_offers_of_another_protocol_in_line_are_read_one_by_one() -> None:
         await receive()
 
     async def scenario() -> int:
-        protocol, transport = connected(application)
+        protocol, transport = connect_to(application)
         protocol.data_received(
             GET.replace(b"\nhost", b"\nconnection: upgrade\r\nupgrade: h2c\r\nhost") * 5000
         )
@@ -144,14 +144,14 @@ def test_who_came_just_before_the_end_is_answered() -> None:
         await answers.document({})(scope, receive, send)
 
     async def scenario() -> tuple[bool, list[bytes], bool]:
-        protocol, transport = connected(application)
+        protocol, transport = connect_to(application)
         protocol.shutdown()
         waits = not transport.closing
         protocol.data_received(GET)
         await asyncio.gather(*protocol.tasks)
         protocol.shutdown()
-        return waits, transport.written, transport.closing
+        return waits, transport.chunks, transport.closing
 
-    waits, written, closes = asyncio.run(scenario())
+    waits, chunks, closes = asyncio.run(scenario())
     assert waits and closes
-    assert written[0].startswith(b"HTTP/1.1 200 ")
+    assert chunks[0].startswith(b"HTTP/1.1 200 ")

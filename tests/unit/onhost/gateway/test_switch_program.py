@@ -1,4 +1,4 @@
-"""What switches for the gateway: whom it obeys, what it takes, and what it tells."""
+"""The program that switches for the gateway: its callers, its input, and its messages."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.gateway import keys, switch_program
 
 
-def exchange(spark: SwitchingSpark, sent: bytes) -> list[dict]:
-    """What comes for a line."""
+def exchange(spark: SwitchingSpark, question: bytes) -> list[dict]:
+    """The answer to a line."""
     with socket.socket(socket.AF_UNIX) as asker:
         asker.settimeout(180)
         asker.connect(str(spark.socket))
-        asker.sendall(sent)
+        asker.sendall(question)
         with asker.makefile("rb") as answer:
             return [json.loads(line) for line in answer]
 
 
-def asked(spark: SwitchingSpark, target: str) -> list[dict]:
-    line = json.dumps({"target": target, "person": "anna"}).encode()
+def request_switch(spark: SwitchingSpark, model: str) -> list[dict]:
+    line = json.dumps({"model": model, "person": "anna"}).encode()
     return exchange(spark, line + b"\n")
 
 
@@ -37,40 +37,40 @@ def test_it_switches_as_switch_sh_does_and_tells_the_phases(spark):
     ]
     spark.systemd.unit(UNITS["qwen"], journal=journal, on_start=["sleep", "0.3"])
 
-    *told, end = asked(spark, "qwen")
+    *messages, end = request_switch(spark, "qwen")
 
     assert spark.hot == ["qwen"]
     assert end["code"] == 0
     assert timeless(end["said"]) == "qwen is hot, started in 0 s, 57.0 tok/s"
-    phases = list(dict.fromkeys(each["phase"] for each in told))
-    assert phases == ["stop", "gate", "canary", "done"]
-    assert told[0] == {"phase": "stop", "line": "stopping mistral"}
+    phases = list(dict.fromkeys(message["phase"] for message in messages))
+    assert phases == ["stop", "gate", "test_question", "done"]
+    assert messages[0] == {"phase": "stop", "line": "stopping mistral"}
     # The job that switch.sh starts too: one at a time, and it outlives this connection.
     (call,) = [call for call in spark.systemd.calls if call.startswith("systemd-run ")]
     assert "--unit=lockstep-switch.service" in call
     assert call.endswith("--worker qwen anna, by the gateway")
 
 
-def test_a_target_that_fails_is_told_with_the_engines_own_reason(spark):
+def test_a_model_that_fails_is_told_with_the_engines_own_reason(spark):
     spark.tell("qwen", fallback=None)
     spark.systemd.unit(
         UNITS["qwen"], start_ok=False, journal=["torch.AcceleratorError: out of memory"]
     )
 
-    *told, end = asked(spark, "qwen")
+    *messages, end = request_switch(spark, "qwen")
 
     assert (spark.hot, end["code"]) == (["mistral"], 1)
     assert timeless(end["said"]) == (
         "qwen FAILED after 0 s: exit-code, exit status 3; torch.AcceleratorError: out of memory; "
         "the switch to qwen FAILED; mistral is hot again"
     )
-    phases = [each["phase"] for each in told]
+    phases = [message["phase"] for message in messages]
     assert phases.index("failed") < len(phases) - 1 - phases[::-1].index("gate")
 
 
 def test_while_somebody_switches_their_name_comes_back(spark):
-    with switch_lock.held(spark.paths.switch_lock, "ben", "mistral"):
-        (end,) = asked(spark, "qwen")
+    with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
+        (end,) = request_switch(spark, "qwen")
 
     assert (spark.hot, end["code"]) == (["mistral"], 75)
     assert timeless(end["said"]) == f"ben is switching to mistral since 0 s (process {os.getpid()})"
@@ -82,14 +82,14 @@ def test_a_lost_connection_ends_the_display_and_not_the_switch(spark, tmp_path):
     spark.systemd.unit(UNITS["qwen"], on_start=wait)
     with socket.socket(socket.AF_UNIX) as asker:
         asker.connect(str(spark.socket))
-        asker.sendall(b'{"target": "qwen", "person": "anna"}\n')
+        asker.sendall(b'{"model": "qwen", "person": "anna"}\n')
         with asker.makefile("rb") as answer:
             assert json.loads(answer.readline())["line"] == "stopping mistral"
     holder = switch_lock.holder(spark.paths.switch_lock)
     assert holder and holder.user == "anna, by the gateway"
     go.touch()
 
-    assert spark.started[0].wait(180) == 0
+    assert spark.processes[0].wait(180) == 0
     # The answer to who asks next waits for the end of it.
     while switch_lock.holder(spark.paths.switch_lock):
         os.sched_yield()
@@ -100,15 +100,15 @@ def test_a_lost_connection_ends_the_display_and_not_the_switch(spark, tmp_path):
     "line",
     [
         b"[]",
-        b'{"target": 1, "person": "anna"}',
-        b'{"target": "qwen"}',
-        b'{"target": "qwen", "person": "$HOME"}',
-        b'{"target": "qwen", "person": "--a"}',
-        b'{"target": "qwen", "person": ["anna"]}',
-        b'{"target": "qwen", "person": "anna", "wait": true}',
+        b'{"model": 1, "person": "anna"}',
+        b'{"model": "qwen"}',
+        b'{"model": "qwen", "person": "$HOME"}',
+        b'{"model": "qwen", "person": "--a"}',
+        b'{"model": "qwen", "person": ["anna"]}',
+        b'{"model": "qwen", "person": "anna", "wait": true}',
     ],
 )
-def test_a_wish_is_a_target_and_a_person_and_nothing_else(line):
+def test_a_wish_is_a_model_and_a_person_and_nothing_else(line):
     with pytest.raises(errors.Problem, match=r"expected \{"):
         switch_program.wish(line)
 
@@ -117,8 +117,8 @@ def test_a_wish_is_a_target_and_a_person_and_nothing_else(line):
     ("line", "words"),
     [
         (b"qwen\n", "expected {"),
-        (b'{"target": "status", "person": "anna"}\n', "unknown target 'status'"),
-        (b'{"target": "--fall-back", "person": "anna"}\n', "unknown target '--fall-back'"),
+        (b'{"model": "status", "person": "anna"}\n', "unknown model 'status'"),
+        (b'{"model": "--fall-back", "person": "anna"}\n', "unknown model '--fall-back'"),
         (b"x" * 5000, "no line of at most 4096 bytes"),
     ],
 )
@@ -132,10 +132,10 @@ def test_what_is_no_request_switches_nothing(spark, line, words):
 
 def test_who_sends_nothing_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(switch_program, "_LINE_S", 0.1)
-    ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(errors.Problem, match="no line of"):
-        theirs.sendall(b'{"target"')
-        switch_program.first_line(ours)
+    own_end, client_end = socket.socketpair()
+    with own_end, client_end, pytest.raises(errors.Problem, match="no line of"):
+        client_end.sendall(b'{"model"')
+        switch_program.first_line(own_end)
 
 
 def of_nobody() -> tuple[socket.socket, socket.socket]:
@@ -150,26 +150,30 @@ def of_nobody() -> tuple[socket.socket, socket.socket]:
 
 
 def test_a_stranger_is_refused_before_a_word_is_read():
-    ours, theirs = of_nobody()
-    with ours, theirs:
-        done = subprocess.run(
-            program("gateway-switch"), stdin=ours, stdout=ours, stderr=subprocess.PIPE, check=False
+    own_end, client_end = of_nobody()
+    with own_end, client_end:
+        result = subprocess.run(
+            program("gateway-switch"),
+            stdin=own_end,
+            stdout=own_end,
+            stderr=subprocess.PIPE,
+            check=False,
         )
-        ours.close()
-        with theirs.makefile("rb") as answer:
-            (said,) = answer
-    assert (done.returncode, json.loads(said)["code"]) == (77, 77)
-    assert b"account 65534 may not switch here" in done.stderr
+        own_end.close()
+        with client_end.makefile("rb") as answer:
+            (reply_line,) = answer
+    assert (result.returncode, json.loads(reply_line)["code"]) == (77, 77)
+    assert b"account 65534 may not switch here" in result.stderr
 
 
 def test_nobody_but_root_and_the_gateway_is_obeyed(monkeypatch):
-    ours, theirs = of_nobody()
-    with ours, theirs:
+    own_end, client_end = of_nobody()
+    with own_end, client_end:
         monkeypatch.setattr(keys, "ACCOUNT", "nobody")
-        switch_program.permitted(ours)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        switch_program.permitted(ours)
+        switch_program.check_asker(own_end)
+    own_end, client_end = socket.socketpair()
+    with own_end, client_end:
+        switch_program.check_asker(own_end)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +189,9 @@ def test_nobody_but_root_and_the_gateway_is_obeyed(monkeypatch):
         ("loading weights, file 3 of 12", "load"),
         ("capturing CUDA graphs, 40 %", "load"),
         ("port open", "load"),
-        ("/health is green after 12 s, asking for a token", "canary"),
-        ("qwen answered with 16 tokens in 0.3 s (57.0 tok/s)", "canary"),
-        ("qwen makes sense: echo, count", "canary"),
+        ("/health is green after 12 s, asking for a token", "test_question"),
+        ("qwen answered with 16 tokens in 0.3 s (57.0 tok/s)", "test_question"),
+        ("qwen makes sense: echo, count", "test_question"),
         ("took: check 0.1 s, stop 11.8 s", None),
         ("qwen is hot, started in 2 min", "done"),
         ("glm is hot on spark-1, spark-2", "done"),

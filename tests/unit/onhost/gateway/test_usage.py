@@ -24,10 +24,10 @@ def path(tmp_path: Path) -> Path:
 
 def test_totals_go_on_after_a_restart(path: Path) -> None:
     for _ in range(2):
-        counted = usage.Usage(path, lambda: NOW)
-        counted.add("anna", requests=1, prompt_tokens=10, completion_tokens=5)
-        counted.add("local", refused=1)
-        counted.write()
+        totals = usage.Usage(path, lambda: NOW)
+        totals.add("anna", requests=1, prompt_tokens=10, completion_tokens=5)
+        totals.add("local", refusals=1)
+        totals.write()
     assert usage.read(path) == {
         "anna": usage.Total(2, 20, 10, 0, "2026-11-23T12:00:00Z"),
         "local": usage.Total(0, 0, 0, 2, "2026-11-23T12:00:00Z"),
@@ -36,25 +36,25 @@ def test_totals_go_on_after_a_restart(path: Path) -> None:
 
 
 def test_what_did_not_change_is_not_written(path: Path) -> None:
-    counted = usage.Usage(path)
-    counted.write()
+    totals = usage.Usage(path)
+    totals.write()
     assert not path.exists()
-    counted.add("anna", requests=1)
-    counted.write()
-    before = path.stat().st_ino
-    counted.write()
-    assert path.stat().st_ino == before
+    totals.add("anna", requests=1)
+    totals.write()
+    earlier_inode = path.stat().st_ino
+    totals.write()
+    assert path.stat().st_ino == earlier_inode
 
 
 def test_it_is_written_again_and_again_and_at_the_end(path: Path) -> None:
     async def run() -> None:
-        counted = usage.Usage(path)
-        keeping = asyncio.create_task(counted.keep(0.001))
-        counted.add("anna", requests=1)
+        totals = usage.Usage(path)
+        keeping = asyncio.create_task(totals.keep(0.001))
+        totals.add("anna", requests=1)
         while not path.exists():
             await asyncio.sleep(0.001)
         keeping.cancel()
-        counted.add("anna", requests=1)
+        totals.add("anna", requests=1)
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
 
@@ -70,10 +70,10 @@ def test_a_broken_file_is_told_and_counting_begins_anew(
     path.write_text(text)
     with pytest.raises(errors.Problem):
         usage.read(path)
-    counted = usage.Usage(path)
+    totals = usage.Usage(path)
     assert f"{path}: " in capsys.readouterr().err
-    counted.add("anna", requests=1)
-    counted.write()
+    totals.add("anna", requests=1)
+    totals.write()
     assert json.loads(path.read_text())["anna"]["requests"] == 1
 
 
@@ -81,12 +81,12 @@ def test_a_disk_that_refuses_is_told_and_nothing_is_lost(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path.parent.write_text("a file where the folder should be")
-    counted = usage.Usage(path)
-    counted.add("anna", requests=1)
-    counted.write()
+    totals = usage.Usage(path)
+    totals.add("anna", requests=1)
+    totals.write()
     assert "state" in capsys.readouterr().err
     path.parent.unlink()
-    counted.write()
+    totals.write()
     assert usage.read(path)["anna"].requests == 1
 
 

@@ -38,10 +38,10 @@ SGLANG = {
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """The packages of the newest stand-in images, side by side."""
-    return installed(tmp_path / "image", *(tag for tag in TAGS if tag.tag == "latest"))
+    return install_packages(tmp_path / "image", *(tag for tag in TAGS if tag.tag == "latest"))
 
 
-def installed(folder: Path, *tags: Tag) -> Path:
+def install_packages(folder: Path, *tags: Tag) -> Path:
     for tag in tags:
         for entry in program_files(tag):
             if entry.path.startswith("usr/lib/python3"):
@@ -55,9 +55,9 @@ def ask(image: Path, engine: str, *recipes: dict[str, Any], **environment: str) 
     question = image / "question.json"
     question.write_text(json.dumps(recipes))
     environment = {**os.environ, "PYTHONPATH": str(image), **environment}
-    done = run_program("image-answer", engine, str(question), environment=environment)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
+    result = run_program("image-answer", engine, str(question), environment=environment)
+    assert result.returncode == 0, result.stderr
+    answer: dict[str, Any] = json.loads(result.stdout)
     return answer
 
 
@@ -96,8 +96,8 @@ UNRECOGNIZED = "error: unrecognized arguments:"
 def test_only_recipes_that_are_refused_are_named(
     image: Path, engine: str, version: str, recipes: list[dict[str, Any]], faults: list[str]
 ) -> None:
-    found = ask(image, engine, *recipes)
-    assert found == {"version": version, "faults": faults, "unanswered": None}
+    verdict = ask(image, engine, *recipes)
+    assert verdict == {"version": version, "faults": faults, "unanswered": None}
 
 
 @pytest.mark.parametrize(("engine", "recipe"), [("vllm", GUARDED), ("sglang", SGLANG)])
@@ -115,8 +115,8 @@ def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> No
         "environment_variables = {'VLLM_PORT': port}\n"
     )
     bad = {**VLLM, "environment": {}, "argv": ["vllm", "serve", "x", "--swap-space", "4"]}
-    hindered = {**VLLM, "name": "hindered", "environment": {"VLLM_PORT": "1"}}
-    answer = ask(image, "vllm", hindered, bad)
+    failing_recipe = {**VLLM, "name": "hindered", "environment": {"VLLM_PORT": "1"}}
+    answer = ask(image, "vllm", failing_recipe, bad)
     assert [fault.partition(" refuses it")[0] for fault in answer["faults"]] == [
         "recipe qwen: vLLM 0.32.0"
     ]
@@ -128,7 +128,7 @@ def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> No
 # image_check.py, with a Docker that answers for the image.
 
 
-class Done(NamedTuple):
+class CheckResult(NamedTuple):
     """A run that has ended."""
 
     code: int
@@ -136,7 +136,7 @@ class Done(NamedTuple):
     err: str
 
 
-Check = Callable[[str], Done]
+Check = Callable[[str], CheckResult]
 
 
 @pytest.fixture
@@ -149,10 +149,10 @@ def check(
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / NAME).write_text(json.dumps([VLLM]))
 
-    def run(docker: str) -> Done:
+    def run(docker: str) -> CheckResult:
         program(tmp_path / "bin", "docker", docker)
-        code = errors.ended("image_check", lambda: image_check.main([REFERENCE, "vllm"]))
-        return Done(code, *capsys.readouterr())
+        code = errors.run_main("image_check", lambda: image_check.main([REFERENCE, "vllm"]))
+        return CheckResult(code, *capsys.readouterr())
 
     return run
 
@@ -169,9 +169,9 @@ def record(folder: Path) -> Any:
 def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
     tmp_path: Path, check: Check
 ) -> None:
-    done = check(f'echo "$@" > {tmp_path}/argv; {says()}')
-    assert (done.code, done.err) == (0, "")
-    assert done.out == "vllm 0.32.0 in registry.example:5000/a/vllm takes 1 recipe(s)\n"
+    result = check(f'echo "$@" > {tmp_path}/argv; {says()}')
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "vllm 0.32.0 in registry.example:5000/a/vllm takes 1 recipe(s)\n"
     assert (tmp_path / "argv").read_text() == (
         "run --rm --init --pull never --network none --cap-drop ALL "
         "--security-opt no-new-privileges --log-driver none --read-only "
@@ -192,9 +192,9 @@ def test_the_container_has_no_network_no_gpu_no_rights_and_nothing_to_write_on(
 
 
 def test_a_refusal_is_kept_and_said_with_a_remedy(tmp_path: Path, check: Check) -> None:
-    done = check(says(faults=["recipe qwen: vLLM 0.32.0 refuses it: --swap-space"]))
-    assert done.code == errors.EXIT_FAILED
-    assert done.out == (
+    result = check(says(faults=["recipe qwen: vLLM 0.32.0 refuses it: --swap-space"]))
+    assert result.code == errors.EXIT_FAILED
+    assert result.out == (
         "image check: recipe qwen: vLLM 0.32.0 refuses it: --swap-space\n"
         "Change the recipe, or bind it to an image whose engine takes it.\n"
     )
@@ -202,9 +202,9 @@ def test_a_refusal_is_kept_and_said_with_a_remedy(tmp_path: Path, check: Check) 
 
 
 def test_an_engine_that_cannot_be_asked_is_a_warning(tmp_path: Path, check: Check) -> None:
-    done = check(says(unanswered="no libcuda.so.1"))
-    assert done.code == 0
-    assert done.out == (
+    result = check(says(unanswered="no libcuda.so.1"))
+    assert result.code == 0
+    assert result.out == (
         "warning: vllm 0.32.0 in registry.example:5000/a/vllm could not be asked about its "
         "recipes; its start will tell\n"
         "warning: no libcuda.so.1\n"
@@ -213,16 +213,16 @@ def test_an_engine_that_cannot_be_asked_is_a_warning(tmp_path: Path, check: Chec
 
 
 @pytest.mark.parametrize(
-    ("docker", "said"),
+    ("docker", "reason"),
     [("echo no python3 here >&2; exit 127", "no python3 here"), ("exit 137", "nothing (exit 137)")],
 )
 def test_a_container_that_fails_leaves_no_record(
-    tmp_path: Path, check: Check, docker: str, said: str
+    tmp_path: Path, check: Check, docker: str, reason: str
 ) -> None:
-    done = check(docker)
-    assert done.code == errors.EXIT_FAILED
-    assert done.err == (
+    result = check(docker)
+    assert result.code == errors.EXIT_FAILED
+    assert result.err == (
         "image_check: registry.example:5000/a/vllm does not say whether its vllm takes its "
-        f"recipes: {said}\n"
+        f"recipes: {reason}\n"
     )
     assert not (tmp_path / "images").exists()

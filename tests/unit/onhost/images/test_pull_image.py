@@ -8,14 +8,14 @@ import json
 import socket
 
 import pytest
-from a_peer import Spark, leased
+from a_peer import Spark, write_lease
 from lab_servers import free_port
-from local_server import Reply, Seen, as_json, serving
+from local_server import Reply, SeenRequest, as_json, serving
 from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.fetch import claims, peer_client
+from lockstep.onhost.fetch import download_lock, peer_client
 from lockstep.onhost.images import image_store, loopback_registry, pull_image, registry
 
 BODIES = {
@@ -48,7 +48,7 @@ EVERYTHING = {name_of(body) for body in (*BODIES.values(), MANIFEST)}
 
 @pytest.fixture
 def reference() -> str:
-    """As Docker is to list it: at a port of this host that is free."""
+    """The reference that Docker is to list: at a free port of this host."""
     return f"127.0.0.1:{free_port()}/{NAME}@{DIGEST}"
 
 
@@ -81,13 +81,13 @@ def origin():
 
 def answers(manifest: bytes, *blobs: bytes) -> dict[str, Reply]:
     base = "/v2/org/engine"
-    found = {f"{base}/blobs/sha256:{name_of(body)}": Reply(body) for body in blobs}
-    return {**found, f"{base}/manifests/{DIGEST}": Reply(manifest)}
+    blob_replies = {f"{base}/blobs/sha256:{name_of(body)}": Reply(body) for body in blobs}
+    return {**blob_replies, f"{base}/manifests/{DIGEST}": Reply(manifest)}
 
 
 @pytest.fixture
 def pull(paths, reference, origin):
-    """Run the program; its exit code."""
+    """Run the program; returns its exit code."""
 
     def run(base: str | None = None, platform: str = "linux/arm64") -> int:
         argv = [reference, "--platform", platform, "--from", base or f"{origin.url}/v2/org/engine"]
@@ -96,21 +96,21 @@ def pull(paths, reference, origin):
     return run
 
 
-def held(reference: str) -> str:
+def keeping_tag(reference: str) -> str:
     """The tag that keeps an image from a plain prune."""
     return f"{reference.partition('@')[0]}:lockstep-{DIGEST[7:19]}"
 
 
-def stored(paths) -> set[str]:
+def stored_digests(paths) -> set[str]:
     return {path.name for path in (paths.layers).iterdir() if path.is_file()}
 
 
 def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, image, capsys):
     docker.images[reference] = image
     assert pull() == 0
-    assert (docker.pulls, origin.seen) == ([], [])
+    assert (docker.pulls, origin.requests) == ([], [])
     # A host that an older Lockstep deployed to has it without.
-    assert docker.tags == {held(reference): reference}
+    assert docker.tags == {keeping_tag(reference): reference}
     assert capsys.readouterr().out == f"image {SHORT}: here already\n"
 
 
@@ -123,11 +123,11 @@ def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
     query = {"fromImage": repository, "tag": digest, "platform": "linux/arm64"}
     assert docker.pulls == [query]
     # Docker was given the very bytes, with the manifest's own type.
-    assert docker.taken == {name: registry.MANIFESTS[0] for name in [DIGEST[7:]]} | {
+    assert docker.media_types == {name: registry.MANIFESTS[0] for name in [DIGEST[7:]]} | {
         name: "application/octet-stream" for name in EVERYTHING - {DIGEST[7:]}
     }
-    assert stored(paths) == EVERYTHING
-    assert docker.tags == {held(reference): reference}
+    assert stored_digests(paths) == EVERYTHING
+    assert docker.tags == {keeping_tag(reference): reference}
     assert capsys.readouterr().out == (
         f"image {NAME}: 3 of 3 layers, 82.00 of 82.00 kB\n"
         f"image {NAME}: given to Docker; it has failed where Docker says nothing for 10 min\n"
@@ -141,31 +141,31 @@ def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
     peer = Spark(tmp_path, "spark1")
     for body in (MANIFEST, *BODIES.values()):
         (peer.flat / name_of(body)).write_bytes(body)
-    leased(paths, peer.as_peer())
+    write_lease(paths, peer.as_peer())
     docker.takes = True
     try:
         assert pull() == 0
     finally:
         peer.close()
-    assert origin.seen == []
-    assert set(docker.taken) == EVERYTHING
+    assert origin.requests == []
+    assert set(docker.media_types) == EVERYTHING
     assert f"image {NAME}: 0.1 MB copied from spark1" in capsys.readouterr().out
 
 
 def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pull, paths, origin):
     """Else it would fetch them itself in the moment between."""
-    claims.folder(paths).mkdir(parents=True)
-    seen: list[set[str]] = []
+    download_lock.folder(paths).mkdir(parents=True)
+    claimed_digests: list[set[str]] = []
 
-    def config(request: Seen) -> Reply:
-        [claim] = claims.folder(paths).iterdir()
-        assert claims.alive(claim)
-        seen.append(set(claim.read_text().split()))
+    def config(request: SeenRequest) -> Reply:
+        [claim] = download_lock.folder(paths).iterdir()
+        assert download_lock.alive(claim)
+        claimed_digests.append(set(claim.read_text().split()))
         return Reply(BODIES["config"])
 
     origin.answers[f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"] = config
     assert pull() == 0
-    assert seen[0] == EVERYTHING
+    assert claimed_digests[0] == EVERYTHING
 
 
 def test_layers_that_came_before_a_cut_are_not_fetched_again(docker, pull, paths, origin):
@@ -173,21 +173,21 @@ def test_layers_that_came_before_a_cut_are_not_fetched_again(docker, pull, paths
     with pytest.raises(errors.Problem):
         pull()
     origin.answers.update(answers(MANIFEST, BODIES["layer2"]))
-    origin.seen.clear()
+    origin.requests.clear()
     assert pull() == 0
-    wanted = f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"
-    assert {seen.path for seen in origin.seen if seen.method == "GET"} == {wanted}
+    wanted_path = f"/v2/org/engine/blobs/sha256:{name_of(BODIES['layer2'])}"
+    assert {request.path for request in origin.requests if request.method == "GET"} == {wanted_path}
 
 
 def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
     assert pull() == 0
-    other = manifest_of(BODIES["layer1"])  # the same layers, another configuration
-    (paths.layers / name_of(other)).write_bytes(other)
+    other_manifest = manifest_of(BODIES["layer1"])  # the same layers, another configuration
+    (paths.layers / name_of(other_manifest)).write_bytes(other_manifest)
     image_store.forget(paths.layers, DIGEST[7:])
-    kept = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other)}
-    assert stored(paths) == kept
-    image_store.forget(paths.layers, name_of(other))
-    assert stored(paths) == set()
+    kept_digests = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other_manifest)}
+    assert stored_digests(paths) == kept_digests
+    image_store.forget(paths.layers, name_of(other_manifest))
+    assert stored_digests(paths) == set()
 
 
 def test_wrong_bytes_are_never_given_to_docker(docker, pull, paths, origin):
@@ -196,7 +196,7 @@ def test_wrong_bytes_are_never_given_to_docker(docker, pull, paths, origin):
     with pytest.raises(errors.Problem, match="not what its hash says, twice in a row"):
         pull()
     assert docker.pulls == []
-    assert name_of(BODIES["layer1"]) not in stored(paths)
+    assert name_of(BODIES["layer1"]) not in stored_digests(paths)
 
 
 def test_an_image_known_only_by_its_id_is_the_pin_too(docker, pull, reference, image):
@@ -221,9 +221,11 @@ def test_an_image_that_is_not_the_pin_is_refused(docker, pull, image, change, wo
 def test_an_image_for_another_platform_is_refused_before_its_layers(docker, pull, origin):
     with pytest.raises(errors.Problem, match="expected linux/amd64, the image is linux/arm64"):
         pull(platform="linux/amd64")
-    assert [seen.path for seen in origin.seen if "blobs" in seen.path and seen.method == "GET"] == [
-        f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"
-    ]
+    assert [
+        request.path
+        for request in origin.requests
+        if "blobs" in request.path and request.method == "GET"
+    ] == [f"/v2/org/engine/blobs/sha256:{name_of(BODIES['config'])}"]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,9 @@ def test_an_index_of_several_platforms_is_no_pin(paths, origin):
         f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
     )
     with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
-        pull_image.fetch(pin, paths.layers, None, peer_client.Copier(None), claims.Claim(None))
+        pull_image.fetch(
+            pin, paths.layers, None, peer_client.Copier(None), download_lock.Claim(None)
+        )
 
 
 def login(paths, key: str) -> None:
@@ -278,43 +282,43 @@ def challenge(scheme: str) -> Reply:
     return Reply(b"", 401, {"WWW-Authenticate": scheme})
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("has_login", [True, False])
 def test_a_token_is_asked_for_as_docker_does_with_the_login_of_its_file(
-    docker, pull, paths, origin, known
+    docker, pull, paths, origin, has_login
 ):
-    login(paths, origin.host if known else "other.example")
-    granted: list[str | None] = []
+    login(paths, origin.host if has_login else "other.example")
+    authorizations: list[str | None] = []
 
-    def token(seen: Seen) -> Reply:
-        granted.append(seen.headers.get("Authorization"))
-        assert "scope=repository%3Aorg%2Fengine%3Apull" in seen.path
+    def token(request: SeenRequest) -> Reply:
+        authorizations.append(request.headers.get("Authorization"))
+        assert "scope=repository%3Aorg%2Fengine%3Apull" in request.path
         return as_json({"token": "t0ken"})
 
-    def guarded(body: bytes):
-        def answer(seen: Seen) -> Reply:
-            if seen.headers.get("Authorization") != "Bearer t0ken":
+    def guard_blob(body: bytes):
+        def answer(request: SeenRequest) -> Reply:
+            if request.headers.get("Authorization") != "Bearer t0ken":
                 return challenge(f'Bearer realm="{origin.url}/token",service="r"')
             return Reply(body)
 
         return answer
 
     for path, reply in list(origin.answers.items()):
-        origin.answers[path] = guarded(reply.body)
+        origin.answers[path] = guard_blob(reply.body)
     origin.answers["/token"] = token
     assert pull() == 0
     basic = "Basic " + base64.b64encode(b"anna:s3cret").decode()
-    assert granted == [basic if known else None]
+    assert authorizations == [basic if has_login else None]
 
 
 def test_a_registry_that_wants_a_password_gets_the_one_of_dockers_file(docker, pull, paths, origin):
     login(paths, origin.host)
     path = f"/v2/org/engine/manifests/{DIGEST}"
 
-    def guarded(seen: Seen) -> Reply:
-        known = seen.headers.get("Authorization", "").startswith("Basic ")
-        return Reply(MANIFEST) if known else challenge('Basic realm="r"')
+    def guard_manifest(request: SeenRequest) -> Reply:
+        has_login = request.headers.get("Authorization", "").startswith("Basic ")
+        return Reply(MANIFEST) if has_login else challenge('Basic realm="r"')
 
-    origin.answers[path] = guarded
+    origin.answers[path] = guard_manifest
     assert pull() == 0
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lockstep.onhost.monitoring.metrics import METRICS, Sample, text
+from lockstep.onhost.monitoring.metrics import METRICS, MetricSample, text
 
 
 def test_names_follow_the_convention_of_prometheus() -> None:
@@ -19,14 +19,14 @@ def test_names_follow_the_convention_of_prometheus() -> None:
 
 
 def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
-    found = text(
+    metrics_text = text(
         [
-            Sample("lockstep_gpu_power_watts", 61.5, {}),
-            Sample("lockstep_failed_unit", 1, {"unit": 'a"b\\c.service'}),
-            Sample("lockstep_failed_unit", 1, {"unit": "d.service"}),
+            MetricSample("lockstep_gpu_power_watts", 61.5, {}),
+            MetricSample("lockstep_failed_unit", 1, {"unit": 'a"b\\c.service'}),
+            MetricSample("lockstep_failed_unit", 1, {"unit": "d.service"}),
         ]
     )
-    assert found == (
+    assert metrics_text == (
         "# HELP lockstep_gpu_power_watts Power of the GPU alone.\n"
         "# TYPE lockstep_gpu_power_watts gauge\n"
         "lockstep_gpu_power_watts 61.5\n"
@@ -40,12 +40,12 @@ def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        Sample("lockstep_unheard_of", 1, {}),
-        Sample("lockstep_failed_unit", 1, {}),
-        Sample("lockstep_gpu_power_watts", 1, {"host": "spark-1"}),
+        MetricSample("lockstep_unheard_of", 1, {}),
+        MetricSample("lockstep_failed_unit", 1, {}),
+        MetricSample("lockstep_gpu_power_watts", 1, {"host": "spark-1"}),
     ],
     ids=lambda sample: sample.name,
 )
-def test_what_the_table_does_not_have_is_refused(sample: Sample) -> None:
+def test_what_the_table_does_not_have_is_refused(sample: MetricSample) -> None:
     with pytest.raises(ValueError, match=sample.name):
         text([sample])

@@ -29,8 +29,8 @@ def stand_in() -> Any:
     return module
 
 
-class Kernel(netconsole.Target):
-    """A target whose attributes are the stand-in's; a folder says whether it is there."""
+class Kernel(netconsole.LogReceiver):
+    """A target whose attributes are the stand-in's; it exists while its folder does."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -58,46 +58,46 @@ def kernel(tmp_path: Path) -> Kernel:
 
 @pytest.fixture
 def ip(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
-    """What `ip` tells, by its first word."""
-    told: dict[str, list[dict[str, Any]]] = {"route": [ROUTE], "neigh": [{"lladdr": MAC}]}
+    """The output of `ip`, by its first word."""
+    replies: dict[str, list[dict[str, Any]]] = {"route": [ROUTE], "neigh": [{"lladdr": MAC}]}
 
     def run(argv: list[str], timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
         assert argv[:2] == ["ip", "-json"]
-        return subprocess.CompletedProcess(argv, 0, json.dumps(told[argv[2]]), "")
+        return subprocess.CompletedProcess(argv, 0, json.dumps(replies[argv[2]]), "")
 
     monkeypatch.setattr(runner, "run", run)
-    return told
+    return replies
 
 
 def test_the_kernel_is_told_where_to_send(kernel: Kernel, ip: Any) -> None:
-    wanted = netconsole.wanted(*WHERE)
-    assert not kernel.sends(wanted)
-    kernel.set_up(wanted)
-    assert kernel.sends(wanted)
+    attributes = netconsole.wanted_attributes(*WHERE)
+    assert not kernel.sends(attributes)
+    kernel.set_up(attributes)
+    assert kernel.sends(attributes)
     has = kernel.target.has
     assert (has["enabled"], has["extended"], has["remote_mac"]) == ("1", "1", MAC)
     assert (has["dev_name"], has["local_ip"], has["remote_ip"]) == ("lo", *WHERE[:2])
 
 
 def test_one_that_sends_takes_a_change_only_after_a_stop(kernel: Kernel, ip: Any) -> None:
-    kernel.set_up(netconsole.wanted(*WHERE))
+    kernel.set_up(netconsole.wanted_attributes(*WHERE))
     ip["neigh"] = [{"lladdr": "02:00:00:00:00:08"}]
-    wanted = netconsole.wanted(*WHERE)
-    assert not kernel.sends(wanted)
+    attributes = netconsole.wanted_attributes(*WHERE)
+    assert not kernel.sends(attributes)
     kernel.puts.clear()
-    kernel.set_up(wanted)
-    assert kernel.puts[0] == "enabled" and kernel.sends(wanted)
+    kernel.set_up(attributes)
+    assert kernel.puts[0] == "enabled" and kernel.sends(attributes)
 
 
 def test_a_neighbour_that_is_not_known_is_everybody_and_changes_nothing_later(
     kernel: Kernel, ip: Any
 ) -> None:
-    known = netconsole.wanted(*WHERE)
+    attributes = netconsole.wanted_attributes(*WHERE)
     ip["neigh"] = [{"state": ["FAILED"]}]
-    kernel.set_up(netconsole.wanted(*WHERE))
+    kernel.set_up(netconsole.wanted_attributes(*WHERE))
     assert kernel.target.has["remote_mac"] == "ff:ff:ff:ff:ff:ff"
-    kernel.set_up(known)
-    assert kernel.sends(netconsole.wanted(*WHERE))
+    kernel.set_up(attributes)
+    assert kernel.sends(netconsole.wanted_attributes(*WHERE))
     assert kernel.target.has["remote_mac"] == MAC
 
 
@@ -107,24 +107,24 @@ def test_a_neighbour_that_is_not_known_is_everybody_and_changes_nothing_later(
 def test_without_the_cable_it_does_not_send_another_way(ip: Any, ways: list[Any]) -> None:
     ip["route"] = ways
     with pytest.raises(errors.Problem, match="there is no way from"):
-        netconsole.wanted(*WHERE)
+        netconsole.wanted_attributes(*WHERE)
 
 
 def test_a_kernel_without_the_module_is_said_with_a_remedy(tmp_path: Path) -> None:
-    nowhere = netconsole.Target(tmp_path / "sys/kernel/config/netconsole/lockstep")
+    nowhere = netconsole.LogReceiver(tmp_path / "sys/kernel/config/netconsole/lockstep")
     with pytest.raises(errors.Problem, match=r"has no netconsole.*Remedy: `modprobe netconsole`"):
         nowhere.set_up({})
     nowhere.remove()
 
 
 def test_a_refusal_names_the_attribute(kernel: Kernel, ip: Any) -> None:
-    wanted = {**netconsole.wanted(*WHERE), "dev_name": "gone0"}
+    attributes = {**netconsole.wanted_attributes(*WHERE), "dev_name": "gone0"}
     with pytest.raises(errors.Problem, match="enabled"):
-        kernel.set_up(wanted)
+        kernel.set_up(attributes)
 
 
 def test_the_end_takes_it_away(kernel: Kernel, ip: Any) -> None:
-    kernel.set_up(netconsole.wanted(*WHERE))
+    kernel.set_up(netconsole.wanted_attributes(*WHERE))
     kernel.remove()
     assert kernel.target.has["enabled"] == "0" and not kernel._folder.exists()
 
@@ -136,7 +136,7 @@ class Enough(Exception):
 def test_it_is_set_up_again_and_told_once(
     kernel: Kernel, ip: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(netconsole, "Target", lambda _: kernel)
+    monkeypatch.setattr(netconsole, "LogReceiver", lambda _: kernel)
     sleeps = 0
 
     def sleep(seconds: float) -> None:
@@ -151,8 +151,8 @@ def test_it_is_set_up_again_and_told_once(
     with pytest.raises(Enough):
         netconsole.main(["send", *WHERE], layout.Paths(kernel._folder), sleep)
     assert kernel.target.has["enabled"] == "1"
-    said = "lockstep netconsole: the kernel sends to 10.77.0.2, port 6666, by lo"
-    assert capsys.readouterr().out.splitlines() == [said]
+    message = "lockstep netconsole: the kernel sends to 10.77.0.2, port 6666, by lo"
+    assert capsys.readouterr().out.splitlines() == [message]
 
 
 def test_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:

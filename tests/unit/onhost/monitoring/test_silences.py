@@ -8,48 +8,52 @@ from typing import Any
 
 import pytest
 
-from lockstep.onhost.monitoring.alertmanager import Alertmanager, Refused, Unreachable
+from lockstep.onhost.monitoring.alertmanager import (
+    Alertmanager,
+    AlertmanagerRefusal,
+    AlertmanagerUnreachable,
+)
 from lockstep.onhost.monitoring.silences import DEPLOY, SWITCH, Silences
 
 NONE = {SWITCH: False, DEPLOY: False}
 
 
 class Fake(Alertmanager):
-    """Keeps silences by id; `away` is what it raises instead."""
+    """Keeps silences by id; raises `away` instead, if it is set."""
 
     def __init__(self) -> None:
         super().__init__(0)
-        self.known: dict[str, dict[str, Any]] = {}
-        self.asked = 0
+        self.silence_by_name: dict[str, dict[str, Any]] = {}
+        self.request_count = 0
         self.away: Exception | None = None
 
-    def _asked(self) -> None:
-        self.asked += 1
+    def _count_request(self) -> None:
+        self.request_count += 1
         if self.away:
             raise self.away
 
     def silences(self) -> list[dict[str, Any]]:
-        self._asked()
-        return list(self.known.values())
+        self._count_request()
+        return list(self.silence_by_name.values())
 
     def silence(self, silence: Mapping[str, Any]) -> str:
-        self._asked()
-        name = str(silence.get("id") or len(self.known) + 1)
-        if "id" in silence and name not in self.known:
-            raise Refused("not found")
-        self.known[name] = {**silence, "id": name, "status": {"state": "active"}}
+        self._count_request()
+        name = str(silence.get("id") or len(self.silence_by_name) + 1)
+        if "id" in silence and name not in self.silence_by_name:
+            raise AlertmanagerRefusal("not found")
+        self.silence_by_name[name] = {**silence, "id": name, "status": {"state": "active"}}
         return name
 
     def end_silence(self, name: str) -> None:
-        self._asked()
-        self.known[name]["status"] = {"state": "expired"}
+        self._count_request()
+        self.silence_by_name[name]["status"] = {"state": "expired"}
 
     def active(self) -> dict[str, str]:
         """Comment → subjects."""
         return {
-            each["comment"]: each["matchers"][0]["value"]
-            for each in self.known.values()
-            if each["status"]["state"] == "active"
+            silence["comment"]: silence["matchers"][0]["value"]
+            for silence in self.silence_by_name.values()
+            if silence["status"]["state"] == "active"
         }
 
 
@@ -96,7 +100,7 @@ def test_a_silence_ends_by_itself_soon_and_lasts_as_long_as_its_reason(
     watch: Silences, fake: Fake, clock: Clock
 ) -> None:
     def ends() -> float:
-        (only,) = fake.known.values()
+        (only,) = fake.silence_by_name.values()
         return datetime.fromisoformat(only["endsAt"]).timestamp()
 
     watch.keep(NONE | {SWITCH: True})
@@ -105,26 +109,26 @@ def test_a_silence_ends_by_itself_soon_and_lasts_as_long_as_its_reason(
         clock.now += 1
         watch.keep(NONE | {SWITCH: True})
         assert clock.now + 89 <= ends() <= clock.now + 120
-    assert fake.asked < 30
+    assert fake.request_count < 30
 
 
 def test_nothing_is_asked_where_there_is_no_reason(watch: Silences, fake: Fake) -> None:
     watch.keep(NONE)
-    asked = fake.asked
+    earlier_count = fake.request_count
     for _ in range(100):
         watch.keep(NONE)
-    assert fake.asked == asked
+    assert fake.request_count == earlier_count
 
 
 def test_what_a_killed_watch_left_is_taken_over(fake: Fake, clock: Clock) -> None:
     Silences(fake, clock).keep({SWITCH: True, DEPLOY: True})
-    after = Silences(fake, clock)
-    after.keep(NONE | {SWITCH: True})
-    assert fake.active() == {SWITCH: "model"} and len(fake.known) == 2
+    later_silences = Silences(fake, clock)
+    later_silences.keep(NONE | {SWITCH: True})
+    assert fake.active() == {SWITCH: "model"} and len(fake.silence_by_name) == 2
 
 
 def test_silences_of_other_people_stay(watch: Silences, fake: Fake) -> None:
-    fake.known["7"] = {
+    fake.silence_by_name["7"] = {
         "id": "7",
         "createdBy": "ann",
         "comment": SWITCH,
@@ -137,7 +141,7 @@ def test_silences_of_other_people_stay(watch: Silences, fake: Fake) -> None:
 
 
 def test_an_alertmanager_that_is_away_is_tried_again(watch: Silences, fake: Fake) -> None:
-    fake.away = Unreachable("refused")
+    fake.away = AlertmanagerUnreachable("refused")
     assert watch.keep(NONE | {SWITCH: True}) == "refused"
     fake.away = None
     assert watch.keep(NONE | {SWITCH: True}) == ""
@@ -148,7 +152,7 @@ def test_one_that_has_forgotten_its_silences_is_told_anew(
     watch: Silences, fake: Fake, clock: Clock
 ) -> None:
     watch.keep(NONE | {SWITCH: True})
-    fake.known.clear()
+    fake.silence_by_name.clear()
     clock.now += 60
     assert watch.keep(NONE | {SWITCH: True}) == "not found"
     assert watch.keep(NONE | {SWITCH: True}) == ""

@@ -10,19 +10,21 @@ from onhost_fakes import host_root
 
 from lockstep.onhost.core import layout, switch_lock
 from lockstep.onhost.monitoring import writer
-from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S, Sample
+from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S, MetricSample
 from lockstep.onhost.system import gpu
 
-READING = gpu.Reading(power_w=41.5, clock_mhz=2080, temperature_c=61, utilization=96, reasons=0x20)
+READING = gpu.GpuReading(
+    power_w=41.5, clock_mhz=2080, temperature_c=61, utilization=96, reasons=0x20
+)
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> layout.Paths:
-    found: layout.Paths = host_root(tmp_path / "root", {}, 41.25)
-    return found
+    host_paths: layout.Paths = host_root(tmp_path / "root", {}, 41.25)
+    return host_paths
 
 
-def values(paths: layout.Paths, reading: gpu.Reading = READING) -> dict[str, float]:
+def values(paths: layout.Paths, reading: gpu.GpuReading = READING) -> dict[str, float]:
     return {
         sample.name.removeprefix("lockstep_") + "".join(sample.labels.values()): sample.value
         for sample in writer.quick(paths, reading)
@@ -30,35 +32,35 @@ def values(paths: layout.Paths, reading: gpu.Reading = READING) -> dict[str, flo
 
 
 def test_what_a_black_box_needs_is_quick(paths: layout.Paths) -> None:
-    found = values(paths)
-    assert found["memory_available_bytes"] == pytest.approx(41.25 * 2**30, rel=1e-3)
-    assert found["gpu_temperature_celsius"] == 61
-    assert found["gpu_clock_hertz"] == 2.08e9
-    assert found["gpu_power_watts"] == 41.5
-    assert found["gpu_utilization_ratio"] == 0.96
-    assert found["gpu_throttledthermal slow-down by the driver"] == 1
-    assert found["gpu_throttledpower brake"] == 0
-    assert found["switch_running"] == 0
-    with switch_lock.held(paths.switch_lock, "anna", "qwen"):
+    metrics = values(paths)
+    assert metrics["memory_available_bytes"] == pytest.approx(41.25 * 2**30, rel=1e-3)
+    assert metrics["gpu_temperature_celsius"] == 61
+    assert metrics["gpu_clock_hertz"] == 2.08e9
+    assert metrics["gpu_power_watts"] == 41.5
+    assert metrics["gpu_utilization_ratio"] == 0.96
+    assert metrics["gpu_throttledthermal slow-down by the driver"] == 1
+    assert metrics["gpu_throttledpower brake"] == 0
+    assert metrics["switch_running"] == 0
+    with switch_lock.hold_lock(paths.switch_lock, "anna", "qwen"):
         assert values(paths)["switch_running"] == 1
     names = {sample.name for sample in writer.quick(paths, READING)}
     assert names == {name for name, metric in METRICS.items() if metric.every_s == QUICK_S}
 
 
 def test_what_the_driver_does_not_tell_is_left_out(paths: layout.Paths) -> None:
-    assert not any("gpu" in name for name in values(paths, gpu.Reading()))
+    assert not any("gpu" in name for name in values(paths, gpu.GpuReading()))
 
 
 class Looks:
-    """Slow looks that hang until they are let go."""
+    """Slow readings that hang until a test releases them."""
 
     def __init__(self) -> None:
         self.go, self.count = threading.Event(), 0
 
-    def look(self) -> list[Sample]:
+    def look(self) -> list[MetricSample]:
         self.count += 1
         assert self.go.wait(180)
-        return [Sample("lockstep_generation", self.count, {})]
+        return [MetricSample("lockstep_generation", self.count, {})]
 
 
 def test_a_slow_look_that_hangs_holds_nothing_up_and_takes_what_is_old_away(

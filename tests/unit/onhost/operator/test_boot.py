@@ -19,18 +19,18 @@ class Spark(ModelHost):
     """A host that has just booted, with nothing up."""
 
     def __init__(self, folder, monkeypatch) -> None:
-        targets: dict[str, dict] = {name: {} for name in ("qwen", "mistral", "spare")}
-        targets["mistral"]["fallback"] = "spare"
-        targets["qwen"] |= {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
-        super().__init__(folder, monkeypatch, targets)
+        models: dict[str, dict] = {name: {} for name in ("qwen", "mistral", "spare")}
+        models["mistral"]["fallback"] = "spare"
+        models["qwen"] |= {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
+        super().__init__(folder, monkeypatch, models)
         self.power_cut("1")
 
-    def asks(self, boot_: str, **of_targets: dict) -> None:
-        """What the inventory asks for after a boot, and other data of targets."""
-        data = json.loads(self.paths.targets.read_text())
-        for name, values in of_targets.items():
-            data["targets"][name].update(values)
-        self.paths.targets.write_text(json.dumps({**data, "boot": boot_}))
+    def asks(self, boot_: str, **of_models: dict) -> None:
+        """Set the inventory's `boot`, and other data of models."""
+        data = json.loads(self.paths.models.read_text())
+        for name, values in of_models.items():
+            data["models"][name].update(values)
+        self.paths.models.write_text(json.dumps({**data, "boot": boot_}))
 
     def power_cut(self, name: str, lasted_s: float = 60.0) -> None:
         """The next boot begins; nothing ended in order, and nothing is up."""
@@ -39,12 +39,12 @@ class Spark(ModelHost):
             self.systemd.unit(unit)
 
     def hot_until_cut(self, name: str, boot_: str, lasted_s: float) -> None:
-        """A target is hot in a boot of that name, which lasts for so long."""
+        """Make a model hot in a boot of that name, which lasts for so long."""
         begin_boot(self.paths, boot_, lasted_s)
-        boots.noted(self.paths, name, boots.HOT)
+        boots.note_phase(self.paths, name, boots.HOT)
 
-    def chosen(self, name: str) -> None:
-        """An operator made it hot, or nothing."""
+    def choose_model(self, name: str) -> None:
+        """Make a model hot as an operator, or none."""
         assert switch_sh.main(["--worker", name, "anna"], self.paths) in (0, 3)
 
     def boots(self) -> int:
@@ -55,8 +55,8 @@ class Spark(ModelHost):
             return problem.code
 
     @property
-    def said(self) -> str | None:
-        return status.gather(config.load_host(self.paths.targets), self.paths).boot
+    def boot_message(self) -> str | None:
+        return status.gather(config.load_host(self.paths.models), self.paths).boot
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-def test_a_target_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
+def test_a_model_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
     spark.asks("mistral")
     assert spark.boots() == 0
-    assert (spark.hot, spark.said) == (["mistral"], None)
+    assert (spark.hot, spark.boot_message) == (["mistral"], None)
     # By the ordinary switch, in its own unit.
     call = next(call for call in spark.systemd.calls if call.startswith("systemd-run "))
     assert call.endswith(f"--worker mistral {boots.BOOT}")
@@ -80,8 +80,8 @@ def test_a_target_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
 
 def test_what_was_hot_last_is_hot_again(spark):
     spark.asks("last")
-    spark.chosen("mistral")
-    spark.chosen("spare")
+    spark.choose_model("mistral")
+    spark.choose_model("spare")
     spark.power_cut("2")
     assert spark.boots() == 0
     assert spark.hot == ["spare"]
@@ -93,7 +93,7 @@ def test_what_was_hot_last_is_hot_again(spark):
 def test_last_is_what_a_switch_ended_with(spark, start_ok, again):
     spark.asks("last")
     spark.systemd.unit(spark.unit_of["mistral"], start_ok=start_ok)
-    spark.chosen("mistral")
+    spark.choose_model("mistral")
     spark.power_cut("2")
     spark.boots()
     assert spark.hot == again
@@ -101,7 +101,7 @@ def test_last_is_what_a_switch_ended_with(spark, start_ok, again):
 
 def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
     spark.asks("last")
-    spark.chosen("mistral")
+    spark.choose_model("mistral")
     spark.power_cut("2")
     spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
     assert spark.boots() == 0
@@ -110,47 +110,47 @@ def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen", "reason"),
+    ("boot_model", "chosen_model", "reason"),
     [
         ("none", "mistral", "no model was hot"),
         ("last", None, "no model was hot"),
         ("last", "none", "no model was hot"),
         ("last", "qwen", "qwen: recipe qwen-k3 forbids it: its author says so"),
-        ("gone", None, "gone, which was hot last, is no target any more"),
+        ("gone", None, "gone, which was hot last, is no model any more"),
     ],
 )
-def test_nothing_is_made_hot_and_that_is_said(spark, capsys, asked, chosen, reason):
-    spark.asks(asked)
-    if chosen:
-        spark.chosen(chosen)
+def test_nothing_is_made_hot_and_that_is_said(spark, capsys, boot_model, chosen_model, reason):
+    spark.asks(boot_model)
+    if chosen_model:
+        spark.choose_model(chosen_model)
     spark.power_cut("2")
     assert spark.boots() == 0
     assert spark.hot == []
     assert f"lockstep boot: nothing is made hot: {reason}" in capsys.readouterr().out
-    assert spark.said and spark.said.startswith(reason)
+    assert spark.boot_message and spark.boot_message.startswith(reason)
 
 
-def test_a_target_whose_fallback_must_not_come_by_itself_does_not_either(spark):
+def test_a_model_whose_fallback_must_not_come_by_itself_does_not_either(spark):
     spark.asks("last", spare={"recipe": "spare-1", "not_at_boot": "no"})
-    spark.chosen("mistral")
+    spark.choose_model("mistral")
     spark.power_cut("2")
     assert spark.boots() == 0
-    assert (spark.hot, spark.said) == ([], "spare: recipe spare-1 forbids it: no")
+    assert (spark.hot, spark.boot_message) == ([], "spare: recipe spare-1 forbids it: no")
 
 
 def test_what_somebody_decided_since_the_boot_stays(spark):
     spark.asks("mistral")
-    spark.chosen("none")
+    spark.choose_model("none")
     assert spark.boots() == 0
     assert spark.hot == []
-    spark.chosen("spare")
+    spark.choose_model("spare")
     assert spark.boots() == 0
-    assert (spark.hot, spark.said) == (["spare"], None)
+    assert (spark.hot, spark.boot_message) == (["spare"], None)
 
 
 def test_who_is_switching_is_not_disturbed(spark, capsys):
     spark.asks("mistral")
-    with switch_lock.held(spark.paths.switch_lock, "anna", "qwen"):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
         assert spark.boots() == 0
     assert "anna is switching to qwen" in capsys.readouterr().out
     assert spark.hot == []
@@ -162,10 +162,12 @@ def test_a_model_that_does_not_start_fails_the_unit(spark):
     assert spark.boots() == errors.EXIT_NOTHING_HOT
 
 
-@pytest.mark.parametrize("asked", ["last", "mistral"])
-def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spark, asked, capsys):
-    spark.asks(asked)
-    spark.chosen("mistral")
+@pytest.mark.parametrize("boot_model", ["last", "mistral"])
+def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(
+    spark, boot_model, capsys
+):
+    spark.asks(boot_model)
+    spark.choose_model("mistral")
     spark.hot_until_cut("mistral", "1", 40000.0)
     spark.power_cut("2", lasted_s=5.0)
     # Once is no loop.
@@ -179,14 +181,18 @@ def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(spa
             "mistral stays down: two boots were cut off within 15 min: while mistral was hot, and "
             "while mistral was hot. Remedy: "
         )
-        assert spark.said == spark.problem
+        assert spark.boot_message == spark.problem
         # Everybody may read this one.
-        kept = switches.load(spark.paths)[0]
-        assert (kept.person, kept.target, kept.code) == (boots.BOOT, "mistral", 1)
-        assert kept.said == spark.problem
-    spark.chosen("mistral")
-    assert spark.said is None
-    boots.ended(spark.paths, "mistral")
+        newest_switch = switches.load(spark.paths)[0]
+        assert (newest_switch.person, newest_switch.model, newest_switch.code) == (
+            boots.BOOT,
+            "mistral",
+            1,
+        )
+        assert newest_switch.words == spark.problem
+    spark.choose_model("mistral")
+    assert spark.boot_message is None
+    boots.note_end(spark.paths, "mistral")
     spark.power_cut("5")
     assert spark.boots() == 0
     assert spark.hot == ["mistral"]
@@ -204,9 +210,9 @@ def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop(spark):
 def test_a_clock_that_is_wrong_hides_no_loop_and_makes_none(spark, monkeypatch):
     """A boot of 1970 between two of today; and one that lasted long, cut off in the same minute."""
     spark.asks("mistral")
-    for name, now, lasted in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
+    for name, now, duration_s in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
         monkeypatch.setattr("time.time", lambda now=now: now)
-        spark.hot_until_cut("mistral", name, lasted)
+        spark.hot_until_cut("mistral", name, duration_s)
     spark.power_cut("3")
     assert spark.boots() == errors.EXIT_FAILED
     spark.hot_until_cut("mistral", "3", 9000.0)
@@ -225,24 +231,24 @@ def test_nothing_is_tried_that_could_not_be_counted(spark, monkeypatch):
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
-    """Two members of a cluster whose target was hot before both lost their power."""
+    """Two members of a cluster whose model was hot before both lost their power."""
     with cluster_of(tmp_path, monkeypatch, 2) as sparks:
         assert sparks[0].switch("glm")[0] == 0
         for spark in sparks:
             spark.power_off()
             begin_boot(spark.paths, "2")
-            data = json.loads(spark.paths.targets.read_text())
-            spark.paths.targets.write_text(json.dumps({**data, "boot": "last"}))
+            data = json.loads(spark.paths.models.read_text())
+            spark.paths.models.write_text(json.dumps({**data, "boot": "last"}))
         yield sparks
 
 
-def test_a_clusters_target_waits_for_its_members_and_rank_0_begins(pair):
+def test_a_clusters_model_waits_for_its_members_and_rank_0_begins(pair):
     pair[0].power_on()
-    host = config.load_host(pair[0].paths.targets)
-    target = pair[0].do(lambda: boot.wanted(host, pair[0].paths))
+    host = config.load_host(pair[0].paths.models)
+    model = pair[0].do(lambda: boot.wanted_model(host, pair[0].paths))
     began, paths = clock.now(), pair[0].paths
     pair[0].clock.at(30, pair[1].power_on)
-    pair[0].do(lambda: boot.wait_for_members(host, target, host.clusters["pair"], paths))
+    pair[0].do(lambda: boot.wait_for_members(host, model, host.clusters["pair"], paths))
     assert 30 <= clock.now() - began < 40
     code, lines = pair[1].run("operator.boot")
     assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark1 makes glm hot")
@@ -253,13 +259,13 @@ def test_a_clusters_target_waits_for_its_members_and_rank_0_begins(pair):
 
 def test_a_member_that_does_not_come_back_is_named(pair):
     pair[0].power_on()
-    host = config.load_host(pair[0].paths.targets)
+    host = config.load_host(pair[0].paths.models)
     paths = pair[0].paths
-    target = pair[0].do(lambda: boot.wanted(host, paths))
+    model = pair[0].do(lambda: boot.wanted_model(host, paths))
     with pytest.raises(
         errors.Problem, match=r"after 6\d\d s .*no answer of spark2 \(spark2 \(.*does not answer"
     ):
-        pair[0].do(lambda: boot.wait_for_members(host, target, host.clusters["pair"], paths))
+        pair[0].do(lambda: boot.wait_for_members(host, model, host.clusters["pair"], paths))
 
 
 def test_a_member_that_has_another_model_up_keeps_it(pair):

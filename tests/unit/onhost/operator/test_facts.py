@@ -39,7 +39,7 @@ def spark(tmp_path, monkeypatch):
                 "engine": "vllm",
                 "url": self.engine.url,
                 "engine_url": self.engine.url,
-                "model": "qwen",
+                "served_name": "qwen",
                 "memory_gib": 67.0,
                 "start_timeout_s": 1800,
                 "container": "vllm-qwen36",
@@ -53,9 +53,11 @@ def spark(tmp_path, monkeypatch):
             self.clock = Clock(monkeypatch)
             # Only bounds a hang; a busy machine takes longer for the engine's counters.
             monkeypatch.setattr(facts, "_PATIENCE_S", 180.0)
-            self.seen = gpu.Reading(power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20)
-            monkeypatch.setattr(gpu, "look", lambda: self.seen)
-            self.facts = facts.Facts(config.load_host(self.paths.targets), self.paths)
+            self.gpu_reading = gpu.GpuReading(
+                power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20
+            )
+            monkeypatch.setattr(gpu, "look", lambda: self.gpu_reading)
+            self.facts = facts.Facts(config.load_host(self.paths.models), self.paths)
 
         def count(self, running: int, tokens: int) -> None:
             self.engine.metrics = METRICS.format(running=running, tokens=tokens)
@@ -70,18 +72,18 @@ def spark(tmp_path, monkeypatch):
 
 
 def test_what_is_hot_and_since_when(spark):
-    found = spark.facts.now()
-    assert (found["host"], found["hot"]) == ("spark1", "qwen")
-    assert found["targets"]["qwen"]["since"] == 1790000000.0
-    assert found["memory_gib"]["available"] == 41.2
-    assert found["gpu"] == {
+    facts_now = spark.facts.now()
+    assert (facts_now["host"], facts_now["hot"]) == ("spark1", "qwen")
+    assert facts_now["models"]["qwen"]["since"] == 1790000000.0
+    assert facts_now["memory_gib"]["available"] == 41.2
+    assert facts_now["gpu"] == {
         "power_w": 41.0,
         "clock_mhz": 2080,
         "temperature_c": 61,
         "utilization": None,
         "held_down_by": ["thermal slow-down by the driver"],
     }
-    json.dumps(found)
+    json.dumps(facts_now)
 
 
 def test_no_token_is_asked_of_the_engine(spark):
@@ -122,8 +124,8 @@ def test_within_a_second_everybody_gets_the_same_look(spark):
 
 def test_nothing_hot_asks_no_engine(spark):
     spark.systemd.unit(UNIT)
-    found = spark.facts.now()
-    assert (found["hot"], found["engine"]) == (None, None)
+    facts_now = spark.facts.now()
+    assert (facts_now["hot"], facts_now["engine"]) == (None, None)
 
 
 def test_an_engine_that_does_not_answer_is_no_error(spark):
@@ -134,26 +136,26 @@ def test_an_engine_that_does_not_answer_is_no_error(spark):
 def test_a_driver_that_hangs_holds_nobody_up(spark, monkeypatch):
     monkeypatch.setattr(facts, "_PATIENCE_S", 0.05)
     let_go = threading.Event()
-    monkeypatch.setattr(gpu, "look", lambda: let_go.wait(180) and spark.seen)
-    found = spark.facts.now()
-    assert (found["gpu"], found["hot"]) == (None, "qwen")
+    monkeypatch.setattr(gpu, "look", lambda: let_go.wait(180) and spark.gpu_reading)
+    facts_now = spark.facts.now()
+    assert (facts_now["gpu"], facts_now["hot"]) == (None, "qwen")
     assert spark.later()["gpu"] is None
     let_go.set()
 
 
 def test_a_host_without_a_driver_says_so(spark):
-    spark.seen = gpu.Reading()
+    spark.gpu_reading = gpu.GpuReading()
     assert spark.facts.now()["gpu"] is None
 
 
 def test_a_running_switch_shows_its_person_and_last_words(spark):
     log = switch_job.log_file(spark.paths)
     log.parent.mkdir(parents=True)
-    with switch_lock.held(spark.paths.switch_lock, "anna, by the gateway", "qwen"):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna, by the gateway", "qwen"):
         log.write_text("starting qwen\nloading weights, file 6 of 13\n")
-        found = spark.facts.now()
-        assert found["switching"]["user"] == "anna, by the gateway"
-        assert found["phase"] == "loading weights, file 6 of 13"
+        facts_now = spark.facts.now()
+        assert facts_now["switching"]["user"] == "anna, by the gateway"
+        assert facts_now["phase"] == "loading weights, file 6 of 13"
         # Of an earlier switch: this one has its words on another member of its cluster.
         os.utime(log, (1, 1))
         assert spark.later()["phase"] is None
@@ -163,11 +165,11 @@ def test_a_running_switch_shows_its_person_and_last_words(spark):
 def test_the_last_switches_and_the_last_diff(spark):
     switches.switch_and_record(spark.paths, "anna", "qwen", lambda say: 0)
     last_diff.take({"differences": [], "more": 0, "unknown": []}, spark.paths)
-    found = spark.facts.now()
-    assert [each["person"] for each in found["switches"]] == ["anna"]
-    usual = {name: target["usual_s"] for name, target in found["targets"].items()}
-    assert usual == {"qwen": found["switches"][0]["took_s"]}
-    assert found["diff"]["differences"] == []
+    facts_now = spark.facts.now()
+    assert [switch["person"] for switch in facts_now["switches"]] == ["anna"]
+    usual = {name: model["usual_s"] for name, model in facts_now["models"].items()}
+    assert usual == {"qwen": facts_now["switches"][0]["took_s"]}
+    assert facts_now["diff"]["differences"] == []
 
 
 def test_the_disk_is_the_one_of_the_weights(spark, tmp_path):

@@ -12,10 +12,10 @@ from onhost_fakes import put_in_container, timeless
 from lockstep.onhost.core import config, output, switch_lock, terminal
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
-from lockstep.onhost.records import ended, switches
+from lockstep.onhost.records import memory_kills, switches
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import units
-from lockstep.onhost.systemd.generation import GATEWAY, GATEWAY_SOCKET
+from lockstep.onhost.systemd.restart_key import GATEWAY, GATEWAY_SOCKET
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
 NOW = 1_800_000_000.0
@@ -34,36 +34,39 @@ def spark(tmp_path, monkeypatch):
                 "container": "vllm-qwen36",
             }
             mistral = {"unit": MISTRAL_UNIT, "recipe": "mistral-small-4-nvfp4-vllm"}
-            targets = {"qwen": qwen, "mistral": {**mistral, "engine": "vllm"}}
-            super().__init__(tmp_path, monkeypatch, targets, available_gib=41.2)
+            models = {"qwen": qwen, "mistral": {**mistral, "engine": "vllm"}}
+            super().__init__(tmp_path, monkeypatch, models, available_gib=41.2)
             self.docker.containers["vllm-qwen36"] = "vllm/vllm-openai@sha256:aa"
             self.systemd.unit(QWEN_UNIT, **UP, StateChangeTimestamp=f"@{int(NOW) - 11100}")
             for name in (GATEWAY, GATEWAY_SOCKET, "open-webui.service"):
                 self.systemd.unit(name, **UP)
 
         def lines(self, columns: int = 40) -> list[str]:
-            found = status.gather(config.load_host(self.paths.targets), self.paths)
-            return status.lines(found, columns, NOW)
+            host_status = status.gather(config.load_host(self.paths.models), self.paths)
+            return status.lines(host_status, columns, NOW)
 
     spark = Spark()
     yield spark
     spark.close()
 
 
-def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_target(spark):
+def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_model(spark):
     digest = "sha256:" + 64 * "a"
     spark.tell("qwen", image=f"lmsysorg/sglang@{digest}")
     folder = spark.paths.image_answers
     folder.mkdir(parents=True)
     record = folder / f"{digest.replace(':', '-')}.json"
-    for reason, shown in (("no libcuda.so.1", True), (None, False)):
+    for reason, is_shown in (("no libcuda.so.1", True), (None, False)):
         record.write_text(json.dumps({"version": "0.5.23", "unanswered": reason}))
         text = " ".join(" ".join(spark.lines()).split())
-        said = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
-        assert (said in text) is shown
-        found = status.gather(config.load_host(spark.paths.targets), spark.paths)
-        targets = status.as_json(found)["targets"]
-        assert (targets["qwen"]["unasked"], targets["mistral"]["unasked"]) == (reason, None)
+        message = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
+        assert (message in text) is is_shown
+        host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
+        models = status.as_json(host_status)["models"]
+        assert (models["qwen"]["silence_reason"], models["mistral"]["silence_reason"]) == (
+            reason,
+            None,
+        )
 
 
 def test_a_healthy_host_in_40_columns(spark):
@@ -121,7 +124,7 @@ def test_a_model_that_makes_vectors_says_so(spark):
     assert any(line.startswith("  2 vectors of 2 numbers in ") for line in spark.lines(80))
 
 
-def test_a_failed_target_gives_its_reason(spark):
+def test_a_failed_model_gives_its_reason(spark):
     gate = "lockstep gate: qwen needs 67.0 GiB, 41.2 GiB available after 120 s"
     spark.systemd.unit(
         MISTRAL_UNIT,
@@ -139,7 +142,7 @@ def test_a_failed_target_gives_its_reason(spark):
     )
 
 
-def test_a_loading_target_says_how_far_it_is(spark):
+def test_a_loading_model_says_how_far_it_is(spark):
     spark.systemd.unit(
         QWEN_UNIT,
         ActiveState="activating",
@@ -151,7 +154,7 @@ def test_a_loading_target_says_how_far_it_is(spark):
 
 
 def test_a_switch_under_way_is_shown_first(spark):
-    with switch_lock.held(spark.paths.switch_lock, "anna", "mistral"):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "mistral"):
         now = timeless(spark.lines(80)[1])
         assert now.startswith("NOW: anna is switching to mistral since 0 s")
 
@@ -178,7 +181,7 @@ def test_a_switch_that_was_cut_off_and_finished_has_not_failed(spark):
     cut = "unknown: cut off (signal, killed by signal 9), then: qwen is hot"
     assert spark.lines(100)[1] == f"last switch FAILED {cut}"
 
-    switches.keep(spark.paths, switches.Ended(1.0, 2.0, "anna", "qwen", 0, "qwen is hot"))
+    switches.keep(spark.paths, switches.SwitchRecord(1.0, 2.0, "anna", "qwen", 0, "qwen is hot"))
     assert spark.lines(100)[1] == f"last switch {cut}"
 
 
@@ -187,8 +190,8 @@ def test_a_container_that_lives_is_told_where_docker_does_not_answer(spark):
     put_in_container(spark.paths, "vllm-qwen36", 4711)
     spark.systemd.unit(QWEN_UNIT)
 
-    [broken] = [line for line in spark.lines(200) if line.startswith("BROKEN")]
-    assert broken == (
+    [broken_line] = [line for line in spark.lines(200) if line.startswith("BROKEN")]
+    assert broken_line == (
         "BROKEN: processes 4711 in container vllm-qwen36 outlived vllm-qwen36.service. "
         "Remedy: switch.sh none"
     )
@@ -197,18 +200,18 @@ def test_a_container_that_lives_is_told_where_docker_does_not_answer(spark):
 def test_json_has_the_same_facts(spark, capsys):
     assert switch_sh.main(["status", "--json"], spark.paths) == 0
 
-    found = json.loads(capsys.readouterr().out)
-    assert found["hot"] == "qwen"
-    assert found["targets"]["qwen"]["ready"] is True
-    assert found["targets"]["mistral"]["state"] == "off"
-    assert found["memory_gib"] == {"total": 119.6, "available": 41.2, "free": 41.2}
-    assert found["webui"] == "active"
-    assert found["problems"] == []
-    assert found["switching"] is None
+    document = json.loads(capsys.readouterr().out)
+    assert document["hot"] == "qwen"
+    assert document["models"]["qwen"]["ready"] is True
+    assert document["models"]["mistral"]["state"] == "off"
+    assert document["memory_gib"] == {"total": 119.6, "available": 41.2, "free": 41.2}
+    assert document["webui"] == "active"
+    assert document["problems"] == []
+    assert document["switching"] is None
 
 
 @pytest.mark.parametrize(
-    ("unit", "state", "said"),
+    ("unit", "state", "message"),
     [
         (
             GATEWAY,
@@ -229,12 +232,12 @@ def test_json_has_the_same_facts(spark, capsys):
         ),
     ],
 )
-def test_a_gateway_that_is_down_is_said(spark, unit, state, said):
+def test_a_gateway_that_is_down_is_said(spark, unit, state, message):
     spark.systemd.unit(unit, **state)
-    found = status.gather(config.load_host(spark.paths.targets), spark.paths)
-    [problem] = found.problems
-    assert said in problem and f"journalctl -u {unit} says why" in problem
-    assert status.as_json(found)["problems"] == [problem]
+    host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
+    [problem] = host_status.problems
+    assert message in problem and f"journalctl -u {unit} says why" in problem
+    assert status.as_json(host_status)["problems"] == [problem]
 
 
 @pytest.mark.parametrize(
@@ -245,25 +248,25 @@ def test_a_gateway_that_is_down_is_said(spark, unit, state, said):
     ],
 )
 def test_an_open_webui_that_does_not_start_is_said_with_who_has_its_port(spark, monkeypatch, state):
-    said = "python3 (process 7 of eve) listens at 127.0.0.1:8080, where Open WebUI is to answer"
-    monkeypatch.setattr(units, "last_lines", lambda *_: [f"lockstep webui: {said}", "Stopped."])
+    message = "python3 (process 7 of eve) listens at 127.0.0.1:8080, where Open WebUI is to answer"
+    monkeypatch.setattr(units, "last_lines", lambda *_: [f"lockstep webui: {message}", "Stopped."])
     spark.systemd.unit("open-webui.service", Result="exit-code", **state)
-    found = status.gather(config.load_host(spark.paths.targets), spark.paths)
-    [problem] = found.problems
-    assert problem.startswith("Open WebUI is down: exit-code") and said in problem
+    host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
+    [problem] = host_status.problems
+    assert problem.startswith("Open WebUI is down: exit-code") and message in problem
 
 
 def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
-    asked = []
+    requests = []
     show = units.show
     monkeypatch.setattr(
         "lockstep.onhost.systemd.units.show",
-        lambda names: asked.append(list(names)) or show(asked[-1]),
+        lambda names: requests.append(list(names)) or show(requests[-1]),
     )
 
     spark.lines()
 
-    [names] = asked
+    [names] = requests
     assert {QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", switch_job.UNIT, GATEWAY} <= set(names)
 
 
@@ -293,7 +296,7 @@ def test_systemds_states_in_the_operators_words(fields, state):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "phase"),
     [
         (
             "(EngineCore pid=1) Loading safetensors checkpoint shards:  46% Completed | 6/13 [0]",
@@ -333,9 +336,9 @@ def test_systemds_states_in_the_operators_words(fields, state):
         ),
     ],
 )
-def test_phases_are_recognised_in_engine_logs(line, said):
-    expected = {None: "weights loaded in 88.20 s", "": None}.get(said, said)
-    assert log_phases.phase(line) == expected
+def test_phases_are_recognised_in_engine_logs(line, phase):
+    expected_phase = {None: "weights loaded in 88.20 s", "": None}.get(phase, phase)
+    assert log_phases.phase(line) == expected_phase
 
 
 def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
@@ -346,21 +349,25 @@ def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
     ]
     assert log_phases.reason(["a", "b"]) == ["a", "b"]
     # vLLM 0.26.0 on an H200: each of its starts warns of an error that might come.
-    warned = "(APIServer pid=1) WARNING 11-23 can cause errors like `OSError: [Errno 24]`"
-    assert log_phases.reason([warned, "ValueError: no"]) == ["ValueError: no"]
+    warning_line = "(APIServer pid=1) WARNING 11-23 can cause errors like `OSError: [Errno 24]`"
+    assert log_phases.reason([warning_line, "ValueError: no"]) == ["ValueError: no"]
 
 
 def test_durations_as_people_say_them():
-    said = [output.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
-    assert said == ["0 s", "99 s", "1 min", "99 min", "1 h 40 min", "3 h 5 min", "2 d 7 h"]
+    durations = [output.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
+    assert durations == ["0 s", "99 s", "1 min", "99 min", "1 h 40 min", "3 h 5 min", "2 d 7 h"]
 
 
-def test_an_engine_that_the_memory_floor_ended_is_told_until_it_is_up_again(spark):
-    ended.note(spark.paths, ended.Ended("qwen", QWEN_UNIT, "serving", 4.0, 3.8, NOW - 60))
-    said = "the memory floor ended it while serving: 3.8 GiB available, 4.0 is the least"
-    assert said not in " ".join(spark.lines(200))
+def test_an_engine_that_the_memory_watch_ended_is_told_until_it_is_up_again(spark):
+    memory_kills.note(
+        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.8, NOW - 60)
+    )
+    message = (
+        "the memory watch ended it while serving: 3.8 GiB available, below the minimum of 4.0 GiB"
+    )
+    assert message not in " ".join(spark.lines(200))
     spark.systemd.unit(QWEN_UNIT)
-    assert said in " ".join(spark.lines(200))
+    assert message in " ".join(spark.lines(200))
     assert all(len(line) <= 40 for line in spark.lines())
-    found = status.gather(config.load_host(spark.paths.targets), spark.paths)
-    assert said in status.as_json(found)["targets"]["qwen"]["ended"]
+    host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
+    assert message in status.as_json(host_status)["models"]["qwen"]["memory_kill"]

@@ -20,8 +20,8 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
-from lockstep.onhost.records import boots, ended, switches
-from lockstep.onhost.switching import precheck, unfinished
+from lockstep.onhost.records import boots, memory_kills, switches
+from lockstep.onhost.switching import precheck, unfinished_switch
 from lockstep.onhost.switching import switch as switching
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
@@ -39,15 +39,15 @@ class Spark(ModelHost):
     """A host where mistral is hot and qwen off, its image present."""
 
     def __init__(self, folder, monkeypatch) -> None:
-        targets = {name: {"unit": unit} for name, unit in UNITS.items()}
-        targets["qwen"] |= {"container": "vllm-qwen36", "image": IMAGE}
-        targets["eagle"]["fallback"] = "eagle-fallback"
-        super().__init__(folder, monkeypatch, targets, up="mistral")
+        models = {name: {"unit": unit} for name, unit in UNITS.items()}
+        models["qwen"] |= {"container": "vllm-qwen36", "image": IMAGE}
+        models["eagle"]["fallback"] = "eagle-fallback"
+        super().__init__(folder, monkeypatch, models, up="mistral")
         self.docker.images[IMAGE] = {}
         self.lines: list[str] = []
 
     def need(self, name: str, **values: object) -> None:
-        """Change a target's data; its weights are half here."""
+        """Change a model's data, and place only a part of its weights."""
         self.tell(name, **values)
         commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
         files = [{"path": name, "size": 1, "blob": "b" * 40} for name in names]
@@ -66,14 +66,14 @@ class Spark(ModelHost):
         self.lines.append(timeless(line))
 
     def to(self, name: str) -> int:
-        host = config.load_host(self.paths.targets)
+        host = config.load_host(self.paths.models)
         work = switching.Switch(host, self.paths, lambda line: self.lines.append(timeless(line)))
         return work.none() if name == "none" else work.to(name)
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
-    """Its programs are threads by one clock."""
+    """A Spark whose programs are threads by one clock."""
     spark = Spark(tmp_path, monkeypatch)
     with one_clock_of(spark.systemd, monkeypatch) as spark.clock:
         yield spark
@@ -100,14 +100,14 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
 
 
 def test_what_a_switch_usually_takes_is_said_before_it(spark):
-    switches.keep(spark.paths, switches.Ended(1.0, 97.0, "anna", "qwen", 0, ""))
+    switches.keep(spark.paths, switches.SwitchRecord(1.0, 97.0, "anna", "qwen", 0, ""))
 
     assert spark.to("qwen") == 0
     assert spark.lines[0] == timeless("a switch to qwen usually takes 97 s")
 
 
 @pytest.mark.parametrize("when", ["journal", "late"])
-def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark, when):
+def test_the_closing_lines_tell_what_each_step_took_and_the_test_questions_rate(spark, when):
     spark.systemd.unit(
         QWEN_UNIT,
         **{when: ["lockstep ready: qwen answered with 16 tokens in 0.3 s (57.0 tok/s)"]},
@@ -118,7 +118,7 @@ def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark, 
 
     assert spark.to("qwen") == 0
     assert spark.lines[-1] == "qwen is hot, started in 0 s, 57.0 tok/s"
-    assert spark.lines[-2].endswith(", gate 4.5 s, load 84.2 s, canary 0.3 s")
+    assert spark.lines[-2].endswith(", gate 4.5 s, load 84.2 s, test question 0.3 s")
 
 
 def test_a_start_shows_the_phases_of_the_units_journal(spark):
@@ -151,29 +151,29 @@ def test_a_switch_that_fails_brings_the_old_model_back(spark):
     ]
 
 
-class Ended:
-    """A host whose targets the memory floor ends one after the other, nobody switching."""
+class MinimumEnds:
+    """A host whose models the memory watch ends one after the other, while nobody switches."""
 
     def __init__(self, spark) -> None:
         self.spark = spark
 
     def hot(self, name: str) -> int:
-        """The floor has ended a target; the code of what it starts instead."""
+        """End a model as the minimum does; returns the exit code of the switch that follows."""
         unit, spark = UNITS[name], self.spark
         spark.systemd.unit(unit)
-        ended.note(spark.paths, ended.Ended(name, unit, "serving", 4.0, 3.9))
-        host = config.load_host(spark.paths.targets)
-        return switching.Switch(host, spark.paths, spark.hear, "the floor").instead_of(name)
+        memory_kills.note(spark.paths, memory_kills.MemoryKill(name, unit, "serving", 4.0, 3.9))
+        host = config.load_host(spark.paths.models)
+        return switching.Switch(host, spark.paths, spark.hear, "the memory watch").instead_of(name)
 
 
-def test_what_the_floor_ended_gives_way_to_its_fallback_and_then_to_what_was_hot(spark):
+def test_what_the_memory_watch_ended_gives_way_to_its_fallback_and_then_to_what_was_hot(spark):
     assert spark.to("eagle") == 0
-    end = Ended(spark)
+    end = MinimumEnds(spark)
     assert end.hot("eagle") == 0
     assert spark.hot == ["eagle-fallback"]
     assert (
-        "eagle: the memory floor ended it while serving: 3.9 GiB available, 4.0 is the least"
-        in (spark.lines)
+        "eagle: the memory watch ended it while serving: 3.9 GiB available, below the minimum of "
+        "4.0 GiB" in (spark.lines)
     )
     # mistral was hot before.
     assert end.hot("eagle-fallback") == 0
@@ -183,39 +183,44 @@ def test_what_the_floor_ended_gives_way_to_its_fallback_and_then_to_what_was_hot
     assert spark.lines[-1] == ("NO MODEL IS HOT: mistral was ended, and nothing may take its place")
 
 
-def test_what_the_floor_ended_gives_way_to_what_was_hot_before_it(spark):
+def test_what_the_memory_watch_ended_gives_way_to_what_was_hot_before_it(spark):
     assert spark.to("qwen") == 0
-    assert Ended(spark).hot("qwen") == 0
+    assert MinimumEnds(spark).hot("qwen") == 0
     assert spark.hot == ["mistral"]
 
 
-def test_nothing_is_started_that_the_floor_has_ended_too(spark):
+def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
     assert spark.to("qwen") == 0
-    ended.note(spark.paths, ended.Ended("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9))
-    assert Ended(spark).hot("qwen") == 4
+    memory_kills.note(
+        spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
+    )
+    assert MinimumEnds(spark).hot("qwen") == 4
     assert spark.hot == []
 
 
-def test_a_boot_does_not_bring_back_what_the_floor_ended(spark):
+def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
-    boots.switched(spark.paths, "mistral")
-    ended.note(spark.paths, ended.Ended("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9))
+    boots.note_switch(spark.paths, "mistral")
+    memory_kills.note(
+        spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
+    )
     assert switch_worker._fall_back("mistral", spark.paths) == 4
     assert boots.load(spark.paths).hot is None
 
 
 def test_what_somebody_has_started_meanwhile_stays(spark):
-    ended.note(spark.paths, ended.Ended("qwen", QWEN_UNIT, "serving", 4.0, 3.9))
+    memory_kills.note(spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.9))
     assert switch_worker._fall_back("qwen", spark.paths) == 0
     assert spark.hot == ["mistral"]
 
 
-def test_a_start_that_the_floor_ended_says_so(spark):
+def test_a_start_that_the_memory_watch_ended_says_so(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    ended.note(spark.paths, ended.Ended("qwen", QWEN_UNIT, "loading", 8.0, 7.9))
+    memory_kills.note(spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "loading", 8.0, 7.9))
     assert spark.to("qwen") == 1
-    assert "  the memory floor ended it while loading: 7.9 GiB available, 8.0 is the least" in (
-        spark.lines
+    assert (
+        "  the memory watch ended it while loading: 7.9 GiB available, below the minimum of 8.0 GiB"
+        in (spark.lines)
     )
 
 
@@ -244,7 +249,7 @@ NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
 
 
 @pytest.mark.parametrize(
-    ("units", "target", "code", "hot", "started", "said"),
+    ("units", "model", "code", "hot", "started_models", "message"),
     [
         pytest.param(
             {QWEN_UNIT: {**FAILS, "restarts_itself": True}},
@@ -299,20 +304,20 @@ NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
     ],
 )
 def test_what_is_hot_and_said_after_a_switch_that_fails(
-    spark, units, target, code, hot, started, said
+    spark, units, model, code, hot, started_models, message
 ):
     for name, fields in units.items():
         spark.systemd.unit(name, **fields)
 
-    assert (spark.to(target), spark.hot) == (code, hot)
+    assert (spark.to(model), spark.hot) == (code, hot)
 
     calls = spark.systemd.calls
     starts = [call.split()[-1] for call in calls if " start " in call]
-    assert starts == started
-    for failed, following in itertools.pairwise(started):
+    assert starts == started_models
+    for failed_model, following in itertools.pairwise(started_models):
         first = calls[: calls.index(f"systemctl start -- {following}")]
-        assert any("stop" in call.split() and failed in call.split() for call in first)
-    assert said in spark.lines
+        assert any("stop" in call.split() and failed_model in call.split() for call in first)
+    assert message in spark.lines
     assert not any(
         spark.systemd.state(unit)["ActiveState"] == "activating" for unit in UNITS.values()
     )
@@ -385,8 +390,8 @@ def test_while_containerd_hangs_no_engine_in_a_container_is_stopped(spark, monke
     spark.docker.containers["vllm-qwen36"] = "image"
     spark.docker.silent = {"/containers/vllm-qwen36/top"}
 
-    said = r"qwen lives in container vllm-qwen36, and containerd .* restart containerd docker"
-    with pytest.raises(errors.Problem, match=said):
+    message = r"qwen lives in container vllm-qwen36, and containerd .* restart containerd docker"
+    with pytest.raises(errors.Problem, match=message):
         spark.to("mistral")
 
     assert spark.systemd.calls == []
@@ -413,13 +418,13 @@ def test_stopped_is_what_has_no_process_left_in_its_container(spark, monkeypatch
 
 
 def test_none_ends_a_container_without_docker(spark, hung_docker, monkeypatch):
-    killed = let_the_kernel_kill(monkeypatch)
+    killed_slices = let_the_kernel_kill(monkeypatch)
     qwen_is_hot(spark)
     spark.systemd.unit(QWEN_UNIT)
 
     assert spark.to("none") == 0
 
-    assert killed == ["system-lockstep-vllm.qwen36.slice"]
+    assert killed_slices == ["system-lockstep-vllm.qwen36.slice"]
     assert "removing container vllm-qwen36: it runs outside its unit" in spark.lines
     assert any("its name is not free yet: Docker does not" in line for line in spark.lines)
 
@@ -433,15 +438,15 @@ def test_an_engine_that_took_more_than_it_needed_gives_that_back(spark):
     assert spark.to("qwen") == 0
 
 
-def test_a_target_that_is_hot_and_generates_is_left_alone(spark):
+def test_a_model_that_is_hot_and_generates_is_left_alone(spark):
     assert switch_sh.main(["--worker", "mistral", "anna"], spark.paths) == 0
 
     assert spark.systemd.calls == []
-    (kept,) = switches.load(spark.paths)
-    assert kept.said.startswith("mistral is hot already (") and kept.hot_already
+    (record,) = switches.load(spark.paths)
+    assert record.words.startswith("mistral is hot already (") and record.hot_already
 
 
-def test_a_target_that_generates_is_left_alone_where_the_gateway_before_it_is_down(spark):
+def test_a_model_that_generates_is_left_alone_where_the_gateway_before_it_is_down(spark):
     spark.need("mistral", engine_url=spark.engine.url, url=f"http://{refused_address()}")
 
     assert spark.to("mistral") == 0
@@ -450,7 +455,7 @@ def test_a_target_that_generates_is_left_alone_where_the_gateway_before_it_is_do
     assert spark.lines[0].startswith("mistral is hot already (")
 
 
-def test_a_target_that_is_up_but_does_not_serve_is_restarted(spark):
+def test_a_model_that_is_up_but_does_not_serve_is_restarted(spark):
     spark.engine.health = 503
 
     assert spark.to("mistral") == 0
@@ -461,7 +466,7 @@ def test_a_target_that_is_up_but_does_not_serve_is_restarted(spark):
     ]
 
 
-def test_a_hot_target_that_generates_nothing_is_reported_and_not_killed(spark):
+def test_a_hot_model_that_generates_nothing_is_reported_and_not_killed(spark):
     spark.engine.chat = lambda _: (503, {})
 
     with pytest.raises(errors.Problem, match="busy or wedged"):
@@ -490,9 +495,9 @@ def test_memory_that_a_stopped_engine_still_holds_is_left_to_the_gate(spark):
 
 def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark):
     def rehearse(name: str) -> list[str]:
-        host, said = config.load_host(spark.paths.targets), []
-        assert switching.Switch(host, spark.paths, said.append).rehearse(name) == 0
-        return said
+        host, lines = config.load_host(spark.paths.models), []
+        assert switching.Switch(host, spark.paths, lines.append).rehearse(name) == 0
+        return lines
 
     assert rehearse("eagle") == [
         "up now: mistral",
@@ -511,11 +516,11 @@ def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark):
 def test_a_rehearsal_with_nothing_hot_and_too_little_memory_says_that_it_would_be_refused(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     spark.memory(20.0, need=88.0)
-    host, said = config.load_host(spark.paths.targets), []
+    host, lines = config.load_host(spark.paths.models), []
 
-    assert switching.Switch(host, spark.paths, said.append).rehearse("qwen") == 1
-    assert said[-1] == "would wait 120 s for memory and then be refused"
-    assert any(line.startswith("memory: needs 88.0 GiB, 20.0 available") for line in said)
+    assert switching.Switch(host, spark.paths, lines.append).rehearse("qwen") == 1
+    assert lines[-1] == "would wait 120 s for memory and then be refused"
+    assert any(line.startswith("memory: needs 88.0 GiB, 20.0 available") for line in lines)
 
 
 def test_a_container_outside_its_unit_is_removed(spark):
@@ -570,7 +575,7 @@ def test_a_folder_of_logs_that_takes_nothing_silences_no_switch(spark, monkeypat
 
 def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
     with (
-        switch_lock.held(spark.paths.switch_lock, "anna", "mistral"),
+        switch_lock.hold_lock(spark.paths.switch_lock, "anna", "mistral"),
         pytest.raises(errors.Problem) as problem,
     ):
         front(spark, monkeypatch, "qwen")
@@ -585,7 +590,7 @@ def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
 
 def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
     def hold() -> None:
-        with switch_lock.held(spark.paths.switch_lock, "anna", "mistral"):
+        with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "mistral"):
             clock.sleep(40)
 
     threading.Thread(target=hold).start()
@@ -599,8 +604,8 @@ def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
 def test_a_lock_whose_holder_died_is_free(spark, monkeypatch):
     path = spark.paths.switch_lock
     path.parent.mkdir(parents=True)
-    died = {"pid": 1, "start": -1, "user": "anna", "target": "qwen", "since": 0}
-    path.with_suffix(".json").write_text(json.dumps(died))
+    dead_holder = {"pid": 1, "start": -1, "user": "anna", "model": "qwen", "since": 0}
+    path.with_suffix(".json").write_text(json.dumps(dead_holder))
 
     assert switch_lock.holder(path) is None
     assert front(spark, monkeypatch, "qwen") == 0
@@ -618,25 +623,25 @@ def test_without_a_sudo_rule_the_user_is_told_what_to_ask_for(spark, monkeypatch
 def test_with_a_sudo_rule_it_becomes_root_with_exactly_the_rules_arguments(spark, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: False)
     (spark.systemd.folder / "sudo-allows").touch()
-    executed = []
+    commands = []
 
     def execvp(program: str, argv: list[str]) -> None:
-        executed.append(argv)
+        commands.append(argv)
         raise SystemExit(0)
 
     monkeypatch.setattr("os.execvp", execvp)
-    asked = (
+    argument_lists = (
         ["qwen", "--wait"],
         ["qwen", "--dry"],
         ["none"],
         ["status", "--json"],
         ["log", "qwen", "-f"],
     )
-    for argv in asked:
+    for argv in argument_lists:
         with pytest.raises(SystemExit):
             switch_sh.main(argv, spark.paths)
     program = ["sudo", "-n", "--", "/usr/bin/python3", "/usr/local/lib/lockstep", "switch"]
-    assert executed == [[*program, *argv] for argv in asked]
+    assert commands == [[*program, *argv] for argv in argument_lists]
 
 
 def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, monkeypatch, capsys):
@@ -651,13 +656,13 @@ def test_without_a_sudo_rule_status_still_shows_what_everybody_may_see(spark, mo
     [
         (
             ["gemma"],
-            "unknown target 'gemma'. Known: qwen, mistral, eagle, eagle-fallback, none, "
+            "unknown model 'gemma'. Known: qwen, mistral, eagle, eagle-fallback, none, "
             "status, log, wait",
         ),
         (["qwen", "--jason"], "qwen does not take --jason"),
         (["qwen", "--wait", "--dry"], "qwen does not take --dry"),
         (["log"], "log of what? Known: qwen, mistral, eagle, eagle-fallback"),
-        (["log", "none"], "unknown target 'none'. Known: qwen, mistral, eagle"),
+        (["log", "none"], "unknown model 'none'. Known: qwen, mistral, eagle"),
         (["wait", "qwen"], "wait does not take qwen"),
         (["qwen", "mistral"], "qwen does not take mistral"),
         (["none", "--json"], "none does not take --json"),
@@ -696,26 +701,29 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 
     assert spark.hot == ["qwen"]
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
-    assert not spark.paths.unfinished.exists()
-    said = status.gather(config.load_host(spark.paths.targets), spark.paths).last_switch
-    assert said is not None and "cut off (signal, killed by signal 9), then: qwen is hot" in said
+    assert not spark.paths.unfinished_switch.exists()
+    last_switch = status.gather(config.load_host(spark.paths.models), spark.paths).last_switch
+    assert (
+        last_switch is not None
+        and "cut off (signal, killed by signal 9), then: qwen is hot" in last_switch
+    )
     spark.close()
 
 
 def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.to("qwen")
-    assert unfinished.take(spark.paths) is None
+    assert unfinished_switch.take(spark.paths) is None
     assert switch_sh.main(["--finish"], spark.paths) == 0
     assert spark.hot == ["mistral"]
 
 
-def test_what_was_cut_off_goes_back_when_its_target_does_not_start(spark):
+def test_what_was_cut_off_goes_back_when_its_model_does_not_start(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.paths.run.mkdir(parents=True)
-    work = {"target": "qwen", "previous": "mistral", "user": "anna"}
-    spark.paths.unfinished.write_text(json.dumps(work))
+    work = {"model": "qwen", "previous": "mistral", "user": "anna"}
+    spark.paths.unfinished_switch.write_text(json.dumps(work))
 
     assert switch_sh.main(["--finish"], spark.paths) == 1
     assert spark.hot == ["mistral"]
@@ -732,19 +740,19 @@ def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
 
 def test_wait_sees_a_start_that_no_switch_made(spark):
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post")
-    failed = {"ActiveState": "failed", "SubState": "failed"}
-    spark.clock.at(20, lambda: spark.systemd.unit(QWEN_UNIT, **failed))
+    failed_state = {"ActiveState": "failed", "SubState": "failed"}
+    spark.clock.at(20, lambda: spark.systemd.unit(QWEN_UNIT, **failed_state))
     assert switch_sh.main(["wait"], spark.paths) == 1
 
 
 def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):
-    executed = []
+    commands = []
     monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
-    monkeypatch.setattr("os.execvp", lambda program, argv: executed.append(argv))
+    monkeypatch.setattr("os.execvp", lambda program, argv: commands.append(argv))
     switch_sh.main(["log", "qwen", "-f"], spark.paths)
     switch_sh.main(["log", "eagle"], spark.paths)
     start = ["journalctl", "--no-pager", "--no-hostname", "--lines=200"]
-    assert executed == [
+    assert commands == [
         [*start, f"--unit={QWEN_UNIT}", "--follow"],
         [*start, f"--unit={EAGLE_UNIT}"],
     ]
@@ -757,18 +765,23 @@ def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
     spark.systemd.unit(QWEN_UNIT)
     assert switch_sh.main(["--fall-back", "qwen"], spark.paths) == 4
     spark.systemd.unit(MISTRAL_UNIT)
-    with unfinished.recorded(spark.paths, unfinished.Unfinished("mistral", None, "bob")):
+    with unfinished_switch.keep_on_record(
+        spark.paths, unfinished_switch.UnfinishedSwitch("mistral", None, "bob")
+    ):
         assert switch_sh.main(["--finish"], spark.paths) == 0
     with pytest.raises(errors.Problem):
         switch_sh.main(["--worker", "nothing", "anna"], spark.paths)
-    kept = [(each.person, each.target, each.code) for each in reversed(switches.load(spark.paths))]
-    assert kept == [
+    records = [
+        (record.person, record.model, record.code)
+        for record in reversed(switches.load(spark.paths))
+    ]
+    assert records == [
         ("anna", "qwen", 0),
         ("anna, by the gateway", "mistral", 1),
-        ("the memory floor", "what replaces qwen", 4),
+        ("the memory watch", "what replaces qwen", 4),
         ("bob", "mistral", 0),
         ("anna", "nothing", 2),
     ]
-    said = [each.said for each in reversed(switches.load(spark.paths))]
-    assert said[1] == "the switch to mistral FAILED; qwen is hot again"
-    assert said[2] == "NO MODEL IS HOT: mistral failed; none was before"
+    last_lines = [record.words for record in reversed(switches.load(spark.paths))]
+    assert last_lines[1] == "the switch to mistral FAILED; qwen is hot again"
+    assert last_lines[2] == "NO MODEL IS HOT: mistral failed; none was before"

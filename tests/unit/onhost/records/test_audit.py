@@ -12,12 +12,12 @@ from lockstep.onhost.records import audit
 def test_it_is_one_line_and_a_step_of_a_deploy_is_less_than_what_somebody_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[tuple[int, str]] = []
-    monkeypatch.setattr("syslog.syslog", lambda priority, line: told.append((priority, line)))
+    entries: list[tuple[int, str]] = []
+    monkeypatch.setattr("syslog.syslog", lambda priority, line: entries.append((priority, line)))
     audit.note("anna", "switch to qwen", "failed:\n  its fallback is hot")
     audit.note("anna", "deploy", "changed Base", step=True)
     audit.note("anna", "deploy", "done", "laptop")
-    assert told == [
+    assert entries == [
         (syslog.LOG_INFO, "anna: switch to qwen: failed: its fallback is hot"),
         (syslog.LOG_DEBUG, "anna: deploy: changed Base"),
         (syslog.LOG_INFO, "anna from laptop: deploy: done"),

@@ -1,4 +1,4 @@
-"""What was starting or hot in each boot: notes that a power cut leaves behind."""
+"""The starting or hot model of each boot: notes that a power cut leaves behind."""
 
 from __future__ import annotations
 
@@ -36,86 +36,86 @@ def journal_ends(paths: layout.Paths, uptime_s: float) -> None:
 
 @pytest.mark.parametrize("phase", [boots.STARTING, boots.HOT])
 def test_a_boot_that_was_cut_off_tells_under_what(paths, phase):
-    boots.noted(paths, "qwen", phase)
+    boots.note_phase(paths, "qwen", phase)
     assert boots.cut_off(paths) is None
     begin_boot(paths, "2")
-    found = boots.cut_off(paths)
-    assert found and (found.target, found.phase) == ("qwen", phase)
+    last_boot = boots.cut_off(paths)
+    assert last_boot and (last_boot.model, last_boot.phase) == ("qwen", phase)
     # The notes of the next boot leave those of the one before as they are.
-    boots.noted(paths, "mistral", boots.STARTING)
-    assert boots.cut_off(paths) == replace(found, lasted=60.0)
+    boots.note_phase(paths, "mistral", boots.STARTING)
+    assert boots.cut_off(paths) == replace(last_boot, duration_s=60.0)
 
 
 def test_an_engine_that_has_ended_leaves_nothing_to_tell(paths):
-    boots.noted(paths, "qwen", boots.HOT)
+    boots.note_phase(paths, "qwen", boots.HOT)
     assert boots.main(["ended", "qwen"], paths) == 0
     begin_boot(paths, "2")
     assert boots.cut_off(paths) is None
 
 
 def test_a_late_end_leaves_the_next_start_on_record(paths):
-    boots.noted(paths, "mistral", boots.STARTING)
-    boots.ended(paths, "qwen")
+    boots.note_phase(paths, "mistral", boots.STARTING)
+    boots.note_end(paths, "qwen")
     begin_boot(paths, "2")
     assert boots.cut_off(paths)
 
 
 def test_only_the_newest_boot_counts_as_cut_off(paths):
-    boots.noted(paths, "qwen", boots.HOT)
+    boots.note_phase(paths, "qwen", boots.HOT)
     begin_boot(paths, "2")
-    boots.noted(paths, "qwen", boots.HOT)
-    boots.ended(paths, "qwen")
+    boots.note_phase(paths, "qwen", boots.HOT)
+    boots.note_end(paths, "qwen")
     begin_boot(paths, "3")
     assert boots.cut_off(paths) is None
 
 
-@pytest.mark.parametrize(("journal", "lasted"), [(500.0, 500.0), (30.0, 60.0), (None, 60.0)])
-def test_how_long_a_boot_lasted_is_told_by_its_last_sign(paths, journal, lasted):
-    boots.noted(paths, "qwen", boots.HOT)
+@pytest.mark.parametrize(("journal", "duration_s"), [(500.0, 500.0), (30.0, 60.0), (None, 60.0)])
+def test_how_long_a_boot_lasted_is_told_by_its_last_sign(paths, journal, duration_s):
+    boots.note_phase(paths, "qwen", boots.HOT)
     if journal:
         journal_ends(paths, journal)
     begin_boot(paths, "2", uptime_s=5.0)
-    boots.noted(paths, "qwen", boots.STARTING)
-    assert [boot.lasted for boot in boots.load(paths).boots] == [lasted, 5.0]
+    boots.note_phase(paths, "qwen", boots.STARTING)
+    assert [boot.duration_s for boot in boots.load(paths).boots] == [duration_s, 5.0]
 
 
 def test_a_wrong_clock_changes_the_date_of_a_boot_and_nothing_else(paths, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.time", lambda: now[0])
-    boots.noted(paths, "qwen", boots.STARTING)
+    boots.note_phase(paths, "qwen", boots.STARTING)
     assert boots.load(paths).boots[0].began == 40.0
     # It is put right while the engine loads.
     now[0] = 1e9
     begin_boot(paths, "1", uptime_s=80.0)
-    boots.noted(paths, "qwen", boots.HOT)
+    boots.note_phase(paths, "qwen", boots.HOT)
     (boot,) = boots.load(paths).boots
-    assert (boot.began, boot.lasted, boot.phase) == (1e9 - 80, 80.0, boots.HOT)
+    assert (boot.began, boot.duration_s, boot.phase) == (1e9 - 80, 80.0, boots.HOT)
 
 
 def test_what_a_switch_left_outlives_the_boot(paths):
-    boots.switched(paths, "qwen")
+    boots.note_switch(paths, "qwen")
     first = boots.boot_id(paths)
     begin_boot(paths, "2")
-    boots.begun(paths, "it is forbidden")
-    found = boots.load(paths)
-    assert (found.hot, found.switched_in) == ("qwen", first)
-    assert [boot.said for boot in found.boots] == [None, "it is forbidden"]
-    boots.switched(paths, None)
+    boots.note_begin(paths, "it is forbidden")
+    record = boots.load(paths)
+    assert (record.hot, record.switched_in) == ("qwen", first)
+    assert [boot.no_model_reason for boot in record.boots] == [None, "it is forbidden"]
+    boots.note_switch(paths, None)
     assert boots.load(paths).hot is None
 
 
 def test_a_note_is_on_disk_before_anything_goes_on(paths, monkeypatch):
-    synced: list[str] = []
+    synced_kinds: list[str] = []
     fsync = os.fsync
 
     def sync(handle: int) -> None:
         fsync(handle)
         is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
-        synced.append("folder" if is_folder and paths.boots.exists() else "file")
+        synced_kinds.append("folder" if is_folder and paths.boots.exists() else "file")
 
     monkeypatch.setattr(os, "fsync", sync)
-    boots.noted(paths, "qwen", boots.STARTING)
-    assert synced == ["file", "folder"]
+    boots.note_phase(paths, "qwen", boots.STARTING)
+    assert synced_kinds == ["file", "folder"]
     assert stat.S_IMODE(paths.boots.stat().st_mode) == 0o600
 
 
@@ -123,21 +123,21 @@ def test_a_note_is_on_disk_before_anything_goes_on(paths, monkeypatch):
 def test_a_record_that_cannot_be_read_is_none(paths, text):
     paths.boots.parent.mkdir(parents=True, exist_ok=True)
     paths.boots.write_text(text)
-    assert boots.load(paths) == boots.Record()
-    boots.noted(paths, "qwen", boots.HOT)
-    assert boots.load(paths).boots[0].target == "qwen"
+    assert boots.load(paths) == boots.BootRecord()
+    boots.note_phase(paths, "qwen", boots.HOT)
+    assert boots.load(paths).boots[0].model == "qwen"
 
 
 def test_of_many_boots_the_last_ones_are_kept(paths):
     for number in range(30):
         begin_boot(paths, str(number))
-        boots.noted(paths, "qwen", boots.HOT)
-    kept = boots.load(paths).boots
-    assert len(kept) == 20 and kept[-1].id == boots.boot_id(paths)
+        boots.note_phase(paths, "qwen", boots.HOT)
+    kept_boots = boots.load(paths).boots
+    assert len(kept_boots) == 20 and kept_boots[-1].id == boots.boot_id(paths)
 
 
 @pytest.mark.parametrize("argv", [[], ["ended"], ["noted", "qwen"]])
 def test_wrong_words_are_wrong_use(paths, argv, capsys):
     assert boots.main(argv, paths) == errors.EXIT_USAGE
-    assert "usage: boots ended TARGET" in capsys.readouterr().err
+    assert "usage: boots ended MODEL" in capsys.readouterr().err
     assert not paths.boots.exists()

@@ -28,19 +28,19 @@ YOUNGER = Deploy("run2", "ben", "desktop", "rollback of spark", 1000.5)
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What went to the journal, of a host in a folder."""
-    said: list[str] = []
-    monkeypatch.setattr("syslog.syslog", lambda _, line: said.append(line))
+    """The lines in the journal of a host in a folder."""
+    lines: list[str] = []
+    monkeypatch.setattr("syslog.syslog", lambda _, line: lines.append(line))
     monkeypatch.setattr(deploys.layout, "Paths", lambda: Paths(tmp_path))
-    return said
+    return lines
 
 
 @pytest.fixture(autouse=True)
 def systemd(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What systemd was told."""
-    told: list[list[str]] = []
-    monkeypatch.setattr(deploys.runner, "run", lambda argv, **_: told.append(argv))
-    return told
+    """The commands that systemd got."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(deploys.runner, "run", lambda argv, **_: commands.append(argv))
+    return commands
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ class Busy:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(file_lock.open_file(path))
             fcntl.flock(file, fcntl.LOCK_EX)
-            stack.enter_context(file_lock.noted(path, asdict(deploy), mode=0o600))
+            stack.enter_context(file_lock.note_holder(path, asdict(deploy), mode=0o600))
             self.end = stack.pop_all().close
 
 
 def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
     journal: list[str], path: Path
 ) -> None:
-    def said() -> Iterator[str]:
+    def deploy_lines() -> Iterator[str]:
         assert deploys.holder(path) == MINE
         assert deploys.other_than(MINE, path) is None
         assert path.stat().st_mode & 0o777 == 0o600
@@ -70,7 +70,7 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
         yield "\n"
         yield "ended done\n"
 
-    deploys.take(asdict(MINE), said())
+    deploys.take(asdict(MINE), deploy_lines())
     assert deploys.holder(path) is None and not path.with_suffix(".json").exists()
     assert journal == [
         "anna from laptop: deploy of spark: changed Base | Apply kernel settings",
@@ -79,7 +79,7 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
 
 
 @pytest.mark.parametrize(
-    ("end", "told", "lines"),
+    ("end", "expected_commands", "lines"),
     [
         ("ended done", [["systemctl", "reset-failed", "lockstep-job-*"]], ["done"]),
         ("ended failed at Base", [], ["failed at Base"]),
@@ -92,23 +92,23 @@ def test_its_end_is_told_and_a_failed_job_is_forgotten_after_one_that_did_all(
     journal: list[str],
     systemd: list[list[str]],
     end: str,
-    told: list[list[str]],
+    expected_commands: list[list[str]],
     lines: list[str],
 ) -> None:
     deploys.take(asdict(MINE), iter([f"{end}\n"]))
-    assert systemd == told
+    assert systemd == expected_commands
     assert journal == [f"anna from laptop: deploy of spark: {line}" for line in lines]
 
 
 def test_silence_ends_it(journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deploys, "SILENCE_S", 1)
 
-    def said() -> Iterator[str]:
+    def deploy_lines() -> Iterator[str]:
         # Ended by the alarm; without one this test fails and does not wait for ever.
         time.sleep(5)
         yield "changed what nobody hears"
 
-    deploys.take(asdict(MINE), said())
+    deploys.take(asdict(MINE), deploy_lines())
     assert deploys.holder(path) is None
     assert journal == ["anna from laptop: deploy of spark: nothing heard for 1 s"]
 
@@ -118,9 +118,9 @@ def test_the_younger_gives_up_at_once(
 ) -> None:
     monkeypatch.setattr(deploys.time, "sleep", lambda _: pytest.fail("it waits"))
     busy = Busy(path, MINE)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         deploys.take(asdict(YOUNGER), iter(()))
-    assert ended.value.code == errors.EXIT_LOCKED and journal == []
+    assert error.value.code == errors.EXIT_LOCKED and journal == []
     assert deploys.other_than(YOUNGER, path) == MINE
     assert deploys.holder(path) == MINE
     busy.end()
@@ -134,15 +134,15 @@ def test_one_that_gave_up_is_told_for_whom_also_where_that_one_has_ended_since(
     with pytest.raises(SystemExit):
         deploys.take(asdict(YOUNGER), iter(()))
     busy.end()
-    other = records.deploying(asdict(YOUNGER))["other"]
-    assert other.startswith("anna from laptop: deploy of spark, since ")
+    other_deploy = records.deploying(asdict(YOUNGER))["other"]
+    assert other_deploy.startswith("anna from laptop: deploy of spark, since ")
     # It tries again, and nobody is in its way.
 
-    def said() -> Iterator[str]:
+    def deploy_lines() -> Iterator[str]:
         assert deploys.other_than(YOUNGER, path) is None
         yield "ended done"
 
-    deploys.take(asdict(YOUNGER), said())
+    deploys.take(asdict(YOUNGER), deploy_lines())
     with pytest.raises(errors.Problem, match="was not taken"):
         deploys.other_than(YOUNGER, path)
 
@@ -151,43 +151,43 @@ def test_the_elder_waits_until_the_younger_has_given_up(journal: list[str], path
     busy = Busy(path, YOUNGER)
     waiting = threading.Timer(0.3, busy.end)
     waiting.start()
-    asked = threading.Thread(target=lambda: found.append(deploys.other_than(MINE, path)))
-    found: list[Deploy | str | None] = []
-    asked.start()
+    elder_thread = threading.Thread(target=lambda: answers.append(deploys.other_than(MINE, path)))
+    answers: list[Deploy | str | None] = []
+    elder_thread.start()
 
-    def said() -> Iterator[str]:
-        asked.join()
+    def deploy_lines() -> Iterator[str]:
+        elder_thread.join()
         yield "ended done"
 
-    deploys.take(asdict(MINE), said())
-    assert found == [None]
+    deploys.take(asdict(MINE), deploy_lines())
+    assert answers == [None]
     assert journal == ["anna from laptop: deploy of spark: done"]
 
 
 def test_a_host_says_that_another_deploy_ran_when_it_was_asked(
     journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[dict[str, Any]] = []
-    asked = threading.Thread(target=lambda: found.append(records.deploying(asdict(MINE))))
+    answers: list[dict[str, Any]] = []
+    elder_thread = threading.Thread(target=lambda: answers.append(records.deploying(asdict(MINE))))
 
-    def said() -> Iterator[str]:
-        asked.join()
-        found.append(records.deploying(asdict(MINE)))
+    def deploy_lines() -> Iterator[str]:
+        elder_thread.join()
+        answers.append(records.deploying(asdict(MINE)))
         yield "ended done"
 
     busy, sleep = Busy(path, YOUNGER), deploys.time.sleep
 
     def wait(seconds: float) -> None:
         # The other one ends when the host has seen it, and waits.
-        if threading.current_thread() is asked:
+        if threading.current_thread() is elder_thread:
             busy.end()
         sleep(seconds)
 
     monkeypatch.setattr(deploys.time, "sleep", wait)
-    asked.start()
-    deploys.take(asdict(MINE), said())
-    assert [each["waited"] for each in found] == [True, False]
-    assert [each["other"] for each in found] == ["", ""]
+    elder_thread.start()
+    deploys.take(asdict(MINE), deploy_lines())
+    assert [answer["waited"] for answer in answers] == [True, False]
+    assert [answer["other"] for answer in answers] == ["", ""]
 
 
 def test_but_not_for_ever(journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ def test_but_not_for_ever(journal: list[str], path: Path, monkeypatch: pytest.Mo
 def test_one_that_ended_in_an_exception_is_in_nobodys_way(
     journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it left said that it still ran, and each look at it took the lock for a moment."""
-    with pytest.raises(KeyError), deploys.held(MINE, path):
+    """The record claimed that the deploy still ran, and each reading took the lock for a moment."""
+    with pytest.raises(KeyError), deploys.hold_lock(MINE, path):
         raise KeyError
     assert deploys.holder(path) is None
     look = file_lock.open_file(path)
@@ -227,46 +227,48 @@ def test_a_lock_that_nobody_took_is_a_fault(path: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[str]) -> dict[str, Any]:
-    """What the job of a rollout does and how a return ends, and "asked": what returns."""
-    found: dict[str, Any] = {"sub": "exited", "code": 0, "asked": []}
+    """The state of a rollout's job, the end of a return, and "asked": the commands that return."""
+    unit_state: dict[str, Any] = {"sub": "exited", "code": 0, "asked": []}
 
     def run(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        found["asked"].append(argv)
+        unit_state["asked"].append(argv)
         assert deploys.holder(Paths(tmp_path).deploy_lock) == MINE, "nobody else begins meanwhile"
-        return subprocess.CompletedProcess(argv, found["code"], "qwen is hot again\n", "")
+        return subprocess.CompletedProcess(argv, unit_state["code"], "qwen is hot again\n", "")
 
     monkeypatch.setattr(deploys.runner, "run", run)
     monkeypatch.setattr(
         deploys.units,
         "show",
-        lambda names: {name: Unit(name, active="active", sub=found["sub"]) for name in names},
+        lambda names: {name: Unit(name, active="active", sub=unit_state["sub"]) for name in names},
     )
-    return found
+    return unit_state
 
 
-def kept(tmp_path: Path, **more: object) -> None:
+def keep_snapshot(tmp_path: Path, **more: object) -> None:
     document = {"since": 0, "current": None, "points": None, "files": [], "absent": [], **more}
-    before = Paths(tmp_path).before
-    before.parent.mkdir(parents=True, exist_ok=True)
-    before.write_text(json.dumps(document))
+    target_path = Paths(tmp_path).rollback_snapshot
+    target_path.parent.mkdir(parents=True, exist_ok=True)
+    target_path.write_text(json.dumps(document))
 
 
-@pytest.mark.parametrize(("said", "how"), [([], "cut off"), (["ended failed at X"], "failed at X")])
+@pytest.mark.parametrize(
+    ("deploy_output", "how"), [([], "cut off"), (["ended failed at X"], "failed at X")]
+)
 def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
     returns: dict[str, Any],
     journal: list[str],
     tmp_path: Path,
-    said: list[str],
+    deploy_output: list[str],
     how: str,
     capsys: Any,
 ) -> None:
-    kept(tmp_path)
-    answer = deploys.take(asdict(MINE), iter(["changed Services", *said]))
-    (asked,) = returns["asked"]
-    assert asked[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
-    ended = f"{how}; this host returned to what it was before"
-    assert journal[-1] == f"anna from laptop: deploy of spark: {ended}"
-    assert deploys.cut_off(Paths(tmp_path)) == f"deploy of spark of anna: {ended}"
+    keep_snapshot(tmp_path)
+    answer = deploys.take(asdict(MINE), iter(["changed Services", *deploy_output]))
+    (command,) = returns["asked"]
+    assert command[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
+    end_message = f"{how}; this host returned to what it was before"
+    assert journal[-1] == f"anna from laptop: deploy of spark: {end_message}"
+    assert deploys.cut_off(Paths(tmp_path)) == f"deploy of spark of anna: {end_message}"
     assert answer == {"returned": True, "said": "qwen is hot again\n"}
     assert capsys.readouterr().out == "", "the answer alone is printed, by who runs this"
     assert deploys.take(asdict(MINE), iter(["ended done"])) is None
@@ -276,7 +278,7 @@ def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
 def test_a_return_that_fails_is_told_with_the_place_of_its_log(
     returns: dict[str, Any], journal: list[str], tmp_path: Path
 ) -> None:
-    kept(tmp_path)
+    keep_snapshot(tmp_path)
     returns["code"] = 4
     deploys.take(asdict(MINE), iter(["changed Services"]))
     assert journal[-1].endswith(
@@ -285,7 +287,7 @@ def test_a_return_that_fails_is_told_with_the_place_of_its_log(
 
 
 @pytest.mark.parametrize(
-    ("more", "sub", "said", "times"),
+    ("more", "sub", "deploy_output", "times"),
     [
         ({}, "running", ["changed Services"], 0),
         ({"whole": True}, "running", ["changed Services"], 1),
@@ -295,9 +297,14 @@ def test_a_return_that_fails_is_told_with_the_place_of_its_log(
     ids=["a restart ends by itself", "but not with all", "a cluster", "nothing was changed"],
 )
 def test_when_a_host_returns(
-    returns: dict[str, Any], tmp_path: Path, more: Any, sub: str, said: list[str], times: int
+    returns: dict[str, Any],
+    tmp_path: Path,
+    more: Any,
+    sub: str,
+    deploy_output: list[str],
+    times: int,
 ) -> None:
-    kept(tmp_path, **more)
+    keep_snapshot(tmp_path, **more)
     returns["sub"] = sub
-    deploys.take(asdict(MINE), iter(said))
+    deploys.take(asdict(MINE), iter(deploy_output))
     assert len(returns["asked"]) == times

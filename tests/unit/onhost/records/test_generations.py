@@ -13,23 +13,23 @@ import pytest
 from a_spark import pins_for, spark
 
 from lab import RECIPES
-from lockstep.defaults import targets
-from lockstep.host.intended import Intended
+from lockstep.defaults import models
+from lockstep.host.desired_state import DesiredState
 from lockstep.lock.pins import ImagePin, Pins
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records import generations
 
-TARGETS: dict[str, Any] = {**targets, "mistral": {"recipe": "mistral-sglang-nx", "unit": "sglang"}}
+MODELS: dict[str, Any] = {**models, "mistral": {"recipe": "mistral-sglang-nx", "unit": "sglang"}}
 
 
-def intended(pins: Pins | None = None, start_timeout_s: int = 1800) -> Intended:
+def intended_host(pins: Pins | None = None, start_timeout_s: int = 1800) -> DesiredState:
     """A host; among its recipes is one that borrows a file from another repository."""
-    qwen = {**TARGETS["qwen"], "start_timeout_s": start_timeout_s}
-    plan = spark(recipe_folders=(RECIPES,), targets={**TARGETS, "qwen": qwen})
-    return Intended(plan, pins or pins_for(plan))
+    qwen = {**MODELS["qwen"], "start_timeout_s": start_timeout_s}
+    plan = spark(recipe_folders=(RECIPES,), models={**MODELS, "qwen": qwen})
+    return DesiredState(plan, pins or pins_for(plan))
 
 
-THIS = intended()
+THIS = intended_host()
 
 
 def a_record(digest: str, lock: str = "l", **changes: Any) -> dict[str, Any]:
@@ -40,12 +40,12 @@ def a_record(digest: str, lock: str = "l", **changes: Any) -> dict[str, Any]:
 
 
 def test_contents_name_everything_that_a_host_needs_to_serve_as_it_does() -> None:
-    found = THIS.generation
-    assert found["engine"] == {"folder": "/opt/lockstep/engines", "id": THIS.engine_id}
-    assert found["images"] == sorted(THIS.images) != []
+    contents = THIS.generation
+    assert contents["engine"] == {"folder": "/opt/lockstep/engines", "id": THIS.engine_id}
+    assert contents["images"] == sorted(THIS.images) != []
     # Borrowed files are of another repository, which must stay too.
-    assert f"mistralai/Mistral-Small-4-119B-2603@{40 * 'c'}" in found["weights"]["revisions"]
-    assert found["files"] == [
+    assert f"mistralai/Mistral-Small-4-119B-2603@{40 * 'c'}" in contents["weights"]["revisions"]
+    assert contents["files"] == [
         {
             "path": file.path,
             "text": file.text,
@@ -59,21 +59,23 @@ def test_contents_name_everything_that_a_host_needs_to_serve_as_it_does() -> Non
 
 def test_another_lock_with_the_same_contents_is_the_same_generation() -> None:
     pins = THIS.pins
-    unused = {"ghcr.io/a/b:main": ImagePin("sha256:" + 64 * "9", "aarch64", 1)}
+    unused_pins = {"ghcr.io/a/b:main": ImagePin("sha256:" + 64 * "9", "aarch64", 1)}
     first, second = (
-        intended(each).generation
-        for each in (pins, replace(pins, images={**pins.images, **unused}))
+        intended_host(lock_pins).generation
+        for lock_pins in (pins, replace(pins, images={**pins.images, **unused_pins}))
     )
     assert first["digest"] == second["digest"]
     assert first["lock"] != second["lock"]
     wheels = {
-        key: replace(pin, packages=tuple(replace(each, sha256=64 * "f") for each in pin.packages))
+        key: replace(
+            pin, packages=tuple(replace(package, sha256=64 * "f") for package in pin.packages)
+        )
         for key, pin in pins.python.items()
     }
-    another = intended(replace(pins, python=wheels))
+    another = intended_host(replace(pins, python=wheels))
     assert another.engine_id != THIS.engine_id
     assert another.generation["digest"] != first["digest"]
-    assert intended(pins, start_timeout_s=60).generation["digest"] != first["digest"]
+    assert intended_host(pins, start_timeout_s=60).generation["digest"] != first["digest"]
 
 
 def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> None:
@@ -97,17 +99,20 @@ def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> N
 def test_what_a_deploy_began_is_no_record_until_it_has_ended_well(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
     generations.record(paths, a_record("one"))
-    assert generations.begun(paths) is None
+    assert generations.begun_record(paths) is None
     generations.begin(paths, a_record("one", lock="newer"))
-    assert (generations.deployed(paths) or {})["number"] == 1
+    assert (generations.deployed_record(paths) or {})["number"] == 1
     generations.begin(paths, a_record("two", files=[{"path": "/new"}]))
     assert generations.number(paths) == 1 and len(generations.records(paths)) == 1
-    assert [each["digest"] for each in generations.known(paths)] == ["two", "one"]
-    deployed = generations.deployed(paths)
-    assert deployed is not None and (deployed["number"], deployed["digest"]) == (2, "two")
+    assert [record["digest"] for record in generations.known_records(paths)] == ["two", "one"]
+    deployed_record = generations.deployed_record(paths)
+    assert deployed_record is not None and (
+        deployed_record["number"],
+        deployed_record["digest"],
+    ) == (2, "two")
     assert stat.S_IMODE((paths.generations / "begun.json").stat().st_mode) == 0o600
     generations.record(paths, a_record("two", files=[{"path": "/new"}]))
-    assert generations.number(paths) == 2 and generations.begun(paths) is None
+    assert generations.number(paths) == 2 and generations.begun_record(paths) is None
 
 
 def test_a_deploy_back_to_what_is_on_record_ends_what_another_began(tmp_path: Path) -> None:
@@ -115,9 +120,9 @@ def test_a_deploy_back_to_what_is_on_record_ends_what_another_began(tmp_path: Pa
     first = generations.record(paths, a_record("one"), note="first")
     for again in (a_record("one"), a_record("one", lock="newer")):
         generations.begin(paths, a_record("two"))
-        found = generations.record(paths, again)
-        assert {**found, "lock": "l"} == first and found["lock"] == again["lock"]
-        assert generations.known(paths) == [found]
+        record = generations.record(paths, again)
+        assert {**record, "lock": "l"} == first and record["lock"] == again["lock"]
+        assert generations.known_records(paths) == [record]
 
 
 def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_path: Path) -> None:
@@ -125,9 +130,9 @@ def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_pa
     first = generations.record(paths, a_record("one", lockstep="0.1.0"), note="first")
     assert first["lockstep"] == "0.1.0"
     assert generations.record(paths, a_record("one"), note="again") == first
-    changed = generations.record(paths, a_record("one", lock="other", lockstep="0.2.0"))
-    assert changed == {**first, "lock": "other", "lockstep": "0.2.0"}
-    assert generations.records(paths) == [changed]
+    changed_record = generations.record(paths, a_record("one", lock="other", lockstep="0.2.0"))
+    assert changed_record == {**first, "lock": "other", "lockstep": "0.2.0"}
+    assert generations.records(paths) == [changed_record]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"number": 9}', "{"])
@@ -146,9 +151,9 @@ def test_the_program_records_and_lists_without_texts(
     assert generations.main(["record"], paths) == 0
     assert capsys.readouterr().out == "generation 1\n"
     assert generations.main(["list"], paths) == 0
-    [shown] = json.loads(capsys.readouterr().out)
-    written = [file.path for file in THIS.files("services")]
-    assert (shown["number"], shown["files"]) == (1, written)
+    [listing] = json.loads(capsys.readouterr().out)
+    written_paths = [file.path for file in THIS.files("services")]
+    assert (listing["number"], listing["files"]) == (1, written_paths)
     assert generations.main(["forget"], paths) == 2
 
 
@@ -157,6 +162,6 @@ def test_the_program_refuses_what_is_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    with pytest.raises(errors.Problem, match="standard input") as caught:
+    with pytest.raises(errors.Problem, match="standard input") as error:
         generations.main(["record"], layout.Paths(tmp_path))
-    assert caught.value.code == 2
+    assert error.value.code == 2

@@ -1,4 +1,4 @@
-"""What the last diff said of a host is kept there, for root and the gateway alone."""
+"""The findings of the last diff stay on the host, for root and the gateway alone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def test_it_is_kept_with_its_time(tmp_path):
     paths = layout.Paths(tmp_path)
     assert last_diff.load(paths) is None
     assert last_diff.take(ASKED, paths) == {}
-    found = last_diff.load(paths)
-    assert found is not None and found.pop("at") > 1_700_000_000
-    assert found == ASKED
+    record = last_diff.load(paths)
+    assert record is not None and record.pop("at") > 1_700_000_000
+    assert record == ASKED
 
 
 @pytest.mark.parametrize(("group", "mode"), [("no-such-group-here", 0o600), (None, 0o640)])

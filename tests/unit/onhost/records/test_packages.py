@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.records import ours, packages
+from lockstep.onhost.records import ownership, packages
 
 
 class Apt:
     """dpkg and apt over a set of packages; `needs` is what apt installed for a package."""
 
-    def __init__(self, here: set[str], needs: dict[str, set[str]]) -> None:
-        self.here, self.needs = here, needs
+    def __init__(self, installed_names: set[str], needs: dict[str, set[str]]) -> None:
+        self.installed_names, self.needs = installed_names, needs
         self.argv: list[list[str]] = []
         self.fails = False
         #: Package of somebody else's → what it cannot be without.
@@ -27,29 +27,38 @@ class Apt:
         out, code = "", 0
         if argv[0] == "dpkg-query":
             out = (
-                "".join(f"installed {name}\n" for name in sorted(self.here)) + "config-files old\n"
+                "".join(f"installed {name}\n" for name in sorted(self.installed_names))
+                + "config-files old\n"
             )
         elif "--simulate" in argv:
             going = set(argv[argv.index("purge") + 1 :]) if "purge" in argv else set()
             while more := {
-                name for name in self.here - going if self.depends.get(name, set()) & going
+                name
+                for name in self.installed_names - going
+                if self.depends.get(name, set()) & going
             }:
                 going |= more
             out = "".join(f"Purg {name} [1.0]\n" for name in going)
             if {"--auto-remove", "autoremove"} & set(argv):
-                here = self.here - going
-                wanted = {each for name in here for each in self.needs.get(name, ())}
-                automatic = {each for needs in self.needs.values() for each in needs}
-                unneeded = ((automatic | {"kernel-old", "kernel-new"}) & here) - wanted
-                out += "".join(f"Remv {name} [1.0]\n" for name in unneeded)
+                remaining_names = self.installed_names - going
+                needed_names = {
+                    needed_name
+                    for name in remaining_names
+                    for needed_name in self.needs.get(name, ())
+                }
+                automatic = {needed_name for needs in self.needs.values() for needed_name in needs}
+                unneeded_names = (
+                    (automatic | {"kernel-old", "kernel-new"}) & remaining_names
+                ) - needed_names
+                out += "".join(f"Remv {name} [1.0]\n" for name in unneeded_names)
         elif "purge" in argv:
             code = 100 if self.fails else 0
-            self.here -= set() if self.fails else set(argv[4:])
+            self.installed_names -= set() if self.fails else set(argv[4:])
         return subprocess.CompletedProcess(argv, code, out, "E: no" if code else "")
 
     @property
-    def done(self) -> list[list[str]]:
-        """What changed the host."""
+    def purge_commands(self) -> list[list[str]]:
+        """The commands that changed the host."""
         return [
             argv for argv in self.argv if argv[1:4] == ["-q", "-y", "purge"] or argv[0] == "userdel"
         ]
@@ -58,17 +67,17 @@ class Apt:
 @pytest.fixture
 def apt(monkeypatch: pytest.MonkeyPatch) -> Apt:
     needs = {"prometheus": {"libjs", "shared"}, "other": {"shared"}}
-    found = Apt({"other", "shared", "kernel-old", "curl"}, needs)
-    monkeypatch.setattr(packages.runner, "run", found.run)
-    return found
+    fake_apt = Apt({"other", "shared", "kernel-old", "curl"}, needs)
+    monkeypatch.setattr(packages.runner, "run", fake_apt.run)
+    return fake_apt
 
 
 @pytest.fixture
 def accounts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Accounts of this host."""
-    there: list[str] = []
-    monkeypatch.setattr(ours, "home_of", lambda name: "/" if name in there else None)
-    return there
+    account_names: list[str] = []
+    monkeypatch.setattr(ownership, "home_of", lambda name: "/" if name in account_names else None)
+    return account_names
 
 
 @pytest.fixture
@@ -80,47 +89,49 @@ def test_what_came_goes_with_what_came_for_it_alone(
     apt: Apt, paths: layout.Paths, accounts: list[str]
 ) -> None:
     packages.note(paths, ["prometheus=prometheus", "curl"])
-    before = sorted(apt.here)
-    kept = packages.Noted(["prometheus"], {"prometheus": ["prometheus"]}, before)
-    assert packages.load(paths) == kept and paths.packages.stat().st_mode & 0o777 == 0o600
+    earlier_names = sorted(apt.installed_names)
+    record = packages.PackageRecord(["prometheus"], {"prometheus": ["prometheus"]}, earlier_names)
+    assert packages.load(paths) == record and paths.packages.stat().st_mode & 0o777 == 0o600
     # One that was not needed before it is purged is nothing of ours.
-    apt.here |= {"prometheus", "libjs", "kernel-new"}
+    apt.installed_names |= {"prometheus", "libjs", "kernel-new"}
     accounts.append("prometheus")
     # A second deploy that meets it half installed forgets nothing.
     packages.note(paths, ["prometheus=prometheus", "old"])
-    kept.packages.append("old")
-    assert packages.load(paths) == kept
-    gone = packages.purge(paths, ["prometheus", "old", "curl", "never"])
-    assert gone == ["prometheus", "old", "libjs"]
-    assert apt.done[0][4:] == ["prometheus", "old", "libjs"]
-    assert apt.done[1] == ["userdel", "prometheus"]
-    assert apt.here == {"other", "shared", "kernel-old", "kernel-new", "curl"}
-    assert packages.load(paths) == packages.Noted(before=before)
+    record.packages.append("old")
+    assert packages.load(paths) == record
+    purged_names = packages.purge(paths, ["prometheus", "old", "curl", "never"])
+    assert purged_names == ["prometheus", "old", "libjs"]
+    assert apt.purge_commands[0][4:] == ["prometheus", "old", "libjs"]
+    assert apt.purge_commands[1] == ["userdel", "prometheus"]
+    assert apt.installed_names == {"other", "shared", "kernel-old", "kernel-new", "curl"}
+    assert packages.load(paths) == packages.PackageRecord(earlier_packages=earlier_names)
 
 
 def test_what_was_here_before_stays_although_nobody_needs_it_any_more(
     apt: Apt, paths: layout.Paths
 ) -> None:
-    apt.here.add("libjs")
+    apt.installed_names.add("libjs")
     packages.note(paths, ["prometheus"])
-    apt.here.add("prometheus")
+    apt.installed_names.add("prometheus")
     assert packages.purge(paths, ["prometheus"]) == ["prometheus"]
-    assert "libjs" in apt.here
+    assert "libjs" in apt.installed_names
 
 
 def test_a_package_and_an_account_that_were_here_stay(
     apt: Apt, paths: layout.Paths, accounts: list[str]
 ) -> None:
-    apt.here.add("prometheus")
+    apt.installed_names.add("prometheus")
     accounts.append("prometheus")
     packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
-    apt.here.add("exporter")
+    apt.installed_names.add("exporter")
     assert packages.purge(paths, ["prometheus", "exporter"]) == ["exporter"]
-    assert "prometheus" in apt.here and not any(argv[0] == "userdel" for argv in apt.done)
+    assert "prometheus" in apt.installed_names and not any(
+        argv[0] == "userdel" for argv in apt.purge_commands
+    )
 
 
 @pytest.mark.parametrize(
-    ("beside", "kept"),
+    ("beside", "kept_accounts"),
     [
         ("exporter=prometheus", {"prometheus": ["prometheus", "exporter"]}),
         # This one makes no account.
@@ -128,37 +139,41 @@ def test_a_package_and_an_account_that_were_here_stay(
     ],
 )
 def test_one_that_stays_keeps_the_account_that_it_makes(
-    apt: Apt, paths: layout.Paths, accounts: list[str], beside: str, kept: dict[str, list[str]]
+    apt: Apt,
+    paths: layout.Paths,
+    accounts: list[str],
+    beside: str,
+    kept_accounts: dict[str, list[str]],
 ) -> None:
     packages.note(paths, ["prometheus=prometheus", beside])
-    apt.here |= {"prometheus", "exporter"}
+    apt.installed_names |= {"prometheus", "exporter"}
     accounts.append("prometheus")
     packages.purge(paths, ["prometheus"])
-    noted = packages.load(paths)
-    assert (noted.packages, noted.accounts) == (["exporter"], kept)
-    assert (["userdel", "prometheus"] in apt.done) == (kept == {})
+    record = packages.load(paths)
+    assert (record.packages, record.accounts) == (["exporter"], kept_accounts)
+    assert (["userdel", "prometheus"] in apt.purge_commands) == (kept_accounts == {})
 
 
 def test_one_that_somebody_else_s_package_needs_by_now_stays(apt: Apt, paths: layout.Paths) -> None:
     packages.note(paths, ["jq", "prometheus", "rsync"])
-    apt.here |= {"jq", "prometheus", "rsync", "libjs", "mine"}
+    apt.installed_names |= {"jq", "prometheus", "rsync", "libjs", "mine"}
     apt.depends = {"mine": {"jq"}}
-    assert packages.needed(["jq", "prometheus"]) == ["jq"]
+    assert packages.needed_packages(["jq", "prometheus"]) == ["jq"]
     assert packages.purge(paths, ["jq", "prometheus", "rsync"]) == ["prometheus", "rsync", "libjs"]
-    assert {"mine", "jq"} <= apt.here and packages.load(paths).packages == ["jq"]
+    assert {"mine", "jq"} <= apt.installed_names and packages.load(paths).packages == ["jq"]
 
 
 def test_what_apt_refuses_stays_noted_and_what_came_for_it_goes_after_a_run_that_was_cut_off(
     apt: Apt, paths: layout.Paths
 ) -> None:
     packages.note(paths, ["prometheus"])
-    apt.here |= {"prometheus", "libjs"}
+    apt.installed_names |= {"prometheus", "libjs"}
     apt.fails = True
     with pytest.raises(errors.Problem, match="purge prometheus libjs failed: E: no"):
         packages.purge(paths, ["prometheus"])
     assert packages.load(paths).packages == ["prometheus", "libjs"]
     # As far as dpkg came.
-    apt.here.remove("prometheus")
+    apt.installed_names.remove("prometheus")
     apt.fails = False
     assert packages.purge(paths, packages.load(paths).packages) == ["libjs"]
     assert packages.load(paths).packages == []
@@ -166,7 +181,7 @@ def test_what_apt_refuses_stays_noted_and_what_came_for_it_goes_after_a_run_that
 
 def test_the_record_of_an_earlier_version_is_understood(paths: layout.Paths) -> None:
     paths.packages.parent.mkdir(parents=True)
-    old = {"packages": ["prometheus"], "accounts": ["prometheus"], "before": ["curl"]}
+    old = {"packages": ["prometheus"], "accounts": ["prometheus"], "earlier_packages": ["curl"]}
     paths.packages.write_text(json.dumps(old))
     assert packages.load(paths).accounts == {"prometheus": ["prometheus"]}
 
@@ -175,4 +190,4 @@ def test_a_record_that_cannot_be_read_is_empty(paths: layout.Paths) -> None:
     paths.packages.parent.mkdir(parents=True)
     for text in ("", json.dumps([]), json.dumps({"others": []})):
         paths.packages.write_text(text)
-        assert packages.load(paths) == packages.Noted()
+        assert packages.load(paths) == packages.PackageRecord()

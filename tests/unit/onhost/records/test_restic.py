@@ -11,7 +11,7 @@ from a_restic import open_cheaply
 from lab_servers import until
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.records.restic import Repository
+from lockstep.onhost.records.restic import ResticRepository
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    own = Repository(paths)
+    own = ResticRepository(paths)
     own.make()
     file = tmp_path / "file"
     for number in range(3):
@@ -31,19 +31,19 @@ def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:
         own.save([file], ["nightly", f"generation={number}"])
     own.save([file], ["update", "generation=9"])
     own.forget_old("nightly", {"daily": 1, "weekly": 0})
-    assert [each.tag("generation") for each in own.saved()] == ["9", "2"]
+    assert [snapshot.tag("generation") for snapshot in own.snapshots()] == ["9", "2"]
 
 
 def test_what_restic_says_is_the_reason(tmp_path: Path) -> None:
     with pytest.raises(errors.Problem, match=r"backup in .*backup"):
-        Repository(layout.Paths(tmp_path)).saved()
+        ResticRepository(layout.Paths(tmp_path)).snapshots()
 
 
 def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
-    own = Repository(layout.Paths(tmp_path))
+    own = ResticRepository(layout.Paths(tmp_path))
     own.make()
     names = {"RESTIC_REPOSITORY": own.place, "RESTIC_PASSWORD_FILE": str(own.password)}
-    killed = subprocess.Popen(
+    killed_backup = subprocess.Popen(
         ["restic", "--no-cache", "backup", "--stdin"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -51,8 +51,8 @@ def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
     )
     locks = Path(own.place) / "locks"
     until(lambda: any("tmp" not in lock.name for lock in locks.iterdir()), "its lock is there")
-    killed.kill()
-    killed.communicate()
+    killed_backup.kill()
+    killed_backup.communicate()
     assert list(locks.iterdir())
     own.make()
     assert not list(locks.iterdir())

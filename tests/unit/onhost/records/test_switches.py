@@ -15,44 +15,49 @@ def paths(tmp_path) -> layout.Paths:
     return layout.Paths(tmp_path)
 
 
-def done(paths: layout.Paths, target: str, code: int = 0) -> int:
-    """A switch that says two lines."""
+def record_switch(paths: layout.Paths, model: str, code: int = 0) -> int:
+    """Record a switch with two lines of output."""
 
     def switch(say) -> int:
         say("starting")
-        say(f"  {target} is hot")
+        say(f"  {model} is hot")
         return code
 
-    return switches.switch_and_record(paths, "anna", target, switch)
+    return switches.switch_and_record(paths, "anna", model, switch)
 
 
 def test_a_switch_is_kept_with_its_last_words_and_said_as_before(paths, capsys):
-    assert done(paths, "qwen", 3) == 3
-    (kept,) = switches.load(paths)
-    assert (kept.person, kept.target, kept.code, kept.said) == ("anna", "qwen", 3, "qwen is hot")
+    assert record_switch(paths, "qwen", 3) == 3
+    (record,) = switches.load(paths)
+    assert (record.person, record.model, record.code, record.words) == (
+        "anna",
+        "qwen",
+        3,
+        "qwen is hot",
+    )
     assert capsys.readouterr().out == "starting\n  qwen is hot\n"
     assert stat.S_IMODE(paths.switches.stat().st_mode) == 0o644
 
 
 @pytest.mark.parametrize(
-    ("code", "kept"),
+    ("code", "kept_reasons"),
     # Who met a switch under way did none.
     [(errors.EXIT_USAGE, [(errors.EXIT_USAGE, "it needs more")]), (errors.EXIT_LOCKED, [])],
 )
-def test_a_refused_switch_is_kept_with_its_reason(paths, code, kept):
-    def refused(say) -> int:
+def test_a_refused_switch_is_kept_with_its_reason(paths, code, kept_reasons):
+    def refuse_switch(say) -> int:
         raise errors.Problem("it needs more", code)
 
     with pytest.raises(errors.Problem):
-        switches.switch_and_record(paths, "anna", "qwen", refused)
-    assert [(each.code, each.said) for each in switches.load(paths)] == kept
+        switches.switch_and_record(paths, "anna", "qwen", refuse_switch)
+    assert [(record.code, record.words) for record in switches.load(paths)] == kept_reasons
 
 
 def test_the_newest_twenty_are_kept_newest_first(paths):
     for number in range(25):
-        done(paths, f"target{number}")
-    assert [each.target for each in switches.load(paths)] == [
-        f"target{n}" for n in range(24, 4, -1)
+        record_switch(paths, f"model{number}")
+    assert [record.model for record in switches.load(paths)] == [
+        f"model{n}" for n in range(24, 4, -1)
     ]
 
 
@@ -61,20 +66,20 @@ def test_a_damaged_record_is_none_and_the_next_switch_begins_another(paths, text
     paths.log.mkdir(parents=True)
     paths.switches.write_text(text)
     assert switches.load(paths) == []
-    done(paths, "qwen")
-    assert [each.target for each in switches.load(paths)] == ["qwen"]
+    record_switch(paths, "qwen")
+    assert [record.model for record in switches.load(paths)] == ["qwen"]
 
 
 def test_a_switch_is_done_though_its_record_cannot_be_written(paths):
     paths.log.parent.mkdir(parents=True)
     paths.log.write_text("no folder")
-    assert done(paths, "qwen") == 0
+    assert record_switch(paths, "qwen") == 0
 
 
 def test_what_a_switch_usually_takes_is_the_median_of_those_that_started_it():
-    ended = [
-        switches.Ended(1.0, took, "anna", target, code, "its last words", hot_already)
-        for took, target, code, hot_already in (
+    switch_records = [
+        switches.SwitchRecord(1.0, took, "anna", model, code, "its last words", hot_already)
+        for took, model, code, hot_already in (
             (90, "qwen", 0, False),
             (400, "qwen", 1, False),
             (110, "qwen", 0, False),
@@ -85,4 +90,4 @@ def test_what_a_switch_usually_takes_is_the_median_of_those_that_started_it():
         )
     ]
     assert switches.usual_s([]) == {}
-    assert switches.usual_s(ended) == {"qwen": 110, "tiny": 5}
+    assert switches.usual_s(switch_records) == {"qwen": 110, "tiny": 5}

@@ -8,25 +8,29 @@ from pathlib import Path
 import pytest
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.records import ours
+from lockstep.onhost.records import ownership
 from lockstep.onhost.removal import remove
 from lockstep.onhost.removal.actions import Actions
-from lockstep.onhost.removal.items import Item
+from lockstep.onhost.removal.items import RemovalItem
 
 
-def items(root: Path) -> list[Item]:
+def items(root: Path) -> list[RemovalItem]:
     for name in ("a", "program", "record"):
         (root / name).mkdir()
     (root / "a/x").write_text("")
-    return [Item("content", "/a"), Item("program", "/program"), Item("record", "/record")]
+    return [
+        RemovalItem("content", "/a"),
+        RemovalItem("program", "/program"),
+        RemovalItem("record", "/record"),
+    ]
 
 
 def test_all_goes(tmp_path: Path) -> None:
     todo = items(tmp_path)
-    assert remove._done(Actions(layout.Paths(tmp_path), None), todo) == []
+    assert remove._carry_out(Actions(layout.Paths(tmp_path), None), todo) == []
     assert list(tmp_path.iterdir()) == []
     # Again, where nothing is left.
-    assert remove._done(Actions(layout.Paths(tmp_path), None), todo) == []
+    assert remove._carry_out(Actions(layout.Paths(tmp_path), None), todo) == []
 
 
 def test_where_something_stays_the_program_and_the_record_stay(
@@ -38,7 +42,7 @@ def test_where_something_stays_the_program_and_the_record_stay(
         raise OSError(16, "Device or resource busy", "/a")
 
     monkeypatch.setattr("lockstep.onhost.removal.actions.shutil.rmtree", busy)
-    [(item, why)] = remove._done(Actions(layout.Paths(tmp_path), None), todo)
+    [(item, why)] = remove._carry_out(Actions(layout.Paths(tmp_path), None), todo)
     assert item.name == "/a" and "/a: Device or resource busy" in why
     assert (tmp_path / "record").exists() and (tmp_path / "program").exists()
 
@@ -46,7 +50,9 @@ def test_where_something_stays_the_program_and_the_record_stay(
 def test_a_folder_with_a_file_of_somebody_else_s_stays(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/x").write_text("")
-    assert Actions(layout.Paths(tmp_path), None).of("folder", [Item("folder", "/mine")]) == []
+    assert (
+        Actions(layout.Paths(tmp_path), None).of("folder", [RemovalItem("folder", "/mine")]) == []
+    )
     assert (tmp_path / "mine/x").exists()
 
 
@@ -55,46 +61,48 @@ def test_a_setting_has_its_value_of_before(tmp_path: Path) -> None:
     at.parent.mkdir(parents=True)
     at.write_text("10")
     actions = Actions(layout.Paths(tmp_path), None)
-    assert actions.of("setting", [Item("setting", "vm.swappiness", "60")]) == []
+    assert actions.of("setting", [RemovalItem("setting", "vm.swappiness", "60")]) == []
     assert at.read_text() == "60"
 
 
 def test_a_unit_without_a_file_keeps_no_other_enabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def run(argv: list[str], limit: float = 0.0) -> subprocess.CompletedProcess[str]:
-        ran.append(argv)
+        commands.append(argv)
         return subprocess.CompletedProcess(argv, 3, "", "")
 
     monkeypatch.setattr("lockstep.onhost.removal.actions.runner.run", run)
-    there = tmp_path / "etc/systemd/system/lockstep-a.service"
-    there.parent.mkdir(parents=True)
-    there.write_text("")
-    units = [Item("unit", there.name), Item("unit", "lockstep-back.timer")]
+    target_path = tmp_path / "etc/systemd/system/lockstep-a.service"
+    target_path.parent.mkdir(parents=True)
+    target_path.write_text("")
+    units = [RemovalItem("unit", target_path.name), RemovalItem("unit", "lockstep-back.timer")]
     assert Actions(layout.Paths(tmp_path), None).of("unit", units) == []
-    assert ["systemctl", "disable", "--quiet", there.name] in ran
-    assert ["systemctl", "stop", there.name, "lockstep-back.timer"] in ran
+    assert ["systemctl", "disable", "--quiet", target_path.name] in commands
+    assert ["systemctl", "stop", target_path.name, "lockstep-back.timer"] in commands
 
 
 @pytest.mark.parametrize("kind", ["file", "original"])
 def test_addresses_of_before_are_applied_and_none_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    ran: list[str] = []
+    programs: list[str] = []
 
     def run(argv: list[str], limit: float = 0.0) -> subprocess.CompletedProcess[str]:
-        ran.append(argv[0])
+        programs.append(argv[0])
         return subprocess.CompletedProcess(argv, 0, "", "")
 
     monkeypatch.setattr("lockstep.onhost.removal.actions.runner.run", run)
     path = "/etc/netplan/40-cx7.yaml"
-    for folder in ("", ours.ADOPTED):
+    for folder in ("", ownership.ADOPTED_FOLDER):
         at = tmp_path / f"{folder}{path}".lstrip("/")
         at.parent.mkdir(parents=True)
         at.write_text(folder)
-    assert Actions(layout.Paths(tmp_path), None).of(kind, [Item(kind, path)]) == []
-    assert ("netplan" in ran) == (kind == "original")
-    left = tmp_path / path.lstrip("/")
-    assert (left.read_text() if left.exists() else None) == {"original": ours.ADOPTED}.get(kind)
+    assert Actions(layout.Paths(tmp_path), None).of(kind, [RemovalItem(kind, path)]) == []
+    assert ("netplan" in programs) == (kind == "original")
+    target_path = tmp_path / path.lstrip("/")
+    assert (target_path.read_text() if target_path.exists() else None) == {
+        "original": ownership.ADOPTED_FOLDER
+    }.get(kind)

@@ -1,4 +1,4 @@
-"""A host where qwen is hot with the old generation, for the tests of what a deploy does to it."""
+"""A host where qwen is hot with the old restart key, for the tests of what a deploy does to it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from a_clock import Clock
 from a_model_host import UP, ModelHost
 
-from lockstep.onhost.records import before
-from lockstep.onhost.records.ours import MARK
+from lockstep.onhost.records import rollback_snapshot
+from lockstep.onhost.records.ownership import MARK
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
@@ -15,7 +15,7 @@ OLD, NEW = "a" * 16, "b" * 16
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
-    """A host where qwen is hot with the old generation; `deploy` writes the new one."""
+    """A host where qwen is hot with the old restart key; `deploy` writes the new one."""
 
     class Spark(ModelHost):
         def __init__(self) -> None:
@@ -32,27 +32,27 @@ def spark(tmp_path, monkeypatch):
             self.unit(OLD)
             self.runs()
 
-        def unit(self, generation: str) -> None:
+        def unit(self, restart_key: str) -> None:
             (self.units / QWEN).write_text(
-                f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
+                f"# {MARK}\nEnvironment=LOCKSTEP_RESTART_KEY={restart_key}\n"
             )
 
         def runs(self, **more: object) -> None:
-            """Let qwen run, as process 7, with the old generation."""
+            """Let qwen run, as process 7, with the old restart key."""
             (self.paths.proc / "7").mkdir(exist_ok=True)
-            environ = f"A=b\0LOCKSTEP_GENERATION={OLD}\0C=d\0"
+            environ = f"A=b\0LOCKSTEP_RESTART_KEY={OLD}\0C=d\0"
             (self.paths.proc / "7/environ").write_text(environ)
             self.systemd.unit(QWEN, **UP, MainPID="7", **more)
 
-        def starts_only_with(self, generation: str) -> None:
-            self.runs(starts_with=[str(self.units / QWEN), generation])
+        def starts_only_with(self, restart_key: str) -> None:
+            self.runs(starts_with=[str(self.units / QWEN), restart_key])
 
         def begin(self, *more: str) -> None:
-            paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/targets.json", *more]
-            before.keep(self.paths, "/opt/engines/current", paths)
+            paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/models.json", *more]
+            rollback_snapshot.keep(self.paths, "/opt/engines/current", paths)
 
         def deploy(self) -> None:
-            """What the deploy does between `begin` and `go`."""
+            """Do the deploy's work between `begin` and `go`."""
             self.begin("/data/new-launch.sh")
             self.unit(NEW)
             launcher = self.root / "data/new-launch.sh"
@@ -62,11 +62,12 @@ def spark(tmp_path, monkeypatch):
             (self.engines / "current").symlink_to(NEW)
 
         @property
-        def found(self) -> tuple[str, str, bool]:
-            """Generation of the unit file, where `current` leads, whether the new file is there."""
-            generation = (self.units / QWEN).read_text().strip().rpartition("=")[2]
+        def unit_state(self) -> tuple[str, str, bool]:
+            """Restart key of the unit file, where `current` leads, whether the new file is
+            there."""
+            restart_key = (self.units / QWEN).read_text().strip().rpartition("=")[2]
             current = str((self.engines / "current").readlink())
-            return generation, current, (self.root / "data/new-launch.sh").exists()
+            return restart_key, current, (self.root / "data/new-launch.sh").exists()
 
         @property
         def active(self) -> list[str]:

@@ -7,11 +7,11 @@ import json
 import stat
 
 import pytest
-from onhost_fakes import write_targets
+from onhost_fakes import write_models
 
 from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.records import before, generations
-from lockstep.onhost.records.ours import MARK
+from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
@@ -27,9 +27,9 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
         f"systemctl start -- {QWEN}",
     ]
     assert len(spark.engine.requests) == 1
-    assert spark.found == (NEW, NEW, True)
+    assert spark.unit_state == (NEW, NEW, True)
     assert spark.active == [QWEN]
-    assert not spark.paths.before.exists() and not spark.paths.rollout.exists()
+    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
 
@@ -48,20 +48,20 @@ def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
     spark.starts_only_with(OLD)
     spark.deploy()
     assert rollout.main(["go"], spark.paths) == 1
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
-    assert not spark.paths.before.exists() and not spark.paths.rollout.exists()
+    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
     assert "systemctl daemon-reload" in spark.systemd.calls
-    said = capsys.readouterr().out
-    assert "qwen: it does not start; returning to what there was" in said
-    assert said.endswith("qwen is hot again, as it was before this deploy\n")
+    output = capsys.readouterr().out
+    assert "qwen: it does not start; returning to what there was" in output
+    assert output.endswith("qwen is hot again, as it was before this deploy\n")
 
 
 def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
     spark.deploy()
     spark.engine.chat = lambda _: (200, spark.engine.answer("", 0))
     assert rollout.main(["go"], spark.paths) == 1
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert "no token comes where clients ask" in capsys.readouterr().out
 
 
@@ -69,14 +69,14 @@ def test_a_model_that_starts_and_gives_no_token_is_taken_back(spark, capsys):
 def test_a_gate_decides_whether_the_new_one_stays(spark, capsys, code, end):
     spark.deploy()
     gate = ["--gate", "--", "sh", "-c", f"exit {code}"]
-    assert (rollout.main(["go", *gate], spark.paths), spark.found[0]) == end
+    assert (rollout.main(["go", *gate], spark.paths), spark.unit_state[0]) == end
     assert ("the gate refused it" in capsys.readouterr().out) == bool(code)
 
 
 def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
-    data = {**spark.targets["qwen"], "fallback": "qwen-fallback"}
-    targets = {"qwen": data, "qwen-fallback": {**spark.targets["other"], "unit": SPARE}}
-    write_targets(spark.paths, targets)
+    data = {**spark.models["qwen"], "fallback": "qwen-fallback"}
+    models = {"qwen": data, "qwen-fallback": {**spark.models["other"], "unit": SPARE}}
+    write_models(spark.paths, models)
     spark.systemd.unit(SPARE)
     spark.runs(start_ok=False)
     spark.deploy()
@@ -90,28 +90,28 @@ def test_where_nothing_comes_back_that_is_said(spark, capsys):
     spark.deploy()
     assert rollout.main(["go"], spark.paths) == 4
     assert spark.active == []
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert "NO MODEL IS HOT" in capsys.readouterr().out
 
 
 def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
     spark.deploy()
     spark.paths.run.mkdir(parents=True, exist_ok=True)
-    spark.paths.rollout.write_text('{"target": "qwen"}')
+    spark.paths.rollout.write_text('{"model": "qwen"}')
     assert rollout.main(["mend"], spark.paths) == 0
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
-    done = len(spark.systemd.calls)
+    earlier_count = len(spark.systemd.calls)
     assert rollout.main(["mend"], spark.paths) == 0
-    assert len(spark.systemd.calls) == done
+    assert len(spark.systemd.calls) == earlier_count
     assert "was cut off; returning" in capsys.readouterr().out
 
 
 def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
     spark.deploy()
-    held = switch_lock.held(spark.paths.switch_lock, "anna", "other")
-    held.__enter__()
-    spark.clock.at(5, lambda: held.__exit__(None, None, None))
+    held_lock = switch_lock.hold_lock(spark.paths.switch_lock, "anna", "other")
+    held_lock.__enter__()
+    spark.clock.at(5, lambda: held_lock.__exit__(None, None, None))
     assert rollout.main(["go"], spark.paths) == 0
     assert "waiting: anna is switching to other" in capsys.readouterr().out
 
@@ -121,8 +121,8 @@ def test_what_was_kept_first_is_what_one_returns_to(spark):
     spark.begin()
     spark.unit(NEW)
     spark.deploy()
-    before.restore(spark.paths, before.there(spark.paths))
-    assert spark.found == (OLD, OLD, False)
+    rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
+    assert spark.unit_state == (OLD, OLD, False)
 
 
 def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
@@ -132,8 +132,8 @@ def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
     spark.unit(NEW)
     spark.begin()
     spark.unit("c" * 16)
-    before.restore(spark.paths, before.there(spark.paths))
-    assert spark.found[0] == NEW
+    rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
+    assert spark.unit_state[0] == NEW
 
 
 def test_modes_are_kept(spark):
@@ -141,19 +141,19 @@ def test_modes_are_kept(spark):
     path.chmod(0o640)
     spark.begin()
     path.chmod(0o600)
-    before.restore(spark.paths, before.there(spark.paths))
+    rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert stat.S_IMODE(spark.paths.before.stat().st_mode) == 0o600
+    assert stat.S_IMODE(spark.paths.rollback_snapshot.stat().st_mode) == 0o600
 
 
-def a_generation(spark, digest: str, generation: str, *more: str) -> dict:
+def a_generation(spark, digest: str, restart_key: str, *more: str) -> dict:
     def file(path: str, text: str) -> dict[str, str]:
         return {"path": path, "text": text, "mode": "0644", "owner": "root", "group": "root"}
 
-    unit = f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
+    unit = f"# {MARK}\nEnvironment=LOCKSTEP_RESTART_KEY={restart_key}\n"
     return {
         "digest": digest,
-        "engine": {"folder": "/opt/engines", "id": generation},
+        "engine": {"folder": "/opt/engines", "id": restart_key},
         "images": [],
         "weights": {},
         "files": [
@@ -168,7 +168,7 @@ def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
     spark.deploy()
     generations.record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
     assert rollout.main(["back", "12 of 29 tok/s"], spark.paths) == 0
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
     newest = generations.records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (3, "one")
@@ -185,37 +185,37 @@ def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, ca
     launch.parent.mkdir(exist_ok=True)
     launch.write_text("new")
     assert rollout.main(["back"], spark.paths) == 0
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert not launch.exists()
     newest = generations.records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (2, "one")
-    assert generations.begun(spark.paths) is None
+    assert generations.begun_record(spark.paths) is None
     assert "qwen is hot again" in capsys.readouterr().out
 
 
 def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
     generations.record(spark.paths, a_generation(spark, "one", OLD, "/data/launch.sh"))
     generations.record(spark.paths, a_generation(spark, "two", NEW))
-    theirs = spark.root / "data/launch.sh"
-    theirs.parent.mkdir()
-    theirs.write_text("#!/bin/sh\n# by hand, since\n")
+    foreign_file = spark.root / "data/launch.sh"
+    foreign_file.parent.mkdir()
+    foreign_file.write_text("#!/bin/sh\n# by hand, since\n")
     spark.unit(NEW)
     with pytest.raises(errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
         rollout.main(["back"], spark.paths)
     assert spark.active == [QWEN]
-    assert (spark.found[0], spark.systemd.calls) == (NEW, [])
-    assert theirs.read_text().endswith("by hand, since\n")
+    assert (spark.unit_state[0], spark.systemd.calls) == (NEW, [])
+    assert foreign_file.read_text().endswith("by hand, since\n")
 
 
 def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
     spark.begin("/data/new-launch.sh")
     spark.unit(NEW)
-    theirs = spark.root / "data/new-launch.sh"
-    theirs.parent.mkdir()
-    theirs.write_text("#!/bin/sh\n")
+    foreign_file = spark.root / "data/new-launch.sh"
+    foreign_file.parent.mkdir()
+    foreign_file.write_text("#!/bin/sh\n")
     with pytest.raises(errors.Problem, match="nothing was changed"):
-        before.restore(spark.paths, before.there(spark.paths))
-    assert theirs.exists() and spark.found[0] == NEW
+        rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
+    assert foreign_file.exists() and spark.unit_state[0] == NEW
 
 
 def test_without_a_record_there_is_nothing_to_return_to(spark):
@@ -235,21 +235,21 @@ def test_wrong_use_is_told_and_does_nothing(spark, words, capsys):
 
 
 def test_the_program_keeps_what_it_is_told_to(spark, monkeypatch):
-    asked = {"current": None, "paths": [f"/etc/systemd/system/{QWEN}", "/etc/absent"]}
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked)))
+    request = {"current": None, "paths": [f"/etc/systemd/system/{QWEN}", "/etc/absent"]}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(request)))
     assert rollout.main(["begin"], spark.paths) == 0
-    kept = before.there(spark.paths)
-    assert [file["path"] for file in kept["files"]] == [f"/etc/systemd/system/{QWEN}"]
-    assert (kept["absent"], kept["points"], kept["since"]) == (["/etc/absent"], None, 0)
+    snapshot = rollback_snapshot.load(spark.paths)
+    assert [file["path"] for file in snapshot["files"]] == [f"/etc/systemd/system/{QWEN}"]
+    assert (snapshot["absent"], snapshot["points"], snapshot["since"]) == (["/etc/absent"], None, 0)
 
 
 def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
     members = [{"name": f"spark{rank}", "address": f"10.77.0.{rank}"} for rank in (1, 2)]
-    data = json.loads(spark.paths.targets.read_text())
+    data = json.loads(spark.paths.models.read_text())
     data["clusters"] = {"pair": {"name": "pair", "rank": 1, "port": 7079, "members": members}}
-    data["targets"]["qwen"]["cluster"] = "pair"
-    spark.paths.targets.write_text(json.dumps(data))
+    data["models"]["qwen"]["cluster"] = "pair"
+    spark.paths.models.write_text(json.dumps(data))
     generations.record(spark.paths, a_generation(spark, "one", OLD))
     spark.deploy()
     generations.record(spark.paths, a_generation(spark, "two", NEW))
-    assert rollout.outdated(config.load_host(spark.paths.targets), spark.paths) == []
+    assert rollout.outdated_models(config.load_host(spark.paths.models), spark.paths) == []

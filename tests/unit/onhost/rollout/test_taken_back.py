@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.records import before, generations
-from lockstep.onhost.records.ours import MARK
+from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
 from lockstep.onhost.webui import record, update
 
@@ -19,35 +19,35 @@ WHY = "deploy of anna: failed on spark-2"
 
 
 def whole(spark: Any, *more: str) -> None:
-    """What a deploy does that keeps all or none, up to the restart."""
+    """Do the work of an all-or-none deploy, up to the restart."""
     paths = [f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh", *more]
-    before.keep(spark.paths, "/opt/engines/current", paths, whole=True)
+    rollback_snapshot.keep(spark.paths, "/opt/engines/current", paths, whole=True)
     spark.deploy()
 
 
-def restarted(spark: Any) -> None:
+def restart_model(spark: Any) -> None:
     assert rollout.main(["go"], spark.paths) == 0
-    (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_GENERATION={NEW}\0")
+    (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
 
 
 def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
     contents = {"engine": {}, "images": [], "weights": {}, "files": []}
     generations.record(spark.paths, {"digest": "one", **contents})
     whole(spark)
-    restarted(spark)
-    assert spark.paths.before.exists()
+    restart_model(spark)
+    assert spark.paths.rollback_snapshot.exists()
     generations.record(spark.paths, {"digest": "two", **contents})
-    asked = len(spark.engine.requests)
+    earlier_count = len(spark.engine.requests)
     calls = len(spark.systemd.calls)
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
     assert f"systemctl start -- {QWEN}" in spark.systemd.calls[calls:]
     newest = generations.records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == f"returned from generation 2: {WHY}"
-    assert not spark.paths.before.exists() and not spark.paths.rollout.exists()
-    assert len(spark.engine.requests) >= asked
+    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
+    assert len(spark.engine.requests) >= earlier_count
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert "nothing was kept here to return to" in capsys.readouterr().out
 
@@ -55,7 +55,7 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
 def test_a_model_that_was_not_restarted_yet_runs_on(spark):
     spark.deploy()
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.found == (OLD, OLD, False)
+    assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
     assert [call for call in spark.systemd.calls if QWEN in call] == []
 
@@ -69,26 +69,26 @@ def test_a_model_that_was_stopped_meanwhile_is_hot_again(spark):
 
 def test_one_that_does_not_serve_any_more_is_told(spark):
     whole(spark)
-    restarted(spark)
+    restart_model(spark)
     spark.systemd.unit(QWEN, ActiveState="active", SubState="running", MainPID="7", start_ok=False)
     assert rollout.main(["return", WHY], spark.paths) == errors.EXIT_NOTHING_HOT
-    assert spark.found[0] == OLD
+    assert spark.unit_state[0] == OLD
 
 
 def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
-    enabled = {"UnitFileState": "enabled"}
+    at_boot = {"UnitFileState": "enabled"}
     path = spark.units / GATEWAY
-    path.write_text(f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={OLD}\n")
+    path.write_text(f"# {MARK}\nEnvironment=LOCKSTEP_RESTART_KEY={OLD}\n")
     running = {"ActiveState": "active", "SubState": "running", "MainPID": "9"}
-    spark.systemd.unit(GATEWAY, **running, **enabled)
+    spark.systemd.unit(GATEWAY, **running, **at_boot)
     (spark.paths.proc / "9").mkdir()
-    (spark.paths.proc / "9/environ").write_text(f"LOCKSTEP_GENERATION={NEW}\0")
+    (spark.paths.proc / "9/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
     whole(spark, f"/etc/systemd/system/{GATEWAY}", f"/etc/systemd/system/{BROUGHT}")
     # An earlier deploy's unit that this one has removed, and one that it has brought.
     path.unlink()
     spark.systemd.unit(GATEWAY)
     (spark.units / BROUGHT).write_text(f"# {MARK}\n")
-    spark.systemd.unit(BROUGHT, **running, **enabled)
+    spark.systemd.unit(BROUGHT, **running, **at_boot)
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert OLD in path.read_text() and not (spark.units / BROUGHT).exists()
     assert f"systemctl enable -- {GATEWAY}" in spark.systemd.calls
@@ -97,39 +97,41 @@ def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
 
 
 def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatch):
-    asked = []
-    monkeypatch.setattr(update, "use", lambda paths, image, number: asked.append((image, number)))
-    record.save(spark.paths, record.Record(image="webui@old"))
+    image_uses = []
+    monkeypatch.setattr(
+        update, "use", lambda paths, image, number: image_uses.append((image, number))
+    )
+    record.save(spark.paths, record.WebUiRecord(image="webui@old"))
     whole(spark)
     copy = record.Snapshot(4, 0.0, "webui@old", 1)
     monkeypatch.setattr(record, "snapshots", lambda paths: [copy])
-    record.save(spark.paths, record.Record(image="webui@new"))
+    record.save(spark.paths, record.WebUiRecord(image="webui@new"))
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert asked == [("webui@old", 4)]
+    assert image_uses == [("webui@old", 4)]
 
 
 def test_what_a_member_of_a_cluster_kept_waits_for_the_deploy(spark):
-    before.keep(spark.paths, None, [f"/etc/systemd/system/{QWEN}"], "id")
+    rollback_snapshot.keep(spark.paths, None, [f"/etc/systemd/system/{QWEN}"], "id")
     spark.unit(NEW)
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.found[0] == NEW and spark.paths.before.exists()
+    assert spark.unit_state[0] == NEW and spark.paths.rollback_snapshot.exists()
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_rollout_that_is_done_keeps_what_the_whole_deploy_may_need(spark, kept):
-    before.keep(spark.paths, None, [f"/etc/systemd/system/{QWEN}"], whole=kept)
-    before.over(spark.paths)
-    assert spark.paths.before.exists() == kept
-    before.over(spark.paths, deploy=True)
-    assert not spark.paths.before.exists()
+@pytest.mark.parametrize("keeps_files", [True, False])
+def test_a_rollout_that_is_done_keeps_what_the_whole_deploy_may_need(spark, keeps_files):
+    rollback_snapshot.keep(spark.paths, None, [f"/etc/systemd/system/{QWEN}"], whole=keeps_files)
+    rollback_snapshot.over(spark.paths)
+    assert spark.paths.rollback_snapshot.exists() == keeps_files
+    rollback_snapshot.over(spark.paths, deploy=True)
+    assert not spark.paths.rollback_snapshot.exists()
 
 
 def test_what_an_older_lockstep_kept_is_understood(spark):
     spark.begin()
-    kept = json.loads(spark.paths.before.read_text())
+    snapshot = json.loads(spark.paths.rollback_snapshot.read_text())
     for key in ("whole", "units", "hot", "webui"):
-        del kept[key]
-    spark.paths.before.write_text(json.dumps(kept))
+        del snapshot[key]
+    spark.paths.rollback_snapshot.write_text(json.dumps(snapshot))
     spark.unit(NEW)
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.found[0] == OLD
+    assert spark.unit_state[0] == OLD

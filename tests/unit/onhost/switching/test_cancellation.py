@@ -20,7 +20,7 @@ from lockstep.onhost.systemd import transient
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
-    """mistral is hot; a start of qwen hangs, and so does one of its fallback."""
+    """A host where mistral is hot; a start of qwen hangs, and so does one of its fallback."""
     spark = SwitchingSpark(tmp_path, monkeypatch)
     for name in ("qwen", "spare"):
         spark.systemd.unit(UNITS[name], on_start=600)
@@ -30,39 +30,39 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-class Asked:
-    """A switch that somebody asks the gateway for; `end` is the last message of its program."""
+class GatewaySwitch:
+    """A switch by the gateway for a person; `end` is the last message of its program."""
 
-    def __init__(self, spark: SwitchingSpark, target: str, person: str) -> None:
-        self._told: list[dict] = []
-        asked = target, f"{person}, by the gateway", spark.paths, self._told.append
-        threading.Thread(target=switch_program.switch, args=asked).start()
+    def __init__(self, spark: SwitchingSpark, model: str, person: str) -> None:
+        self._messages: list[dict] = []
+        arguments = model, f"{person}, by the gateway", spark.paths, self._messages.append
+        threading.Thread(target=switch_program.switch, args=arguments).start()
 
     @property
     def lines(self) -> list[str]:
-        return [message.get("line", "") for message in self._told]
+        return [message.get("line", "") for message in self._messages]
 
     def end(self) -> dict:
-        """Its last message, once it has ended."""
-        until(lambda: self._told and "code" in self._told[-1], "it ends")
-        return self._told[-1]
+        """The last message; waits for the switch's end."""
+        until(lambda: self._messages and "code" in self._messages[-1], "it ends")
+        return self._messages[-1]
 
 
 def starts(spark: SwitchingSpark, name: str = "qwen") -> None:
-    """Wait until a start of a target hangs."""
+    """Wait until a start of a model hangs."""
     until(lambda: spark.systemd.state(UNITS[name])["ActiveState"] == "activating", "it starts")
 
 
 def switch_of(spark: SwitchingSpark, user: str = "anna") -> switching.Switch:
     """A switch in this process."""
-    return switching.Switch(config.load_host(spark.paths.targets), spark.paths, user=user)
+    return switching.Switch(config.load_host(spark.paths.models), spark.paths, user=user)
 
 
 def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
-    switch = Asked(spark, "qwen", "anna")
+    switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark)
 
-    cancel = Asked(spark, "cancel", "ben").end()
+    cancel = GatewaySwitch(spark, "cancel", "ben").end()
 
     assert (cancel["code"], spark.hot) == (0, ["mistral"])
     assert cancel["said"] == "the switch to qwen was cancelled; mistral is hot again"
@@ -70,13 +70,13 @@ def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
     assert (switch.end()["code"], switch.end()["said"]) == (5, cancel["said"])
     assert "ben, by the gateway cancelled the switch to qwen" in switch.lines
     assert switches.load(spark.paths)[0].code == errors.EXIT_CANCELLED
-    assert status.gather(config.load_host(spark.paths.targets), spark.paths).last_switch is None
+    assert status.gather(config.load_host(spark.paths.models), spark.paths).last_switch is None
     # Its fallback was never wanted.
     assert f"systemctl start -- {UNITS['spare']}" not in spark.systemd.calls
 
 
 def test_the_command_cancels_too(spark, capsys):
-    switch = Asked(spark, "qwen", "anna")
+    switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark)
 
     assert switch_sh.main(["cancel"], spark.paths) == 0
@@ -88,20 +88,20 @@ def test_the_command_cancels_too(spark, capsys):
 
 def test_a_fallback_that_hangs_is_cancelled_too(spark):
     spark.systemd.unit(UNITS["qwen"], start_ok=False)
-    switch = Asked(spark, "qwen", "anna")
+    switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark, "spare")
 
-    assert Asked(spark, "cancel", "ben").end()["code"] == 0
+    assert GatewaySwitch(spark, "cancel", "ben").end()["code"] == 0
     assert spark.hot == ["mistral"]
     assert switch.end()["code"] == 5
 
 
 def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
     spark.systemd.unit(UNITS["mistral"])
-    switch = Asked(spark, "qwen", "anna")
+    switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark)
 
-    cancel = Asked(spark, "cancel", "ben").end()
+    cancel = GatewaySwitch(spark, "cancel", "ben").end()
 
     assert (cancel["code"], spark.hot) == (0, [])
     assert cancel["said"] == "the switch to qwen was cancelled; no model is hot"
@@ -110,12 +110,12 @@ def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
 
 def test_what_comes_back_can_be_cancelled_as_well(spark):
     spark.systemd.unit(UNITS["mistral"], ActiveState="active", SubState="running", on_start=600)
-    switch = Asked(spark, "qwen", "anna")
+    switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark)
-    first = Asked(spark, "cancel", "ben")
+    first = GatewaySwitch(spark, "cancel", "ben")
     starts(spark, "mistral")
 
-    assert Asked(spark, "cancel", "carla").end()["code"] == 4
+    assert GatewaySwitch(spark, "cancel", "carla").end()["code"] == 4
     assert spark.hot == []
     assert switch.end()["said"] == (
         "NO MODEL IS HOT: qwen and mistral failed, or carla, by the gateway cancelled it"
@@ -137,7 +137,7 @@ def test_another_switch_takes_over_and_what_was_hot_comes_back_only_where_that_f
     spark, change, code, hot
 ):
     change(spark)
-    switch = Asked(spark, "qwen", "anna")
+    switch = GatewaySwitch(spark, "qwen", "anna")
     starts(spark)
 
     assert switch_sh.main(["spare", "--instead"], spark.paths) == code
@@ -157,10 +157,10 @@ def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, mo
         return transient.EXIT_GONE
 
     monkeypatch.setattr("lockstep.onhost.operator.follow.follow", follow_late)
-    said = []
-    code = switch_sh.asked("spare", "anna", spark.paths, wait=False, say=said.append)
+    lines = []
+    code = switch_sh.run_switch("spare", "anna", spark.paths, wait=False, say=lines.append)
     assert code == switches.load(spark.paths)[0].code == 1
-    assert "needs 500.0 GiB" in said[-1]
+    assert "needs 500.0 GiB" in lines[-1]
 
 
 def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
@@ -190,7 +190,7 @@ def test_where_no_switch_is_under_way_that_is_said(spark):
         switch_sh.main(["cancel"], spark.paths)
     # A deploy that restarts what is hot holds the same lock.
     with (
-        switch_lock.held(spark.paths.switch_lock, "the deploy", "mistral"),
+        switch_lock.hold_lock(spark.paths.switch_lock, "the deploy", "mistral"),
         pytest.raises(errors.Problem, match="not to be cancelled from here"),
     ):
         switch_sh.main(["cancel"], spark.paths)
@@ -213,7 +213,7 @@ def test_only_root_may_leave_a_request(spark):
 def test_who_waited_and_has_gone_starts_nothing_later(spark, monkeypatch):
     monkeypatch.setattr("lockstep.onhost.core.output.nobody_reads", lambda: True)
     with (
-        switch_lock.held(spark.paths.switch_lock, "ben", "mistral"),
+        switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"),
         pytest.raises(errors.Problem, match="nobody waits for this switch any more"),
     ):
         switch_sh.main(["spare", "--wait"], spark.paths)

@@ -10,26 +10,26 @@ import sys
 
 import pytest
 from a_clock import Clock
+from a_model import about
 from a_model_host import ModelHost
-from a_target import about
-from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_targets
+from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_models
 
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.records import boots, ended
+from lockstep.onhost.records import boots, memory_kills
 from lockstep.onhost.switching import gate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
-MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
+MISTRAL = {**QWEN, "unit": "vllm.service", "served_name": "mistral", "container": None}
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
-    """A host with two targets, both off, and 100 GiB available."""
+    """A host with two models, both off, and 100 GiB available."""
 
     class Spark(ModelHost):
         def gate(self, name: str) -> gate.Gate:
-            host = config.load_host(self.paths.targets)
-            return gate.Gate(host.target(name), host, self.paths)
+            host = config.load_host(self.paths.models)
+            return gate.Gate(host.model(name), host, self.paths)
 
     spark = Spark(tmp_path, monkeypatch, {"qwen": QWEN, "mistral": MISTRAL})
     spark.clock = Clock(monkeypatch)
@@ -37,7 +37,7 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-def dropped(spark) -> bool:
+def has_dropped_cache(spark) -> bool:
     return (spark.paths.proc / "sys/vm/drop_caches").read_text() == "3\n"
 
 
@@ -47,20 +47,22 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
     assert capsys.readouterr().out == (
         "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed\n"
     )
-    assert not dropped(spark)
+    assert not has_dropped_cache(spark)
 
 
-def test_who_starts_what_the_memory_floor_ended_is_told(spark, capsys):
-    end = ended.Ended("qwen", "vllm-qwen36.service", "serving", 4.0, 3.8)
-    ended.note(spark.paths, end)
+def test_who_starts_what_the_memory_watch_ended_is_told(spark, capsys):
+    end = memory_kills.MemoryKill("qwen", "vllm-qwen36.service", "serving", 4.0, 3.8)
+    memory_kills.note(spark.paths, end)
     spark.gate("qwen").pass_or_refuse()
 
-    said = capsys.readouterr().out
-    assert said.startswith("lockstep gate: last time the memory floor ended it while serving: 3.8 ")
+    output = capsys.readouterr().out
+    assert output.startswith(
+        "lockstep gate: last time the memory watch ended it while serving: 3.8 "
+    )
 
 
 @pytest.mark.parametrize("state", ["active", "activating", "deactivating", "reloading"])
-def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state):
+def test_another_model_that_is_not_gone_is_refused_after_the_wait(spark, state):
     spark.systemd.unit("vllm.service", ActiveState=state, SubState="running")
 
     with pytest.raises(errors.Problem) as refusal:
@@ -73,13 +75,13 @@ def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state)
     )
 
 
-def test_another_target_that_ends_in_time_is_waited_for(spark, capsys):
+def test_another_model_that_ends_in_time_is_waited_for(spark, capsys):
     spark.systemd.unit("vllm.service", ActiveState="deactivating", SubState="stop-sigterm")
     spark.clock.at(11, lambda: spark.systemd.unit("vllm.service"))
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.passed == 11
+    assert spark.clock.elapsed_s == 11
     assert "waiting for another engine to end, 10 s" in capsys.readouterr().out
 
 
@@ -113,7 +115,7 @@ def lives_in_a_container(spark) -> None:
         ),
     ],
 )
-def test_what_is_alive_of_another_target_is_refused(spark, change, words):
+def test_what_is_alive_of_another_model_is_refused(spark, change, words):
     change(spark)
 
     with pytest.raises(errors.Problem, match=words) as refusal:
@@ -124,13 +126,13 @@ def test_what_is_alive_of_another_target_is_refused(spark, change, words):
 def test_what_is_left_in_its_own_container_is_ended_and_without_docker_it_does_not_start(
     spark, monkeypatch
 ):
-    killed = let_the_kernel_kill(monkeypatch)
+    killed_slices = let_the_kernel_kill(monkeypatch)
     spark.docker.close()
     put_in_container(spark.paths, "vllm-qwen36", 4711)
 
     with pytest.raises(errors.Problem, match="Docker does not answer"):
         spark.gate("qwen").pass_or_refuse()
-    assert len(killed) == 1
+    assert len(killed_slices) == 1
 
 
 def test_an_orphan_of_its_own_name_is_removed(spark, capsys):
@@ -162,11 +164,11 @@ def test_a_host_whose_docker_is_down_can_still_start_a_venv_engine(spark, capsys
 
 
 @pytest.mark.parametrize(
-    ("engine", "key"), [("vllm", "targets.qwen.overrides"), ("sglang", "qwen.fallback_overrides")]
+    ("engine", "key"), [("vllm", "models.qwen.overrides"), ("sglang", "qwen.fallback_overrides")]
 )
-def test_of_a_fallback_the_remedy_names_the_key_of_its_target(spark, engine, key):
+def test_of_a_fallback_the_remedy_names_the_key_of_its_model(spark, engine, key):
     qwen = {**QWEN, "engine": "vllm", "fallback": "qwen-fallback"}
-    write_targets(spark.paths, {"qwen": qwen, "qwen-fallback": {**MISTRAL, "engine": engine}})
+    write_models(spark.paths, {"qwen": qwen, "qwen-fallback": {**MISTRAL, "engine": engine}})
     write_meminfo(spark.paths, 10.0)
     with pytest.raises(errors.Problem, match=rf"{key} gpu_memory"):
         spark.gate("qwen-fallback").wait_for_memory()
@@ -174,13 +176,13 @@ def test_of_a_fallback_the_remedy_names_the_key_of_its_target(spark, engine, key
 
 def test_a_port_that_somebody_else_has_is_refused_at_once(spark, monkeypatch):
     eve = "python3 (process 7 of eve)"
-    monkeypatch.setattr(gate.port, "strangers", lambda target, paths: [eve])
+    monkeypatch.setattr(gate.port, "strangers", lambda model, paths: [eve])
     with pytest.raises(
         errors.Problem, match=r"of eve\) listens at http://127.0.0.1:30001"
     ) as problem:
         spark.gate("mistral").pass_or_refuse()
     assert problem.value.code == gate.EXIT_OTHER_ENGINE
-    assert spark.clock.passed == 0
+    assert spark.clock.elapsed_s == 0
 
 
 def test_memory_that_is_being_released_is_waited_for(spark, capsys):
@@ -189,8 +191,8 @@ def test_memory_that_is_being_released_is_waited_for(spark, capsys):
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.passed == 11
-    assert dropped(spark)
+    assert spark.clock.elapsed_s == 11
+    assert has_dropped_cache(spark)
     assert "waiting for memory, 10 s: 41.2 GiB available, 67.0 GiB needed" in (
         capsys.readouterr().out
     )
@@ -198,11 +200,11 @@ def test_memory_that_is_being_released_is_waited_for(spark, capsys):
 
 def test_the_folder_that_is_hidden_from_an_engine_is_there_for_all_others(spark):
     """Without it systemd starts no engine that it hides it from; a model unit's UMask= is 0027."""
-    before = os.umask(0o027)
+    earlier_umask = os.umask(0o027)
     try:
         spark.gate("mistral").pass_or_refuse()
     finally:
-        os.umask(before)
+        os.umask(earlier_umask)
 
     assert stat.S_IMODE(spark.paths.run.stat().st_mode) == 0o755
 
@@ -214,22 +216,24 @@ def test_a_disk_that_takes_long_leaves_no_page_cache_there(spark, monkeypatch):
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert dropped(spark)
+    assert has_dropped_cache(spark)
 
 
 def test_a_disk_that_never_answers_does_not_hold_the_start(spark, monkeypatch):
     """A program that waits in the kernel for a disk is not ended by SIGKILL before that."""
     write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
-    left = spark.systemd.folder / "sync.pid"
-    (spark.systemd.folder / "bin/sync").write_text(f"#!/bin/sh\necho $$ > {left}\nexec sleep 20\n")
+    pid_file = spark.systemd.folder / "sync.pid"
+    (spark.systemd.folder / "bin/sync").write_text(
+        f"#!/bin/sh\necho $$ > {pid_file}\nexec sleep 20\n"
+    )
     monkeypatch.setattr("lockstep.onhost.switching.gate._SYNC_TIMEOUT_S", 1.0)
     monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert dropped(spark)
+    assert has_dropped_cache(spark)
     # Not at its end: nobody has waited for it.
-    os.kill(int(left.read_text()), signal.SIGKILL)
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
 
 def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
@@ -243,12 +247,12 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
         "qwen needs 67.0 GiB, 41.2 GiB available after 120 s (of 119.6 GiB). Remedy: see what "
         "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
         "switch.sh qwen; where nothing can be stopped, another share "
-        "(targets.qwen.overrides gpu_memory_utilization, `lockstep help fit`)"
+        "(models.qwen.overrides gpu_memory_utilization, `lockstep help fit`)"
     )
 
 
 def test_what_is_short_by_less_than_a_tenth_does_not_look_like_enough(spark):
-    write_targets(spark.paths, {"qwen": {**QWEN, "memory_gib": 99.23}})
+    write_models(spark.paths, {"qwen": {**QWEN, "memory_gib": 99.23}})
     write_meminfo(spark.paths, available_gib=99.19)
 
     with pytest.raises(errors.Problem, match=r"needs 99\.3 GiB, 99\.1 GiB available"):
@@ -272,7 +276,7 @@ SHARE = {"memory_gib": 67.0, "memory_share": 0.8, "memory_beside_gib": 2.7}
 def test_a_share_is_of_the_hosts_own_memory_or_of_what_is_available(
     spark, values, available, needs
 ):
-    write_targets(spark.paths, {"qwen": {**QWEN, **values}})
+    write_models(spark.paths, {"qwen": {**QWEN, **values}})
     write_meminfo(spark.paths, available_gib=available)
 
     if not needs:
@@ -287,8 +291,8 @@ def test_available_memory_counts_and_not_free_memory(spark):
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.passed == 0
-    assert dropped(spark), "vLLM before 0.20.2 counts MemFree: the cache must go"
+    assert spark.clock.elapsed_s == 0
+    assert has_dropped_cache(spark), "vLLM before 0.20.2 counts MemFree: the cache must go"
 
 
 def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, capsys):
@@ -305,7 +309,7 @@ def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, c
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        (["gemma"], 2, "unknown target 'gemma'; known targets: qwen, mistral"),
+        (["gemma"], 2, "unknown model 'gemma'; known models: qwen, mistral"),
         (["qwen", "--wait", "soon"], 2, "invalid float value"),
         (["qwen", "--wait", "0"], 4, "qwen needs 67.0 GiB, 41.2 GiB available after "),
     ],
@@ -313,11 +317,11 @@ def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, c
 def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, capsys, argv, code, words):
     write_meminfo(spark.paths, available_gib=41.2)
     with pytest.raises(SystemExit) as end:
-        sys.exit(errors.ended("lockstep gate", lambda: gate.main(argv, spark.paths)))
+        sys.exit(errors.run_main("lockstep gate", lambda: gate.main(argv, spark.paths)))
 
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert end.value.code == code
-    assert words in said and "Traceback" not in said
+    assert words in output and "Traceback" not in output
 
 
 @pytest.mark.parametrize(
@@ -326,17 +330,17 @@ def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, capsys, arg
         ("{", "not JSON"),
         ("[]", "the value must be a mapping"),
         (
-            '{"name": "spark1", "targets": {"qwen": {}}}',
-            "targets.qwen.name, targets.qwen.unit, targets.qwen.url",
+            '{"name": "spark1", "models": {"qwen": {}}}',
+            "models.qwen.name, models.qwen.unit, models.qwen.url",
         ),
         (
-            '{"name": "spark1", "targets": {"qwen": {"unit": 7}}}',
-            "targets.qwen.unit must be text; found 7",
+            '{"name": "spark1", "models": {"qwen": {"unit": 7}}}',
+            "models.qwen.unit must be text; found 7",
         ),
     ],
 )
 def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, words):
-    path = tmp_path / "targets.json"
+    path = tmp_path / "models.json"
     path.write_text(text)
 
     with pytest.raises(errors.Problem) as problem:
@@ -350,7 +354,7 @@ def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, w
 
 def test_a_start_that_may_begin_is_noted_before_the_engine_runs(spark):
     spark.gate("qwen").pass_or_refuse()
-    assert [(boot.target, boot.phase) for boot in boots.load(spark.paths).boots] == [
+    assert [(boot.model, boot.phase) for boot in boots.load(spark.paths).boots] == [
         ("qwen", boots.STARTING)
     ]
 
@@ -359,7 +363,7 @@ def test_a_start_that_is_refused_is_not_noted(spark):
     write_meminfo(spark.paths, 1.0)
     with pytest.raises(errors.Problem):
         spark.gate("qwen").pass_or_refuse()
-    assert boots.load(spark.paths) == boots.Record()
+    assert boots.load(spark.paths) == boots.BootRecord()
 
 
 def test_a_disk_that_takes_no_note_keeps_no_engine_down(spark, capsys):

@@ -11,7 +11,7 @@ from a_gpu import AGpu
 from a_hot_spark import HotSpark
 
 from lockstep.onhost.core import config
-from lockstep.onhost.records import accepted, boots
+from lockstep.onhost.records import accepted_speed, boots
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
@@ -32,20 +32,20 @@ class Spark(HotSpark):
     def __init__(self, tmp_path, monkeypatch) -> None:
         super().__init__(tmp_path, monkeypatch, recipe="qwen-nvfp4")
         self.gpu = AGpu(tmp_path / "gpu", monkeypatch)
-        # Each sleep of 5 s brings tokens at this rate; `after` is then called.
+        # Each sleep of 5 s brings tokens at this rate; `after_sleep` is then called.
         self.rate, self.running, self.tokens = 50.0, 1, 0
-        self.after = lambda: None
+        self.after_sleep = lambda: None
         self.systemd.unit(CAP_UNIT, ActiveState="active", SubState="exited")
         self.boot("b")
         self.accept()
         # Samples come from the same figures as looks.
-        monkeypatch.setattr(gpu, "sampled", self.sampled)
+        monkeypatch.setattr(gpu, "sample_bands", self.sample_band)
         self.count()
         Clock(monkeypatch).asleep = self.asleep
 
-    def accept(self, **other: object) -> None:
+    def accept(self, **entry_fields: object) -> None:
         entry = {"decode_tok_s": 50.0, "power_w": BAND, "recipe": "qwen-nvfp4", "image": None}
-        accepted.save(self.paths, {"qwen": {**entry, "max_clock_mhz": None, **other}})
+        accepted_speed.save(self.paths, {"qwen": {**entry, "max_clock_mhz": None, **entry_fields}})
 
     def boot(self, letter: str) -> None:
         """Another boot, with nothing in /run."""
@@ -53,16 +53,16 @@ class Spark(HotSpark):
         (self.paths.proc / "sys/kernel/random/boot_id").write_text(32 * letter + "\n")
         (self.paths.proc / "uptime").write_text("3600.0 7200.0\n")
 
-    def capped(self, most: int) -> None:
-        data = json.loads(self.paths.targets.read_text())
-        self.paths.targets.write_text(json.dumps({**data, "max_clock_mhz": most}))
+    def cap_clock(self, most: int) -> None:
+        data = json.loads(self.paths.models.read_text())
+        self.paths.models.write_text(json.dumps({**data, "max_clock_mhz": most}))
 
     @contextlib.contextmanager
-    def sampled(self):
+    def sample_band(self):
         yield (band := gpu.Band([], []))
-        seen = gpu.look()
-        band.power_w.append(seen.power_w)
-        band.clock_mhz.append(seen.clock_mhz)
+        reading = gpu.look()
+        band.power_w.append(reading.power_w)
+        band.clock_mhz.append(reading.clock_mhz)
 
     def count(self) -> None:
         self.engine.metrics = METRICS.format(running=self.running, tokens=self.tokens)
@@ -70,12 +70,12 @@ class Spark(HotSpark):
     def asleep(self, seconds: float) -> None:
         self.tokens += round(self.rate * seconds)
         self.count()
-        self.after()
+        self.after_sleep()
 
     def look(self) -> dict[str, str]:
         """One look; the findings."""
-        host = config.load_host(self.paths.targets)
-        gpu_watch.Look(host, self.paths).take(host.targets["qwen"])
+        host = config.load_host(self.paths.models)
+        gpu_watch.GpuState(host, self.paths).take(host.models["qwen"])
         return gpu_watch.load(self.paths).findings
 
 
@@ -94,20 +94,20 @@ def test_a_slow_spark_is_named_at_the_second_look_and_until_it_is_fast(spark, ca
     spark.gpu.shows(**SLOW)
     spark.rate = 14.0
     assert spark.look() == {}
-    said = spark.look()["gpu-slow"]
-    assert said.startswith(
+    finding = spark.look()["gpu-slow"]
+    assert finding.startswith(
         "qwen makes 14.0 tok/s, accepted were 50.0, at 14 W and 611 MHz, accepted were 35 to 41 W."
     )
-    assert "unplug the mains for a minute. A reboot does not help" in said
-    assert "BROKEN: gpu-slow: qwen makes 14.0 tok/s" in spark.said()
+    assert "unplug the mains for a minute. A reboot does not help" in finding
+    assert "BROKEN: gpu-slow: qwen makes 14.0 tok/s" in spark.status_text()
     # At rest nothing can be told.
     spark.gpu.shows()
-    assert spark.look() == {"gpu-slow": said}
+    assert spark.look() == {"gpu-slow": finding}
     spark.gpu.shows(**BUSY)
     spark.rate = 49.0
     assert spark.look() == {}
     assert "gpu-slow is over" in capsys.readouterr().out
-    assert "gpu" not in spark.said()
+    assert "gpu" not in spark.status_text()
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ def test_a_request_that_ends_meanwhile_says_nothing(spark):
     spark.gpu.shows(**SLOW)
     spark.rate = 14.0
 
-    def ended() -> None:
+    def end_request() -> None:
         spark.running = 0
         spark.count()
 
-    spark.after = ended
+    spark.after_sleep = end_request
     assert [spark.look() for _ in range(3)] == [{}] * 3
 
 
@@ -168,16 +168,16 @@ def test_of_sglang_its_own_rate_counts(spark):
 )
 def test_a_hot_gpu_is_named_while_it_is_hot(spark, reason):
     spark.gpu.shows(**{**BUSY, "celsius": 93}, reasons=[reason])
-    found = spark.look()
-    assert "at 93 °C, 2418 MHz, 38 W. Remedy: free the air inlets" in found["gpu-hot"]
-    assert "BROKEN: gpu-hot: " in spark.said()
+    findings = spark.look()
+    assert "at 93 °C, 2418 MHz, 38 W. Remedy: free the air inlets" in findings["gpu-hot"]
+    assert "BROKEN: gpu-hot: " in spark.status_text()
     spark.gpu.shows(**BUSY, reasons=["sw_power_cap", "applications_clocks_setting"])
     assert spark.look() == {}
 
 
 def test_a_slow_down_for_a_moment_is_none(spark):
     spark.gpu.shows(**BUSY, reasons=["hw_slowdown"])
-    spark.after = lambda: spark.gpu.shows(**BUSY)
+    spark.after_sleep = lambda: spark.gpu.shows(**BUSY)
     assert spark.look() == {}
 
 
@@ -188,19 +188,19 @@ def test_what_heat_slows_down_is_hot_and_not_slow(spark):
 
 
 def test_a_cap_that_is_lost_is_set_again_by_its_unit(spark, capsys):
-    spark.capped(2100)
+    spark.cap_clock(2100)
     spark.gpu.shows(**{**BUSY, "clock": 2080})
     assert spark.look() == {}
     assert spark.systemd.calls == []
     spark.gpu.shows(**BUSY)
-    spark.after = lambda: spark.gpu.shows(**{**BUSY, "clock": 2080})
+    spark.after_sleep = lambda: spark.gpu.shows(**{**BUSY, "clock": 2080})
     assert spark.look() == {}
     assert spark.systemd.calls == [f"systemctl restart {CAP_UNIT}"]
     assert "2418 MHz, its cap of 2100 MHz is lost: set again" in capsys.readouterr().out
 
 
 def test_a_cap_that_does_not_hold_is_a_finding(spark):
-    spark.capped(2100)
+    spark.cap_clock(2100)
     spark.gpu.shows(**BUSY)
     assert "above its cap of 2100 MHz" in spark.look()["gpu-cap"]
 
@@ -211,7 +211,7 @@ def test_without_a_cap_no_clock_is_too_high(spark):
 
 
 def test_without_a_driver_nothing_is_told(spark):
-    spark.capped(2100)
+    spark.cap_clock(2100)
     spark.gpu.program.write_text("#!/bin/sh\nexit 9\n")
     assert spark.look() == {}
 
@@ -226,35 +226,35 @@ def test_without_a_driver_nothing_is_told(spark):
     ],
 )
 def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, words):
-    boots.noted(spark.paths, "qwen", boots.HOT)
+    boots.note_phase(spark.paths, "qwen", boots.HOT)
     spark.boot("c")
     spark.systemd.unit("kernel", journal=kernel)
     assert spark.look() == {}
-    said = spark.said()
-    assert "last boot cut off at " in said and "while qwen was hot" in said
-    assert words in said
-    boots.switched(spark.paths, "qwen")
+    status_text = spark.status_text()
+    assert "last boot cut off at " in status_text and "while qwen was hot" in status_text
+    assert words in status_text
+    boots.note_switch(spark.paths, "qwen")
     spark.look()
-    assert "last boot" not in spark.said()
+    assert "last boot" not in spark.status_text()
 
 
 def test_an_orderly_end_and_the_first_boot_are_told_nothing_of(spark):
     spark.look()
-    assert "last boot" not in spark.said()
-    boots.noted(spark.paths, "qwen", boots.STARTING)
-    boots.ended(spark.paths, "qwen")
+    assert "last boot" not in spark.status_text()
+    boots.note_phase(spark.paths, "qwen", boots.STARTING)
+    boots.note_end(spark.paths, "qwen")
     spark.boot("c")
     spark.look()
-    assert "last boot" not in spark.said()
+    assert "last boot" not in spark.status_text()
 
 
-def foreign(spark: Spark, used: str = "40960", argv: str = "/usr/local/bin/ollama") -> None:
+def foreign(spark: Spark, used_mib: str = "40960", argv: str = "/usr/local/bin/ollama") -> None:
     """Let the driver name a process of somebody else's."""
     program = spark.gpu.program
     usual = program.with_name("usual")
     program.rename(usual) if not usual.exists() else None
     program.write_text(
-        f"#!/bin/sh\ncase $1 in --query-compute-apps*) echo 4711, {argv}, {used};; "
+        f"#!/bin/sh\ncase $1 in --query-compute-apps*) echo 4711, {argv}, {used_mib};; "
         f'*) exec {usual} "$@";; esac\n'
     )
     program.chmod(0o755)
@@ -270,8 +270,8 @@ def test_an_engine_of_somebody_else_beside_a_hot_model_is_told(spark, capsys):
         "gpu-foreign": "beside qwen, x.service (Ollama) holds 40.0 GiB on the GPU. Remedy: `ollama "
         "ps`, then `ollama stop MODEL`, or `sudo systemctl stop x.service`"
     }
-    assert "BROKEN: gpu-foreign: beside qwen" in spark.said()
-    assert "x.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`" in spark.said()
+    assert "BROKEN: gpu-foreign: beside qwen" in spark.status_text()
+    assert "x.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`" in spark.status_text()
 
 
 def test_what_is_small_and_no_engine_is_left_alone(spark):

@@ -1,7 +1,7 @@
-"""What one part promises, no other part ends: gate, preflight, plan and the memory floor.
+"""A promise of one part holds in all others: gate, preflight, plan and the memory minimum.
 
-An engine is stood in for by one that takes exactly what was promised: the most that it holds, at
-once, while it loads, and keeps that while it serves.
+The stand-in for an engine takes exactly what was promised: the most that it may hold, at once,
+while it loads, and it keeps that while it serves.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.records import ended
-from lockstep.onhost.switching import gate, memory_floor
+from lockstep.onhost.records import memory_kills
+from lockstep.onhost.switching import gate, memory_minimum
 from lockstep.preflight import memory
-from lockstep.units.targets_json import known_to_host
+from lockstep.units.models_json import known_to_host
 from lockstep.units.variants import variants
 
 PLAN = spark()
@@ -39,15 +39,15 @@ LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"
 HOT = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
 
 
-def host_of(plan: HostPlan) -> config.Host:
-    """What the deploy tells the host's programs."""
-    made = variants(plan.settings, plan.targets, pins_for(plan), engine_id="e")
-    return known_to_host(plan.settings, made)
+def host_of(plan: HostPlan) -> config.HostConfig:
+    """The host's configuration for these models, as the deploy writes it."""
+    host_variants = variants(plan.settings, plan.models, pins_for(plan), engine_id="e")
+    return known_to_host(plan.settings, host_variants)
 
 
-def held(target: config.Target, available: float, total: float) -> float:
-    """What the engine takes, GiB: a share of all, or of what it finds, or a size."""
-    need = target.need
+def engine_share_gib(model: config.Model, available: float, total: float) -> float:
+    """The engine's share in GiB: a share of all memory, of the memory that it finds, or a size."""
+    need = model.need
     if not need.share:
         return need.gib
     of = total if need.of_total else available - need.beside_gib
@@ -55,48 +55,51 @@ def held(target: config.Target, available: float, total: float) -> float:
 
 
 class Spark:
-    """A host whose memory is what a test says, with the real gate and the real floor."""
+    """A host whose memory a test decides, with the real gate and the real memory watch."""
 
     def __init__(self, tmp_path: Any, monkeypatch: Any) -> None:
         self.paths = host_root(tmp_path / "root", {})
         self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
         # One process of `systemctl` for each look would take minutes here.
-        monkeypatch.setattr(memory_floor.units, "show", self.show)
+        monkeypatch.setattr(memory_minimum.units, "show", self.show)
         monkeypatch.setattr(gate.runner, "run", lambda *_, **__: None)
-        monkeypatch.setattr(memory_floor, "_systemctl", lambda *_: None)
-        monkeypatch.setattr(memory_floor, "_sigkill", lambda *_: None)
-        monkeypatch.setattr(memory_floor.docker_api.Docker, "container", lambda *_: None)
+        monkeypatch.setattr(memory_minimum, "_systemctl", lambda *_: None)
+        monkeypatch.setattr(memory_minimum, "_sigkill", lambda *_: None)
+        monkeypatch.setattr(memory_minimum.docker_api.Docker, "container", lambda *_: None)
         self.state: dict[str, Any] = {}
 
     def show(self, names: Any) -> dict[str, Any]:
-        off = memory_floor.units.Unit("off", load="loaded")
+        off = memory_minimum.units.Unit("off", load="loaded")
         return {name: self.state.get(name, off) for name in names}
 
     def is_admitted(
-        self, target: config.Target, host: config.Host, gib: float, total: float
+        self, model: config.Model, host: config.HostConfig, gib: float, total: float
     ) -> bool:
         write_meminfo(self.paths, gib, total_gib=total)
         try:
-            gate.Gate(target, host, self.paths, wait_s=0.0).wait_for_memory()
+            gate.Gate(model, host, self.paths, wait_s=0.0).wait_for_memory()
         except errors.Problem:
             return False
         return True
 
-    def killed(self, target: config.Target, host: config.Host, gib: float, total: float) -> str:
-        """In which phase the floor ends an engine that takes all that it was promised; "": none."""
-        floor = memory_floor.Floor(self.paths, lambda *_: None)
-        floor._targets = lambda: list(host.targets.values())  # type: ignore[method-assign]
-        write_meminfo(self.paths, gib - held(target, gib, total), total_gib=total)
+    def minimum_kill(
+        self, model: config.Model, host: config.HostConfig, gib: float, total: float
+    ) -> str:
+        """The phase in which the memory watch ends an engine that takes its whole promise; "":
+        none."""
+        minimum = memory_minimum.MemoryWatch(self.paths, lambda *_: None)
+        minimum._models = lambda: list(host.models.values())  # type: ignore[method-assign]
+        write_meminfo(self.paths, gib - engine_share_gib(model, gib, total), total_gib=total)
         for words in (LOADING, HOT):
             active, sub, pid = words.values()
-            unit = memory_floor.units.Unit(
-                target.unit, load="loaded", active=active, sub=sub, main_pid=int(pid)
+            unit = memory_minimum.units.Unit(
+                model.unit, load="loaded", active=active, sub=sub, main_pid=int(pid)
             )
-            self.state = {target.unit: unit}
-            floor.step()
-            for end in ended.every(self.paths):
-                ended.forget(self.paths, target.unit)
-                return f"{target.name} with {gib:.1f} of {total}: {end.reason}"
+            self.state = {model.unit: unit}
+            minimum.step()
+            for end in memory_kills.every(self.paths):
+                memory_kills.forget(self.paths, model.unit)
+                return f"{model.name} with {gib:.1f} of {total}: {end.reason}"
         return ""
 
 
@@ -106,84 +109,90 @@ def host(tmp_path: Any, monkeypatch: Any) -> Iterator[Spark]:
 
 
 @pytest.mark.parametrize("total", TOTALS)
-def test_what_the_gate_admits_the_floor_does_not_end(host: Spark, total: float) -> None:
-    known = host_of(PLAN)
-    admitted, killed = set(), []
-    for target in known.targets.values():
+def test_what_the_gate_admits_the_memory_watch_does_not_end(host: Spark, total: float) -> None:
+    known_host = host_of(PLAN)
+    admitted_models, memory_kills = set(), []
+    for model in known_host.models.values():
         for step in range(3):
             for gib in VALUES:
-                if host.is_admitted(target, known, gib + step / 3, total):
-                    admitted.add(target.name)
-                    killed.append(host.killed(target, known, gib + step / 3, total))
-    assert [each for each in killed if each] == []
-    assert admitted == set(known.targets), "each starts on a Spark at rest"
+                if host.is_admitted(model, known_host, gib + step / 3, total):
+                    admitted_models.add(model.name)
+                    memory_kills.append(host.minimum_kill(model, known_host, gib + step / 3, total))
+    assert [kill_text for kill_text in memory_kills if kill_text] == []
+    assert admitted_models == set(known_host.models), "each starts on a Spark at rest"
 
 
 @pytest.mark.parametrize("total", TOTALS)
 def test_what_the_plan_says_fits_is_admitted_on_a_spark_at_rest(host: Spark, total: float) -> None:
-    known, catalogue = host_of(PLAN), catalogues.load(catalogues.FOLDER)
+    known_host, catalogue = host_of(PLAN), catalogues.load(catalogues.FOLDER)
     machine = catalogue.knowledge.hardware[catalogues.machine_of(PLAN.settings)]
-    [planned] = plan_hosts((PLAN,), PINS, catalogue).hosts
-    fitting = [each.name for each in planned.targets if each.fit and each.fit.verdict == "fits"]
-    assert set(fitting) == {name for name in known.targets if not name.endswith("-fallback")}
+    [planned_host] = plan_hosts((PLAN,), PINS, catalogue).hosts
+    fitting = [
+        model.name for model in planned_host.models if model.fit and model.fit.verdict == "fits"
+    ]
+    assert set(fitting) == {name for name in known_host.models if not name.endswith("-fallback")}
     for name in fitting:
-        assert host.is_admitted(known.targets[name], known, machine.at_rest_gib(total), total), name
+        assert host.is_admitted(
+            known_host.models[name], known_host, machine.at_rest_gib(total), total
+        ), name
 
 
 @pytest.fixture
 def fits_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One computation for each fit: what is available is no part of it."""
-    known: dict[Any, Any] = {}
+    """Compute each fit once: it does not depend on the available memory."""
+    cached_results: dict[Any, Any] = {}
 
-    def prepare_once(recipe: Any, *rest: Any, **named: Any) -> Any:
-        key = (recipe.name, *(named[name] for name in ("machine", "total", "floors")))
-        if key not in known:
-            known[key] = cache(prepare(recipe, *rest, **named))
-        return known[key]
+    def prepare_once(recipe: Any, *arguments: Any, **keywords: Any) -> Any:
+        key = (recipe.name, *(keywords[name] for name in ("machine", "total", "minimums")))
+        if key not in cached_results:
+            cached_results[key] = cache(prepare(recipe, *arguments, **keywords))
+        return cached_results[key]
 
     monkeypatch.setattr(memory, "prepare", prepare_once)
 
 
 @pytest.mark.usefixtures("fits_once")
-@pytest.mark.parametrize("floor", [{}, {"loading_gib": 10.0, "serving_gib": 9.0}])
+@pytest.mark.parametrize("minimum", [{}, {"loading_gib": 10.0, "serving_gib": 9.0}])
 @pytest.mark.parametrize("total", EVERY_TOTAL)
 def test_what_preflight_says_to_set_is_admitted_and_lives(
-    host: Spark, total: float, floor: dict[str, float]
+    host: Spark, total: float, minimum: dict[str, float]
 ) -> None:
     wrong: list[str] = []
-    applied = 0
-    own = {"memory_floor": floor} if floor else {}
-    bound = {name: {**data, **own} for name, data in group_data.targets.items()}
+    applied_count = 0
+    own = {"memory_minimum": minimum} if minimum else {}
+    model_data = {name: {**data, **own} for name, data in group_data.models.items()}
     if total < min(TOTALS):
         # What the plan advises there: with its own share `qwen` holds no sequence.
-        bound["qwen"] = {**bound["qwen"], "overrides": {"gpu_memory_utilization": 0.75}}
-    plan = spark(targets=bound, expected={"memory_gib": 0.94 * total})
+        model_data["qwen"] = {**model_data["qwen"], "overrides": {"gpu_memory_utilization": 0.75}}
+    plan = spark(models=model_data, expected={"memory_gib": 0.94 * total})
     # 40 values, up to a Spark at rest; below them nothing helps.
     for gib in (total * (0.55 + 0.01 * step) for step in range(40)):
         facts = {
             **healthy(plan, 0.0),
             "memory": {"MemTotal": int(total * GIB), "MemAvailable": int(gib * GIB)},
         }
-        targets = {name: dict(data) for name, data in bound.items()}
-        named = set()
+        models = {name: dict(data) for name, data in model_data.items()}
+        named_models = set()
         for finding in preflight.findings(plan, PINS, facts):
-            said = re.findall(r'"(\w+)": ([\d.]+)', finding.remedy)
-            where = re.search(r"`targets\.([\w-]+)\.(\w*overrides)`", finding.remedy)
-            if finding.code != "memory-available" or not said or not where:
+            settings_text = re.findall(r'"(\w+)": ([\d.]+)', finding.remedy)
+            where = re.search(r"`models\.([\w-]+)\.(\w*overrides)`", finding.remedy)
+            if finding.code != "memory-available" or not settings_text or not where:
                 continue
-            values = {key: float(value) if "." in value else int(value) for key, value in said}
-            data = targets[where[1]]
+            values = {
+                key: float(value) if "." in value else int(value) for key, value in settings_text
+            }
+            data = models[where[1]]
             data[where[2]] = {**(data.get(where[2]) or {}), **values}
-            named.add(finding.message.split(" ")[0])
-        if not named:
+            named_models.add(finding.message.split(" ")[0])
+        if not named_models:
             continue
-        known = host_of(spark(targets=targets, expected={"memory_gib": 0.94 * total}))
-        for name in named:
-            target = known.targets[name]
-            applied += 1
-            if not host.is_admitted(target, known, gib, total):
+        known_host = host_of(spark(models=models, expected={"memory_gib": 0.94 * total}))
+        for name in named_models:
+            model = known_host.models[name]
+            applied_count += 1
+            if not host.is_admitted(model, known_host, gib, total):
                 wrong.append(f"{name} with {gib} of {total}: refused with what preflight said")
-            elif killed := host.killed(target, known, gib, total):
-                wrong.append(killed)
-    assert applied > 10
+            elif kill_text := host.minimum_kill(model, known_host, gib, total):
+                wrong.append(kill_text)
+    assert applied_count > 10
     assert wrong == []

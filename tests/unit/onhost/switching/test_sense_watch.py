@@ -6,7 +6,7 @@ import json
 
 import pytest
 from a_hot_spark import UNIT, HotSpark
-from onhost_fakes import write_targets
+from onhost_fakes import write_models
 
 from lockstep.drift.subjects import models
 from lockstep.onhost.core import atomic, config, layout, switch_lock
@@ -16,8 +16,8 @@ from lockstep.onhost.switching import sense_watch
 
 LABEL = '{engine="0"}'
 RIGHT = {"echo": {"sha256": "aa", "leading": []}}
-SOUND = sense.Verdict((sense.Look("echo", "sound", ""),), answers=RIGHT)
-WRONG = sense.Verdict((sense.Look("echo", "nonsense", "expected a, came b"),))
+SOUND = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),), answers=RIGHT)
+WRONG = sense.SenseVerdict((sense.SenseCheck("echo", "nonsense", "expected a, came b"),))
 
 
 class Spark(HotSpark):
@@ -26,8 +26,8 @@ class Spark(HotSpark):
     def __init__(self, tmp_path, monkeypatch) -> None:
         super().__init__(tmp_path, monkeypatch, sense="answers", identity="one")
         self.running(0)
-        self.looks: list[sense.Verdict] = [SOUND]
-        self.asked: list[tuple[config.Target, object]] = []
+        self.looks: list[sense.SenseVerdict] = [SOUND]
+        self.sense_requests: list[tuple[config.Model, object]] = []
         monkeypatch.setattr(sense, "look", self.look)
 
     def running(self, count: int) -> None:
@@ -35,12 +35,12 @@ class Spark(HotSpark):
             f"vllm:num_requests_running{LABEL} {count}.0\nvllm:generation_tokens_total{LABEL} 5.0\n"
         )
 
-    def look(self, target: config.Target, key: str | None, record: object = None):
-        self.asked.append((target, record))
+    def look(self, model: config.Model, key: str | None, record: object = None):
+        self.sense_requests.append((model, record))
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
-    def target_is(self, **keys: object) -> None:
-        write_targets(self.paths, {"qwen": {**self.target, **keys}})
+    def model_is(self, **keys: object) -> None:
+        write_models(self.paths, {"qwen": {**self.model, **keys}})
 
     def run(self, *words: str) -> int:
         return sense_watch.main(list(words), self.paths)
@@ -55,64 +55,64 @@ def spark(tmp_path, monkeypatch):
 
 def test_sound_answers_become_the_record_of_what_is_deployed(spark):
     assert spark.run() == 0
-    assert sense_record.accepted(spark.paths, spark.asked[0][0]) == RIGHT
+    assert sense_record.accepted_answers(spark.paths, spark.sense_requests[0][0]) == RIGHT
     assert spark.paths.senses.stat().st_mode & 0o777 == 0o600
     spark.run()
-    assert [record for _, record in spark.asked] == [None, RIGHT]
+    assert [record for _, record in spark.sense_requests] == [None, RIGHT]
     # Another image, model or flag begins a record of its own, and finds the old one again later.
-    spark.target_is(identity="two")
+    spark.model_is(identity="two")
     spark.run()
-    spark.target_is(identity="one")
+    spark.model_is(identity="one")
     spark.run("qwen")
-    assert [record for _, record in spark.asked[2:]] == [None, RIGHT]
+    assert [record for _, record in spark.sense_requests[2:]] == [None, RIGHT]
 
 
 def test_a_record_is_kept_of_a_few_generations(spark):
     for number in range(7):
-        spark.target_is(identity=f"id{number}")
+        spark.model_is(identity=f"id{number}")
         spark.run()
-    kept = json.loads(spark.paths.senses.read_text())["qwen"]
-    assert list(kept) == ["id2", "id3", "id4", "id5", "id6"]
+    entries = json.loads(spark.paths.senses.read_text())["qwen"]
+    assert list(entries) == ["id2", "id3", "id4", "id5", "id6"]
 
 
 def test_nonsense_is_said_and_never_recorded(spark, capsys):
     spark.looks = [WRONG]
     assert spark.run() == 1
     assert "qwen talks nonsense: echo: expected a, came b" in capsys.readouterr().out
-    assert sense_record.accepted(spark.paths, spark.asked[0][0]) is None
+    assert sense_record.accepted_answers(spark.paths, spark.sense_requests[0][0]) is None
 
 
 def test_a_record_can_be_forgotten(spark):
     spark.run()
     assert spark.run("qwen", "--forget") == 0
-    assert sense_record.accepted(spark.paths, spark.asked[0][0]) is None
+    assert sense_record.accepted_answers(spark.paths, spark.sense_requests[0][0]) is None
 
 
 def test_without_a_hot_model_nothing_can_be_asked(spark):
     spark.systemd.unit(UNIT)
-    assert (spark.run(), spark.run("--rest"), spark.asked) == (2, 0, [])
+    assert (spark.run(), spark.run("--rest"), spark.sense_requests) == (2, 0, [])
 
 
 def test_the_engine_itself_is_asked(spark):
-    spark.target_is(url="http://127.0.0.1:9", engine_url=spark.engine.url)
+    spark.model_is(url="http://127.0.0.1:9", engine_url=spark.engine.url)
     spark.run()
-    assert spark.asked[0][0].url == spark.engine.url
+    assert spark.sense_requests[0][0].url == spark.engine.url
 
 
 def test_the_timer_asks_a_resting_engine_once_a_day(spark):
     assert [spark.run("--rest"), spark.run("--rest")] == [0, 0]
-    assert len(spark.asked) == 1
+    assert len(spark.sense_requests) == 1
     # Another process is another model.
     spark.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="8")
     spark.run("--rest")
-    assert len(spark.asked) == 2
+    assert len(spark.sense_requests) == 2
 
 
 def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
     spark.run("--rest")
     monkeypatch.setattr(sense_watch, "_AGAIN_S", 0.0)
     spark.run("--rest")
-    assert len(spark.asked) == 2
+    assert len(spark.sense_requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -120,22 +120,22 @@ def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
     [
         lambda spark: spark.running(1),
         lambda spark: setattr(spark.engine, "metrics", None),
-        lambda spark: spark.target_is(sense="off"),
-        lambda spark: spark.target_is(url="", engine_url=None),
-        lambda spark: atomic.write_json(spark.paths.rollout, {"target": "qwen"}),
+        lambda spark: spark.model_is(sense="off"),
+        lambda spark: spark.model_is(url="", engine_url=None),
+        lambda spark: atomic.write_json(spark.paths.rollout, {"model": "qwen"}),
     ],
     ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
 )
 def test_the_timer_leaves_an_engine_alone(spark, disturb):
     disturb(spark)
     assert spark.run("--rest") == 0
-    assert spark.asked == []
+    assert spark.sense_requests == []
 
 
 def test_the_timer_leaves_a_switch_alone(spark):
-    with switch_lock.held(spark.paths.switch_lock, "you", "qwen"):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "you", "qwen"):
         assert spark.run("--rest") == 0
-    assert spark.asked == []
+    assert spark.sense_requests == []
 
 
 def test_the_timer_restarts_nothing_and_its_finding_is_told(spark, monkeypatch):
@@ -143,24 +143,26 @@ def test_the_timer_restarts_nothing_and_its_finding_is_told(spark, monkeypatch):
     assert spark.run("--rest") == 0
     assert spark.systemd.calls == []
     # An engine is not accused for one answer.
-    assert len(spark.asked) == 2
-    assert "talks nonsense: echo: expected a, came b; asked" in spark.said()
+    assert len(spark.sense_requests) == 2
+    assert "talks nonsense: echo: expected a, came b; asked" in spark.status_text()
     monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
     assert list(records.sense(None)) == [
         ("sense", "qwen", "talks nonsense: echo: expected a, came b")
     ]
     # Of a process that is gone nothing is told.
     spark.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="8")
-    assert "nonsense" not in spark.said()
+    assert "nonsense" not in spark.status_text()
     assert list(records.sense(None)) == []
 
 
 def test_a_record_that_decides_nothing_is_told_with_what_forgets_it(spark, monkeypatch):
     monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
-    spark.target_is(sense="record")
+    spark.model_is(sense="record")
     spark.run()
-    told = [fact for fact in records.sense(None) if fact[0] == "sense record"]
-    assert told == [("sense record", "qwen", "without log-probabilities, so it decides nothing")]
+    sense_facts = [fact for fact in records.sense(None) if fact[0] == "sense record"]
+    assert sense_facts == [
+        ("sense record", "qwen", "without log-probabilities, so it decides nothing")
+    ]
     assert models.KINDS["sense record"].mend.endswith("sense {item} --forget")
     spark.run("qwen", "--forget")
     assert [fact for fact in records.sense(None) if fact[0] == "sense record"] == []
@@ -169,22 +171,22 @@ def test_a_record_that_decides_nothing_is_told_with_what_forgets_it(spark, monke
 def test_one_wrong_look_of_two_is_no_finding(spark, monkeypatch):
     spark.looks = [WRONG, SOUND]
     spark.run("--rest")
-    assert "makes sense: echo; asked" in spark.said()
+    assert "makes sense: echo; asked" in spark.status_text()
     monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
     assert list(records.sense(None)) == [("sense", "qwen", "no nonsense")]
 
 
 def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
-    def stopped(target, key, record=None):
+    def stop_look(model, key, record=None):
         spark.systemd.unit(UNIT)
         return WRONG
 
-    monkeypatch.setattr(sense, "look", stopped)
+    monkeypatch.setattr(sense, "look", stop_look)
     spark.run("--rest")
     assert sense_record.last(spark.paths) == {}
 
 
 def test_off_is_asked_by_hand_all_the_same(spark):
-    spark.target_is(sense="off")
+    spark.model_is(sense="off")
     assert spark.run() == 0
-    assert spark.asked[0][0].sense == "answers"
+    assert spark.sense_requests[0][0].sense == "answers"

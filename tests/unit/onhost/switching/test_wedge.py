@@ -33,15 +33,15 @@ def spark(tmp_path, monkeypatch):
             self.clock = Clock(monkeypatch)
             self.engine.chat = lambda _: (503, {"error": "busy"})
 
-        def look(self, after: float = 60.0) -> list[str]:
-            """One look; what it did to systemd."""
-            self.clock.sleep(after)
+        def look(self, sleep_s: float = 60.0) -> list[str]:
+            """Let the watch look once; returns its calls of systemd."""
+            self.clock.sleep(sleep_s)
             text = METRICS.format(running=self.running, tokens=self.tokens)
             self.engine.metrics = text if self.engine.metrics is not None else None
-            done = len(self.systemd.calls)
-            host = config.load_host(self.paths.targets)
-            wedge.Watch(host, self.paths, 30.0).look()
-            return self.systemd.calls[done:]
+            earlier_count = len(self.systemd.calls)
+            host = config.load_host(self.paths.models)
+            wedge.WedgeWatch(host, self.paths, 30.0).look()
+            return self.systemd.calls[earlier_count:]
 
     spark = Spark()
     spark.engine.metrics = ""
@@ -68,12 +68,12 @@ def test_a_counter_that_moves_is_life_whatever_a_token_would_say(spark):
 
 
 def busy_with(spark, tokens: float, more: str = "") -> tuple[int, dict]:
-    """Nothing is answered, and meanwhile its counters are these."""
+    """Answer nothing; meanwhile the counters are these."""
     spark.engine.metrics = METRICS.format(running=1.0, tokens=tokens) + more
     return 503, {}
 
 
-def restarted(spark) -> tuple[int, dict]:
+def restart_engine(spark) -> tuple[int, dict]:
     spark.runs(pid=99)
     return 503, {}
 
@@ -82,34 +82,34 @@ ABORTED = 'vllm:request_success_total{engine="0",finished_reason="abort"} 1.0\n'
 
 
 @pytest.mark.parametrize(
-    ("answered", "done"),
+    ("engine_reply", "expected_calls"),
     [
         pytest.param(lambda _: (200, FakeEngine.answer("x", 1)), [], id="a token"),
         pytest.param(lambda _: (401, {"error": "Unauthorized"}), [], id="it refuses the question"),
         pytest.param(lambda spark: busy_with(spark, 6.0), [], id="a long prompt moves a counter"),
-        pytest.param(restarted, [], id="somebody restarts it"),
+        pytest.param(restart_engine, [], id="somebody restarts it"),
         # The watch's own question ends so: it would take a dead engine for a living one.
         pytest.param(lambda spark: busy_with(spark, 5.0, ABORTED), RESTART, id="only given up"),
     ],
 )
-def test_what_comes_while_it_is_asked_for_a_token_decides(spark, answered, done):
+def test_what_comes_while_it_is_asked_for_a_token_decides(spark, engine_reply, expected_calls):
     spark.look()
-    spark.engine.chat = lambda _: answered(spark)
-    assert spark.look() == done
+    spark.engine.chat = lambda _: engine_reply(spark)
+    assert spark.look() == expected_calls
     assert spark.engine.requests[-1]["max_tokens"] == 1
 
 
 def test_before_it_asks_it_notes_so_for_who_counts_the_engines_requests(spark):
-    noted = []
+    question_times = []
 
     def answer(_: dict) -> tuple[int, object]:
-        noted.append(wedge_state.load(spark.paths).asked_at)
+        question_times.append(wedge_state.load(spark.paths).asked_at)
         return 200, FakeEngine.answer("x", 1)
 
     spark.engine.chat = answer
     spark.look()
     spark.look()
-    assert noted == [spark.clock.time]
+    assert question_times == [spark.clock.time]
 
 
 def test_an_engine_is_asked_itself_while_the_gateway_before_it_is_down(spark):
@@ -152,32 +152,32 @@ def test_an_engine_whose_port_is_dead_is_restarted_at_once(spark):
 
 
 def test_after_two_restarts_in_an_hour_it_is_left_down_with_the_reason(spark):
-    done = []
+    calls = []
     for pid in (7, 8, 9):
         spark.runs(pid)
-        done += [spark.look(), spark.look()]
-    assert done == [[], RESTART, [], RESTART, [], [f"systemctl stop {UNIT}"]]
+        calls += [spark.look(), spark.look()]
+    assert calls == [[], RESTART, [], RESTART, [], [f"systemctl stop {UNIT}"]]
     assert spark.systemd.state(UNIT)["ActiveState"] == "inactive"
-    assert "left it down: no token in 5 s" in spark.said()
+    assert "left it down: no token in 5 s" in spark.status_text()
     assert spark.look() == []
 
 
 def test_an_hour_later_it_may_be_restarted_again(spark):
-    for pid, after in ((7, 60.0), (8, 60.0), (9, 3600.0)):
+    for pid, sleep_s in ((7, 60.0), (8, 60.0), (9, 3600.0)):
         spark.runs(pid)
-        spark.look(after)
+        spark.look(sleep_s)
         assert spark.look() == RESTART
 
 
 def test_status_tells_of_a_restart(spark):
     spark.look()
     spark.look()
-    assert "the wedge watch restarted it" in spark.said()
+    assert "the wedge watch restarted it" in spark.status_text()
 
 
 def test_nothing_is_done_while_somebody_is_switching_or_when_nothing_is_hot(spark):
     spark.look()
-    with switch_lock.held(spark.paths.switch_lock, "anna", "qwen"):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
         assert spark.look() == []
     assert spark.engine.requests == []
     for active in ("activating", "failed", "inactive"):
@@ -201,11 +201,11 @@ def test_a_record_that_cannot_be_read_is_an_empty_one(spark, text):
 
 
 def test_a_rank_of_a_cluster_is_left_to_the_agent_that_ends_all_of_them(spark):
-    data = json.loads(spark.paths.targets.read_text())
-    data["targets"]["qwen"]["cluster"] = "pair"
+    data = json.loads(spark.paths.models.read_text())
+    data["models"]["qwen"]["cluster"] = "pair"
     members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
     data["clusters"] = {"pair": {"name": "pair", "rank": 0, "port": 7079, "members": members}}
-    spark.paths.targets.write_text(json.dumps(data))
+    spark.paths.models.write_text(json.dumps(data))
     spark.look()
     assert spark.look() == []
     assert spark.engine.requests == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from a_lock import Held, held
+from a_lock import LockProcess, hold_lock
 
 from lockstep.onhost.core import errors, layout, output, program
 from lockstep.onhost.system import apt_turn
@@ -25,7 +25,7 @@ def paths(tmp_path):
 
 @pytest.fixture
 def work(tmp_path):
-    """A command, and what it did so far: one line for each time."""
+    """A command, and its effects so far: one line for each run."""
 
     class Work:
         record = tmp_path / "ran"
@@ -47,24 +47,24 @@ def work(tmp_path):
     return Work
 
 
-def listening(monkeypatch, word: str, held: Held) -> list[str]:
-    """What is said; the lock is given back at the first line that has this word."""
-    said: list[str] = []
+def listening(monkeypatch, word: str, held_lock: LockProcess) -> list[str]:
+    """The messages; the lock is released at the first line that has this word."""
+    lines: list[str] = []
 
     def say(line: str) -> None:
-        said.append(line)
+        lines.append(line)
         if word in line:
-            held.release()
+            held_lock.release()
 
     monkeypatch.setattr(output, "say", say)
-    return said
+    return lines
 
 
 @pytest.mark.parametrize("name", apt_turn.LOCKS)
 def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
     path = paths.root / name
     assert apt_turn.holder(paths) is None
-    with held(path) as process:
+    with hold_lock(path) as process:
         real = apt_turn.holder(layout.Paths(paths.root))
         assert (real.lock, real.pid) == (str(path), process.pid)
         proc = paths.proc / str(process.pid)
@@ -79,10 +79,12 @@ def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
 
 def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
     update = work()
-    with held(paths.root / LISTS) as process:
-        said = listening(monkeypatch, "waited", process)
+    with hold_lock(paths.root / LISTS) as process:
+        lines = listening(monkeypatch, "waited", process)
         assert apt_turn.main(update.argv, paths) == 0
-    assert said[0].startswith(f"apt-get update: waited 0 s of 30 min, {paths.root / LISTS} is held")
+    assert lines[0].startswith(
+        f"apt-get update: waited 0 s of 30 min, {paths.root / LISTS} is held"
+    )
     assert update.times == 1
 
 
@@ -96,9 +98,9 @@ def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
     ],
 )
 def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, text):
-    refused = work(text, code=100)
-    assert apt_turn.main(refused.argv, paths) == 0
-    assert refused.times == 2
+    work_item = work(text, code=100)
+    assert apt_turn.main(work_item.argv, paths) == 0
+    assert work_item.times == 2
 
 
 @pytest.mark.parametrize(
@@ -106,9 +108,9 @@ def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, text)
     [("E: Unable to locate package jq", 100), ("Could not get lock, said a package", 0)],
 )
 def test_nothing_else_is_done_twice(paths, work, text, code, capfd):
-    done = work(text, code=code)
-    assert apt_turn.main(done.argv, paths) == code
-    assert (done.times, capfd.readouterr().out) == (1, f"{text}\n")
+    work_item = work(text, code=code)
+    assert apt_turn.main(work_item.argv, paths) == code
+    assert (work_item.times, capfd.readouterr().out) == (1, f"{text}\n")
 
 
 class Clock:
@@ -126,15 +128,17 @@ class Clock:
 def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
     paths, work, monkeypatch, capsys
 ):
-    found = apt_turn.Holder("/var/lib/dpkg/lock", 7, "apt-get", "dgx-dashboard-admin.service")
-    monkeypatch.setattr(apt_turn, "holder", lambda paths: found)
+    lock_holder = apt_turn.AptLockHolder(
+        "/var/lib/dpkg/lock", 7, "apt-get", "dgx-dashboard-admin.service"
+    )
+    monkeypatch.setattr(apt_turn, "holder", lambda paths: lock_holder)
     monkeypatch.setattr(apt_turn, "time", Clock())
     monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 1.0)
     update = work()
     with pytest.raises(errors.Problem) as problem:
         apt_turn.main(update.argv, paths)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 30 and all(str(found) in line for line in lines)
+    assert len(lines) == 30 and all(str(lock_holder) in line for line in lines)
     assert lines[-1].startswith("apt-get update: waited 29 min of 30 min, ")
     assert (problem.value.code, update.times) == (errors.EXIT_LOCKED, 0)
     assert str(problem.value) == (
@@ -154,30 +158,30 @@ def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
     ],
 )
 def test_one_that_works_for_another_program_may_be_ended(process, unit, remedy):
-    assert remedy in apt_turn.Holder("/var/lib/dpkg/lock", 7, process, unit).remedy
+    assert remedy in apt_turn.AptLockHolder("/var/lib/dpkg/lock", 7, process, unit).remedy
 
 
 def test_a_command_of_ours_is_named_by_its_word(paths, monkeypatch):
     work = ["/usr/bin/python3", program.PROGRAMS, "packages", "prepare", "jq"]
-    monkeypatch.setattr(apt_turn, "holder", lambda paths: apt_turn.Holder("/x", 0, "", ""))
+    monkeypatch.setattr(apt_turn, "holder", lambda paths: apt_turn.AptLockHolder("/x", 0, "", ""))
     with pytest.raises(errors.Problem, match=r"^packages prepare: not done after 0 s"):
         apt_turn.main(["--limit", "0", "--", *work], paths)
 
 
 def test_needrestart_restarts_nothing_after_a_command_of_ours(paths, work, capfd):
-    seen = work()
-    seen.path.write_text("#!/bin/sh\necho $NEEDRESTART_SUSPEND\n")
-    assert apt_turn.main(seen.argv, paths) == 0
+    work_item = work()
+    work_item.path.write_text("#!/bin/sh\necho $NEEDRESTART_SUSPEND\n")
+    assert apt_turn.main(work_item.argv, paths) == 0
     assert capfd.readouterr().out == "1\n"
 
 
 def test_who_is_refused_each_time_gives_up_too(paths, work, monkeypatch):
     monkeypatch.setattr(apt_turn, "time", Clock())
     monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 60.0)
-    refused = work()
-    refused.path.write_text("#!/bin/sh\necho 'E: Could not get lock /x'; exit 100\n")
+    work_item = work()
+    work_item.path.write_text("#!/bin/sh\necho 'E: Could not get lock /x'; exit 100\n")
     with pytest.raises(errors.Problem, match="not done after 30 min, it was refused a lock"):
-        apt_turn.main(refused.argv, paths)
+        apt_turn.main(work_item.argv, paths)
 
 
 def test_a_program_that_is_not_there_is_wrong_use(paths):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from a_target import about, tell
+from a_model import about, tell
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import rank_gate, wire_client, wire_server
@@ -18,19 +18,19 @@ from lockstep.onhost.switching import precheck
 from lockstep.onhost.system import cluster_link
 from lockstep.onhost.systemd import units
 
-TWINS = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+PORT_PAIR = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
 MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
-PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": TWINS}
+PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": PORT_PAIR}
 GLM = about(unit="vllm-glm.service", model="glm")
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> layout.Paths:
-    """A host that is a member, with both twins of a port and their RDMA devices."""
-    targets = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
-    paths = host_root(tmp_path, targets)
+    """A host that is a member, with both interfaces of a port and their RDMA devices."""
+    models = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
+    paths = host_root(tmp_path, models)
     tell(paths, clusters={"pair": PAIR})
-    for interface, device in TWINS.items():
+    for interface, device in PORT_PAIR.items():
         (paths.root / "sys/class/net" / interface).mkdir(parents=True)
         (paths.root / "sys/class/infiniband" / device).mkdir(parents=True)
     paths.run.mkdir(parents=True, exist_ok=True)
@@ -38,19 +38,19 @@ def paths(tmp_path: Path) -> layout.Paths:
 
 
 def unplug(paths: layout.Paths) -> None:
-    """What DGX OS does when the cable goes: both functions of the port are gone."""
-    for interface, device in TWINS.items():
+    """Unplug the cable as DGX OS does: both functions of the port are gone."""
+    for interface, device in PORT_PAIR.items():
         (paths.root / "sys/class/net" / interface).rmdir()
         (paths.root / "sys/class/infiniband" / device).rmdir()
 
 
-def admitted(paths: layout.Paths) -> None:
-    given = {"target": "glm", "until": time.monotonic() + 60}
-    paths.admitted.write_text(json.dumps(given))
+def admit_model(paths: layout.Paths) -> None:
+    admission = {"model": "glm", "until": time.monotonic() + 60}
+    paths.admitted_model.write_text(json.dumps(admission))
 
 
 def test_no_rank_starts_with_a_device_that_is_not_there(paths):
-    admitted(paths)
+    admit_model(paths)
     assert rank_gate.main(["admit", "glm"], paths) == 0
     unplug(paths)
     with pytest.raises(errors.Problem) as problem:
@@ -67,13 +67,13 @@ def test_no_rank_starts_with_a_device_that_is_not_there(paths):
 
 def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
     (paths.root / "sys/class/infiniband/rocep1s0f0").rmdir()
-    host = config.load_host(paths.targets)
+    host = config.load_host(paths.models)
     with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
         cluster_link.check("glm", host.clusters["pair"], paths)
 
 
 def test_a_link_without_rdma_needs_no_device(paths):
-    plain = replace(config.load_host(paths.targets).clusters["pair"], links={"enp1s0f0np0": ""})
+    plain = replace(config.load_host(paths.models).clusters["pair"], links={"enp1s0f0np0": ""})
     cluster_link.check("glm", plain, paths)
 
 
@@ -83,29 +83,29 @@ def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
         systemd.unit(name)
     docker = FakeDocker(paths.docker_socket)
     unplug(paths)
-    host = config.load_host(paths.targets)
-    shown = units.show(target.unit for target in host.targets.values())
-    check = precheck.Precheck(host, paths, docker_api.Docker(paths.docker_socket), shown)
+    host = config.load_host(paths.models)
+    unit_states = units.show(model.unit for model in host.models.values())
+    check = precheck.Precheck(host, paths, docker_api.Docker(paths.docker_socket), unit_states)
     try:
         with pytest.raises(errors.Problem, match="no network interface enp1s0f0np0"):
-            check.check(host.target("glm"))
-        check.check(host.target("own"))
+            check.check(host.model("glm"))
+        check.check(host.model("own"))
     finally:
         docker.close()
 
 
 def test_what_a_deploy_of_before_wrote_has_no_links(paths):
     tell(paths, clusters={"pair": {key: PAIR[key] for key in PAIR if key != "links"}})
-    assert config.load_host(paths.targets).clusters["pair"].links == {}
+    assert config.load_host(paths.models).clusters["pair"].links == {}
     tell(paths, clusters={"pair": {**PAIR, "links": ["enp1s0f0np0"]}})
     with pytest.raises(errors.Problem, match=r"clusters.pair.links must be a mapping; found"):
-        config.load_host(paths.targets)
+        config.load_host(paths.models)
 
 
 def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
     """Documentation's own network (RFC 5737, 3849): no machine has an address of it."""
     for address in ("192.0.2.1", "2001:db8::1"):
-        member = topology.Member("spark1", address)
+        member = topology.TopologyMember("spark1", address)
         pair = topology.Cluster("pair", 0, 7079, (member,))
-        server = wire_server.Server([wire_client.Caller(pair, b"k")], lambda *_: {})
+        server = wire_server.ClusterServer([wire_client.MemberClient(pair, b"k")], lambda *_: {})
         server.server_close()

@@ -12,11 +12,11 @@ import pytest
 from a_probe import program
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.records import ours
+from lockstep.onhost.records import ownership
 from lockstep.onhost.system import fabric
 
-NEW = f"# {ours.MARK}\nnetwork: {{new}}\n"
-OLD = f"# {ours.MARK}\nnetwork: {{old}}\n"
+NEW = f"# {ownership.MARK}\nnetwork: {{new}}\n"
+OLD = f"# {ownership.MARK}\nnetwork: {{old}}\n"
 LINKS = [
     {"ifname": "lo", "mtu": 65536, "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
     {
@@ -47,7 +47,7 @@ esac
 
 
 class Link:
-    """A host with its network, and what was asked of it."""
+    """A host with its network, and the questions to it."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = layout.Paths(folder)
@@ -60,7 +60,7 @@ class Link:
         return fabric.main(list(words), self.paths)
 
     @property
-    def ran(self) -> list[str]:
+    def commands(self) -> list[str]:
         """Commands since the last look."""
         path = self.paths.root / "ran"
         lines = path.read_text().splitlines() if path.exists() else []
@@ -88,10 +88,10 @@ def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert attempt(link, monkeypatch, NEW) == 0
-    generate, stop, armed, apply = link.ran
+    generate, stop, armed_timer, apply = link.commands
     assert (generate, apply) == ("netplan generate", "netplan apply")
     assert stop == "systemctl stop lockstep-fabric-back.timer"
-    assert "--on-active=40" in armed and armed.endswith("/lockstep fabric back")
+    assert "--on-active=40" in armed_timer and armed_timer.endswith("/lockstep fabric back")
     assert link.file.read_text() == NEW
     assert link.file.stat().st_mode & 0o777 == 0o600
 
@@ -103,19 +103,19 @@ def test_what_was_confirmed_stays(link: Link, monkeypatch: pytest.MonkeyPatch) -
     assert link.file.read_text() == NEW
 
 
-@pytest.mark.parametrize("before", [None, OLD])
+@pytest.mark.parametrize("earlier_text", [None, OLD])
 def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(
-    before: str | None, link: Link, monkeypatch: pytest.MonkeyPatch
+    earlier_text: str | None, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if before:
-        link.file.write_text(before)
+    if earlier_text:
+        link.file.write_text(earlier_text)
     attempt(link, monkeypatch, NEW)
     # A second deploy tries too, and is not confirmed either.
     attempt(link, monkeypatch, NEW.replace("new", "newer"))
-    assert link.ran
+    assert link.commands
     assert link.run("back") == 0
-    assert (link.file.read_text() if link.file.exists() else None) == before
-    assert link.ran == [
+    assert (link.file.read_text() if link.file.exists() else None) == earlier_text
+    assert link.commands == [
         "netplan apply",
         "ip link set dev enP7s7 mtu 1500",
         "ip address replace 192.168.1.10/24 dev enP7s7",
@@ -133,20 +133,22 @@ def test_a_file_that_netplan_does_not_take_changes_nothing(
     with pytest.raises(errors.Problem, match="failed: Error in network definition"):
         attempt(link, monkeypatch, NEW.replace("new", "bad"))
     assert link.file.read_text() == OLD
-    assert link.ran == ["netplan generate"]
+    assert link.commands == ["netplan generate"]
 
 
 def test_nvidias_own_file_is_replaced_only_where_the_inventory_takes_it_over(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As DGX OS' instructions for two Sparks write it.
-    theirs = "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      link-local: [ipv4]\n"
-    link.file.write_text(theirs)
+    foreign_text = (
+        "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      link-local: [ipv4]\n"
+    )
+    link.file.write_text(foreign_text)
     with pytest.raises(errors.Problem, match=r"40-cx7.yaml was not made by Lockstep \(written "):
         attempt(link, monkeypatch, NEW)
-    assert (link.file.read_text(), link.ran) == (theirs, [])
+    assert (link.file.read_text(), link.commands) == (foreign_text, [])
     monkeypatch.setattr(sys, "stdin", io.StringIO(NEW))
     assert link.run("try", "--seconds", "40", "--adopt") == 0
     assert link.file.read_text() == NEW
     assert link.run("back") == 0
-    assert link.file.read_text() == theirs
+    assert link.file.read_text() == foreign_text

@@ -28,12 +28,12 @@ esac
 
 
 class Kernel:
-    """A host with rules to load, and what was asked of systemd."""
+    """A host with rules to load, and the commands to systemd."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = layout.Paths(folder)
         self.rules = folder / "etc/lockstep/firewall.nft"
-        self.kept = folder / "etc/lockstep/firewall-kept.nft"
+        self.kept_rules = folder / "etc/lockstep/firewall-kept.nft"
         self.table = folder / "table"
         self.systemd = folder / "systemd"
         self.rules.parent.mkdir(parents=True)
@@ -47,12 +47,12 @@ class Kernel:
         return self.table.read_text() if self.table.exists() else ""
 
     @property
-    def asked(self) -> list[str]:
+    def systemd_calls(self) -> list[str]:
         return self.systemd.read_text().splitlines() if self.systemd.exists() else []
 
     def read(self) -> Any:
-        """What the reader of a deploy is told."""
-        return facts.read({"kept": str(self.kept), "unit": "lockstep-firewall.service"})
+        """The answer of a deploy's reader."""
+        return facts.read({"kept": str(self.kept_rules), "unit": "lockstep-firewall.service"})
 
 
 @pytest.fixture
@@ -61,19 +61,19 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     for name in ("systemctl", "systemd-run"):
         program(tmp_path / "bin", name, f'echo "{name} $@" >> {tmp_path}/systemd')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    found = Kernel(tmp_path)
-    monkeypatch.setattr(layout, "Paths", lambda: found.paths)
-    return found
+    fake_kernel = Kernel(tmp_path)
+    monkeypatch.setattr(layout, "Paths", lambda: fake_kernel.paths)
+    return fake_kernel
 
 
 def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) -> None:
     kernel.table.write_text(OLD)
     assert kernel.run("try", "--seconds", "90") == 0
     assert kernel.now == NEW
-    armed = next(line for line in kernel.asked if line.startswith("systemd-run"))
-    assert "--on-active=90" in armed and armed.endswith("/lockstep firewall back")
+    armed_timer = next(line for line in kernel.systemd_calls if line.startswith("systemd-run"))
+    assert "--on-active=90" in armed_timer and armed_timer.endswith("/lockstep firewall back")
     # Not yet for the next boot.
-    assert not kernel.kept.exists()
+    assert not kernel.kept_rules.exists()
 
 
 def test_the_timer_is_armed_before_the_rules_are_loaded(
@@ -88,21 +88,21 @@ def test_the_timer_is_armed_before_the_rules_are_loaded(
 def test_rules_that_were_confirmed_stay_and_are_loaded_at_the_next_boot(kernel: Kernel) -> None:
     kernel.run("try", "--seconds", "90")
     assert kernel.run("keep") == 0
-    assert kernel.kept.read_text() == NEW
-    assert kernel.asked[-1] == "systemctl stop lockstep-firewall-back.timer"
+    assert kernel.kept_rules.read_text() == NEW
+    assert kernel.systemd_calls[-1] == "systemctl stop lockstep-firewall-back.timer"
     kernel.table.unlink()
     assert kernel.run("load") == 0
     assert kernel.now == NEW
 
 
-@pytest.mark.parametrize("before", ["", OLD])
-def test_taken_back_the_host_is_as_before(kernel: Kernel, before: str) -> None:
-    kernel.table.write_text(before)
+@pytest.mark.parametrize("earlier_rules", ["", OLD])
+def test_taken_back_the_host_is_as_before(kernel: Kernel, earlier_rules: str) -> None:
+    kernel.table.write_text(earlier_rules)
     kernel.run("try", "--seconds", "90")
     assert kernel.run("back") == 0
-    assert kernel.now == before
+    assert kernel.now == earlier_rules
     assert kernel.run("back") == 0
-    assert kernel.now == before
+    assert kernel.now == earlier_rules
 
 
 def test_a_confirmation_that_comes_too_late_keeps_nothing(kernel: Kernel) -> None:
@@ -110,7 +110,7 @@ def test_a_confirmation_that_comes_too_late_keeps_nothing(kernel: Kernel) -> Non
     kernel.run("back")
     with pytest.raises(errors.Problem, match="taken back before they were confirmed"):
         kernel.run("keep")
-    assert not kernel.kept.exists()
+    assert not kernel.kept_rules.exists()
 
 
 def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: Kernel) -> None:
@@ -119,13 +119,13 @@ def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: K
     with pytest.raises(errors.Problem, match="failed: Error: syntax error"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == OLD
-    assert kernel.asked[-1] == "systemctl stop lockstep-firewall-back.timer"
+    assert kernel.systemd_calls[-1] == "systemctl stop lockstep-firewall-back.timer"
 
 
 def test_two_deploys_at_once_both_keep_the_rules(kernel: Kernel) -> None:
     for action in (("try", "--seconds", "90"), ("try", "--seconds", "90"), ("keep",), ("keep",)):
         assert kernel.run(*action) == 0
-    assert (kernel.now, kernel.kept.read_text()) == (NEW, NEW)
+    assert (kernel.now, kernel.kept_rules.read_text()) == (NEW, NEW)
 
 
 def test_two_deploys_at_once_go_back_to_rules_that_somebody_confirmed(kernel: Kernel) -> None:

@@ -1,4 +1,4 @@
-"""What nvidia-smi tells, and what a GB10's does not."""
+"""The figures of nvidia-smi, and those that it lacks for a GB10."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def card(tmp_path, monkeypatch) -> AGpu:
 
 def test_a_look_is_one_call_with_every_figure(card):
     card.shows(watts=38.5, clock=2418, celsius=68, utilization=96, reasons=["sw_power_cap"])
-    seen = gpu.look()
-    assert (seen.power_w, seen.clock_mhz, seen.temperature_c) == (38.5, 2418, 68)
-    assert (seen.utilization, seen.reasons, seen.heat) == (96, 0x05, [])
+    reading = gpu.look()
+    assert (reading.power_w, reading.clock_mhz, reading.temperature_c) == (38.5, 2418, 68)
+    assert (reading.utilization, reading.reasons, reading.heat) == (96, 0x05, [])
 
 
 def test_heat_is_what_heat_or_the_power_supply_does(card):
@@ -31,9 +31,12 @@ def test_heat_is_what_heat_or_the_power_supply_does(card):
 def test_a_field_that_the_driver_does_not_know_leaves_the_others(card, field):
     text = card.program.read_text()
     card.program.write_text(text.replace(f'"{field}', '"unheard.of.'))
-    seen = gpu.look()
-    assert seen.temperature_c == 41
-    assert (seen.power_w is None, seen.reasons is None) == (field == "power.draw", field[-1] == ".")
+    reading = gpu.look()
+    assert reading.temperature_c == 41
+    assert (reading.power_w is None, reading.reasons is None) == (
+        field == "power.draw",
+        field[-1] == ".",
+    )
 
 
 def test_what_is_not_available_is_none(card):
@@ -49,8 +52,8 @@ def test_without_a_driver_nothing_is_told(card, monkeypatch, program):
         card.program.write_text(program)
     else:
         monkeypatch.setenv("PATH", "/nonexistent")
-    assert gpu.look() == gpu.Reading()
-    with gpu.sampled() as band:
+    assert gpu.look() == gpu.GpuReading()
+    with gpu.sample_bands() as band:
         pass
     assert band.as_json() == {}
 
@@ -60,16 +63,16 @@ def test_without_a_driver_nothing_is_told(card, monkeypatch, program):
     [(2418, 2100, True), (2130, 2100, False), (2418, None, False), (None, 2100, False)],
 )
 def test_a_clock_above_its_cap_shows_that_the_cap_is_lost(clock, cap, above):
-    assert gpu.Reading(clock_mhz=clock).above(cap) is above
+    assert gpu.GpuReading(clock_mhz=clock).above(cap) is above
 
 
 def test_samples_of_a_while_are_a_band_and_a_line_cut_off_counts_for_nothing(card):
-    said = card.folder / "said"
+    sample_mark = card.folder / "said"
     lines = r"31.5, 2080\n30.0, 2086\n[N/A], 2081\n29"
-    card.program.write_text(f"#!/bin/sh\nprintf '{lines}'; touch {said}; exec sleep 600\n")
-    with gpu.sampled() as band:
+    card.program.write_text(f"#!/bin/sh\nprintf '{lines}'; touch {sample_mark}; exec sleep 600\n")
+    with gpu.sample_bands() as band:
         limit = time.monotonic() + 180
-        while not said.exists() and time.monotonic() < limit:
+        while not sample_mark.exists() and time.monotonic() < limit:
             time.sleep(0.01)
     assert band.as_json() == {
         "power_w": {"median": 30.75, "low": 30.0, "high": 31.5},

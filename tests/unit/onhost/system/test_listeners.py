@@ -1,4 +1,4 @@
-"""Who listens where, by the tables of this machine's own kernel."""
+"""Programs and their ports, by the tables of this machine's own kernel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def test_a_listening_socket_is_found_with_its_process_and_account(address: str) 
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as server:
         port = server.getsockname()[1]
-        [one] = listeners.at_port(port)
-        assert (one.protocol, one.address, one.uid) == ("tcp", address, os.geteuid())
-        assert os.getpid() in one.processes
+        [listener] = listeners.at_port(port)
+        assert (listener.protocol, listener.address, listener.uid) == ("tcp", address, os.geteuid())
+        assert os.getpid() in listener.processes
     assert listeners.at_port(port) == []
 
 
@@ -36,8 +36,8 @@ def test_of_a_socket_that_others_have_too_all_are_told() -> None:
             os.read(os.pipe()[0], 1)
             os._exit(0)
         try:
-            [one] = listeners.at_port(server.getsockname()[1])
-            assert {os.getpid(), child} <= set(one.processes)
+            [listener] = listeners.at_port(server.getsockname()[1])
+            assert {os.getpid(), child} <= set(listener.processes)
         finally:
             os.kill(child, 9)
             os.waitpid(child, 0)

@@ -28,7 +28,7 @@ def host(tmp_path, monkeypatch):
         def run(self, *argv: str) -> int:
             return job.main(["run", *argv], self.paths)
 
-        def begun(self, *argv: str) -> Future[int]:
+        def start_run(self, *argv: str) -> Future[int]:
             """The same in another thread."""
             return threads.submit(self.run, *argv)
 
@@ -73,7 +73,7 @@ def test_success_is_0_and_a_later_run_starts_again(host, capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "expected_output"),
     [
         pytest.param(["echo", "--uid", "--", "-x"], "--uid -- -x\n", id="options of the work"),
         pytest.param(
@@ -81,10 +81,10 @@ def test_success_is_0_and_a_later_run_starts_again(host, capsys):
         ),
     ],
 )
-def test_what_is_left_alone_and_what_counts_as_a_line(host, capsys, argv, said):
+def test_what_is_left_alone_and_what_counts_as_a_line(host, capsys, argv, expected_output):
     assert host.run("build", "--", *argv) == 0
 
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == expected_output
 
 
 def test_a_killed_work_gives_128_plus_the_signal(host):
@@ -114,10 +114,10 @@ def test_a_job_that_failed_before_says_so_and_starts_again(host, tmp_path, capsy
 
 def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
     gate = tmp_path / "go"
-    printed = []
+    lines = []
 
     def say(line: str) -> None:
-        printed.append(line)
+        lines.append(line)
         gate.touch()
 
     work = transient.Job(
@@ -127,15 +127,15 @@ def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
     )
     transient.start(work, host.paths)
     assert transient.follow(work, False, say, heartbeat_s=0.2) == 0
-    assert {timeless(line) for line in printed} == {"job quiet: still running, 0 s"}
+    assert {timeless(line) for line in lines} == {"job quiet: still running, 0 s"}
 
 
 def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, capsys):
     gate, count = tmp_path / "go", tmp_path / "count"
     script = f"echo started >> {count}; while [ ! -e {gate} ]; do sleep 0.05; done; echo done"
-    first = host.begun("b", "--", "sh", "-c", script)
+    first = host.start_run("b", "--", "sh", "-c", script)
     until(count.exists, "it runs")
-    second = host.begun("b", "--", "sh", "-c", script)
+    second = host.start_run("b", "--", "sh", "-c", script)
     until(lambda: "is running already" in (host.paths.root / "out").read_text(), "attached")
     gate.touch()
 
@@ -145,7 +145,7 @@ def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, capsys):
 
 @pytest.fixture(autouse=True)
 def mirror_output(host, monkeypatch):
-    """What is said also goes to a file, so that a test can wait for it from another thread."""
+    """Mirror messages to a file, so that a test can wait for them from another thread."""
     host.paths.root.mkdir(parents=True)
     path = host.paths.root / "out"
     path.touch()
@@ -161,9 +161,9 @@ def mirror_output(host, monkeypatch):
 def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
     gate = tmp_path / "go"
     script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done; echo first"
-    first = host.begun("b", "--", "sh", "-c", script)
+    first = host.start_run("b", "--", "sh", "-c", script)
     until((tmp_path / "began").exists, "it runs")
-    second = host.begun("b", "--", "echo", "second")
+    second = host.start_run("b", "--", "echo", "second")
     until(lambda: "waiting for its end" in (host.paths.root / "out").read_text(), "it waits")
     gate.touch()
     wait([first, second], 180)
@@ -171,9 +171,9 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
 
 
-def _follower(host, gate: Path, done: Path) -> subprocess.Popen[str]:
+def _follower(host, gate: Path, end_mark: Path) -> subprocess.Popen[str]:
     """A process of its own that follows work, which talks until its gate is there."""
-    script = f"echo begun; while [ ! -e {gate} ]; do echo on; sleep 0.05; done; touch {done}"
+    script = f"echo begun; while [ ! -e {gate} ]; do echo on; sleep 0.05; done; touch {end_mark}"
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
         "from lockstep.onhost.core import errors, layout; "
@@ -188,29 +188,29 @@ def _follower(host, gate: Path, done: Path) -> subprocess.Popen[str]:
 
 
 def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
-    gate, done = tmp_path / "go", tmp_path / "done"
-    follower = _follower(host, gate, done)
+    gate, end_mark = tmp_path / "go", tmp_path / "done"
+    follower = _follower(host, gate, end_mark)
     follower.send_signal(signal.SIGKILL)
     follower.wait()
     gate.touch()
 
-    until(done.exists, "the work goes on")
+    until(end_mark.exists, "the work goes on")
     until(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited", "ended")
 
 
 def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
-    gate, done = tmp_path / "go", tmp_path / "done"
-    follower = _follower(host, gate, done)
+    gate, end_mark = tmp_path / "go", tmp_path / "done"
+    follower = _follower(host, gate, end_mark)
     follower.stdout.close()
 
     assert follower.wait(180) == 141
     gate.touch()
-    until(done.exists, "the work goes on")
+    until(end_mark.exists, "the work goes on")
 
 
 def test_a_stopped_job_gives_143(host, tmp_path):
     script = f"touch {tmp_path}/began; while :; do sleep 0.05; [ -e {tmp_path}/end ] && exit; done"
-    run = host.begun("b", "--", "sh", "-c", script)
+    run = host.start_run("b", "--", "sh", "-c", script)
     until((tmp_path / "began").exists, "it runs")
 
     assert job.main(["stop", "b"], host.paths) == 0
@@ -222,7 +222,7 @@ def test_a_stopped_job_gives_143(host, tmp_path):
 def test_a_job_whose_name_other_work_has_by_now_gives_143_and_not_the_end_of_that(host, tmp_path):
     gate = tmp_path / "go"
     script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done"
-    run = host.begun("b", "--", "sh", "-c", script)
+    run = host.start_run("b", "--", "sh", "-c", script)
     until((tmp_path / "began").exists, "it runs")
 
     host.systemd.unit("lockstep-job-b.service", Description="lockstep job b of other work")

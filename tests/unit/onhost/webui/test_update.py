@@ -20,26 +20,26 @@ from lockstep.onhost.webui import data, record, update
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
-    with running(tmp_path, monkeypatch) as made:
-        yield made
+    with running(tmp_path, monkeypatch) as running_spark:
+        yield running_spark
 
 
 @pytest.fixture
-def served(spark: Spark) -> Spark:
-    """With one chat, and the old image that has served it."""
+def serving_spark(spark: Spark) -> Spark:
+    """A Spark with one chat, and the old image that has served it."""
     spark.chat("one")
     spark.runs(OLD)
     return spark
 
 
 def numbers(spark: Spark) -> list[int]:
-    return [each.number for each in record.snapshots(spark.paths)]
+    return [snapshot.number for snapshot in record.snapshots(spark.paths)]
 
 
-def test_the_same_image_has_nothing_copied(served: Spark) -> None:
-    before = numbers(served)
-    served.runs(OLD)
-    assert numbers(served) == before
+def test_the_same_image_has_nothing_copied(serving_spark: Spark) -> None:
+    earlier_numbers = numbers(serving_spark)
+    serving_spark.runs(OLD)
+    assert numbers(serving_spark) == earlier_numbers
 
 
 def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
@@ -47,93 +47,95 @@ def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
     assert numbers(spark) == []
 
 
-def test_an_update_that_serves_keeps_a_copy_of_before(served: Spark) -> None:
-    served.runs(NEW)
-    served.chat("two")
-    newest = record.snapshots(served.paths)[0]
+def test_an_update_that_serves_keeps_a_copy_of_before(serving_spark: Spark) -> None:
+    serving_spark.runs(NEW)
+    serving_spark.chat("two")
+    newest = record.snapshots(serving_spark.paths)[0]
     assert newest.image == OLD
-    assert record.load(served.paths).image == NEW
-    with closing(sqlite3.connect(record.kept_data(served.paths, newest.number) / "webui.db")) as db:
+    assert record.load(serving_spark.paths).image == NEW
+    with closing(
+        sqlite3.connect(record.kept_data(serving_spark.paths, newest.number) / "webui.db")
+    ) as db:
         assert db.execute("SELECT title FROM chat").fetchall() == [("one",)]
 
 
-def test_an_update_that_fails_returns_unit_and_data(served: Spark) -> None:
-    served.fails(NEW)
-    assert served.unit.read_text() == text(OLD)
-    served.begin(OLD)
-    assert served.chats == ["one"]
-    served.ready(OLD)
-    known = record.load(served.paths)
-    assert (known.image, known.update) == (OLD, None)
-    assert "is back, with its data" in known.last
+def test_an_update_that_fails_returns_unit_and_data(serving_spark: Spark) -> None:
+    serving_spark.fails(NEW)
+    assert serving_spark.unit.read_text() == text(OLD)
+    serving_spark.begin(OLD)
+    assert serving_spark.chats == ["one"]
+    serving_spark.ready(OLD)
+    webui_record = record.load(serving_spark.paths)
+    assert (webui_record.image, webui_record.update) == (OLD, None)
+    assert "is back, with its data" in webui_record.last
 
 
 def test_a_return_that_was_cut_off_before_the_unit_is_finished_by_the_next_start(
-    served: Spark,
+    serving_spark: Spark,
 ) -> None:
-    served.fails(NEW)
-    served.unit.write_text(text(NEW))
+    serving_spark.fails(NEW)
+    serving_spark.unit.write_text(text(NEW))
     with pytest.raises(errors.Problem, match="is back"):
-        served.begin(NEW)
-    assert (served.unit.read_text(), served.chats) == (text(OLD), ["one"])
+        serving_spark.begin(NEW)
+    assert (serving_spark.unit.read_text(), serving_spark.chats) == (text(OLD), ["one"])
 
 
 @pytest.mark.parametrize("moment", ["copied", "data.old", "nothing there"])
 def test_a_return_that_was_cut_off_while_data_were_put_back_is_done_again(
-    served: Spark, moment: str
+    serving_spark: Spark, moment: str
 ) -> None:
-    served.fails(NEW)
-    new, old = (served.place.with_name(f"_data.{word}") for word in ("new", "old"))
+    serving_spark.fails(NEW)
+    new, old = (serving_spark.place.with_name(f"_data.{word}") for word in ("new", "old"))
     if moment == "copied":
         (new / "half").mkdir(parents=True)
     else:
-        served.place.rename(old)
+        serving_spark.place.rename(old)
         if moment == "data.old":
             new.mkdir()
-    served.begin(OLD)
-    assert served.chats == ["one"]
+    serving_spark.begin(OLD)
+    assert serving_spark.chats == ["one"]
     assert not new.exists() and not old.exists()
 
 
-def test_an_update_that_was_stopped_on_purpose_goes_on(served: Spark) -> None:
-    served.begin(NEW)
-    served.ended("success")
-    served.runs(NEW)
-    assert record.load(served.paths).image == NEW
-    assert len(numbers(served)) == 2
+def test_an_update_that_was_stopped_on_purpose_goes_on(serving_spark: Spark) -> None:
+    serving_spark.begin(NEW)
+    serving_spark.end("success")
+    serving_spark.runs(NEW)
+    assert record.load(serving_spark.paths).image == NEW
+    assert len(numbers(serving_spark)) == 2
 
 
 def test_a_third_image_begins_with_the_data_of_before_the_one_that_never_served(
-    served: Spark,
+    serving_spark: Spark,
 ) -> None:
-    served.begin(NEW)
-    served.chat("half a migration")
-    served.ended("success")
-    served.runs("i@sha256:3")
-    assert served.chats == ["one"]
+    serving_spark.begin(NEW)
+    serving_spark.chat("half a migration")
+    serving_spark.end("success")
+    serving_spark.runs("i@sha256:3")
+    assert serving_spark.chats == ["one"]
 
 
-def test_a_broken_database_is_no_start(served: Spark) -> None:
-    served.begin(NEW)
-    (served.place / "webui.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
+def test_a_broken_database_is_no_start(serving_spark: Spark) -> None:
+    serving_spark.begin(NEW)
+    (serving_spark.place / "webui.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
     with pytest.raises(errors.Problem, match="database is broken"):
-        served.ready(NEW)
-    assert record.load(served.paths).image == OLD
+        serving_spark.ready(NEW)
+    assert record.load(serving_spark.paths).image == OLD
 
 
 def test_without_room_for_the_copy_the_old_image_stays(
-    served: Spark, monkeypatch: pytest.MonkeyPatch
+    serving_spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served.unit.write_text(text(NEW))
+    serving_spark.unit.write_text(text(NEW))
 
     def full(*_: object, **__: object) -> None:
         raise errors.Problem("No space left on device")
 
     monkeypatch.setattr(data, "copy", full)
     with pytest.raises(errors.Problem, match="No space left"):
-        served.begin(NEW)
-    assert (served.unit.read_text(), served.chats) == (text(OLD), ["one"])
-    served.ready(OLD)
+        serving_spark.begin(NEW)
+    assert (serving_spark.unit.read_text(), serving_spark.chats) == (text(OLD), ["one"])
+    serving_spark.ready(OLD)
 
 
 def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) -> None:
@@ -141,9 +143,9 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) 
     spark.runs(OLD)
     spark.runs(NEW)
     spark.chat("two", at=2**40)
-    listed = update.listed(spark.paths, VOLUME)
-    assert listed["image"] == NEW
-    fits = next(each for each in record.snapshots(spark.paths) if each.image == OLD)
+    listing = update.list_copies(spark.paths, VOLUME)
+    assert listing["image"] == NEW
+    fits = next(snapshot for snapshot in record.snapshots(spark.paths) if snapshot.image == OLD)
     assert data.chats_since(spark.place, fits.at) == 1
     update.use(spark.paths, OLD, fits.number)
     spark.runs(OLD)
@@ -155,25 +157,25 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) 
 
 
 def test_a_copy_that_was_asked_for_long_ago_is_not_used(
-    served: Spark, monkeypatch: pytest.MonkeyPatch
+    serving_spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served.runs(NEW)
-    served.chat("two")
-    update.use(served.paths, OLD, numbers(served)[0])
-    later = record.load(served.paths).wanted
+    serving_spark.runs(NEW)
+    serving_spark.chat("two")
+    update.use(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    later = record.load(serving_spark.paths).wanted_copy
     assert later
     monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
-    served.runs(OLD)
-    assert served.chats == ["one", "two"]
+    serving_spark.runs(OLD)
+    assert serving_spark.chats == ["one", "two"]
 
 
-def test_a_rollback_whose_image_fails_returns_the_newer_data(served: Spark) -> None:
-    served.runs(NEW)
-    served.chat("two")
-    update.use(served.paths, OLD, numbers(served)[0])
-    served.fails(OLD)
-    served.begin(NEW)
-    assert served.chats == ["one", "two"]
+def test_a_rollback_whose_image_fails_returns_the_newer_data(serving_spark: Spark) -> None:
+    serving_spark.runs(NEW)
+    serving_spark.chat("two")
+    update.use(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    serving_spark.fails(OLD)
+    serving_spark.begin(NEW)
+    assert serving_spark.chats == ["one", "two"]
 
 
 def test_only_the_newest_copies_stay(spark: Spark) -> None:
@@ -194,18 +196,18 @@ def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path
         assert db.execute("SELECT title FROM chat").fetchall() == [("in the log",)]
 
 
-def cp_says(monkeypatch: pytest.MonkeyPatch, *said: str) -> list[list[str]]:
-    """Have cp copy, and then fail with each of these in turn; what it was asked, with each call."""
+def cp_says(monkeypatch: pytest.MonkeyPatch, *fault_texts: str) -> list[list[str]]:
+    """Let cp copy, then fail with each of these messages in turn; returns each call's words."""
     run, calls = runner.run, list[list[str]]()
 
-    def answered(argv: Sequence[str], **options: Any) -> Any:
-        done = run(argv, **options)
-        if argv[0] == "cp" and len(calls) < len(said):
+    def run_command(argv: Sequence[str], **options: Any) -> Any:
+        result = run(argv, **options)
+        if argv[0] == "cp" and len(calls) < len(fault_texts):
             calls.append(list(argv))
-            return subprocess.CompletedProcess(argv, 1, done.stdout, said[len(calls) - 1])
-        return done
+            return subprocess.CompletedProcess(argv, 1, result.stdout, fault_texts[len(calls) - 1])
+        return result
 
-    monkeypatch.setattr(runner, "run", answered)
+    monkeypatch.setattr(runner, "run", run_command)
     return calls
 
 
@@ -234,8 +236,8 @@ def test_a_file_that_vanished_is_no_fault_of_a_live_copy(
 def test_any_other_fault_of_a_live_copy_ends_it(
     spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    for said in (wrong, wrong and GONE + wrong):
-        cp_says(monkeypatch, said)
+    for fault_text in (wrong, wrong and GONE + wrong):
+        cp_says(monkeypatch, fault_text)
         with pytest.raises(errors.Problem, match="cannot be copied"):
             data.copy(spark.place, tmp_path / "copy", live=True)
 
@@ -279,10 +281,12 @@ def test_copies_in_the_backup_are_forgotten_as_plain_ones_are(spark: Spark) -> N
     spark.chat("one")
     for image in (OLD, NEW, OLD, NEW, OLD):
         spark.runs(image)
-    kept = record.snapshots(spark.paths)
-    saved = restic.Repository(spark.paths).saved()
-    assert [each.backup for each in kept] == [each.id[:8] for each in saved]
-    assert len(saved) == record.KEPT
+    snapshots = record.snapshots(spark.paths)
+    backup_snapshots = restic.ResticRepository(spark.paths).snapshots()
+    assert [snapshot.backup for snapshot in snapshots] == [
+        snapshot.id[:8] for snapshot in backup_snapshots
+    ]
+    assert len(backup_snapshots) == record.KEPT
 
 
 def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
@@ -293,7 +297,7 @@ def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
     spark.begin(NEW)
     spark.chat("half")
     spark.paths.backup.unlink()
-    spark.ended("exit-code")
+    spark.end("exit-code")
     spark.begin(OLD)
     assert spark.chats == ["one"]
 
@@ -302,8 +306,8 @@ def test_it_does_not_start_where_anybody_listens_at_its_port(spark: Spark) -> No
     url = "http://127.0.0.1:8080"
     update.alone(spark.paths, url)
     let_listen(spark.paths, 7, "/user.slice/session-3.scope", port=8080)
-    said = r"python3 \(process 7 of root\) listens at 127.0.0.1:8080, .* Remedy: stop it"
-    with pytest.raises(errors.Problem, match=said):
+    message = r"python3 \(process 7 of root\) listens at 127.0.0.1:8080, .* Remedy: stop it"
+    with pytest.raises(errors.Problem, match=message):
         update.alone(spark.paths, url)
 
 

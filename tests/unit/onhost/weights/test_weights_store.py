@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import errno
 import functools
 import hashlib
+import http.client
 import json
 import os
 import shutil
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -15,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from a_peer import Spark, leased
-from local_server import LocalServer, Reply, Seen, refused_address, serving
+from a_peer import Spark, write_lease
+from local_server import LocalServer, Reply, SeenRequest, refused_address, serving
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.core.progress import Progress, read_back
-from lockstep.onhost.fetch import claims, download, peer_client
+from lockstep.onhost.fetch import download, download_lock, peer_client
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
 REVISION, BASE_REVISION = "a" * 40, "b" * 40
@@ -56,14 +59,14 @@ class Hub:
     def gets(self) -> list[str]:
         return sorted(path for path, _ in self.requests)
 
-    def _answer(self, path: str, body: bytes, seen: Seen) -> Reply:
-        range_ = seen.headers.get("Range")
+    def _answer(self, path: str, body: bytes, request: SeenRequest) -> Reply:
+        range_ = request.headers.get("Range")
         self.requests.append((path, range_))
-        self.tokens.append(seen.headers.get("Authorization"))
+        self.tokens.append(request.headers.get("Authorization"))
         if self.status != 200:
             return Reply(b"", self.status, {"X-Error-Code": self.error_code})
         if self.redirect_to:
-            return Reply(b"", 302, {"Location": f"{self.redirect_to}{seen.path}"})
+            return Reply(b"", 302, {"Location": f"{self.redirect_to}{request.path}"})
         if self.spoil.get(path, 0):
             self.spoil[path] -= 1
             body = bytes(len(body))
@@ -84,7 +87,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def elsewhere(hub: Hub) -> Iterator[Hub]:
-    """Another server, which has what the hub is asked for."""
+    """Another server, to which the hub redirects requests."""
     with serving({}) as server:
         hub.redirect_to = server.url.replace("127.0.0.1", "localhost")
         yield Hub(server)
@@ -100,12 +103,12 @@ def spec(tmp_path, hub):
             {
                 "model": "org/small",
                 "revision": REVISION,
-                "files": pinned(f"org/small/{REVISION}"),
+                "files": pinned_files(f"org/small/{REVISION}"),
                 "borrow": [
                     {
                         "model": "org/base",
                         "revision": BASE_REVISION,
-                        "files": pinned(f"org/base/{BASE_REVISION}"),
+                        "files": pinned_files(f"org/base/{BASE_REVISION}"),
                     }
                 ],
                 "refs": ["main"],
@@ -117,7 +120,7 @@ def spec(tmp_path, hub):
     return path
 
 
-def pinned(repository: str) -> list[dict]:
+def pinned_files(repository: str) -> list[dict]:
     """The files as the lock has them: SHA-256 of LFS files, git's id of the others."""
     return [
         {"path": path, "size": len(body), **hash_of(path, body)}
@@ -139,8 +142,8 @@ def fetch(spec: Path, *options: str) -> int:
 
 
 def state(spec: Path) -> dict:
-    parsed = weights_spec.parse(spec.read_text())
-    return weights_state.state(parsed, parsed.repositories[0])
+    weights = weights_spec.parse(spec.read_text())
+    return weights_state.state(weights, weights.repositories[0])
 
 
 def snapshot(spec: Path) -> Path:
@@ -148,10 +151,13 @@ def snapshot(spec: Path) -> Path:
 
 
 def test_nothing_there_is_all_missing(spec):
-    found = state(spec)
-    assert found["state"] == "incomplete"
-    assert found["missing"] == [*FILES[f"org/small/{REVISION}"], "org/base/config.json"]
-    assert (found["bytes_present"], found["bytes_total"]) == (0, 2 * len(WEIGHTS) + 2)
+    weights_status = state(spec)
+    assert weights_status["state"] == "incomplete"
+    assert weights_status["missing"] == [*FILES[f"org/small/{REVISION}"], "org/base/config.json"]
+    assert (weights_status["bytes_present"], weights_status["bytes_total"]) == (
+        0,
+        2 * len(WEIGHTS) + 2,
+    )
 
 
 def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, capsys):
@@ -163,11 +169,11 @@ def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, c
         "model-00002.safetensors",
         "original/params.json",
     ]
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "weights org/small: 0 of 3 files, 0.00 of 2.10 MB, from 127.0.0.1"
-    assert said[-1].startswith("weights org/small: complete at /")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "weights org/small: 0 of 3 files, 0.00 of 2.10 MB, from 127.0.0.1"
+    assert lines[-1].startswith("weights org/small: complete at /")
     # Each blob has the name that the lock gives it.
-    names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
+    names = [file.get("sha256") or file["blob"] for file in pinned_files(f"org/small/{REVISION}")]
     blobs = snapshot(spec).parent.parent / "blobs"
     assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
 
@@ -182,12 +188,12 @@ def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkey
     assert fetch(spec, "--small") == 0
     assert hub.gets() == ["config.json", "original/params.json"]
     assert "complete" not in capsys.readouterr().out
-    found = state(spec)
-    assert (found["state"], found["missing"]) == (
+    weights_status = state(spec)
+    assert (weights_status["state"], weights_status["missing"]) == (
         "incomplete",
         ["model-00001.safetensors", "model-00002.safetensors"],
     )
-    assert not Path(found["path"]).exists()
+    assert not Path(weights_status["path"]).exists()
     assert not (snapshot(spec).parents[1] / "refs/main").exists()
 
     hub.requests.clear()
@@ -198,15 +204,15 @@ def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkey
 
 def test_the_engine_gets_a_folder_with_own_and_borrowed_files_at_any_mount_point(spec, tmp_path):
     fetch(spec)
-    merged = tmp_path / f"huggingface/lockstep-merged/org--small/{REVISION}"
-    assert state(spec)["path"] == str(merged)
+    merged_folder = tmp_path / f"huggingface/lockstep-merged/org--small/{REVISION}"
+    assert state(spec)["path"] == str(merged_folder)
     assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
 
     (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
-    merged = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
+    merged_folder = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
     files = {
-        str(path.relative_to(merged)): path.read_bytes()
-        for path in merged.rglob("*")
+        str(path.relative_to(merged_folder)): path.read_bytes()
+        for path in merged_folder.rglob("*")
         if path.is_file()
     }
     assert files == {**FILES[f"org/small/{REVISION}"], **FILES[f"org/base/{BASE_REVISION}"]}
@@ -222,43 +228,47 @@ def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp
     assert Path(path) == snapshot(spec)
 
 
-def truncated(link: Path) -> None:
+def truncate_file(link: Path) -> None:
     os.truncate(link.resolve(), 100)
 
 
 def truncated_and_unlinked(link: Path) -> None:
-    truncated(link)
+    truncate_file(link)
     link.unlink()
 
 
-def changed(link: Path) -> None:
+def change_file(link: Path) -> None:
     link.resolve().write_bytes(bytes(len(WEIGHTS)))
     os.utime(link.resolve(), ns=(1, 1))
 
 
 @pytest.mark.parametrize(
-    ("harm", "found"),
-    [(truncated, "wrong_size"), (truncated_and_unlinked, "missing"), (changed, "unverified")],
+    ("harm", "fault_key"),
+    [
+        (truncate_file, "wrong_size"),
+        (truncated_and_unlinked, "missing"),
+        (change_file, "unverified"),
+    ],
 )
 def test_a_file_that_was_harmed_is_found_without_reading_and_fetched_again(
-    spec, hub, capsys, harm, found
+    spec, hub, capsys, harm, fault_key
 ):
     fetch(spec)
     link = snapshot(spec) / "model-00001.safetensors"
     harm(link)
-    assert state(spec)[found] == [link.name]
+    assert state(spec)[fault_key] == [link.name]
 
     hub.requests.clear()
     assert fetch(spec) == 0
     assert hub.gets() == [link.name]
     assert link.read_bytes() == WEIGHTS
     assert state(spec)["state"] == "complete"
-    said = capsys.readouterr().out
-    assert found != "wrong_size" or f"1 corrupt files: {link.name}; fetching them" in said
+    output = capsys.readouterr().out
+    assert fault_key != "wrong_size" or f"1 corrupt files: {link.name}; fetching them" in output
 
 
 @pytest.mark.parametrize(
-    ("path", "shown"),
+    ("path", "name_shown"),
     [
         ("model-00001.safetensors", r"org/small@a{12} model-00001\.safetensors"),
         ("original/params.json", r"org/small@a{12} original/params\.json"),
@@ -267,7 +277,7 @@ def test_a_file_that_was_harmed_is_found_without_reading_and_fetched_again(
     ids=["large", "small", "borrowed"],
 )
 def test_what_came_corrupt_is_fetched_again_once_and_then_given_up_with_a_remedy(
-    spec, hub, capsys, path, shown
+    spec, hub, capsys, path, name_shown
 ):
     hub.spoil[path] = 1
     assert fetch(spec) == 0
@@ -275,41 +285,44 @@ def test_what_came_corrupt_is_fetched_again_once_and_then_given_up_with_a_remedy
     assert "what came is not what its hash says; fetching it again" in capsys.readouterr().out
     assert state(spec)["state"] == "complete"
 
-    known = weights_spec.parse(spec.read_text())
-    shutil.rmtree(known.cache_dir)
+    weights = weights_spec.parse(spec.read_text())
+    shutil.rmtree(weights.cache_dir)
     hub.requests.clear()
     hub.spoil[path] = 9
     remedy = (
-        rf"{shown}: corrupt, also after fetching it again\. Remedy: check .* the source {hub.url}"
+        rf"{name_shown}: corrupt, also after fetching it again\. "
+        rf"Remedy: check .* the source {hub.url}"
     )
     with pytest.raises(errors.Problem, match=remedy):
         fetch(spec)
     assert hub.gets().count(path) == 2
     # It is thrown away.
-    assert not list(known.cache_dir.glob(f"models--*/snapshots/*/{path}"))
-    assert all(any(blob.read_bytes()) for blob in known.cache_dir.glob("*/blobs/*"))
+    assert not list(weights.cache_dir.glob(f"models--*/snapshots/*/{path}"))
+    assert all(any(blob.read_bytes()) for blob in weights.cache_dir.glob("*/blobs/*"))
 
 
 def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, hub, tmp_path):
     fetch(spec)
-    merged = Path(state(spec)["path"])
+    target_path = Path(state(spec)["path"])
     for name in ("original/params.json", "config.json"):
-        blob = (merged / name).resolve()
+        blob = (target_path / name).resolve()
         blob.write_bytes(bytes(blob.stat().st_size))
     assert state(spec)["unverified"] == ["original/params.json", "org/base/config.json"]
 
     hub.requests.clear()
     assert fetch(spec) == 0
     assert hub.gets() == ["config.json", "original/params.json"]
-    assert (merged / "original/params.json").read_bytes() == b"{}"
-    assert (merged / "config.json").read_bytes() == b'{"base": true}'
+    assert (target_path / "original/params.json").read_bytes() == b"{}"
+    assert (target_path / "config.json").read_bytes() == b'{"base": true}'
 
 
 def test_verified_files_are_never_read_twice(spec, monkeypatch):
     fetch(spec)
-    parsed = weights_spec.parse(spec.read_text())
-    store = weights_store.Store(parsed, None, peer_client.Copier(None), claims.Claim(None))
-    parts = parsed.repositories[0].parts
+    weights = weights_spec.parse(spec.read_text())
+    store = weights_store.WeightsStore(
+        weights, None, peer_client.Copier(None), download_lock.Claim(None)
+    )
+    parts = weights.repositories[0].parts
 
     def unreadable(*_: object) -> None:
         raise AssertionError("a weight was read")
@@ -352,16 +365,16 @@ def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(
 
     shutil.rmtree(weights_spec.parse(text).cache_dir)
     hub.redirect_to, hub.status = None, 401
-    with pytest.raises(errors.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as found:
+    with pytest.raises(errors.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as error:
         fetch(spec)
-    assert found.value.code == 3
-    said = capsys.readouterr()
-    assert "heim" not in f"{found.value}{said}"
+    assert error.value.code == 3
+    output = capsys.readouterr()
+    assert "heim" not in f"{error.value}{output}"
 
 
 def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, elsewhere, tmp_path):
     url = f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json"
-    source = download.Source(url, None, {"Authorization": "Bearer hf_s3cret"})
+    source = download.DownloadSource(url, None, {"Authorization": "Bearer hf_s3cret"})
 
     download.download(lambda: source, tmp_path / "config.json", CONFIG)
     assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
@@ -376,6 +389,28 @@ def test_a_partial_download_is_resumed(spec, hub):
     assert fetch(spec) == 0
     ranges = dict(hub.requests)
     assert ranges["model-00001.safetensors"] == "bytes=1000-"
+    assert state(spec)["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    "fault", [ssl.SSLEOFError(8, "EOF"), OSError(errno.EHOSTUNREACH, "No route to host")], ids=str
+)
+def test_a_line_that_breaks_in_the_middle_is_taken_up_again(spec, hub, monkeypatch, fault):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    real_read = http.client.HTTPResponse.read
+    broken_responses: list[http.client.HTTPResponse] = []
+
+    def break_off(response, size=None):
+        if broken_responses[:1] == [response]:
+            raise fault
+        if not broken_responses and response.length == len(WEIGHTS):
+            broken_responses.append(response)
+            size = 1000
+        return real_read(response, size)
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read", break_off)
+    assert fetch(spec) == 0
+    assert "bytes=1000-" in dict(hub.requests).values()
     assert state(spec)["state"] == "complete"
 
 
@@ -417,43 +452,43 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, mo
 
 
 def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
-    begun, cancelled = [], threading.Event()
+    started_numbers, is_cancelled = [], threading.Event()
 
     class Pool(ThreadPoolExecutor):
         def shutdown(self, *args, **options):
             super().shutdown(*args, **options)
-            cancelled.set()
+            is_cancelled.set()
 
     def work(number):
-        begun.append(number)
+        started_numbers.append(number)
         if number == 1:
             raise errors.Problem("lost")
-        assert number == 0 or cancelled.wait(180)
+        assert number == 0 or is_cancelled.wait(180)
 
     monkeypatch.setattr(download, "ThreadPoolExecutor", Pool)
     with pytest.raises(errors.Problem, match="lost"):
         download.several(work, range(9), 1)
     # What was under way ends by itself.
-    assert begun in ([0, 1], [0, 1, 2])
+    assert started_numbers in ([0, 1], [0, 1, 2])
 
 
 def test_what_is_done_is_told_by_one_thread():
-    threads, done = set(), []
+    threads, results = set(), []
 
     def note(number, result):
         threads.add(threading.current_thread())
-        done.append((number, result))
+        results.append((number, result))
 
     download.several(lambda number: number * 10, range(20), 4, note)
     assert threads == {threading.current_thread()}
-    assert sorted(done) == [(number, number * 10) for number in range(20)]
+    assert sorted(results) == [(number, number * 10) for number in range(20)]
 
 
 def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     copier = peer_client.Copier(None)
     monkeypatch.setattr(copier, "source", lambda origin: f"waiting for spark2, else {origin}")
-    parsed = weights_spec.parse(spec.read_text())
-    repository = weights_spec.Repository(
+    weights = weights_spec.parse(spec.read_text())
+    repository = weights_spec.RepositoryPart(
         "org/small",
         REVISION,
         (weights_spec.File("a", 60_000_000, "a"), weights_spec.File("b", 40_000_000, "b")),
@@ -465,9 +500,9 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     blobs.mkdir()
     (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
 
-    store = weights_store.Store(parsed, None, copier, claims.Claim(None))
+    store = weights_store.WeightsStore(weights, None, copier, download_lock.Claim(None))
     line = store.progress(repository)
-    hub = urllib.parse.urlsplit(parsed.hub).hostname
+    hub = urllib.parse.urlsplit(weights.hub).hostname
     amount = "1 of 2 files, 80.00 of 100.00 MB"
     assert line == f"weights org/small: {amount}, waiting for spark2, else {hub}"
     assert read_back(line) == Progress(
@@ -518,10 +553,10 @@ def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spe
     for files in FILES.values():
         for path, body in files.items():
             peer.has(body, hash_of(path, body).popitem()[1])
-    here = layout.Paths(tmp_path / "spark2")
-    leased(here, peer.as_peer())
+    own_paths = layout.Paths(tmp_path / "spark2")
+    write_lease(own_paths, peer.as_peer())
     try:
-        assert fetch_weights.main([str(spec)], here) == 0
+        assert fetch_weights.main([str(spec)], own_paths) == 0
     finally:
         peer.close()
     assert hub.requests == []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from gateway_process import Spark, limited
+from gateway_process import Spark, limited_gateway
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with limited(tmp_path_factory.mktemp("gateway")) as found:
-        yield found
+    with limited_gateway(tmp_path_factory.mktemp("gateway")) as gateway_host:
+        yield gateway_host

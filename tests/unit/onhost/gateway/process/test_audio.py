@@ -15,8 +15,8 @@ SOUND = b"RIFF" + bytes(range(256)) * 1000
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with running(tmp_path_factory.mktemp("gateway")) as found:
-        yield found
+    with running(tmp_path_factory.mktemp("gateway")) as gateway_host:
+        yield gateway_host
 
 
 def answer(kind: bytes, body: bytes) -> bytes:
@@ -27,20 +27,22 @@ def answer(kind: bytes, body: bytes) -> bytes:
 def test_sound_becomes_text_and_text_becomes_sound(spark: Spark) -> None:
     import openai
 
-    door = spark.door("open")
-    url = f"http://{door.address}:{door.port}/v1"
+    listener = spark.listener("open")
+    url = f"http://{listener.address}:{listener.port}/v1"
     audio = openai.OpenAI(base_url=url, api_key=KEYS["use"], max_retries=0).audio
     with ThreadPoolExecutor() as pool:
-        heard = pool.submit(audio.transcriptions.create, model="coder", file=("a.wav", SOUND))
+        transcription = pool.submit(
+            audio.transcriptions.create, model="coder", file=("a.wav", SOUND)
+        )
         wire = spark.accept()
-        asked = wire.asked()
-        assert asked.line == "POST /v1/audio/transcriptions HTTP/1.1"
-        assert b'name="model"\r\n\r\nQwen/Q\r\n' in asked.body and SOUND in asked.body
-        assert not asked.get("authorization")
+        request = wire.next_request()
+        assert request.line == "POST /v1/audio/transcriptions HTTP/1.1"
+        assert b'name="model"\r\n\r\nQwen/Q\r\n' in request.body and SOUND in request.body
+        assert not request.get("authorization")
         wire.send(answer(b"application/json", b'{"text": "hello"}'))
-        assert heard.result().text == "hello"
-        said = pool.submit(audio.speech.create, model="qwen", voice="alloy", input="hello")
+        assert transcription.result().text == "hello"
+        speech = pool.submit(audio.speech.create, model="qwen", voice="alloy", input="hello")
         wire = spark.accept()
-        assert b'"model":"Qwen/Q"' in wire.asked().body
+        assert b'"model":"Qwen/Q"' in wire.next_request().body
         wire.send(answer(b"audio/wav", SOUND))
-        assert said.result().read() == SOUND
+        assert speech.result().read() == SOUND

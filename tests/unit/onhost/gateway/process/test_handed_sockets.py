@@ -8,70 +8,70 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gateway_process import ask, once, prepared, start
+from gateway_process import ask, once, prepare_spark, start
 from lab_servers import free_port
 from raw_engine import LIMIT_S
 
-from lockstep.onhost.gateway.configuration import Door
+from lockstep.onhost.gateway.configuration import ListenAddress
 
 pytestmark = pytest.mark.slow
 
 SECOND = "127.0.0.5"
 
 
-def listening(door: Door) -> socket.socket:
-    """A socket as systemd opens it for a door."""
-    if door.port:
-        return socket.create_server((door.address, door.port))
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    found.bind(door.address)
-    found.listen()
-    return found
+def listening(listener: ListenAddress) -> socket.socket:
+    """A socket as systemd opens it for a listener."""
+    if listener.port:
+        return socket.create_server((listener.address, listener.port))
+    unix_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    unix_socket.bind(listener.address)
+    unix_socket.listen()
+    return unix_socket
 
 
 def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answered(
     tmp_path: Path,
 ) -> None:
-    with prepared(tmp_path) as spark, contextlib.ExitStack() as stack:
-        doors = spark.gateway.doors
-        handed = [stack.enter_context(listening(door)) for door in reversed(doors)]
-        # Of a door that there is no more.
-        handed.insert(1, stack.enter_context(socket.create_server((SECOND, free_port()))))
-        with once(spark, handed=handed):
+    with prepare_spark(tmp_path) as spark, contextlib.ExitStack() as stack:
+        listeners = spark.gateway.listeners
+        sockets = [stack.enter_context(listening(listener)) for listener in reversed(listeners)]
+        # Of a listener that there is no more.
+        sockets.insert(1, stack.enter_context(socket.create_server((SECOND, free_port()))))
+        with once(spark, handed_sockets=sockets):
             assert ask(spark, "GET", "/health")[0].status == 200
-            assert ask(spark, "GET", "/v1/models", door="open")[0].status == 401
-            assert ask(spark, "GET", "/health", door="tls")[0].status == 200
+            assert ask(spark, "GET", "/v1/models", listener="open")[0].status == 401
+            assert ask(spark, "GET", "/health", listener="tls")[0].status == 200
             assert "Traceback" not in spark.stop()
-        for door in doors:
-            if door.port:
+        for listener in listeners:
+            if listener.port:
                 with pytest.raises(OSError, match="in use"):
-                    socket.create_server((door.address, door.port))
+                    socket.create_server((listener.address, listener.port))
         clients = [spark.client(kind) for kind in ("local", "open", "tls")]
         for client in clients:
             client.request("GET", "/health")
-        with once(spark, handed=handed):
+        with once(spark, handed_sockets=sockets):
             assert [client.getresponse().status for client in clients] == [200] * 3
 
 
 def test_what_systemd_starts_opens_no_port_itself(tmp_path: Path) -> None:
-    with prepared(tmp_path) as spark, contextlib.ExitStack() as stack:
-        local, second, *_ = spark.gateway.doors
-        handed = [stack.enter_context(listening(local))]
-        with start(spark, str(tmp_path / "none"), {}, handed=handed) as process:
-            said = process.communicate(timeout=LIMIT_S)[0]
+    with prepare_spark(tmp_path) as spark, contextlib.ExitStack() as stack:
+        local, second, *_ = spark.gateway.listeners
+        sockets = [stack.enter_context(listening(local))]
+        with start(spark, str(tmp_path / "none"), {}, handed_sockets=sockets) as process:
+            output = process.communicate(timeout=LIMIT_S)[0]
         assert process.returncode == 1
-        assert f"systemd has not opened {second.address}, port {second.port}. Remedy: " in said
-        assert "systemctl restart lockstep-gateway.socket" in said
+        assert f"systemd has not opened {second.address}, port {second.port}. Remedy: " in output
+        assert "systemctl restart lockstep-gateway.socket" in output
 
 
-def test_one_socket_of_systemd_at_all_addresses_is_several_doors(tmp_path: Path) -> None:
+def test_one_socket_of_systemd_at_all_addresses_is_several_listeners(tmp_path: Path) -> None:
     port = free_port()
-    doors = (Door("local", "127.0.0.1", port), Door("open", "0.0.0.0", port))
-    with prepared(tmp_path, doors=doors) as spark, listening(doors[1]) as wide:
-        assert spark.gateway.listening == doors[1:]
-        with once(spark, handed=[wide]):
+    listeners = (ListenAddress("local", "127.0.0.1", port), ListenAddress("open", "0.0.0.0", port))
+    with prepare_spark(tmp_path, listeners=listeners) as spark, listening(listeners[1]) as wide:
+        assert spark.gateway.listening == listeners[1:]
+        with once(spark, handed_sockets=[wide]):
             assert ask(spark, "GET", "/v1/models")[0].status == 200
             spark.gateway = replace(
-                spark.gateway, doors=(doors[0], replace(doors[1], address=SECOND))
+                spark.gateway, listeners=(listeners[0], replace(listeners[1], address=SECOND))
             )
-            assert ask(spark, "GET", "/v1/models", door="open")[0].status == 401
+            assert ask(spark, "GET", "/v1/models", listener="open")[0].status == 401

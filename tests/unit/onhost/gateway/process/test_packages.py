@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from gateway_process import KEYS, Spark, hot
-from templated_engines import templated
+from templated_engines import templated_spark
 
-from lockstep.clients.check import Door, Row, Shape, ask_all, shapes
+from lockstep.clients.check import ClientResult, GatewayAddress, Shape, ask_all, shapes
 
 pytestmark = pytest.mark.slow
 
@@ -29,15 +29,15 @@ TOOL_USE: dict[str, Any] = {"id": "toolu_0001", "name": "look", "input": {"city"
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Spark, dict[str, str]]]:
     """A host with qwen hot, and the address of each of its engines."""
-    with templated(tmp_path_factory.mktemp("host")) as found:
-        yield found
+    with templated_spark(tmp_path_factory.mktemp("host")) as host_urls:
+        yield host_urls
 
 
 @pytest.fixture
 def url(engines: tuple[Spark, dict[str, str]]) -> str:
-    """Its open door, where a key is needed."""
-    door = engines[0].door("open")
-    return f"http://{door.address}:{door.port}"
+    """The address of the open listener, which wants a key."""
+    listener = engines[0].listener("open")
+    return f"http://{listener.address}:{listener.port}"
 
 
 # The packages are imported late: each worker imports this file, one of them runs its tests.
@@ -54,8 +54,8 @@ def of_anthropic(url: str, key: str = KEYS["use"]) -> anthropic.Anthropic:
 
 
 def test_the_list_of_models(url: str) -> None:
-    listed = {model.id for model in of_openai(url).models.list()}
-    assert listed >= {"qwen", "coder", "mistral", "vectors", "auto"}
+    model_ids = {model.id for model in of_openai(url).models.list()}
+    assert model_ids >= {"qwen", "coder", "mistral", "vectors", "auto"}
     assert of_openai(url).models.retrieve("qwen").owned_by == "lockstep"
 
 
@@ -106,10 +106,10 @@ def test_refusals_of_messages_have_the_other_form(
     import anthropic
 
     key = KEYS.get(role, "sk-guessed")
-    with pytest.raises(anthropic.APIStatusError) as refused:
+    with pytest.raises(anthropic.APIStatusError) as error:
         of_anthropic(url, key).messages.create(model=model, messages=ASKED, max_tokens=5)
-    body: Any = refused.value.body
-    assert (refused.value.status_code, body["type"], body["error"]["type"]) == (
+    body: Any = error.value.body
+    assert (error.value.status_code, body["type"], body["error"]["type"]) == (
         status,
         "error",
         kind,
@@ -138,19 +138,21 @@ def test_what_an_engine_refuses_of_other_programs_works_through_the_gateway(
     engines: tuple[Spark, dict[str, str]], heat: Callable[[str], None], url: str, model: str
 ) -> None:
     heat(model)
-    assert Door(url, KEYS["use"]).hot() == model
+    assert GatewayAddress(url, KEYS["use"]).hot() == model
     # The stand-in reads no chunks.
-    chosen = [shape for shape in shapes() if not shape.chunked]
-    refused = [row for row in ask_each(engines[1][model], chosen) if row.outcome == "refused"]
-    assert {row.program for row in refused} == REFUSED[model]
+    chosen_shapes = [shape for shape in shapes() if not shape.chunks]
+    refused_rows = [
+        row for row in ask_each(engines[1][model], chosen_shapes) if row.outcome == "refused"
+    ]
+    assert {row.program for row in refused_rows} == REFUSED[model]
     rows = ask_each(url, shapes())
     assert [row for row in rows if row.outcome not in ("works", "evened")] == []
-    evened = {(row.program, row.shape) for row in rows if row.outcome == "evened"}
-    assert evened >= {(row.program, row.shape) for row in refused}
+    evened_pairs = {(row.program, row.shape) for row in rows if row.outcome == "evened"}
+    assert evened_pairs >= {(row.program, row.shape) for row in refused_rows}
 
 
-def ask_each(url: str, chosen: Sequence[Shape]) -> list[Row]:
-    return list(ask_all(Door(url, KEYS["use"]), chosen, pictures=True))
+def ask_each(url: str, chosen_shapes: Sequence[Shape]) -> list[ClientResult]:
+    return list(ask_all(GatewayAddress(url, KEYS["use"]), chosen_shapes, pictures=True))
 
 
 def test_both_packages_talk_to_a_template_that_alternates(
@@ -165,7 +167,7 @@ def test_both_packages_talk_to_a_template_that_alternates(
     assert response.output_text == SAID
     with of_openai(url).responses.stream(model="auto", input=opening) as stream:
         assert stream.get_final_response().output_text == SAID
-    called: list[Any] = [
+    messages: list[Any] = [
         *ASKED,
         {"role": "assistant", "content": [{**TOOL_USE, "type": "tool_use"}]},
         {
@@ -177,6 +179,6 @@ def test_both_packages_talk_to_a_template_that_alternates(
         },
     ]
     client = of_anthropic(url)
-    message = client.messages.create(model="auto", messages=called, max_tokens=9)
+    message = client.messages.create(model="auto", messages=messages, max_tokens=9)
     assert message.stop_reason == "max_tokens"
-    assert client.messages.count_tokens(model="auto", messages=called).input_tokens > 10
+    assert client.messages.count_tokens(model="auto", messages=messages).input_tokens > 10

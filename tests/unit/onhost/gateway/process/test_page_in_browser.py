@@ -20,7 +20,7 @@ import pytest
 from a_probe import program
 from a_prometheus import prometheus
 from a_switching_spark import UNITS, SwitchingSpark
-from browser import DESK, PHONE, Browser, Chromium, browser, faults, picture, started
+from browser import DESK, PHONE, Browser, Chromium, browser, faults, picture, start_chromium
 from fork import Fork
 from gateway_process import KEYS, running, write_keys
 from local_server import Reply, serving
@@ -28,8 +28,13 @@ from playwright.sync_api import Locator, Page, expect
 
 from lockstep.files.templating import render
 from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import ask, server
-from lockstep.onhost.gateway.configuration import Door, Gateway, Model, WebUi
+from lockstep.onhost.gateway import server, switch_client
+from lockstep.onhost.gateway.configuration import (
+    GatewayConfiguration,
+    ListenAddress,
+    ServedModel,
+    WebUiAddress,
+)
 from lockstep.onhost.records import last_diff, switches
 
 pytestmark = pytest.mark.slow
@@ -49,7 +54,7 @@ expect.set_options(timeout=LIMIT_S * 1000)
 
 
 class Spark(SwitchingSpark):
-    """The host, with a gateway at a local and an open door; mistral is hot."""
+    """The host, with a gateway at a local and an open listener; mistral is hot."""
 
     def __init__(self, folder: Path, monkeypatch, history: str | None, port: int = 8090) -> None:
         super().__init__(folder, monkeypatch)
@@ -61,16 +66,21 @@ class Spark(SwitchingSpark):
         )
         # Of this process alone: any port of 127.0.0.1 may be taken by a connection.
         address = ".".join(map(str, (127, *os.getpid().to_bytes(3, "big"))))
-        doors = (Door("local", address, port), Door("open", address, port + 1))
-        self.doors = {door.kind: f"http://{door.address}:{door.port}/" for door in doors}
+        listeners = (
+            ListenAddress("local", address, port),
+            ListenAddress("open", address, port + 1),
+        )
+        self.listeners = {
+            listener.kind: f"http://{listener.address}:{listener.port}/" for listener in listeners
+        }
         self.paths.gateway.write_text(
             json.dumps(
                 asdict(
-                    Gateway(
-                        *("spark1", doors),
-                        models={"mistral": Model(evens=("same_role",))},
+                    GatewayConfiguration(
+                        *("spark1", listeners),
+                        models={"mistral": ServedModel(evens=("same_role",))},
                         prometheus=history,
-                        webui=WebUi(8080),
+                        webui=WebUiAddress(8080),
                     )
                 )
             )
@@ -85,9 +95,9 @@ class Spark(SwitchingSpark):
         place = tempfile.mktemp(dir=self.paths.root.parent)
 
         def main() -> int:
-            ask.switch = functools.partial(ask.switch, path=self.socket)
+            switch_client.switch = functools.partial(switch_client.switch, path=self.socket)
             usage = self.paths.root / "usage.json"
-            return errors.ended("lockstep gateway", lambda: server.main([], self.paths, usage))
+            return errors.run_main("lockstep gateway", lambda: server.main([], self.paths, usage))
 
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(place)
@@ -107,7 +117,7 @@ class Spark(SwitchingSpark):
         program(self.systemd.folder / "bin", "nvidia-smi", text)
         self.paths.weights.write_text(json.dumps({"cache_dir": "/"}))
         now = time.time()
-        for at, took, person, target, code, said in (
+        for at, took, person, model, code, message in (
             (91000, 97, "anna", "qwen", 0, "qwen is hot, started in 97 s, 57.0 tok/s"),
             (
                 15000,
@@ -119,7 +129,9 @@ class Spark(SwitchingSpark):
             ),
             (11100, 154, "anna", "mistral", 0, "mistral is hot, started in 154 s, 31.4 tok/s"),
         ):
-            switches.keep(self.paths, switches.Ended(now - at, took, person, target, code, said))
+            switches.keep(
+                self.paths, switches.SwitchRecord(now - at, took, person, model, code, message)
+            )
         differences = [
             {"severity": "warning", "kind": "sysctl", "item": "vm.swappiness", "how": "deploy"},
             {"severity": "note", "kind": "apt package", "item": "htop", "how": "by hand"},
@@ -130,15 +142,15 @@ class Spark(SwitchingSpark):
 @pytest.fixture(scope="module")
 def started_once() -> Iterator[Chromium]:
     """The Chromium of all tests here, each with sessions of its own."""
-    with started() as chromium:
+    with start_chromium() as chromium:
         yield chromium
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch) -> Iterator[Spark]:
     """A host of the test's own, which it may change."""
-    with prometheus() as kept:
-        spark = Spark(tmp_path, monkeypatch, kept.url)
+    with prometheus() as metrics_server:
+        spark = Spark(tmp_path, monkeypatch, metrics_server.url)
         with spark.gateway():
             yield spark
         spark.close()
@@ -147,16 +159,16 @@ def spark(tmp_path, monkeypatch) -> Iterator[Spark]:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory) -> Iterator[Spark]:
     """The host of all tests that only look: nothing is switched there, and no key revoked."""
-    with pytest.MonkeyPatch.context() as patch, prometheus() as kept:
-        spark = Spark(tmp_path_factory.mktemp("quiet"), patch, kept.url, port=8092)
+    with pytest.MonkeyPatch.context() as patch, prometheus() as metrics_server:
+        spark = Spark(tmp_path_factory.mktemp("quiet"), patch, metrics_server.url, port=8092)
         with spark.gateway():
             yield spark
         spark.close()
 
 
-def opened(chromium: Browser, spark: Spark, width: int = PHONE, **more) -> Page:
-    """The page at the local door, with its first facts."""
-    page = chromium.page(spark.doors["local"], width, **more)
+def open_page(chromium: Browser, spark: Spark, width: int = PHONE, **more) -> Page:
+    """The page at the local listener, with its first facts."""
+    page = chromium.page(spark.listeners["local"], width, **more)
     expect(page.get_by_role("heading", name="spark1")).to_be_visible()
     return page
 
@@ -168,10 +180,10 @@ def give_key(page: Page, role: str) -> None:
     page.get_by_role("button", name="Use", exact=True).click()
 
 
-def switch(page: Page, target: str) -> None:
+def switch(page: Page, model: str) -> None:
     """Ask for a switch, and confirm."""
-    page.get_by_role("button", name=f"Switch to {target}", exact=True).click()
-    sure(page, target).get_by_role("button", name="Switch").click()
+    page.get_by_role("button", name=f"Switch to {model}", exact=True).click()
+    sure(page, model).get_by_role("button", name="Switch").click()
 
 
 def hot(page: Page) -> Locator:
@@ -179,15 +191,15 @@ def hot(page: Page) -> Locator:
     return page.get_by_role("region", name="Running model")
 
 
-def sure(page: Page, target: str) -> Locator:
+def sure(page: Page, model: str) -> Locator:
     """The dialog that asks before a switch."""
-    return page.get_by_role("dialog", name=f"Switch to {target}?")
+    return page.get_by_role("dialog", name=f"Switch to {model}?")
 
 
 def test_an_operator_switches_from_the_page_and_sees_its_phases(started_once, spark):
     spark.has_done_much()
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark)
+        page = open_page(chromium, spark)
         expect(hot(page)).to_contain_text("mistral")
         give_key(page, "operate")
         expect(page.get_by_role("button", name="boss (operate)")).to_be_visible()
@@ -222,7 +234,7 @@ def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(started_on
     for name in ("qwen", "spare"):
         spark.systemd.unit(UNITS[name], start_ok=False, journal=["lockstep ready: engine died"])
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark)
+        page = open_page(chromium, spark)
         give_key(page, "operate")
         switch(page, "qwen")
         now = page.get_by_role("region", name="Switch", exact=True)
@@ -236,7 +248,7 @@ def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(started_on
 def test_an_operator_cancels_a_start_that_hangs_and_what_was_hot_is_back(started_once, spark):
     spark.systemd.unit(UNITS["qwen"], on_start=["sleep", "600"])
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark, DESK)
+        page = open_page(chromium, spark, DESK)
         give_key(page, "operate")
         switch(page, "qwen")
         now = page.get_by_role("region", name="Switch", exact=True)
@@ -255,7 +267,7 @@ def test_an_operator_cancels_a_start_that_hangs_and_what_was_hot_is_back(started
 
 def test_a_switch_asked_for_before_its_key_is_taken_goes_on_with_it(started_once, quiet):
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, quiet)
+        page = open_page(chromium, quiet)
         to_qwen = page.get_by_role("button", name="Switch to qwen", exact=True).element_handle()
         page.get_by_role("button", name="Use a key").click()
         keys = page.get_by_role("dialog", name="Key")
@@ -269,7 +281,7 @@ def test_a_switch_asked_for_before_its_key_is_taken_goes_on_with_it(started_once
 
 def test_switching_asks_for_a_key_that_may_and_a_wrong_one_changes_nothing(started_once, quiet):
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, quiet, refusals=(401,))
+        page = open_page(chromium, quiet, refusals=(401,))
         page.get_by_role("button", name="Switch to qwen", exact=True).click()
         keys = page.get_by_role("dialog", name="Key")
         expect(keys).to_contain_text("Switching takes a key of the role operate")
@@ -302,15 +314,15 @@ def test_switching_asks_for_a_key_that_may_and_a_wrong_one_changes_nothing(start
 
 
 def test_the_hot_model_answers_a_question_as_it_comes(started_once, spark):
-    rest, asked = threading.Event(), []
+    resume, requests = threading.Event(), []
 
     def chat(body):
-        asked.append(body)
+        requests.append(body)
 
         def events():
             yield {"choices": [{"delta": {"reasoning_content": "hm"}}]}
             yield {"choices": [{"delta": {"content": "<b>one"}}]}
-            rest.wait(LIMIT_S)
+            resume.wait(LIMIT_S)
             yield {"choices": [{"delta": {"content": " two"}, "finish_reason": "stop"}]}
             yield {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 40}}
 
@@ -318,51 +330,51 @@ def test_the_hot_model_answers_a_question_as_it_comes(started_once, spark):
 
     spark.engine.chat, spark.engine.metrics = chat, METRICS.format(0, 1000)
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark)
+        page = open_page(chromium, spark)
         page.get_by_role("textbox", name="Ask it something").fill("Count to two")
         page.keyboard.press("Enter")
         reply = page.get_by_role("group", name="Its answer")
         expect(reply).to_have_text("<b>one")
         expect(hot(page)).to_contain_text("1person now")
         assert faults(page) == []
-        rest.set()
+        resume.set()
         expect(reply).to_have_text("<b>one two")
         expect(hot(page)).to_contain_text(re.compile(r"[1-9][\d.]*tok/s, last answer"))
         two = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "a"}] * 2})
-        with urllib.request.urlopen(f"{spark.doors['local']}v1/chat/completions", two.encode()):
+        with urllib.request.urlopen(f"{spark.listeners['local']}v1/chat/completions", two.encode()):
             expect(hot(page)).to_contain_text("Evened out for its template: same role 1")
-        assert (asked[0]["messages"], asked[0]["stream"]) == (
+        assert (requests[0]["messages"], requests[0]["stream"]) == (
             [{"role": "user", "content": "Count to two"}],
             True,
         )
         # One that does not end is stopped.
-        rest.clear()
+        resume.clear()
         page.get_by_role("button", name="Ask", exact=True).click()
         expect(reply).to_contain_text("<b>one")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(reply).to_contain_text("Stopped.")
         expect(page.get_by_role("button", name="Ask", exact=True)).to_be_visible()
-        rest.set()
+        resume.set()
 
 
 def test_a_key_that_is_revoked_meanwhile_refuses_a_switch_and_a_question_asks_for_another(
     started_once, spark
 ):
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark, refusals=(401,))
+        page = open_page(chromium, spark, refusals=(401,))
         give_key(page, "operate")
         expect(page.get_by_role("button", name="boss (operate)")).to_be_visible()
 
-        def revoked(route) -> None:
+        def revoke_key(route) -> None:
             write_keys(spark.paths, ("use",))
             route.continue_()
 
         # Not before that: the page asks for its figures, too, and then wants another key.
-        page.route("**/switch", revoked)
+        page.route("**/switch", revoke_key)
         switch(page, "qwen")
-        refused = page.get_by_role("region", name="Switch", exact=True)
-        expect(refused).to_contain_text("Refused")
-        expect(refused).to_contain_text("a key is needed")
+        switch_region = page.get_by_role("region", name="Switch", exact=True)
+        expect(switch_region).to_contain_text("Refused")
+        expect(switch_region).to_contain_text("a key is needed")
         spark.engine.chat = lambda _: (
             200,
             iter([{"choices": [{"delta": {"content": "hello"}}]}]),
@@ -380,10 +392,10 @@ def test_a_key_that_is_revoked_meanwhile_refuses_a_switch_and_a_question_asks_fo
 def test_address_and_names_can_be_copied_and_open_webui_is_linked(started_once, quiet):
     quiet.systemd.unit("open-webui.service", ActiveState="active", SubState="running")
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, quiet)
+        page = open_page(chromium, quiet)
         region = page.get_by_role("region", name="Use it elsewhere")
         prompt = page.get_by_role("textbox", name="Ask it something")
-        address = f"{quiet.doors['local']}v1"
+        address = f"{quiet.listeners['local']}v1"
         for name, text in (("the address", address), ("auto", "auto"), ("qwen", "qwen")):
             region.get_by_role("button", name=f"Copy {name}", exact=True).click()
             # Who takes the focus before that takes the text to be copied away.
@@ -404,12 +416,12 @@ def test_address_and_names_can_be_copied_and_open_webui_is_linked(started_once, 
         expect(region).to_contain_text("Open WebUI answers on the Spark itself, at port 8080.")
         page.evaluate("stream.abort(); facts.webui_at.loopback = false; paint();")
         link = region.get_by_role("link", name="Open WebUI")
-        assert link.get_attribute("href") == re.sub(r":\d+/", ":8080/", quiet.doors["local"])
+        assert link.get_attribute("href") == re.sub(r":\d+/", ":8080/", quiet.listeners["local"])
 
 
 def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(started_once, quiet):
     with browser(chromium=started_once) as chromium:
-        page = chromium.page(quiet.doors["open"], PHONE, refusals=(401,))
+        page = chromium.page(quiet.listeners["open"], PHONE, refusals=(401,))
         ask = page.get_by_role("heading", name="This Spark asks for a key")
         expect(ask).to_be_visible()
         assert faults(page) == []
@@ -420,10 +432,10 @@ def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(s
         page.get_by_role("textbox", name="Key").fill(KEYS["use"])
         page.keyboard.press("Enter")
         expect(hot(page)).to_contain_text("mistral")
-        stored = page.evaluate(
+        storage = page.evaluate(
             "[Object.values(sessionStorage), localStorage.length, document.cookie]"
         )
-        assert stored == [[KEYS["use"]], 0, ""]
+        assert storage == [[KEYS["use"]], 0, ""]
         assert KEYS["use"] not in page.content() and KEYS["use"] not in page.url
         page.get_by_role("button", name="anna (use)").click()
         page.get_by_role("button", name="Forget the key").click()
@@ -438,7 +450,7 @@ def test_everything_can_be_read_and_reached(started_once, spark, width, dark):
     spark.has_done_much()
     spark.systemd.unit(UNITS["spare"], ActiveState="failed", SubState="failed", Result="timeout")
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark, width, dark=dark)
+        page = open_page(chromium, spark, width, dark=dark)
         give_key(page, "operate")
         expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_visible()
         expect(page.get_by_text("61 °C")).to_be_visible()
@@ -465,7 +477,7 @@ def test_everything_can_be_read_and_reached(started_once, spark, width, dark):
 def test_the_page_is_live_and_says_when_it_is_not(started_once, tmp_path, monkeypatch):
     spark = Spark(tmp_path, monkeypatch, None)
     with spark.gateway(), browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark)
+        page = open_page(chromium, spark)
         expect(page.get_by_text("live", exact=True)).to_be_visible()
         spark.systemd.unit(UNITS["mistral"])
         expect(hot(page)).to_contain_text("No model")
@@ -486,29 +498,29 @@ def test_the_page_is_live_and_says_when_it_is_not(started_once, tmp_path, monkey
 
 def test_the_last_hour_is_drawn_where_prometheus_keeps_it(started_once, quiet):
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, quiet)
+        page = open_page(chromium, quiet)
         region = page.get_by_role("region", name="The last hour")
         expect(region).to_contain_text("Memory available40.0 to 100.0 GiB")
         expect(region).to_contain_text("GPU temperature45 to 75 °C")
         # No model was hot in that hour.
         expect(region).not_to_contain_text("tok/s")
-        drawn = region.get_by_role("img", name="Memory available in the last hour").locator("path")
+        curve = region.get_by_role("img", name="Memory available in the last hour").locator("path")
         # A gap, where the host was off.
-        assert drawn.get_attribute("d").count("M") == 2
+        assert curve.get_attribute("d").count("M") == 2
         assert faults(page) == []
         page.evaluate("hour({ fault: 'Prometheus does not answer' })")
         expect(region).to_be_hidden()
 
 
-def test_twins_are_shown_and_a_silent_one_is_said(started_once, quiet):
-    twins = "(peers) => { stream.abort(); facts.peers = peers(facts); paint(); }"
+def test_peers_are_shown_and_a_silent_one_is_said(started_once, quiet):
+    paint_peers = "(peers) => { stream.abort(); facts.peers = peers(facts); paint(); }"
     peers = "(facts) => ({ spark2: { ...facts, host: 'spark2' }, spark3: { fault: 'no answer' } })"
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, quiet)
+        page = open_page(chromium, quiet)
         expect(hot(page)).to_contain_text("mistral")
         region = page.get_by_role("region", name="Other Sparks")
         expect(region).to_be_hidden()
-        page.evaluate(f"({twins})({peers})")
+        page.evaluate(f"({paint_peers})({peers})")
         first, second = region.get_by_role("listitem").all()
         expect(first).to_contain_text("spark2mistral")
         expect(first).to_contain_text("3 requests, 100.0 GiB available")
@@ -517,11 +529,11 @@ def test_twins_are_shown_and_a_silent_one_is_said(started_once, quiet):
 
 
 def test_words_of_others_are_words_and_no_page(started_once, quiet):
-    said = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-    switches.keep(quiet.paths, switches.Ended(time.time(), 1.0, said, said, 1, said))
+    markup = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    switches.keep(quiet.paths, switches.SwitchRecord(time.time(), 1.0, markup, markup, 1, markup))
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, quiet)
-        expect(page.get_by_role("region", name="Last switches")).to_contain_text(said)
+        page = open_page(chromium, quiet)
+        expect(page.get_by_role("region", name="Last switches")).to_contain_text(markup)
         assert page.locator("main img, main script").count() == 0
 
 
@@ -530,7 +542,7 @@ def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(started_onc
     wait = f"until test -e {gate}; do sleep 0.05; done"
     spark.systemd.unit(UNITS["qwen"], on_start=["sh", "-c", wait])
     with browser(chromium=started_once) as chromium:
-        page = opened(chromium, spark)
+        page = open_page(chromium, spark)
         give_key(page, "operate")
         switch(page, "qwen")
         now = page.get_by_role("region", name="Switch", exact=True)
@@ -558,13 +570,21 @@ ASKED = """([url, key]) => fetch(`${url}/v1/models`, { headers: { "x-api-key": k
 
 
 def test_a_browser_lets_pages_of_listed_origins_ask_and_no_others(started_once, tmp_path):
-    blank, found = Reply(b"<!doctype html>", headers={"Content-Type": "text/html"}), []
+    blank, outcomes = Reply(b"<!doctype html>", headers={"Content-Type": "text/html"}), []
     with contextlib.ExitStack() as stack:
-        ours, other = (stack.enter_context(serving({"/": blank})) for _ in range(2))
-        door = stack.enter_context(running(tmp_path, origins=(ours.url,))).door("local")
-        for site, key in ((ours, KEYS["use"]), (ours, "wrong"), (other, KEYS["use"])):
+        listed_site, other_site = (stack.enter_context(serving({"/": blank})) for _ in range(2))
+        listener = stack.enter_context(running(tmp_path, origins=(listed_site.url,))).listener(
+            "local"
+        )
+        for site, key in (
+            (listed_site, KEYS["use"]),
+            (listed_site, "wrong"),
+            (other_site, KEYS["use"]),
+        ):
             page = started_once.new_page()
             page.goto(site.url)
-            found.append(page.evaluate(ASKED, [f"http://{door.address}:{door.port}", key]))
+            outcomes.append(
+                page.evaluate(ASKED, [f"http://{listener.address}:{listener.port}", key])
+            )
             page.close()
-    assert found == [200, 403, "TypeError"]
+    assert outcomes == [200, 403, "TypeError"]

@@ -26,9 +26,9 @@ def test_a_client_of_a_stream_is_kept_while_the_engine_thinks(spark: Spark) -> N
     wire.send(STREAM)
     assert answer.readline() + answer.readline() == b": waiting\n\n"
     wire.send(chunk(b"data: 1\n\n") + chunk(b"data: 2\n\n") + b"0\r\n\r\n")
-    rest = answer.read()
-    assert rest.replace(b": waiting\n\n", b"") == b"data: 1\n\ndata: 2\n\n"
-    assert rest.endswith(b"data: 1\n\ndata: 2\n\n")
+    stream_end = answer.read()
+    assert stream_end.replace(b": waiting\n\n", b"") == b"data: 1\n\ndata: 2\n\n"
+    assert stream_end.endswith(b"data: 1\n\ndata: 2\n\n")
     client.close()
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_stream_gets_no_comment(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", CHAT, b'{"model":"qwen"}')
     wire = spark.accept()
-    wire.asked()
+    wire.next_request()
     wire.socket.settimeout(0.6)
     with pytest.raises(TimeoutError):
         wire.socket.recv(1)
@@ -77,10 +77,10 @@ def test_an_error_after_the_first_comment_is_an_event(
     wire.send(b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     event = answer.read().rpartition(b": waiting\n\n")[2].rstrip(b"\n").split(b"\n")
     assert [line.partition(b"{")[0] for line in event] == lines
-    found = json.loads(event[-1].removeprefix(b"data: "))
-    assert found["error"]["message"] == "too long a prompt"
+    document = json.loads(event[-1].removeprefix(b"data: "))
+    assert document["error"]["message"] == "too long a prompt"
     if path != CHAT:
-        assert found["type"] == "error"
+        assert document["type"] == "error"
     client.close()
 
 
@@ -98,7 +98,7 @@ def test_who_hangs_up_while_comments_come_ends_the_work(spark: Spark) -> None:
     answer.readline()
     answer.close()
     client.close()
-    assert wire.closed()
+    assert wire.wait_until_closed()
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -112,8 +112,8 @@ def test_who_hangs_up_with_a_second_request_in_line_ends_the_first_one(
     with spark.raw() as client:
         client.sendall(text + text)
         wire = spark.accept()
-        wire.asked()
-    assert wire.closed()
+        wire.next_request()
+    assert wire.wait_until_closed()
     spark.nobody_asked()
 
 
@@ -121,7 +121,7 @@ def test_a_compressed_answer_is_not_asked_for_in_a_stream(spark: Spark) -> None:
     client = spark.client()
     body = b'{"model":"qwen","stream":true}'
     client.request("POST", CHAT, body, {"Accept-Encoding": "gzip"})
-    assert spark.accept().asked().get("accept-encoding") == []
+    assert spark.accept().next_request().get("accept-encoding") == []
     client = spark.client()
     client.request("POST", CHAT, b'{"model":"qwen"}', {"Accept-Encoding": "gzip"})
-    assert spark.accept().asked().get("accept-encoding") == ["gzip"]
+    assert spark.accept().next_request().get("accept-encoding") == ["gzip"]

@@ -19,9 +19,9 @@ from lockstep.onhost.gateway.configuration import (
     PEER_KEY,
     PEER_PERSON,
     PEER_ROLE,
-    Door,
-    Model,
-    Peer,
+    ListenAddress,
+    PeerGateway,
+    ServedModel,
 )
 
 pytestmark = pytest.mark.slow
@@ -33,29 +33,29 @@ KEY = "sk-" + 43 * "p"
 class Pair:
     """spark1, which clients ask, and spark2."""
 
-    one: Spark
+    first: Spark
     two: Spark
 
 
-def doors(folder: Path) -> tuple[Door, ...]:
-    """Of one gateway."""
+def listeners(folder: Path) -> tuple[ListenAddress, ...]:
+    """The listen addresses of one gateway."""
     return (
-        Door("local", "127.0.0.1", free_port()),
-        Door("open", "127.0.0.2", free_port()),
-        Door("peers", "127.0.0.3", free_port()),
-        Door("tls", str(folder / "tls.sock")),
-        Door("target", "127.0.0.1", free_port(), ("mistral", "safe")),
+        ListenAddress("local", "127.0.0.1", free_port()),
+        ListenAddress("open", "127.0.0.2", free_port()),
+        ListenAddress("peers", "127.0.0.3", free_port()),
+        ListenAddress("tls", str(folder / "tls.sock")),
+        ListenAddress("model", "127.0.0.1", free_port(), ("mistral", "safe")),
     )
 
 
-def peer(name: str, of: tuple[Door, ...]) -> Peer:
-    door = next(each for each in of if each.kind == "peers")
-    return Peer(name, door.address, door.port)
+def peer(name: str, of: tuple[ListenAddress, ...]) -> PeerGateway:
+    listener = next(candidate for candidate in of if candidate.kind == "peers")
+    return PeerGateway(name, listener.address, listener.port)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both, each with the other as its peer."""
+    """Both gateways, each with the other as its peer."""
     folder = tmp_path_factory.mktemp("pair")
     credentials = folder / "credentials"
     credentials.mkdir()
@@ -63,14 +63,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     environment = {"CREDENTIALS_DIRECTORY": str(credentials)}
     for name in ("one", "two"):
         (folder / name).mkdir()
-    first, second = doors(folder / "one"), doors(folder / "two")
+    first, second = listeners(folder / "one"), listeners(folder / "two")
     with (
         running(
             folder / "two",
             environment,
             host="spark2",
-            doors=second,
-            models={"qwen": Model(aliases=("theirs",))},
+            listeners=second,
+            models={"qwen": ServedModel(aliases=("theirs",))},
             # The other's port is where nobody else listens.
             peers=(peer("spark1", first),),
         ) as two,
@@ -78,34 +78,34 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             folder / "one",
             environment,
             host="spark1",
-            doors=first,
+            listeners=first,
             peers=(peer("spark2", second),),
-        ) as one,
+        ) as first_spark,
     ):
-        yield Pair(one, two)
+        yield Pair(first_spark, two)
 
 
 @pytest.fixture(autouse=True)
 def hot(pair: Pair) -> None:
     """Mistral at spark1, Qwen at spark2."""
-    pair.one.heat("mistral")
+    pair.first.heat("mistral")
     pair.two.heat("qwen")
-    until(pair, lambda found: any(twin["hot"] for twin in found["qwen"].get("twins", ())))
+    until(pair, lambda states: any(peer["hot"] for peer in states["qwen"].get("peers", ())))
 
 
-def until(pair: Pair, settled: Any) -> dict[str, Any]:
-    """What spark1 lists, once it is as a check asks: looks are a second or two old."""
+def until(pair: Pair, is_settled: Any) -> dict[str, Any]:
+    """The list of spark1, once a check accepts it: readings are a second or two old."""
     while True:
-        client = pair.one.client()
+        client = pair.first.client()
         client.request("GET", "/v1/models")
         data = json.loads(client.getresponse().read())["data"]
-        found = {model["id"]: model["lockstep"] for model in data}
-        if settled(found):
-            return found
+        states = {model["id"]: model["lockstep"] for model in data}
+        if is_settled(states):
+            return states
         time.sleep(0.05)
 
 
-def asked(client: HTTPConnection, model: str = "qwen", **headers: str) -> None:
+def send_request(client: HTTPConnection, model: str = "qwen", **headers: str) -> None:
     """A request for a stream of a model."""
     body = json.dumps({"model": model, "stream": True, "messages": []})
     client.request(
@@ -115,10 +115,10 @@ def asked(client: HTTPConnection, model: str = "qwen", **headers: str) -> None:
 
 def streaming(pair: Pair, **headers: str) -> tuple[HTTPResponse, Any, Any]:
     """An answer that has begun at spark2's engine: its reader, the engine's wire, the request."""
-    client = pair.one.client("open" if headers else "local")
-    asked(client, **headers)
+    client = pair.first.client("open" if headers else "local")
+    send_request(client, **headers)
     engine = pair.two.accept("qwen")
-    request = engine.asked()
+    request = engine.next_request()
     engine.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
     engine.send(b"transfer-encoding: chunked\r\n\r\n" + chunk(b"data: one\n\n"))
     answer = client.getresponse()
@@ -135,14 +135,14 @@ def test_a_stream_of_a_model_that_is_hot_there_comes_from_there(pair: Pair) -> N
     assert KEYS["use"] not in text and KEY not in text and "lockstep" not in text.lower()
     engine.send(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
     assert answer.read() == b"data: [DONE]\n\n"
-    pair.one.nobody_asked("qwen")
+    pair.first.nobody_asked("qwen")
 
 
 def test_a_model_that_is_hot_here_stays_here(pair: Pair) -> None:
-    client = pair.one.client()
-    asked(client, "mistral")
-    engine = pair.one.accept("mistral")
-    assert json.loads(engine.asked().body)["model"] == MODELS["mistral"]
+    client = pair.first.client()
+    send_request(client, "mistral")
+    engine = pair.first.accept("mistral")
+    assert json.loads(engine.next_request().body)["model"] == MODELS["mistral"]
     engine.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
     assert client.getresponse().read() == b"ok"
 
@@ -150,22 +150,22 @@ def test_a_model_that_is_hot_here_stays_here(pair: Pair) -> None:
 def test_a_client_that_leaves_ends_the_work_there(pair: Pair) -> None:
     answer, engine, _ = streaming(pair)
     answer.close()
-    assert engine.closed()
+    assert engine.wait_until_closed()
 
 
 def test_both_list_the_models_of_both_and_neither_asks_on(pair: Pair) -> None:
-    found = until(pair, lambda _: True)
-    assert found["qwen"]["host"] == "spark1" and not found["qwen"]["hot"]
-    assert found["qwen"]["twins"] == [{"host": "spark2", "state": "hot", "hot": True}]
+    states = until(pair, lambda _: True)
+    assert states["qwen"]["host"] == "spark1" and not states["qwen"]["hot"]
+    assert states["qwen"]["peers"] == [{"host": "spark2", "state": "hot", "hot": True}]
     answer = by_peer(pair, "GET", "/v1/models")
     data = json.loads(answer.read())["data"]
     assert {model["lockstep"]["host"] for model in data} == {"spark2"}
-    assert not any("twins" in model["lockstep"] for model in data)
+    assert not any("peers" in model["lockstep"] for model in data)
 
 
-def by_peer(pair: Pair, method: str, path: str, body: str = "", **changed: str) -> HTTPResponse:
-    """What spark2's door for peers says."""
-    headers = {PEER_KEY: KEY, PEER_PERSON: "anna", PEER_ROLE: "use", **changed}
+def by_peer(pair: Pair, method: str, path: str, body: str = "", **changes: str) -> HTTPResponse:
+    """The answer of spark2's listener for peers."""
+    headers = {PEER_KEY: KEY, PEER_PERSON: "anna", PEER_ROLE: "use", **changes}
     client = pair.two.client("peers")
     client.request(method, path, body, {"content-type": "application/json", **headers})
     return client.getresponse()
@@ -175,10 +175,10 @@ def test_what_came_from_a_gateway_goes_to_no_third_one(pair: Pair) -> None:
     body = json.dumps({"model": "mistral", "messages": []})
     answer = by_peer(pair, "POST", "/v1/chat/completions", body)
     assert answer.status == 503
-    pair.one.nobody_asked("mistral")
+    pair.first.nobody_asked("mistral")
 
 
-def test_without_the_key_of_the_gateways_their_door_is_closed(pair: Pair) -> None:
+def test_without_the_key_of_the_gateways_their_listener_is_closed(pair: Pair) -> None:
     """Each way to prove nothing: test_peers.py."""
     assert by_peer(pair, "GET", "/v1/models", **{PEER_KEY: "sk-" + 43 * "x"}).status == 401
     # Nor is a person's key one there.
@@ -188,23 +188,23 @@ def test_without_the_key_of_the_gateways_their_door_is_closed(pair: Pair) -> Non
 
 
 def test_the_page_has_the_facts_of_both(pair: Pair) -> None:
-    twin = {"fault": "not asked"}
+    peer = {"fault": "not asked"}
     # Its first answer may take longer than this one is held up for.
-    while "fault" in twin:
+    while "fault" in peer:
         time.sleep(0.05)
-        client = pair.one.client()
+        client = pair.first.client()
         client.request("GET", "/status")
-        (twin,) = json.loads(client.getresponse().read())["peers"].values()
-    assert twin["targets"] and "peers" not in twin
+        (peer,) = json.loads(client.getresponse().read())["peers"].values()
+    assert peer["models"] and "peers" not in peer
 
 
 def test_the_certificate_of_the_authority_is_for_everybody(pair: Pair) -> None:
-    client = pair.one.client("open")
+    client = pair.first.client("open")
     client.request("GET", "/root.crt")
     answer = client.getresponse()
     assert answer.status == 404 and b"no authority" in answer.read()
-    pair.one.paths.authority.write_text("the certificate")
-    client = pair.one.client("open")
+    pair.first.paths.authority.write_text("the certificate")
+    client = pair.first.client("open")
     client.request("GET", "/root.crt")
     answer = client.getresponse()
     assert (answer.status, answer.read()) == (200, b"the certificate")
@@ -217,14 +217,14 @@ def test_one_that_is_gone_is_refused_with_its_name(pair: Pair) -> None:
     pair.two.process.kill()
     pair.two.process.wait()
     # By its last word the model is still hot there.
-    client = pair.one.client()
-    asked(client, "qwen")
+    client = pair.first.client()
+    send_request(client, "qwen")
     answer = client.getresponse()
     assert answer.status == 503
     assert "qwen is cold" in answer.read().decode()
     # Silent or not, what only spark2 has is no unknown model.
     for _ in range(2):
-        asked(client, "theirs")
+        send_request(client, "theirs")
         answer = client.getresponse()
         assert answer.status == 502
         assert "spark2, which has the model, does not answer" in answer.read().decode()

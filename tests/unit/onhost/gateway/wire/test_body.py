@@ -1,4 +1,4 @@
-"""How long a body is waited for that comes slowly; test_hostile_requests.py has the other ones."""
+"""The time to wait for a slow body; test_hostile_requests.py has the other bodies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockstep.onhost.gateway.wire import body
-from lockstep.onhost.gateway.wire.answers import Refused
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal
 
 
 def test_a_body_that_drips_is_cut_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def test_a_body_that_drips_is_cut_as_well(monkeypatch: pytest.MonkeyPatch) -> No
         await asyncio.sleep(0)
         return {"type": "http.request", "body": b"x", "more_body": True}
 
-    with pytest.raises(Refused, match=r"did not come; [34] bytes"):
+    with pytest.raises(GatewayRefusal, match=r"did not come; [34] bytes"):
         asyncio.run(body.Body(receive).whole(2**20))
 
 

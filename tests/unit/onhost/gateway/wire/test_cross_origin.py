@@ -37,15 +37,15 @@ def test_only_a_question_of_a_listed_origin_is_answered(
 
 def test_a_question_is_answered_with_what_the_page_may_send() -> None:
     names = (b"access-control-request-headers", b"authorization, x-stainless-os")
-    found = dict(PAGES.preflight(scope("OPTIONS", (b"origin", LISTED), ASKS, names)) or ())
-    assert found[b"access-control-allow-origin"] == LISTED
-    assert found[b"access-control-allow-headers"] == names[1]
-    assert (found[b"access-control-allow-methods"], found[b"vary"]) == (b"GET, POST", b"Origin")
-    assert b"access-control-allow-credentials" not in found
+    headers = dict(PAGES.preflight(scope("OPTIONS", (b"origin", LISTED), ASKS, names)) or ())
+    assert headers[b"access-control-allow-origin"] == LISTED
+    assert headers[b"access-control-allow-headers"] == names[1]
+    assert (headers[b"access-control-allow-methods"], headers[b"vary"]) == (b"GET, POST", b"Origin")
+    assert b"access-control-allow-credentials" not in headers
 
 
 @pytest.mark.parametrize(
-    ("pages", "origin", "allowed", "vary"),
+    ("pages", "origin", "allowed_origin", "vary"),
     [
         (PAGES, LISTED, LISTED, b"Origin"),
         (PAGES, b"https://other.example", None, b"Origin"),
@@ -53,18 +53,18 @@ def test_a_question_is_answered_with_what_the_page_may_send() -> None:
     ],
 )
 def test_an_answer_says_the_origin_that_is_listed_and_nothing_of_the_engines(
-    pages: CrossOrigin, origin: bytes, allowed: bytes | None, vary: bytes | None
+    pages: CrossOrigin, origin: bytes, allowed_origin: bytes | None, vary: bytes | None
 ) -> None:
-    sent: list[Any] = []
+    messages: list[Any] = []
 
     async def keep(message: Any) -> None:
-        sent.append(message)
+        messages.append(message)
 
     own = [(b"Access-Control-Allow-Origin", b"*"), (b"access-control-allow-credentials", b"true")]
     start = {"type": "http.response.start", "status": 200, "headers": [*own, (b"a", b"b")]}
     send = pages.with_headers(scope("POST", (b"origin", origin)), keep)
     asyncio.run(send(start))  # type: ignore[arg-type]
-    found = dict(sent[0]["headers"])
-    assert found.pop(b"a") == b"b"
-    assert found.get(b"access-control-allow-origin") == allowed
-    assert found.get(b"vary") == vary and b"access-control-allow-credentials" not in found
+    headers = dict(messages[0]["headers"])
+    assert headers.pop(b"a") == b"b"
+    assert headers.get(b"access-control-allow-origin") == allowed_origin
+    assert headers.get(b"vary") == vary and b"access-control-allow-credentials" not in headers

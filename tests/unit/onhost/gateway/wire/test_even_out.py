@@ -37,13 +37,15 @@ MISTRAL = """
 {%- endfor %}"""
 
 
-def evened(path: str, request: dict[str, Any], shapes: Any = SHAPES) -> tuple[dict[str, Any], Any]:
-    body, met = Document(json.dumps(request).encode()).rewritten(None, path, shapes)
-    return json.loads(body), met
+def even_out(
+    path: str, request: dict[str, Any], shapes: Any = SHAPES
+) -> tuple[dict[str, Any], Any]:
+    body, shapes_met = Document(json.dumps(request).encode()).rewritten(None, path, shapes)
+    return json.loads(body), shapes_met
 
 
 def merge(messages: list[Any]) -> list[Any]:
-    return evened(CHAT, {"messages": messages}, ("same_role",))[0]["messages"]
+    return even_out(CHAT, {"messages": messages}, ("same_role",))[0]["messages"]
 
 
 def user(content: Any, **more: Any) -> dict[str, Any]:
@@ -63,7 +65,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments"
 
 
 @pytest.mark.parametrize(
-    ("messages", "expected"),
+    ("messages", "expected_messages"),
     [
         ([user("a"), user("b"), user("c")], [user("a\n\nb\n\nc")]),
         (
@@ -90,10 +92,10 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments"
         ),
     ],
 )
-def test_neighbours_of_one_role_become_one_message(
-    messages: list[Any], expected: list[Any]
+def test_adjacent_messages_of_one_role_become_one_message(
+    messages: list[Any], expected_messages: list[Any]
 ) -> None:
-    assert merge(messages) == expected
+    assert merge(messages) == expected_messages
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ PICTURES = text("Pictures of the tool's result:")
 
 
 @pytest.mark.parametrize(
-    ("messages", "expected", "met"),
+    ("messages", "expected_messages", "shapes_met"),
     [
         ([{"role": "developer", "content": "s"}, user("a")], [SYSTEM, user("a")], ["developer"]),
         (
@@ -206,9 +208,12 @@ PICTURES = text("Pictures of the tool's result:")
     ],
 )
 def test_shapes_of_a_chat_are_evened_out(
-    messages: list[Any], expected: list[Any] | None, met: list[Shape]
+    messages: list[Any], expected_messages: list[Any] | None, shapes_met: list[Shape]
 ) -> None:
-    assert evened(CHAT, {"messages": messages}) == ({"messages": expected or messages}, met)
+    assert even_out(CHAT, {"messages": messages}) == (
+        {"messages": expected_messages or messages},
+        shapes_met,
+    )
 
 
 def item(role: str, words: str) -> dict[str, Any]:
@@ -220,7 +225,7 @@ def test_codex_and_its_items_are_evened_out() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c1", "output": "r"}
     picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
-    given = {
+    request_body = {
         "instructions": "x",
         "input": [
             *(item("developer", "d"), item("user", "AGENTS.md"), item("user", "fix it")),
@@ -229,55 +234,72 @@ def test_codex_and_its_items_are_evened_out() -> None:
         ],
     }
     blank = {"type": "input_text", "text": "\n\n"}
-    said = [*item("user", "AGENTS.md")["content"], blank, *item("user", "fix it")["content"]]
-    shown = [{"type": "input_text", "text": "Pictures of the tool's result:"}, picture]
-    assert evened(RESPONSES, given) == (
+    user_content = [
+        *item("user", "AGENTS.md")["content"],
+        blank,
+        *item("user", "fix it")["content"],
+    ]
+    picture_content = [{"type": "input_text", "text": "Pictures of the tool's result:"}, picture]
+    assert even_out(RESPONSES, request_body) == (
         {
             "instructions": "x\n\nd",
             "input": [
-                {**item("user", ""), "content": said},
+                {**item("user", ""), "content": user_content},
                 *(item("assistant", "I look."), call),
                 {**output, "output": "(a picture, which follows)"},
                 {"type": "message", "role": "assistant", "content": "Understood."},
-                {**item("user", ""), "content": [*shown, *item("user", "and quickly")["content"]]},
+                {
+                    **item("user", ""),
+                    "content": [*picture_content, *item("user", "and quickly")["content"]],
+                },
             ],
         },
         list(SHAPES_MET),
     )
-    assert evened(RESPONSES, {"input": "text"}) == ({"input": "text"}, [])
+    assert even_out(RESPONSES, {"input": "text"}) == ({"input": "text"}, [])
 
 
 SHAPES_MET = ("developer", "late_system", "tool_picture", "same_role", "user_after_tool")
 
 
 def test_claude_code_and_its_reminders_are_evened_out() -> None:
-    called = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Bash"}]}
+    call_message = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t1", "name": "Bash"}],
+    }
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "r"}
     image = {"type": "image", "source": {"type": "base64", "data": "AAAA"}}
-    given = [user("q"), called, user([result, result, text("<system-reminder>")])]
-    after = user([result, {**result, "content": "r\n\n<system-reminder>"}])
-    assert evened(MESSAGES_PATH, {"messages": given}) == (
-        {"messages": [user("q"), called, after]},
+    turns = [user("q"), call_message, user([result, result, text("<system-reminder>")])]
+    merged_turn = user([result, {**result, "content": "r\n\n<system-reminder>"}])
+    assert even_out(MESSAGES_PATH, {"messages": turns}) == (
+        {"messages": [user("q"), call_message, merged_turn]},
         ["user_after_tool"],
     )
-    given = [LATE, user("q"), called, user([{**result, "content": [image]}]), user("more"), LATE]
+    turns = [
+        LATE,
+        user("q"),
+        call_message,
+        user([{**result, "content": [image]}]),
+        user("more"),
+        LATE,
+    ]
     words = {**result, "content": "(a picture, which follows)"}
-    assert evened(MESSAGES_PATH, {"system": [text("s")], "messages": given}) == (
+    assert even_out(MESSAGES_PATH, {"system": [text("s")], "messages": turns}) == (
         {
             "system": [text("s"), text("\n\n"), text("late")],
             "messages": [
-                *(user("q"), called, user([words]), assistant("Understood.")),
+                *(user("q"), call_message, user([words]), assistant("Understood.")),
                 user([PICTURES, image, text("more\n\nlate")]),
             ],
         },
         ["late_system", "tool_picture", "same_role", "user_after_tool"],
     )
-    taken = {"system": "s", "messages": [user("q"), called, user([result])]}
-    assert evened(MESSAGES_PATH, taken) == (taken, [])
+    plain_request = {"system": "s", "messages": [user("q"), call_message, user([result])]}
+    assert even_out(MESSAGES_PATH, plain_request) == (plain_request, [])
 
 
 @pytest.mark.parametrize(
-    ("body", "expected"),
+    ("body", "expected_body"),
     [
         (b'{"tools": [] , "n":1}', b'{"n":1}'),
         (b'{"n":1 , "tools": []}', b'{"n":1 }'),
@@ -288,8 +310,10 @@ def test_claude_code_and_its_reminders_are_evened_out() -> None:
         (b'{"tools":[{}], "tool_choice":"auto"}', b'{"tools":[{}], "tool_choice":"auto"}'),
     ],
 )
-def test_an_empty_list_of_tools_is_left_out_with_its_choice(body: bytes, expected: bytes) -> None:
-    assert Document(body).rewritten(None, CHAT, ("empty_tools",))[0] == expected
+def test_an_empty_list_of_tools_is_left_out_with_its_choice(
+    body: bytes, expected_body: bytes
+) -> None:
+    assert Document(body).rewritten(None, CHAT, ("empty_tools",))[0] == expected_body
 
 
 WORDS = st.text('ab \n"\\\té\u2028😀', max_size=8)
@@ -309,11 +333,11 @@ MESSAGES = st.lists(MESSAGE, max_size=8)
 
 
 def roles_and_texts(messages: list[Any]) -> list[tuple[Any, Any]]:
-    """Everything that is said, in order and by whom, without blank lines."""
-    found: list[tuple[Any, Any]] = []
+    """Everything that is said, in order and with its role, without blank lines."""
+    pieces: list[tuple[Any, Any]] = []
     for message in messages:
         if not isinstance(message, dict):
-            found.append((None, message))
+            pieces.append((None, message))
             continue
         by = tuple(json.dumps(message.get(key) or None) for key in ("role", "name", "tool_calls"))
         content = message.get("content")
@@ -322,10 +346,10 @@ def roles_and_texts(messages: list[Any]) -> list[tuple[Any, Any]]:
             if isinstance(part, dict) and part.get("type") == "text":
                 words = part["text"]
             if words is None:
-                found += [(by, part)] if part is not None else []
+                pieces += [(by, part)] if part is not None else []
             else:
-                found += [(by, letter) for letter in words if not letter.isspace()]
-    return found
+                pieces += [(by, letter) for letter in words if not letter.isspace()]
+    return pieces
 
 
 @given(MESSAGES)
@@ -336,7 +360,7 @@ def test_order_is_kept_and_nothing_is_lost(messages: list[Any]) -> None:
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), WORDS), max_size=9))
 def test_plain_talk_alternates_afterwards(talk: list[tuple[str, str]]) -> None:
     roles = [message["role"] for message in merge([{"role": r, "content": c} for r, c in talk])]
-    assert all(one != other for one, other in pairwise(roles))
+    assert all(role != next_role for role, next_role in pairwise(roles))
 
 
 TURNS = st.sampled_from(
@@ -352,27 +376,27 @@ TURNS = st.sampled_from(
 @given(st.lists(TURNS, max_size=9))
 def test_the_strictest_template_takes_it_and_what_it_takes_stays(many: list[Any]) -> None:
     turns = [SYSTEM, user("a"), *(turn for turns in many for turn in turns)]
-    out = evened(CHAT, {"messages": turns})[0]["messages"]
-    rendered(out)
-    if taken(turns):
+    out = even_out(CHAT, {"messages": turns})[0]["messages"]
+    render_chat(out)
+    if is_accepted(turns):
         assert out == turns
     for word in ("AAAA", "late", "'c1'"):
         assert str(out).count(word) == str(turns).count(word)
     # And nothing is left to do.
-    assert evened(CHAT, {"messages": out})[1] == []
+    assert even_out(CHAT, {"messages": out})[1] == []
 
 
-def rendered(messages: list[Any]) -> str:
-    def refuse(said: str) -> None:
-        raise TemplateError(f"{said}: {messages}")
+def render_chat(messages: list[Any]) -> str:
+    def refuse(reason: str) -> None:
+        raise TemplateError(f"{reason}: {messages}")
 
     return Environment().from_string(MISTRAL).render(messages=messages, raise_exception=refuse)
 
 
-def taken(messages: list[Any]) -> bool:
+def is_accepted(messages: list[Any]) -> bool:
     with contextlib.suppress(TemplateError):
         # A list that became text was not understood.
-        return "image_url" not in rendered(messages)
+        return "image_url" not in render_chat(messages)
     return False
 
 
@@ -384,33 +408,33 @@ JSON = st.recursive(
 
 
 def merged_body(body: bytes) -> bytes:
-    """As at the port of a target whose recipe merges no roles."""
+    """The body at the port of a model whose recipe merges no roles."""
     return Document(body).rewritten(None, CHAT, ("same_role",))[0]
 
 
 @given(st.dictionaries(WORDS, JSON, max_size=4), MESSAGES, st.sampled_from([None, 2]))
 def test_a_body_says_the_same_but_for_its_messages(
-    others: dict[str, Any], messages: list[Any], indent: int | None
+    other_keys: dict[str, Any], messages: list[Any], indent: int | None
 ) -> None:
-    request = {**others, "messages": messages}
+    request = {**other_keys, "messages": messages}
     body = json.dumps(request, ensure_ascii=False, indent=indent).encode()
     assert json.loads(merged_body(body)) == {**request, "messages": merge(messages)}
 
 
 @given(MESSAGES, st.sampled_from([None, "s", [text("s")], 7, [7]]))
 def test_whatever_a_body_holds_is_read(messages: list[Any], system: Any) -> None:
-    called = [CALLS, {"role": "tool", "content": {}}, {"type": "function_call_output", "output": 7}]
+    calls = [CALLS, {"role": "tool", "content": {}}, {"type": "function_call_output", "output": 7}]
     for path, key in (CHAT, "messages"), (RESPONSES, "input"), (MESSAGES_PATH, "messages"):
-        for turns in (messages, [*called, *messages], [user([{"type": "tool_result"}]), *messages]):
-            evened(path, {key: turns, "system": system, "instructions": system})
+        for turns in (messages, [*calls, *messages], [user([{"type": "tool_result"}]), *messages]):
+            even_out(path, {key: turns, "system": system, "instructions": system})
 
 
 def test_every_byte_beside_the_messages_stays() -> None:
-    before = b' {"seed": 1e2,\t"x": 0.10, "messages" : '
-    after = b' , "y":"\\u00e9\xc3\xa9" } \n'
+    prefix = b' {"seed": 1e2,\t"x": 0.10, "messages" : '
+    suffix = b' , "y":"\\u00e9\xc3\xa9" } \n'
     twice = json.dumps([user("a é"), user("b")]).encode()
     once = json.dumps([user("a é\n\nb")], separators=(",", ":")).encode()
-    assert merged_body(before + twice + after) == before + once + after
+    assert merged_body(prefix + twice + suffix) == prefix + once + suffix
 
 
 def test_of_two_lists_the_last_counts_as_for_every_parser() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.onhost.gateway.wire import refusals
-from lockstep.onhost.gateway.wire.answers import Refused
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal
 from lockstep.onhost.gateway.wire.form import Form
 from lockstep.onhost.gateway.wire.incoming import AskedOfModel
 
@@ -32,11 +32,11 @@ def test_the_model_is_read_and_replaced_wherever_it_stands(first: bool, preamble
         parts = [SOUND, field(b"model", model), field(b"model", model)]
         return preamble + form(*(parts if first else parts[::-1]), field(b"prompt", b"model"))
 
-    found = Form(KIND, form_of(b"coder"))
-    asked = found.read(AskedOfModel)
-    assert (asked.model, asked.prompt) == ("coder", "model")
-    assert found.rewritten("Qwen/Q", "/", ()) == (form_of(b"Qwen/Q"), [])
-    assert found.rewritten(None, "/", ())[0] == found.body == form_of(b"coder")
+    model_form = Form(KIND, form_of(b"coder"))
+    model_question = model_form.read(AskedOfModel)
+    assert (model_question.model, model_question.prompt) == ("coder", "model")
+    assert model_form.rewritten("Qwen/Q", "/", ()) == (form_of(b"Qwen/Q"), [])
+    assert model_form.rewritten(None, "/", ())[0] == model_form.body == form_of(b"coder")
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_the_model_is_read_and_replaced_wherever_it_stands(first: bool, preamble
     ],
 )
 def test_a_form_is_judged_as_any_body(body: bytes, words: str) -> None:
-    with pytest.raises(Refused, match=words) as refused:
+    with pytest.raises(GatewayRefusal, match=words) as error:
         refusals.check(Form(KIND, body).read(AskedOfModel))
-    assert refused.value.status == 400
+    assert error.value.status == 400
 
 
 def test_a_form_has_a_boundary() -> None:
-    with pytest.raises(Refused, match="no boundary"):
+    with pytest.raises(GatewayRefusal, match="no boundary"):
         Form("multipart/form-data", form())

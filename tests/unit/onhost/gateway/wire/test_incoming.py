@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lockstep.onhost.core.kind import SHAPES
 from lockstep.onhost.gateway.wire import json_object
-from lockstep.onhost.gateway.wire.answers import Refused
+from lockstep.onhost.gateway.wire.answers import GatewayRefusal
 from lockstep.onhost.gateway.wire.incoming import AskedOfModel, Document
 
 CHAT = "/v1/chat/completions"
@@ -30,9 +30,9 @@ JSON = st.recursive(
     st.booleans(),
 )
 def test_another_model_is_named_and_nothing_else_changes(
-    others: dict[str, Any], name: str, indent: int | None, plain: bool
+    other_keys: dict[str, Any], name: str, indent: int | None, plain: bool
 ) -> None:
-    request = {**others, "model": name}
+    request = {**other_keys, "model": name}
     body = json.dumps(request, ensure_ascii=plain, indent=indent).encode()
     document = Document(body)
     assert document.members["model"].value == name
@@ -40,8 +40,8 @@ def test_another_model_is_named_and_nothing_else_changes(
     assert document.rewritten(name, CHAT, SHAPES) == (body, [])
     start, end = document.members["model"][:2]
     text = body.decode()
-    expected = f'{text[:start]}"other"{text[end:]}'.encode()
-    assert document.rewritten("other", CHAT, ())[0] == expected
+    expected_body = f'{text[:start]}"other"{text[end:]}'.encode()
+    assert document.rewritten("other", CHAT, ())[0] == expected_body
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_another_model_is_named_and_nothing_else_changes(
     ],
 )
 def test_what_is_no_object_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused, match="no JSON object"):
+    with pytest.raises(GatewayRefusal, match="no JSON object"):
         Document(body)
 
 
@@ -76,9 +76,9 @@ def test_what_is_no_object_is_refused(body: bytes) -> None:
     ],
 )
 def test_a_body_of_too_many_values_is_refused_before_it_is_read(body: bytes, words: str) -> None:
-    with pytest.raises(Refused, match=words) as refused:
+    with pytest.raises(GatewayRefusal, match=words) as error:
         Document(body)
-    assert refused.value.status == 400
+    assert error.value.status == 400
 
 
 def test_a_body_of_as_many_members_as_may_be_is_read() -> None:
@@ -97,10 +97,10 @@ def test_blanks_are_passed_over_at_once() -> None:
             return str.__getitem__(self, at)
 
     blanks = " " * 100_000
-    found = json_object.members(
+    members = json_object.members(
         Counting(f'{blanks}{{{blanks}"model"{blanks}:{blanks}"m"{blanks}}}')
     )
-    assert found["model"].value == "m" and steps < 100
+    assert members["model"].value == "m" and steps < 100
 
 
 def test_a_conversation_of_very_many_messages_goes_on_as_it_is() -> None:
@@ -110,7 +110,7 @@ def test_a_conversation_of_very_many_messages_goes_on_as_it_is() -> None:
 
 
 def test_a_refusal_names_the_key_and_repeats_no_value() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(GatewayRefusal) as error:
         Document(b'{"model": "m", "n": "secret"}').read(AskedOfModel)
-    assert refused.value.status == 400
-    assert "n:" in refused.value.message and "secret" not in refused.value.message
+    assert error.value.status == 400
+    assert "n:" in error.value.message and "secret" not in error.value.message

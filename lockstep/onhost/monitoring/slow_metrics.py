@@ -1,0 +1,213 @@
+"""Slow metrics: models, engines, guards, records, units and the certificate of a host."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep.onhost.core import config, errors, layout, meminfo, runner
+from lockstep.onhost.engine import openai_api, sense_record
+from lockstep.onhost.facts import tls
+from lockstep.onhost.facts import units as unit_facts
+from lockstep.onhost.monitoring.metrics import MetricSample, of
+from lockstep.onhost.operator import facts
+from lockstep.onhost.records import boots, generations, last_diff, memory_kills, switches
+from lockstep.onhost.switching import gpu_watch, memory_minimum, wedge_state
+from lockstep.onhost.system import gpu
+
+_HEALTH_TIMEOUT_S = 2.0
+# A certificate changes by hand.
+_EXPIRY_S = 3600.0
+_SEVERITIES = ("error", "warning", "differs", "note")
+
+
+@dataclass
+class Expiry:
+    """The end of a certificate file's validity; `read` gives Unix time, s, or None."""
+
+    path: str
+    read: Callable[[str], float | None] = tls.ends_at
+    _cached_expiry: tuple[float, float | None] | None = None
+
+    def now(self) -> float | None:
+        """Return the end, at most an hour old."""
+        if self._cached_expiry is None or time.monotonic() - self._cached_expiry[0] > _EXPIRY_S:
+            self._cached_expiry = time.monotonic(), self.read(self.path)
+        return self._cached_expiry[1]
+
+
+@dataclass
+class Slow:
+    """Metrics that change slowly, or cost a program or a request.
+
+    `deploying` tells whether a job of a deploy ran at the last look.
+    """
+
+    paths: layout.Paths
+    gpu: Callable[[], gpu.GpuReading]
+    expiry: Expiry | None = None
+    deploying: bool = False
+    _host: config.HostConfig | None = None
+    _facts: facts.Facts | None = None
+    _write_mtime: int = 0
+    _newest_switch: float | None = None
+    _switches: Counter[str] = field(default_factory=Counter)
+    _generation: tuple[int, int | None] = (0, None)
+
+    def look(self) -> list[MetricSample]:
+        """Read all of them once.
+
+        Raises:
+            OSError: The kernel or a record could not be read.
+            errors.Problem: A record or a program failed.
+        """
+        host, now = self._hosts_facts()
+        hot = now["hot"]
+        samples = [
+            *self._models(host, now, hot),
+            *_guard_samples(self.paths, host, now["models"]),
+            *self._records(),
+            *(of("failed_unit", 1, unit=unit) for _, unit, _ in unit_facts.failed_units(None)),
+            of("boot_unclean", int(now["last_boot"] is not None)),
+        ]
+        if now["disk"] is not None:
+            samples.append(of("disk_free_bytes", int(now["disk"]["free_gib"] * meminfo.GIB)))
+        self.deploying = _deploying(self.paths)
+        return [*samples, of("deploy_running", int(self.deploying))]
+
+    def _hosts_facts(self) -> tuple[config.HostConfig, dict[str, Any]]:
+        """Return the models as the last deploy bound them, and the host's facts."""
+        write_mtime = self.paths.models.stat().st_mtime_ns
+        if self._host is None or self._facts is None or write_mtime != self._write_mtime:
+            self._host, self._write_mtime = config.load_host(self.paths.models), write_mtime
+            self._facts = facts.Facts(self._host, self.paths, self.gpu)
+        return self._host, self._facts.now()
+
+    def _models(
+        self, host: config.HostConfig, now: dict[str, Any], hot: str | None
+    ) -> Iterator[MetricSample]:
+        boot_record = boots.load(self.paths)
+        if boot_record.hot and boot_record.switched_in == boots.boot_id(self.paths):
+            yield of("wanted_hot", 1, model=boot_record.hot)
+        for name, state in now["models"].items():
+            if state["state"] == "loading":
+                yield of("loading_model", 1, model=name)
+            if state["state"] in ("hot", "loading"):
+                for phase, gib in memory_minimum.minimums(host.models[name]).items():
+                    yield of(
+                        "memory_minimum_bytes", int(gib * meminfo.GIB), model=name, phase=phase
+                    )
+        if hot is None:
+            return
+        state, model = now["models"][hot], host.models[hot]
+        yield of("hot_model", 1, model=hot, recipe=state["recipe"])
+        if state["since"] is not None:
+            yield of("hot_since_timestamp_seconds", state["since"], model=hot)
+        if model.url or model.engine_url:
+            yield of("engine_up", int(_answers(model)), model=hot)
+        engine = now["engine"] or {}
+        if "requests" in engine:
+            yield of("engine_requests", engine["requests"], model=hot)
+        if engine.get("tok_s") is not None:
+            yield of("engine_tokens_per_second", engine["tok_s"], model=hot)
+        last_sense = sense_record.last(self.paths).get(hot)
+        if state["sense"] is not None and last_sense is not None and last_sense.state != "untold":
+            yield of("sense_ok", int(last_sense.state == "sound"), model=hot)
+
+    def _records(self) -> Iterator[MetricSample]:
+        for result, count in sorted(self._ended_switches().items()):
+            yield of("switches_total", count, result=result)
+        diff = last_diff.load(self.paths)
+        if diff is not None:
+            counter = Counter(finding["severity"] for finding in diff["differences"])
+            for severity in _SEVERITIES:
+                yield of("drift_differences", counter[severity], severity=severity)
+            yield of("drift_read_timestamp_seconds", diff["at"])
+        number = self._present_generation()
+        if number is not None:
+            yield of("generation", number)
+        if self.paths.backup.exists():
+            yield of("backup_last_success_timestamp_seconds", self._last_backup())
+        end = self.expiry.now() if self.expiry else None
+        if self.expiry and end is not None:
+            yield of("certificate_expiry_timestamp_seconds", end, path=self.expiry.path)
+
+    def _ended_switches(self) -> Counter[str]:
+        """Count ended switches since this program began; the record holds the last ones only."""
+        if not self._switches:
+            self._switches.update(done=0, failed=0)
+        kept_switches = switches.load(self.paths)
+        newest = max((kept_switch.at for kept_switch in kept_switches), default=0.0)
+        if self._newest_switch is not None:
+            since = self._newest_switch
+            fresh = (
+                "failed" if kept_switch.code else "done"
+                for kept_switch in kept_switches
+                if kept_switch.at > since
+            )
+            self._switches.update(fresh)
+        self._newest_switch = newest
+        return self._switches
+
+    def _last_backup(self) -> float:
+        """Return the last backup's time; if there never was one, the time since when one is due."""
+        for path in (self.paths.backup_record, self.paths.backup):
+            with contextlib.suppress(OSError):
+                return path.stat().st_mtime
+        return 0.0
+
+    def _present_generation(self) -> int | None:
+        """Return the present generation; its long record is read only after its folder changed."""
+        try:
+            change_mtime = self.paths.generations.stat().st_mtime_ns
+        except OSError:
+            return None
+        if change_mtime != self._generation[0]:
+            newest = generations.newest(self.paths)
+            self._generation = change_mtime, newest["number"] if newest else None
+        return self._generation[1]
+
+
+def _answers(model: config.Model) -> bool:
+    try:
+        openai_api.check_health(model.behind_gateway, _HEALTH_TIMEOUT_S)
+    except (openai_api.NotReady, openai_api.RequestRefusal):
+        return False
+    return True
+
+
+def _guard_samples(
+    paths: layout.Paths, host: config.HostConfig, models: dict[str, Any]
+) -> Iterator[MetricSample]:
+    """Yield the findings and actions of the guards."""
+    names = {model.unit: name for name, model in host.models.items()}
+    record = wedge_state.load(paths)
+    for unit, name in names.items():
+        deed = wedge_state.last_deed(record, unit)
+        if deed is not None:
+            down = models[name]["state"] not in ("hot", "loading")
+            yield of("engine_wedged", int(deed.left_down and down), model=name)
+            yield of("wedge_deed_timestamp_seconds", round(deed.when, 3), model=name)
+    for kill in memory_kills.every(paths):
+        yield of("memory_minimum_ended", 1, model=kill.model)
+    findings = gpu_watch.load(paths).findings
+    yield of("gpu_hot", int("gpu-hot" in findings))
+    yield of("gpu_slow", int("gpu-slow" in findings))
+    yield of("gpu_foreign", int(gpu_watch.FOREIGN in findings))
+    if host.max_clock_mhz is not None:
+        yield of("gpu_clock_cap_hertz", host.max_clock_mhz * 10**6)
+        yield of("gpu_clock_cap_held", int("gpu-cap" not in findings))
+
+
+def _deploying(paths: layout.Paths) -> bool:
+    argv = ["systemctl", "list-units", "--plain", "--no-legend", "--no-pager", "lockstep-job-*"]
+    result = runner.run(argv, timeout=30)
+    if result.returncode != 0:
+        raise errors.Problem(f"systemctl list-units failed: {result.stderr.strip()}")
+    # A finished job stays listed, as "exited".
+    states = [line.split()[3] for line in result.stdout.splitlines()]
+    return paths.rollout.exists() or any(state in ("running", "start") for state in states)

@@ -1,0 +1,72 @@
+"""Engines that the memory watch has ended in this boot: one small file for each unit.
+
+The memory watch writes one, and `ready` removes it when the model is hot again. Nothing automatic
+starts a model that has one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from lockstep.onhost.core import atomic, layout, terminal
+
+#: Start of every reason, also where it is passed to another member of a cluster.
+MARK = "the memory watch ended it"
+
+
+@dataclass(frozen=True)
+class MemoryKill:
+    """One engine that was ended; sizes in GiB, and Unix time."""
+
+    model: str
+    unit: str
+    phase: str
+    minimum_gib: float
+    available_gib: float
+    when: float = field(default_factory=time.time)
+
+    @property
+    def reason(self) -> str:
+        """The reason, with the numbers."""
+        return (
+            f"{MARK} while {self.phase}: {self.available_gib:.1f} GiB available, "
+            f"below the minimum of {self.minimum_gib:.1f} GiB"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {terminal.since(self.when)}"
+
+
+def note(paths: layout.Paths, kill: MemoryKill) -> None:
+    """Store the record, readable for everybody; raise OSError on failure."""
+    atomic.write_json(_file(paths, kill.unit), asdict(kill))
+
+
+def forget(paths: layout.Paths, unit: str) -> None:
+    """Remove the record, because the unit's model is hot again; raise OSError on failure."""
+    _file(paths, unit).unlink(missing_ok=True)
+
+
+def of(paths: layout.Paths, unit: str) -> MemoryKill | None:
+    """Return how the memory watch ended this unit, or None."""
+    return _read(_file(paths, unit))
+
+
+def every(paths: layout.Paths) -> list[MemoryKill]:
+    """Return all records of this boot."""
+    kills = map(_read, sorted(paths.memory_kills.glob("*.json")))
+    return [kill for kill in kills if kill is not None]
+
+
+def _file(paths: layout.Paths, unit: str) -> Path:
+    return paths.memory_kills / f"{unit}.json"
+
+
+def _read(path: Path) -> MemoryKill | None:
+    try:
+        return MemoryKill(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,51 @@
+"""Restart keys: units that run with an older file, and the restart of the gateway."""
+
+from __future__ import annotations
+
+import re
+
+from lockstep.onhost.core import errors, layout, output, runner
+from lockstep.onhost.systemd import units
+
+GATEWAY = "lockstep-gateway.service"
+GATEWAY_SOCKET = "lockstep-gateway.socket"  #: Its ports, which systemd keeps open over restarts.
+_RESTART_KEY = re.compile(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)")
+
+
+def old(unit: units.Unit, paths: layout.Paths) -> bool:
+    """Tell whether a unit that is up was started with another restart key than its file's.
+
+    A socket has no process: it is old if its file was written after it was opened, which is known
+    to the second. A file written in that second counts as read.
+    """
+    file = paths.root / "etc/systemd/system" / unit.name
+    try:
+        if unit.name.endswith(".socket"):
+            return unit.enter_time is not None and file.stat().st_mtime >= unit.enter_time + 1
+        match = _RESTART_KEY.search(file.read_text(encoding="utf-8"))
+        environment = (paths.proc / str(unit.main_pid) / "environ").read_text(errors="replace")
+    except OSError:
+        return True
+    running = _RESTART_KEY.search(environment)
+    return (running and running[1]) != (match and match[1])
+
+
+def gateway_in_force(paths: layout.Paths) -> None:
+    """Bring the gateway and its ports up to date with their files, or end them without these.
+
+    Faults are reported only: no model is stopped for them.
+    """
+    # The ports first: systemd restarts the gateway with them.
+    for name in (GATEWAY_SOCKET, GATEWAY):
+        try:
+            unit = units.show([name])[name]
+            if not (paths.root / "etc/systemd/system" / name).exists():
+                verb = "stop" if unit.up else ""
+            else:
+                verb = "" if unit.up and not old(unit, paths) else "restart"
+            if verb:
+                result = runner.run(["systemctl", verb, "--", name], timeout=120)
+                failure_text = f" failed: {result.stderr.strip()}" if result.returncode else ""
+                output.say(f"{verb} of {name}{failure_text}")
+        except errors.Problem as problem:
+            output.say(f"{name}: {problem}")

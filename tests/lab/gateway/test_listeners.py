@@ -1,0 +1,313 @@
+"""The gateway on real hosts, before the real vLLM: its listeners, and `openai` and `anthropic`.
+
+One start of the real engine serves both; its chat template refuses repeated roles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from gateway_soaking import a_key, end_key
+from stack import Host, Stack, until
+
+from lab import RECIPES
+from lab.host import connection, network
+
+STRICT = {"strict": {"recipe": "strict-tools", "unit": "vllm-strict", "sense": "record"}}
+MODEL = "tiny-qwen3-strict"
+API, ENGINE = 8010, 9010
+UNIT = "vllm-strict.service"
+GATEWAY, GATEWAY_PORT = "lockstep-gateway.service", 8090
+KEYS = "/etc/lockstep/gateway/keys.json"
+
+TWO_IN_A_ROW = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Here is a file."},
+    {"role": "user", "content": [{"type": "text", "text": "What does it say?"}]},
+]
+MERGED = [
+    {"role": "system", "content": "Be brief."},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "Here is a file."},
+            {"type": "text", "text": "\n\n"},
+            {"type": "text", "text": "What does it say?"},
+        ],
+    },
+]
+ONE = ("-y", "--limit", "spark1")
+REFUSED = "conversation roles must alternate"
+
+ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
+# Whoever is made to call it can say one thing, and so does a model of random weights. vLLM holds
+# a call to its schema only where the tool is `strict` (ran on 0.32.0).
+WHERE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+# A parser of plain JSON, and no room for a random model to fill with blanks.
+PARSER = (
+    "    --enable-auto-tool-choice --tool-call-parser granite \\\n"
+    "    --structured-outputs-config.backend=xgrammar \\\n"
+    "    --structured-outputs-config.disable_any_whitespace=true \\\n"
+)
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Both packages with a key at the open listener of a host where `strict` is hot."""
+
+    url: str
+    key: str
+    run: Callable[[Callable[[], Any]], Any]
+
+    def openai(self) -> openai.OpenAI:
+        """The package's client; it does not retry."""
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0)
+
+    def anthropic(self) -> anthropic.Anthropic:
+        """The package's client; it does not retry."""
+        return anthropic.Anthropic(base_url=self.url, api_key=self.key, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def inventory(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lab's inventory with one model more, which calls tools, and an open gateway."""
+    recipes = tmp_path_factory.mktemp("recipes")
+    plain = (Path(RECIPES) / "tiny-qwen3-strict.yaml").read_text()
+    head, command, tail = plain.partition("    --served-model-name")
+    (recipes / "strict-tools.yaml").write_text(head + PARSER + command + tail)
+    return stack.inventory(
+        "strict",
+        models=STRICT,
+        recipe_folders=(RECIPES, str(recipes)),
+        gateway={"bind": "0.0.0.0", "plain": True},
+    )
+
+
+@pytest.fixture(scope="module")
+def host(stack: Stack, first: object, inventory: Path) -> Iterator[Host]:
+    """spark1 with the strict model hot; undone afterwards."""
+    stack.good_deploy(*ONE, inventory=inventory)
+    answer = stack.spark1.switch("strict")
+    assert answer.code == 0, answer.text
+    yield stack.spark1
+    stack.spark1.switch("none")
+    stack.good_deploy(*ONE)
+
+
+@pytest.fixture(scope="module")
+def clients(stack: Stack, host: Host, inventory: Path) -> Iterator[Clients]:
+    """Both packages with a key that is revoked afterwards."""
+    key = a_key(stack, inventory, "clara")
+    description = connection.load(stack.name)
+    [address] = [entry.address for entry in description.hosts if entry.name == host.name]
+    # A thread of its own is in the lab's network; this process is not.
+    with ThreadPoolExecutor(1, initializer=network.enter, initargs=(description.namespace,)) as lab:
+        url = f"http://{address}:{GATEWAY_PORT}"
+        yield Clients(url, key, lambda work: lab.submit(work).result())
+    end_key(stack, inventory, "clara")
+
+
+def request(messages: list[dict[str, Any]], **more: Any) -> str:
+    body = {"model": MODEL, "messages": messages, "max_tokens": 12, "temperature": 0, **more}
+    return shlex.join(["-H", "Content-Type: application/json", "-d", json.dumps(body)])
+
+
+def post(host: Host, port: int, messages: list[dict[str, Any]], **more: Any) -> tuple[int, str]:
+    """HTTP status and text of one chat completion."""
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    answer = host.look(
+        f"curl -sS --max-time 120 -w '\\n%{{http_code}}' {request(messages, **more)} {url}"
+    )
+    text, _, status = answer.out.rpartition("\n")
+    return int(status), text
+
+
+def message_content(text: str) -> str:
+    return str(json.loads(text)["choices"][0]["message"]["content"])
+
+
+def test_the_engine_refuses_two_messages_of_one_role_and_its_listener_helps(host: Host) -> None:
+    status, text = post(host, ENGINE, TWO_IN_A_ROW)
+    assert status == 400 and REFUSED in text
+    status, text = post(host, API, TWO_IN_A_ROW)
+    assert status == 200, text
+    # Not only accepted: the engine was asked exactly what the rules say.
+    assert message_content(text) == message_content(post(host, ENGINE, MERGED)[1])
+
+
+def test_who_hangs_up_ends_the_generation(host: Host) -> None:
+    earlier_tokens = metric(host, "generation_tokens_total")
+    # More than a machine that is busy with other things generates before it has noticed.
+    more = {"n": 16, "temperature": 1, "max_tokens": 900}
+    body = request(TWO_IN_A_ROW, stream=True, ignore_eos=True, **more)
+    url = f"http://127.0.0.1:{API}/v1/chat/completions"
+    # head leaves after the first bytes, and curl with it.
+    host.look(f"curl -sSN {body} {url} | head -c 300 >/dev/null")
+    until(lambda: metric(host, "num_requests_running") == 0, "no request is running")
+    assert 0 < metric(host, "generation_tokens_total") - earlier_tokens < 16 * 900
+
+
+def metric(host: Host, name: str) -> float:
+    """The value of one of vLLM's metrics."""
+    text = host.look(f"curl -sS http://127.0.0.1:{API}/metrics").out
+    match = re.search(rf"^vllm:{name}{{.*}} (\S+)", text, re.MULTILINE)
+    assert match, text[:500]
+    return float(match[1])
+
+
+def test_status_and_units_agree(host: Host) -> None:
+    model = host.status()["models"]["strict"]
+    assert model["state"] == "hot" and model["ready"] is True
+    assert model["url"] == f"http://127.0.0.1:{API}"
+    assert host.show(GATEWAY, "ActiveState") == "active"
+    assert host.show(GATEWAY, "UnitFileState") == "enabled"
+    assert host.show(GATEWAY, "User") == "lockstep-gateway"
+    listening = host.root(f"ss -Hltn 'sport = :{API} or sport = :{ENGINE}'")
+    assert {line.split()[3] for line in listening.splitlines()} == {
+        f"127.0.0.1:{API}",
+        f"127.0.0.1:{ENGINE}",
+    }
+
+
+def test_a_crash_of_the_gateway_restarts_only_the_gateway(host: Host) -> None:
+    engine, gateway = host.show(UNIT, "MainPID"), host.show(GATEWAY, "MainPID")
+    host.root(f"kill -KILL {gateway}")
+    until(
+        lambda: (
+            host.show(GATEWAY, "ActiveState") == "active"
+            and host.show(GATEWAY, "MainPID") != gateway
+        ),
+        "the gateway is back",
+    )
+    assert post(host, API, TWO_IN_A_ROW)[0] == 200
+    assert host.show(UNIT, "MainPID") == engine
+    assert host.show(UNIT, "NRestarts") == "0"
+
+
+def test_a_chat_whole_and_streamed(clients: Clients) -> None:
+    def whole() -> Any:
+        return clients.openai().chat.completions.create(
+            model="strict", messages=ASKED, max_tokens=12, temperature=0
+        )
+
+    def stream_chat() -> list[Any]:
+        stream = clients.openai().chat.completions.create(
+            model="strict",
+            messages=ASKED,
+            max_tokens=12,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        return list(stream)
+
+    answer, pieces = clients.run(whole), clients.run(stream_chat)
+    content = answer.choices[0].message.content
+    assert content and answer.model == MODEL and answer.usage.completion_tokens == 12
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces[:-1]) == content
+    assert pieces[-1].usage.completion_tokens == 12
+
+
+def test_responses_and_completions(clients: Clients) -> None:
+    text = clients.run(
+        lambda: clients.openai().completions.create(model="strict", prompt="One", max_tokens=5)
+    )
+    assert text.choices[0].text and text.usage.completion_tokens == 5
+    response = clients.run(
+        lambda: clients.openai().responses.create(model="strict", input="One", max_output_tokens=5)
+    )
+    assert response.output_text and response.model == MODEL
+
+
+def test_a_tool_is_called_whole_and_streamed(clients: Clients) -> None:
+    tool_choice: Any = {"type": "function", "function": {"name": "look"}}
+    tool: Any = {
+        "type": "function",
+        "function": {"name": "look", "parameters": WHERE, "strict": True},
+    }
+
+    def complete(**more: Any) -> Any:
+        return clients.openai().chat.completions.create(
+            model="strict", messages=ASKED, max_tokens=64, temperature=0, tools=[tool], **more
+        )
+
+    (call,) = clients.run(lambda: complete(tool_choice=tool_choice).choices[0].message.tool_calls)
+    assert (call.function.name, json.loads(call.function.arguments)) == ("look", {"city": "Rome"})
+    pieces = clients.run(lambda: list(complete(tool_choice=tool_choice, stream=True)))
+    calls = [call for piece in pieces for call in piece.choices[0].delta.tool_calls or ()]
+    assert [call.function.name for call in calls if call.function.name] == ["look"]
+    assert json.loads("".join(call.function.arguments or "" for call in calls)) == {"city": "Rome"}
+    # Left to itself it talks.
+    assert clients.run(lambda: complete().choices[0].message.content)
+
+
+def test_a_tool_is_called_in_a_message(clients: Clients) -> None:
+    tool: Any = {"name": "look", "description": "Look.", "input_schema": WHERE, "strict": True}
+    message = clients.run(
+        lambda: clients.anthropic().messages.create(
+            model="strict",
+            messages=ASKED,
+            max_tokens=64,
+            tools=[tool],
+            tool_choice={"type": "tool", "name": "look"},
+        )
+    )
+    (use,) = [block for block in message.content if block.type == "tool_use"]
+    assert (use.name, use.input) == ("look", {"city": "Rome"})
+
+
+def test_messages_whole_streamed_and_counted(clients: Clients) -> None:
+    def whole() -> Any:
+        return clients.anthropic().messages.create(model="strict", messages=ASKED, max_tokens=12)
+
+    def stream_message() -> Any:
+        with clients.anthropic().messages.stream(
+            model="strict", messages=ASKED, max_tokens=12
+        ) as stream:
+            text = "".join(stream.text_stream)
+            return text, stream.get_final_message()
+
+    answer = clients.run(whole)
+    assert answer.content[0].text and answer.stop_reason == "max_tokens"
+    text, final = clients.run(stream_message)
+    assert text == final.content[0].text and final.usage.output_tokens == 12
+    token_count = clients.run(
+        lambda: clients.anthropic().messages.count_tokens(model="strict", messages=ASKED)
+    )
+    assert token_count.input_tokens == answer.usage.input_tokens
+
+
+def test_a_refusal_of_the_engine_comes_as_the_packages_own_error(clients: Clients) -> None:
+    """Refusals of the gateway itself: tests/unit/onhost/gateway/process/test_packages.py."""
+    with pytest.raises(openai.BadRequestError, match="1024"):
+        clients.run(
+            lambda: clients.openai().chat.completions.create(
+                model="strict", messages=ASKED, max_tokens=5000
+            )
+        )
+
+
+def test_a_second_deploy_changes_nothing_and_leaves_the_keys(
+    stack: Stack, host: Host, inventory: Path, clients: Clients
+) -> None:
+    gateway = host.show(GATEWAY, "MainPID")
+    earlier_keys = host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}")
+    assert earlier_keys.startswith("640 root lockstep-gateway\n") and "clara" in earlier_keys
+    assert stack.good_deploy(*ONE, inventory=inventory).changed_operations == set()
+    assert host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}") == earlier_keys
+    assert host.show(GATEWAY, "MainPID") == gateway

@@ -1,0 +1,249 @@
+"""Checkpoint facts come from the small files, through a hub or a folder, never from weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from local_server import Reply, SeenRequest, as_json, serving
+
+from lockstep.checkpoints.checkpoint import CheckpointError
+from lockstep.cli.main import main
+from lockstep.core.errors import ResolveError
+from lockstep.lock.resolve.repository import inspect
+
+COMMIT = "e347d86b2a6cba4b54ea6f87ca247f60439eed07"
+CONFIG = {
+    "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+    "vision_config": {"depth": 27},
+    "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
+    "text_config": {
+        "dtype": "bfloat16",
+        "num_hidden_layers": 40,
+        "full_attention_interval": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "max_position_embeddings": 262144,
+    },
+}
+BLIND = ["model.layers.0.mlp.experts.0.up_proj.weight", "mtp.fc.weight", "mtp.layers.0.norm.weight"]
+SEEING = [*BLIND, "model.visual.patch_embed.proj.weight", "model.visual.blocks.0.attn.qkv.weight"]
+
+
+def files(tensors: list[str]) -> dict[str, bytes]:
+    places = dict.fromkeys(tensors, "model-00001.safetensors")
+    index = {"weight_map": {**places, tensors[0]: "model-00002.safetensors"}}
+    return {
+        "config.json": json.dumps(CONFIG).encode(),
+        "model.safetensors.index.json": json.dumps(index).encode(),
+        "model-00001.safetensors": b"w" * 1000,
+        "model-00002.safetensors": b"w" * 500,
+        "README.md": b"---\nlicense: apache-2.0\n---\n# card\n",
+    }
+
+
+def folder(path: Path, content: dict[str, bytes]) -> str:
+    for name, data in content.items():
+        (path / name).write_bytes(data)
+    return str(path)
+
+
+def hub_of(content: dict[str, bytes]) -> dict[str, Any]:
+    """The part of the hub's protocol that `model inspect` speaks."""
+
+    def part(request: SeenRequest) -> Reply:
+        data = content[request.path.rpartition("/")[2]]
+        end = request.headers.get("Range", "").rpartition("-")[2]
+        return Reply(data[: int(end) + 1], 206) if end else Reply(data)
+
+    siblings = [{"rfilename": n, "size": len(d), "blobId": "0"} for n, d in content.items()]
+    return {
+        "/api/models/org/model/revision/main": as_json({"sha": COMMIT, "siblings": siblings}),
+        "/api/models/org/gated/revision/main": Reply(b"", 401, {"X-Error-Code": "GatedRepo"}),
+        **{f"/org/model/resolve/{COMMIT}/{name}": part for name in content},
+    }
+
+
+def test_a_vision_config_without_vision_tensors_does_not_see(tmp_path: Path) -> None:
+    checkpoint = inspect(folder(tmp_path, files(BLIND)))
+    assert (checkpoint.vision_config, checkpoint.vision_tensors, checkpoint.sees) == (
+        True,
+        0,
+        False,
+    )
+    assert checkpoint.mtp_tensors == 2
+    assert checkpoint.weight_bytes == 1500
+    assert checkpoint.quantisation == "compressed-tensors nvfp4-pack-quantized"
+    assert checkpoint.licence == "apache-2.0"
+    assert checkpoint.missing == ("tokenizer.json",)
+    assert checkpoint.architecture is not None
+    assert checkpoint.architecture.kv_bytes_per_token() == 20480
+
+
+def test_a_hub_is_asked_for_small_files_only() -> None:
+    card = b"---\nlicense: other\nlicense_name: nvidia-open\n---\n"
+    with serving(hub_of({**files(SEEING), "README.md": card})) as server:
+        checkpoint = inspect("org/model", "main", endpoint=server.url)
+    assert (checkpoint.revision, checkpoint.sees, checkpoint.vision_tensors) == (COMMIT, True, 2)
+    assert checkpoint.licence == "LicenseRef-nvidia-open"
+    assert checkpoint.weight_bytes == 1500
+    read = {path.rpartition("/")[2] for path in server.paths[1:]}
+    assert read == {"config.json", "model.safetensors.index.json", "README.md"}
+
+
+def test_a_single_weight_file_is_asked_for_its_header_only() -> None:
+    header = json.dumps({"__metadata__": {}, "mtp.fc.weight": {}, "layer.weight": {}}).encode()
+    weights = len(header).to_bytes(8, "little") + header + b"w" * 5000
+    with serving(hub_of({"config.json": b"{}", "model.safetensors": weights})) as server:
+        checkpoint = inspect("org/model", endpoint=server.url)
+    ranges = [
+        request.headers.get("Range") for request in server.requests if "resolve" in request.path
+    ]
+    assert ranges == [None, "bytes=0-7", f"bytes=0-{7 + len(header)}"]
+    assert (checkpoint.tensors, checkpoint.mtp_tensors, checkpoint.vision_tensors) == (2, 1, 0)
+    assert checkpoint.architecture_unknown is not None
+
+
+def test_the_files_that_the_mistral_repository_lacks_are_named(tmp_path: Path) -> None:
+    index = {"weight_map": {"vision_encoder.ln_pre.weight": "a", "layers.0.attention.wq": "a"}}
+    content = {
+        "params.json": b'{"dim": 4096}',
+        "consolidated.safetensors.index.json": json.dumps(index).encode(),
+    }
+    checkpoint = inspect(folder(tmp_path, content))
+    assert checkpoint.missing == ("config.json", "tokenizer.json")
+    assert checkpoint.sees is True
+
+
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [("org/gated", "licence of this model was not accepted"), ("org/none", "HTTP 404")],
+)
+def test_what_cannot_be_read_is_one_sentence(model: str, part: str) -> None:
+    with serving(hub_of({})) as server, pytest.raises(ResolveError, match=part):
+        inspect(model, endpoint=server.url)
+
+
+def test_broken_json_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"config\.json is not JSON"):
+        inspect(folder(tmp_path, {"config.json": b"{"}))
+
+
+@pytest.mark.parametrize("name", ["config.json", "params.json"])
+def test_a_configuration_that_is_no_mapping_is_one_sentence(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckpointError, match=rf"{name} must be a JSON mapping; found a list"):
+        inspect(folder(tmp_path, {name: b"[1]"}))
+
+
+def test_a_folder_without_weights_says_that_there_are_none(tmp_path: Path) -> None:
+    config = json.dumps({"dim": 4096, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8})
+    path = folder(tmp_path, {"params.json": config.encode()})
+    result = CliRunner().invoke(main, ["model", "inspect", path])
+    assert "weights        none that an engine loads" in result.output
+    assert result.exit_code == 1
+    (tmp_path / "consolidated.safetensors").write_bytes(b"w")
+    assert CliRunner().invoke(main, ["model", "inspect", path]).exit_code == 0
+
+
+def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, files(BLIND))])
+    assert result.exit_code == 0, result.output
+    lines = dict(line.split(maxsplit=1) for line in result.output.splitlines())
+    assert lines["vision"] == "no (0 of 3 tensors); the configuration's vision part is boilerplate"
+    assert lines["quantisation"] == "compressed-tensors nvfp4-pack-quantized"
+    absent = ["model", "inspect", "org/x", "--endpoint", "http://127.0.0.1:9"]
+    result = CliRunner().invoke(main, absent)
+    assert (result.exit_code, "Traceback" in result.output) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "lines"),
+    [
+        (
+            "params.json",
+            {"dim": 4096, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 1}
+            | {"sliding_window": [None, 1024, 1024, 1024]},
+            ["4096 bytes per token", "12 MiB per sequence, all of them full"],
+        ),
+        ("config.json", {**CONFIG, "vision_config": None}, ["20480 bytes", "31 MiB per sequence"]),
+        ("config.json", {"model_type": "bert", "type_vocab_size": 2, "vocab_size": 9}, ["none"]),
+        (
+            "config.json",
+            {**CONFIG, "text_config": {**CONFIG["text_config"], "swa_share": 2}},  # type: ignore[dict-item]
+            ["unknown: swa_share may change the KV cache"],
+        ),
+    ],
+)
+def test_the_command_shows_what_the_layers_keep(
+    tmp_path: Path, name: str, config: dict[str, Any], lines: list[str]
+) -> None:
+    content = {name: json.dumps(config).encode()}
+    output = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, content)]).output
+    assert [part for part in lines if part not in output] == []
+
+
+def test_the_same_weights_in_two_formats_count_once(tmp_path: Path) -> None:
+    content = {**files(BLIND), "consolidated.safetensors": b"w" * 1500, "pytorch_model.bin": b"w"}
+    assert inspect(folder(tmp_path, content)).weight_bytes == 1500
+
+
+def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: Path) -> None:
+    sizes = {"x-Q4_K_M.gguf": 5, "x-Q8_0.gguf": 9, "mmproj-F16.gguf": 1, "README.md": 1}
+    path = folder(tmp_path, {name: b"x" * size for name, size in sizes.items()})
+    checkpoint = inspect(path)
+    assert (checkpoint.weight_bytes, checkpoint.quantisations) == (0, {"Q4_K_M": 5, "Q8_0": 9})
+    assert checkpoint.sees is True
+    output = CliRunner().invoke(main, ["model", "inspect", path]).output
+    assert "of one quantisation: :Q4_K_M 0.0 GB, :Q8_0 0.0 GB" in output and "mmproj" in output
+    with serving(hub_of({name: b"x" * size for name, size in sizes.items()})) as server:
+        named_checkpoint = inspect("org/model:Q4_K_M", endpoint=server.url)
+    assert (named_checkpoint.weight_bytes, named_checkpoint.left_out) == (
+        5,
+        {"other GGUF files": 9},
+    )
+
+
+def test_the_type_of_the_language_model_stands_before_that_of_the_whole(tmp_path: Path) -> None:
+    config = {"model_type": "mistral3", "text_config": {"model_type": "mistral4"}, "moe": {"x": 1}}
+    checkpoint = inspect(folder(tmp_path, {"config.json": json.dumps(config).encode()}))
+    assert (checkpoint.types, checkpoint.experts) == (("mistral4", "mistral3"), "plain")
+
+
+MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")
+
+
+@pytest.mark.parametrize(
+    ("content", "template"),
+    [
+        ({}, (False, None)),
+        ({"tekken.json": "{}"}, (True, MISTRAL_COMMON)),
+        ({"chat_template.jinja": "{{ messages | length }}"}, (True, ())),
+        ({"chat_template.jinja": "{{ raise_exception('never') }}"}, (True, None)),
+        ({"tokenizer_config.json": '{"chat_template": "{{ 1 }}"}'}, (True, ())),
+        ({"tokenizer_config.json": '{"tokenizer_class": "x"}'}, (False, None)),
+        (
+            {"tokenizer_config.json": '{"chat_template": [{"name": "default", "template": "a"}]}'},
+            (True, ()),
+        ),
+    ],
+)
+def test_shapes_that_a_chat_template_refuses_are_found(
+    tmp_path: Path, content: dict[str, str], template: tuple[bool, object]
+) -> None:
+    data = {name: text.encode() for name, text in content.items()}
+    checkpoint = inspect(folder(tmp_path, data))
+    assert (checkpoint.template, checkpoint.refused_shapes) == template
+
+
+def test_groups_of_a_quantisation_tell_what_its_method_does_not(tmp_path: Path) -> None:
+    groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
+    config = {"quantization_config": {"config_groups": groups}}
+    checkpoint = inspect(folder(tmp_path, {"params.json": json.dumps(config).encode()}))
+    assert checkpoint.quantisation == "? nvfp4-pack-quantized"

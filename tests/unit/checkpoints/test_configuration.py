@@ -1,0 +1,195 @@
+"""The caches of a configuration's layers, against vLLM's own classes and other independent sums.
+
+``shapes.json`` has the default configurations of transformers and published ones, cut to what may
+matter, with the cache of each layer: [bytes per token or "state", window or bytes, layers].
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.checkpoints.architecture import Architecture, ArchitectureUnknown
+from lockstep.checkpoints.configuration import from_config
+from lockstep.fit.pages import sequence_bytes
+from lockstep.recipes.sizing import Serving
+
+SHAPES = json.loads((Path(__file__).parent / "shapes.json").read_text())
+LLAMA = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 8} | {
+    "num_key_value_heads": 8,
+    "hidden_size": 1024,
+    "vocab_size": 1,
+}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1} | {
+    "mamba_d_conv": 4
+}
+DELTA = {"linear_num_value_heads": 8, "linear_value_head_dim": 64, "linear_key_head_dim": 64} | {
+    "linear_num_key_heads": 8
+}
+
+
+def whole(value: Any) -> Any:
+    """A configuration with its long lists, which the file has by their pattern or their runs."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() == {"repeat", "to"}:
+        return (value["repeat"] * value["to"])[: value["to"]]
+    if value.keys() == {"runs"}:
+        return [item for item, times in value["runs"] for _ in range(times)]
+    return {key: whole(inner) for key, inner in value.items()}
+
+
+def layer_counts(shapes: Architecture) -> Counter[tuple[Any, ...]]:
+    """The caches of the layers in the file's form.
+
+    vLLM keeps an index apart, and states on a CPU in float32.
+    """
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for group in shapes.layers:
+        if group.kind == "recurrent":
+            counts["state", replace(group, state_bytes=4).state_page(1)] += group.count
+            continue
+        total_bytes = group.token_bytes(2, 1)
+        apart = (
+            (total_bytes - group.index, group.index)
+            if total_bytes > group.index > 0
+            else (total_bytes,)
+        )
+        for part, window in zip(apart, (group.window, 0), strict=False):
+            counts[round(part, 4), window] += group.count
+    return counts
+
+
+def wrong(case: Mapping[str, Any]) -> str:
+    """The difference of a reading from the right value; "" where it is below 0.5 %."""
+    try:
+        counts = layer_counts(from_config(whole(case["config"]), "config.json"))
+    except ArchitectureUnknown as fault:
+        message, reason = str(fault), case.get("unknown", "nothing").removeprefix("no ")
+        return "" if reason in message else message
+    right = next((case[key] for key in ("vllm", "formula", "read", "kept") if key in case), None)
+    if right is None:
+        return "" if "sequences" in case else f"read, and is not known: {counts}"
+    expected_counts = [((size, window), count) for size, window, count in right]
+    for (size, window), count in expected_counts:
+        near = (near for near in counts if near[0] == size or is_near(near[0], size))
+        match = next((key for key in near if is_near(key[1], window)), None)
+        if match is None or counts.pop(match) != count:
+            return f"{match}, not {count} of {size}, {window}"
+    return f"also {counts}" if counts else ""
+
+
+def is_near(figure: Any, reference: Any) -> bool:
+    """Tell whether two figures differ by less than 0.5 %."""
+    return not {type(figure), type(reference)} & {str} and bool(
+        figure == pytest.approx(reference, rel=0.005)
+    )
+
+
+@pytest.mark.parametrize("part", ["classes", "published"])
+def test_none_is_wrong_without_a_word(part: str) -> None:
+    differences = {name: wrong(case) for name, case in SHAPES[part].items()}
+    assert {name: difference for name, difference in differences.items() if difference} == {}
+
+
+def test_most_is_read() -> None:
+    """Of 846 classes 360 are of no language model; what is left and unknown is served by none."""
+    names = {name: len(name.split(", ")) for name in SHAPES["classes"]}
+    read = [name for name, case in SHAPES["classes"].items() if "unknown" not in case]
+    assert (sum(names[name] for name in read), sum(names.values())) == (365, 486)
+    assert sum(len(names_.split()) for names_ in SHAPES["no_language_model"].values()) == 360
+
+
+@pytest.mark.parametrize("key", SHAPES["no_language_model"])
+def test_what_is_no_language_model_is_not_read(key: str) -> None:
+    config = {**LLAMA, "model_type": "of sight", key: 16}
+    del config["num_key_value_heads"]
+    if key == "vocab_size":
+        del config[key]
+    with pytest.raises(ArchitectureUnknown, match=key):
+        from_config(config, "config.json")
+
+
+SEQUENCES = [
+    (name, *sequence)
+    for name, case in SHAPES["published"].items()
+    for sequence in case.get("sequences", ())
+]
+
+
+@pytest.mark.parametrize(("name", "context", "serving", "bytes_"), SEQUENCES)
+def test_one_sequence_takes_what_vllm_said(
+    name: str, context: int, serving: dict[str, Any], bytes_: float
+) -> None:
+    """Within 0.4 %, as two decimals of "Maximum concurrency" are; its own functions to the byte."""
+    shapes = from_config(whole(SHAPES["published"][name]["config"]), name)
+    exact = isinstance(bytes_, int)
+    needed_bytes = sequence_bytes(shapes.layers, context, Serving(**serving))
+    assert needed_bytes == pytest.approx(
+        bytes_, rel=0 if exact else 0.004, abs=0 if exact else None
+    )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("compress_ratios_v2", "index_width", "sliding_window_pattern_v2", "foo_kv_layers"),
+        *("attention_window", "layer_pattern", "attn_type_map", "num_memory_slots", "kv_share_map"),
+        *("recurrent_width", "num_kv_shared_layers_v2", "loop_count", "mamba_d_new", "swa_ratio"),
+        *("global_every", "cla_share_factor", "chunked_prefix", "retained_tokens", "nope_interval"),
+        *("cache_compression", "latent_dim", "conv_width", "attention_other_setting"),
+    ],
+)
+def test_a_key_that_may_change_the_cache_makes_it_unknown_by_name(key: str) -> None:
+    assert from_config(LLAMA, "config.json").layers
+    more = {"use_cla": True} if key.startswith("cla") else {}
+    with pytest.raises(ArchitectureUnknown, match=key):
+        from_config({**LLAMA, **more, key: 4}, "config.json")
+    # What is not set changes nothing.
+    assert from_config({**LLAMA, key: None}, "config.json").layers
+
+
+@pytest.mark.parametrize(
+    ("config", "bytes_"),
+    [
+        ({"model_type": "granitemoehybrid", **MAMBA}, 2),
+        ({"model_type": "nemotron_h", **MAMBA}, 4),
+        ({"model_type": "nemotron_h", "mamba_ssm_cache_dtype": "bfloat16", **MAMBA}, 2),
+        ({"model_type": "qwen3_next", **DELTA}, 2),
+        ({"model_type": "qwen3_5_text", "mamba_ssm_dtype": "float32", **DELTA}, 4),
+        ({"model_type": "kimi_linear", "linear_num_heads": 8, "linear_head_dim": 64}, 4),
+    ],
+)
+def test_a_state_has_the_bytes_that_vllm_gives_it(config: dict[str, Any], bytes_: int) -> None:
+    layers = from_config({**LLAMA, "layer_types": ["linear_attention"] * 2, **config}, "").layers
+    assert [(group.state_bytes, group.conv > 0) for group in layers] == [(bytes_, True)]
+
+
+@pytest.mark.parametrize(
+    "broken_configuration",
+    [
+        {"layer_types": ["full_attention"]},
+        {"num_hidden_layers": 10**9},
+        {"layer_types": ["full_attention", "new_attention"]},
+        {"kv_lora_rank": 512, "qk_rope_head_dim": "64"},
+        {"num_kv_shared_layers": 1, "num_hidden_layers": "2"},
+        {"num_key_value_heads": "8"},
+        {"per_layer_config": [1]},
+        {
+            "sliding_window": [None],
+            "model_type": "mistral",
+            "layer_types": ["sliding_attention"] * 2,
+        },
+        {"sliding_window": 4096, "model_type": "of tomorrow"},
+        {"linear_attn_config": {"kda_layers": [1], "full_attn_layers": [1]}},
+    ],
+)
+def test_what_makes_no_sense_is_unknown_and_no_crash(broken_configuration: dict[str, Any]) -> None:
+    with pytest.raises(ArchitectureUnknown):
+        from_config({**LLAMA, **broken_configuration}, "config.json")

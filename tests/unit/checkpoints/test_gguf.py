@@ -1,0 +1,125 @@
+"""The files of a repository that are one GGUF model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.hub.gguf import write_gguf
+from lab.hub.safetensors import Tensor
+from lockstep.checkpoints.gguf import (
+    chosen_files,
+    configuration,
+    files_of,
+    missing_parts,
+    mmproj,
+    quantisations,
+)
+
+PARTS = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+NAMES = [
+    *("README.md", "big-BF16.gguf", "mmproj-BF16.gguf", "big-UD-Q4_K_M.gguf", "big-Q4_K_M.gguf"),
+    *reversed(PARTS),
+]
+
+
+@pytest.mark.parametrize(
+    ("quant", "files"),
+    [
+        ("UD-IQ2_M", PARTS),
+        ("ud-iq2_m", PARTS),
+        ("BF16", ["big-BF16.gguf"]),
+        ("Q4_K_M", ["big-Q4_K_M.gguf"]),
+        ("UD-Q4_K_M", ["big-UD-Q4_K_M.gguf"]),
+        ("K_M", []),
+        ("Q8_0", []),
+    ],
+)
+def test_a_quantisation_is_its_own_files_first_part_first(quant: str, files: list[str]) -> None:
+    assert list(files_of(NAMES, quant)) == files
+
+
+def test_files_are_named_as_they_are_and_a_quantisation_with_its_mark() -> None:
+    assert chosen_files(NAMES, ["README.md", ":UD-IQ2_M", "gone.json"]) == {
+        "README.md": ("README.md",),
+        ":UD-IQ2_M": tuple(PARTS),
+        "gone.json": (),
+    }
+
+
+FOLDERS = [
+    *("Q4_K_M/m-00001-of-00002.gguf", "Q4_K_M/m-00002-of-00002.gguf", "UD-Q4_K_M/m.gguf"),
+    *("Q4_K_M/mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "BF16/m-Q8_0.gguf"),
+    *("imatrix.gguf", "mtp-m-Q4_K_M.gguf", "mmproj-F32.gguf"),
+]
+
+
+def test_a_quantisation_may_be_in_the_name_of_its_folder_alone() -> None:
+    assert quantisations(FOLDERS) == {
+        "Q4_K_M": tuple(FOLDERS[:2]),
+        "UD-Q4_K_M": (FOLDERS[2],),
+        "Q8_0": (FOLDERS[6],),
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "sees"),
+    [(FOLDERS[0], FOLDERS[3]), (FOLDERS[2], FOLDERS[4]), ("m-F32.gguf", FOLDERS[-1])],
+)
+def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width(model: str, sees: str) -> None:
+    assert mmproj(FOLDERS, model) == sees
+    assert mmproj(["x/mmproj.gguf", model], model) is None
+
+
+def test_a_part_that_is_missing_is_named() -> None:
+    assert missing_parts(FOLDERS[1:2]) == (FOLDERS[0],)
+    assert missing_parts(FOLDERS[:2]) == missing_parts(FOLDERS[2:3]) == missing_parts([]) == ()
+
+
+def test_every_quantisation_of_a_repository_is_named() -> None:
+    assert quantisations([*NAMES, "odd.gguf"]) == {
+        "BF16": ("big-BF16.gguf",),
+        "Q4_K_M": ("big-Q4_K_M.gguf",),
+        "UD-IQ2_M": tuple(PARTS),
+        "UD-Q4_K_M": ("big-UD-Q4_K_M.gguf",),
+        "odd": ("odd.gguf",),
+    }
+    assert quantisations(["model.safetensors"]) == {}
+
+
+def start(**more: Any) -> bytes:
+    own = {"block_count": 32, "attention.head_count": 32, "attention.head_count_kv": 8, **more}
+    metadata = {"general.architecture": "zebra", "general.name": "Zebra"}
+    values = {**metadata, **{f"zebra.{key}": value for key, value in own.items()}}
+    values["tokenizer.ggml.tokens"] = ["a"]
+    return write_gguf(values, {"x": Tensor("F32", (1,), bytes(4))})[0]
+
+
+def test_the_start_of_a_file_tells_of_its_layers() -> None:
+    assert configuration(start(expert_count=64, context_length=4096)) == {
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_experts": 64,
+        "max_position_embeddings": 4096,
+    }
+
+
+# Lists in lists without an end.
+DEEP = start()[:24] + b"\1" + bytes(7) + b"a" + b"\t\0\0\0" + (b"\t\0\0\0\1" + bytes(7)) * 9999
+
+
+@pytest.mark.parametrize("data", [DEEP, b"", b"GGUF", b"no such thing", start()[:200], bytes(4096)])
+def test_a_start_that_is_none_or_breaks_off_is_no_fault(data: bytes) -> None:
+    assert configuration(data) == {}
+
+
+def test_lists_are_passed_over_and_layers_that_differ_are_not_guessed() -> None:
+    assert configuration(start(feed_forward_length=[1, 2]))["num_hidden_layers"] == 32
+    assert configuration(start(**{"attention.head_count_kv": [8, 4]})) == {}
+
+
+def test_layers_of_other_kinds_are_not_guessed() -> None:
+    assert configuration(start(**{"attention.kv_lora_rank": 512})) == {}
+    assert configuration(start(**{"ssm.state_size": 128})) == {}

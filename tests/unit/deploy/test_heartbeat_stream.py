@@ -1,0 +1,27 @@
+"""The heartbeats of a deploy, as pyinfra writes them."""
+
+from __future__ import annotations
+
+import copy
+from itertools import islice
+
+import pytest
+
+from lockstep.deploy import heartbeat_stream
+from lockstep.deploy.heartbeat_stream import Beats
+
+
+def test_it_says_the_document_then_every_line_and_a_sign_of_life_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heartbeat_stream, "BEAT_S", 0.01)
+    beat_lines = Beats("{}")
+    assert beat_lines and not beat_lines.first_beat.is_set()
+    # pyinfra tells a list from a text, and copies the arguments of a command.
+    assert isinstance(beat_lines, list) and copy.deepcopy(beat_lines) is beat_lines
+    lines = iter(beat_lines)
+    assert next(lines) == "{}" and beat_lines.first_beat.is_set()
+    assert list(islice(lines, 2)) == ["", ""]
+    beat_lines.say("changed Base |\nWrite")
+    beat_lines.end()
+    assert list(lines) == ["changed Base | Write"]

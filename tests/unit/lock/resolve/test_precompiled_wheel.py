@@ -1,0 +1,186 @@
+"""The wheel with a fork's compiled parts: found as vLLM's own build finds it, read for its hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_server import Answers, LocalServer, Reply, as_json, refused_address, serving
+
+from lockstep.core.errors import ResolveError
+from lockstep.inventory.settings import Sources
+from lockstep.lock.moving import GitItem, PrecompiledItem
+from lockstep.lock.pins import PrecompiledPin
+from lockstep.lock.resolve.http import Network
+from lockstep.lock.resolve.precompiled_wheel import resolve_precompiled
+from tests.unit.lock.resolve.test_git import run
+
+FORK, UPSTREAM = "https://git.example/me/vllm.git", "https://git.example/vllm/vllm.git"
+BODY = b"compiled" * 1000
+FILE = "vllm-0.19.1.dev5+gabc.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
+WANTED = PrecompiledItem(GitItem(FORK, "fix"), UPSTREAM, "aarch64", "cu130")
+
+
+class Site:
+    """A fork that left upstream two commits ago; upstream has moved on as well."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        upstream, self.fork = folder / "vllm/vllm.git", folder / "me/vllm.git"
+        upstream.mkdir(parents=True)
+        run(upstream, "init", "--quiet", "--initial-branch", "main")
+        for word in ("one", "two"):
+            run(upstream, "commit", "--quiet", "--allow-empty", "-m", word)
+        self.base = run(upstream, "rev-parse", "HEAD")
+        run(folder, "clone", "--quiet", str(upstream), str(self.fork))
+        run(upstream, "commit", "--quiet", "--allow-empty", "-m", "three")
+        run(self.fork, "checkout", "--quiet", "-b", "fix")
+        for word in ("fix", "more"):
+            run(self.fork, "commit", "--quiet", "--allow-empty", "-m", word)
+        self.tree = run(self.fork, "rev-parse", "HEAD")
+
+    def answers(self, commit: str = "", *rows: Any, variant: str = "cu130/") -> dict[str, Any]:
+        """The answers of vLLM's server about a commit."""
+        commit = commit or self.base
+        up = "../" * (variant.count("/") + 1)
+        row = {"package_name": "vllm", "platform_tag": "manylinux_2_35_aarch64"}
+        row["path"] = up + FILE.replace("+", "%2B")
+        other_row = {**row, "platform_tag": "manylinux_2_35_x86_64", "path": f"{up}x86.whl"}
+        stranger = {**row, "package_name": "other", "path": f"{up}other.whl"}
+        later = {**row, "path": f"{up}later.whl"}
+        return {
+            f"/{commit}/{variant}vllm/metadata.json": as_json(
+                rows or [other_row, row, stranger, later]
+            ),
+            f"/{commit}/{FILE.replace('+', '%2B')}": Reply(BODY),
+        }
+
+    def sources(self, wheels: str) -> Sources:
+        return Sources(git={"https://git.example/": f"{self.folder}/"}, vllm_wheels=wheels)
+
+    def resolve(
+        self,
+        answers: Answers,
+        item: PrecompiledItem = WANTED,
+        old: PrecompiledPin | None = None,
+        inspect_server: Callable[[LocalServer], object] = lambda server: None,
+    ) -> PrecompiledPin:
+        with serving(answers) as server:
+            sources = self.sources(f"{server.url}/")
+            try:
+                return resolve_precompiled(item, self.tree, Network(sources), old=old)
+            finally:
+                inspect_server(server)
+
+    def failure(self, answers: Answers, item: PrecompiledItem = WANTED) -> str:
+        with pytest.raises(ResolveError) as error:
+            self.resolve(answers, item)
+        return str(error.value)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def pin(site: Site, **changes: Any) -> PrecompiledPin:
+    sha256 = hashlib.sha256(BODY).hexdigest()
+    path = f"{site.base}/{FILE}"
+    precompiled_pin = PrecompiledPin(
+        site.tree, UPSTREAM, site.base, "aarch64", "cu130", path, sha256, len(BODY)
+    )
+    return replace(precompiled_pin, **changes)
+
+
+def test_it_is_of_the_commit_at_which_the_fork_left_upstream(site: Site) -> None:
+    assert site.resolve(site.answers()) == pin(site)
+
+
+def test_a_fork_that_has_moved_on_meanwhile_is_still_read_at_its_commit(site: Site) -> None:
+    run(site.fork, "checkout", "--quiet", "--orphan", "other")
+    run(site.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
+    run(site.fork, "branch", "--force", "fix", "other")
+    assert site.resolve(site.answers()) == pin(site)
+
+
+def test_a_commit_that_is_named_needs_no_history(site: Site) -> None:
+    named_item = replace(WANTED, commit=40 * "d", upstream="https://nowhere.invalid/x.git")
+    precompiled_pin = site.resolve(site.answers(40 * "d"), named_item)
+    assert (precompiled_pin.commit, precompiled_pin.path) == (40 * "d", f"{40 * 'd'}/{FILE}")
+
+
+def test_the_usual_build_stands_above_the_others(site: Site) -> None:
+    precompiled_pin = site.resolve(site.answers(variant=""), replace(WANTED, variant=""))
+    assert precompiled_pin == pin(site, variant="")
+
+
+def test_the_hash_of_a_wheel_that_is_what_it_was_is_believed(site: Site) -> None:
+    methods: list[str] = []
+
+    def inspect_server(server: LocalServer) -> None:
+        methods.extend(
+            host_view.method for host_view in server.requests if host_view.path.endswith(".whl")
+        )
+
+    old = pin(site, tree=40 * "e", sha256=64 * "f")
+    assert site.resolve(site.answers(), old=old, inspect_server=inspect_server) == pin(
+        site, sha256=64 * "f"
+    )
+    assert methods == ["HEAD"]
+    # Another size: another file.
+    assert site.resolve(site.answers(), old=replace(old, size=7)) == pin(site)
+
+
+def test_a_commit_that_was_not_compiled_is_named_with_what_can_be_done(site: Site) -> None:
+    message = site.failure({})
+    assert f"/{site.base}/cu130/vllm/metadata.json: vLLM's server has no wheels of " in message
+    assert message.endswith(
+        f"commit {site.base[:12]} as cu130; found HTTP 404. Name another commit "
+        "(engine.precompiled_commit) or build (engine.precompiled_variant), or set "
+        "engine.precompiled to False."
+    )
+
+
+def test_a_commit_that_was_compiled_for_others_is_named(site: Site) -> None:
+    other_row = {"package_name": "vllm", "platform_tag": "linux_x86_64", "path": "../../x.whl"}
+    assert (
+        f"no wheel of commit {site.base[:12]} for aarch64; found linux_x86_64. Name another"
+        in site.failure(site.answers(site.base, other_row))
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Reply(b"<html>"), "the answer is not JSON"),
+        (as_json({"a": 1}), "found an empty list"),
+        (as_json([7]), "found an empty list"),
+    ],
+)
+def test_nonsense_instead_of_a_list_is_refused(site: Site, answer: Reply, message: str) -> None:
+    assert message in site.failure({f"/{site.base}/cu130/vllm/metadata.json": answer})
+
+
+def test_a_list_that_names_a_wheel_that_is_not_there_is_refused(site: Site) -> None:
+    answers = site.answers()
+    del answers[f"/{site.base}/{FILE.replace('+', '%2B')}"]
+    assert "the file cannot be read for its hash; found HTTP 404" in site.failure(answers)
+
+
+def test_strangers_have_no_commit_in_common(site: Site) -> None:
+    run(site.fork, "checkout", "--quiet", "--orphan", "other")
+    run(site.fork, "commit", "--quiet", "--allow-empty", "-m", "nothing in common")
+    site.tree = run(site.fork, "rev-parse", "HEAD")
+    message = site.failure({}, replace(WANTED, tree=GitItem(FORK, "other")))
+    assert "the fork and upstream have no commit in common; found " + site.tree[:12] in message
+
+
+def test_an_upstream_that_does_not_answer_is_named_without_its_password(site: Site) -> None:
+    upstream = f"http://user:secret@{refused_address()}/x.git"
+    message = site.failure({}, replace(WANTED, upstream=upstream))
+    assert "/x.git main: the commit cannot be fetched; found " in message
+    assert "secret" not in message

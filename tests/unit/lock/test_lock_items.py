@@ -1,0 +1,307 @@
+"""Every moving input of an inventory is found once, and contradictions are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.core.errors import InventoryError
+from lockstep.inventory.bound_models import BoundModel, bind
+from lockstep.inventory.settings import ExpectedMachine, ModelData, Settings, VenvEngine, WebUi
+from lockstep.lock.lock_items import wanted_items
+from lockstep.lock.moving import (
+    CheckpointItem,
+    GitItem,
+    ImageItem,
+    Item,
+    PrecompiledItem,
+    PythonItem,
+)
+from lockstep.lock.packages import engine_sets, tool_sets
+from lockstep.recipes import recipe_file
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
+FORK = GitItem("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing")
+TRANSFORMERS = GitItem("https://github.com/huggingface/transformers.git", "HEAD", COMMIT)
+PINNED = f"transformers @ git+{TRANSFORMERS.url}@{COMMIT}"
+
+CONTAINER = """
+model: org/main
+model_revision: v1
+container: registry.example/engine:nightly
+command: vllm serve {model} --port 8001
+lockstep:
+  draft: {model: org/draft}
+  borrow:
+    - {model: org/base, files: [config.json]}
+"""
+FALLBACK = """
+model: org/main
+container: registry.example/engine:stable
+command: vllm serve {model} --port 8001
+"""
+VENV = """
+model: /srv/models/local
+command: vllm serve {model} --port 8002
+"""
+
+#: How vLLM looks for weights where nothing is said of it.
+AUTO = ("consolidated*.safetensors or *.safetensors or *.bin or *.pt",)
+
+Host = tuple[Settings, tuple[BoundModel, ...]]
+
+
+def host(name: str = "spark1", recipe_texts: dict[str, str] | None = None, **keys: object) -> Host:
+    texts = {"container": CONTAINER, "fallback": FALLBACK, "venv": VENV} | (recipe_texts or {})
+    catalogue = {
+        stem: recipe_file.parse(text, Path(f"{stem}.yaml")) for stem, text in texts.items()
+    }
+    models = {
+        "big": ModelData(recipe="container", unit="big", fallback="fallback"),
+        "small": ModelData(recipe="venv", unit="small"),
+    }
+    settings = Settings(name=name, **({"models": models, "tools": {"uv": "uv"}} | keys))  # type: ignore[arg-type]
+    return settings, bind(settings, catalogue, {})
+
+
+def of(section: str, *hosts: Host) -> tuple[Item, ...]:
+    return tuple(item for item in wanted_items(hosts) if item.section == section)
+
+
+def test_everything_that_moves_is_found_and_each_thing_once() -> None:
+    first_host, two = host("spark1", packages=("jq",)), host("spark2", packages=("git", "jq"))
+    assert set(wanted_items([first_host, two])) == {
+        PythonItem("uv", ("uv",), "aarch64", "3.12"),
+        PythonItem(
+            "engine",
+            (
+                *("torch==2.10.0+cu130", "torchvision", "transformers==5.4.0", "mistral_common"),
+                *TRIPLE,
+            ),
+            "aarch64",
+            "3.12",
+            agree=TRIPLE,
+            trees=(FORK,),
+            exclude_newer="fork",
+        ),
+        PythonItem(
+            "engine-build", (), "aarch64", "3.12", trees=(FORK,), build=True, exclude_newer="fork"
+        ),
+        FORK,
+        PrecompiledItem(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
+        ImageItem("ghcr.io/open-webui/open-webui:v0.12.4", "aarch64"),
+        ImageItem("registry.example/engine:nightly", "aarch64"),
+        ImageItem("registry.example/engine:stable", "aarch64"),
+        CheckpointItem("org/main", "v1", formats=AUTO),
+        CheckpointItem("org/draft", "main", formats=AUTO),
+        CheckpointItem("org/base", "main", ("config.json",)),
+    }
+    assert len(wanted_items([first_host, two])) == len(set(wanted_items([first_host, two])))
+
+
+def test_without_a_venv_model_nothing_of_the_engine_is_wanted() -> None:
+    only_container = {"big": ModelData(recipe="container", unit="big")}
+    items = wanted_items([host(models=only_container)])
+    assert [item.key for item in items if item.section not in ("images", "checkpoints")] == ["uv"]
+
+
+def test_a_fork_without_compiled_parts_and_a_release_want_no_wheel_of_them() -> None:
+    for engine in (VenvEngine(precompiled=False), VenvEngine(git=None, release="vllm==0.32.0")):
+        assert of("precompiled", host(engine=engine)) == ()
+
+
+def test_a_disabled_web_ui_needs_no_image() -> None:
+    items = wanted_items([host(webui=WebUi(enabled=False))])
+    assert "ghcr.io/open-webui/open-webui:v0.12.4" not in [item.key for item in items]
+
+
+def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
+    digest = "registry.example/mine@sha256:" + "a" * 64
+    data = ModelData(recipe="container", unit="big", fallback="fallback", image=digest)
+    wanted_items = of("images", host(models={"big": data}, webui=WebUi(enabled=False)))
+    assert wanted_items == (ImageItem(digest, "aarch64"),)
+
+
+def test_a_released_vllm_is_one_of_the_packages() -> None:
+    engine = VenvEngine(release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
+    assert engine_sets(host(engine=engine)[0]) == (
+        PythonItem(
+            "engine",
+            ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE),
+            "aarch64",
+            "3.12",
+            agree=TRIPLE,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "requirements"),
+    [
+        (VenvEngine(release="vllm==0.20.2"), ("torch", "torchvision", "vllm==0.20.2")),
+        (VenvEngine(git=None), ("torch", "torchvision", "vllm")),
+        (VenvEngine(git=None, release="vllm==0.20.2", torch="torch==2.11.0"), ("torch==2.11.0",)),
+    ],
+)
+def test_a_release_decides_on_what_it_needs_unless_something_is_said(
+    engine: VenvEngine, requirements: tuple[str, ...]
+) -> None:
+    (whole,) = engine_sets(host(engine=engine)[0])
+    assert whole.requirements[: len(requirements)] == requirements
+    assert whole.trees == ()
+
+
+def test_transformers_is_of_the_index_or_one_commit_with_a_release_too() -> None:
+    settings, _ = host(engine=VenvEngine(release="vllm", transformers=PINNED))
+    assert [item.trees for item in engine_sets(settings)] == [(TRANSFORMERS,), (TRANSFORMERS,)]
+    settings, _ = host(engine=VenvEngine(transformers="transformers<5"))
+    whole, _ = engine_sets(settings)
+    assert whole.trees == (FORK,) and "transformers<5" in whole.requirements
+
+
+def test_a_release_looks_at_all_that_was_uploaded_unless_a_day_is_named() -> None:
+    days = [
+        engine_sets(host(engine=engine)[0])[0].exclude_newer
+        for engine in (
+            VenvEngine(),
+            VenvEngine(exclude_newer=None),
+            VenvEngine(release="vllm"),
+            VenvEngine(release="vllm", exclude_newer="2026-04-01"),
+        )
+    ]
+    assert days == ["fork", None, None, "2026-04-01"]
+
+
+def test_uv_is_apart_from_the_tools_that_it_installs() -> None:
+    settings, _ = host(tools={"uv": "uv", "hub": "huggingface_hub", "web": "uvicorn"})
+    assert tool_sets(settings) == (
+        PythonItem("uv", ("uv",), "aarch64", "3.12"),
+        PythonItem("tools", ("huggingface_hub", "uvicorn"), "aarch64", "3.12"),
+    )
+
+
+def test_a_fixed_commit_is_wanted_as_it_is() -> None:
+    engine = VenvEngine(commit=COMMIT)
+    assert of("git", host(engine=engine)) == (
+        GitItem("https://github.com/juliendenize/vllm.git", "fix_mistral_parsing", COMMIT),
+    )
+
+
+def test_who_asks_for_no_revision_takes_the_one_another_recipe_asks_for() -> None:
+    two_models = {"main": ModelData(recipe="fallback", unit="a", port=1), **host()[0].models}
+    assert of("checkpoints", host(models=two_models))[0].revision == "v1"
+
+
+def test_borrowed_files_of_one_repository_are_joined_and_a_whole_one_includes_them() -> None:
+    more = CONTAINER.replace("org/main", "org/other").replace("config.json", "tokenizer.json")
+    texts = {"more": more, "whole": "model: org/base\ncommand: vllm serve {model} --port 9\n"}
+    borrowing = {
+        "one": ModelData(recipe="container", unit="one"),
+        "two": ModelData(recipe="more", unit="two", port=8003),
+    }
+    wanted_items = of("checkpoints", host(recipe_texts=texts, models=borrowing))
+    assert CheckpointItem("org/base", "main", ("config.json", "tokenizer.json")) in wanted_items
+    with_whole = {**borrowing, "three": ModelData(recipe="whole", unit="three")}
+    joined_model = CheckpointItem("org/base", "main", ("config.json", "tokenizer.json"), AUTO)
+    assert joined_model in of("checkpoints", host(recipe_texts=texts, models=with_whole))
+
+
+def refusal(*hosts: Host) -> str:
+    with pytest.raises(InventoryError) as error:
+        wanted_items(hosts)
+    return str(error.value)
+
+
+def test_two_revisions_of_one_repository_are_refused() -> None:
+    texts = {"fallback": FALLBACK + "model_revision: v2\n"}
+    assert refusal(host(recipe_texts=texts)) == (
+        "spark1: org/main is wanted at two revisions; found v1 and v2. "
+        "Pin one revision in all recipes that name this repository."
+    )
+
+
+def test_two_architectures_in_one_inventory_are_refused() -> None:
+    settings, models = host("spark2")
+    other_host = (replace(settings, expected=ExpectedMachine(architecture="x86_64")), models)
+    assert refusal(host("spark1"), other_host) == (
+        "spark2: uv is wanted in two ways; found architecture x86_64 here, architecture aarch64 "
+        "on a host before it. Give both hosts the same, or put them into two inventories."
+    )
+
+
+def test_two_branches_of_one_repository_are_refused() -> None:
+    message = refusal(host("spark1"), host("spark2", engine=VenvEngine(branch="other")))
+    assert "vllm.git is wanted in two ways; found branch other here" in message
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (VenvEngine(torch="torch = 2"), "engine.torch is not a requirement; found 'torch = 2'"),
+        (VenvEngine(flashinfer_version="0.6"), "engine.flashinfer_version is not a version"),
+        (VenvEngine(commit="abc123"), "engine.commit is not a whole commit; found 'abc123'"),
+        (
+            VenvEngine(transformers=f"other @ git+https://example.com/t.git@{COMMIT}"),
+            "engine.transformers is no commit of a repository",
+        ),
+        (
+            VenvEngine(transformers=f"transformers @ https://example.com/t.zip@{COMMIT}"),
+            "engine.transformers is no commit of a repository",
+        ),
+    ],
+)
+def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message: str) -> None:
+    assert message in refusal(host(engine=engine))
+
+
+@pytest.mark.parametrize(
+    ("more", "files"),
+    [
+        ("", (":Q4_K_M", ":mmproj?")),
+        ("lockstep: {vision: true, more_files: [a/*]}", (":Q4_K_M", ":mmproj", "a/*")),
+        ("lockstep: {vision: false}", (":Q4_K_M",)),
+        ("command: llama-server --port 1 --no-mmproj", (":Q4_K_M",)),
+        ("command: llama-server --port 1 --mmproj see.gguf", (":Q4_K_M", "see.gguf")),
+    ],
+)
+def test_one_quantisation_of_a_gguf_repository_is_wanted_with_what_sees_and_must_be_named(
+    more: str, files: tuple[str, ...]
+) -> None:
+    text = "model: org/gguf%s\ncontainer: a/b:1\nruntime: llama-cpp\ndefaults: {port: 1}\n"
+    data = {"big": ModelData(recipe="container", unit="big")}
+    named_host = host(recipe_texts={"container": text % ":Q4_K_M" + more}, models=data)
+    assert of("checkpoints", named_host) == (CheckpointItem("org/gguf", "main", files),)
+    whole = host(recipe_texts={"container": text % "" + more}, models=data)
+    assert "llama.cpp serves one GGUF model of a repository" in refusal(whole)
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "repository", "formats"),
+    [
+        ("vllm serve", "", "org/main", AUTO),
+        ("vllm serve", "--load-format hf", "org/main", ("*.safetensors or *.bin or *.pt",)),
+        ("vllm serve", "--load-format=mistral", "org/main", ("consolidated*.safetensors",)),
+        ("vllm serve", "--load-format fastsafetensors", "org/main", ("*.safetensors",)),
+        # What a loader of somebody else's takes, nobody knows.
+        ("vllm serve", "--load-format b12x", "org/main", ()),
+        ("sglang serve --model-path", "", "org/main", (f"model*.safetensors or {AUTO[0]}",)),
+        ("sglang serve --model-path", "", "mistralai/Mistral-Small-4-119B-NVFP4", AUTO),
+    ],
+)
+def test_each_engines_loader_decides_in_which_format_weights_are_wanted(
+    engine: str, flag: str, repository: str, formats: tuple[str, ...]
+) -> None:
+    text = f"model: {repository}\ncontainer: a/b:1\ncommand: {engine} {{model}} {flag} --port 1"
+    data = {"big": ModelData(recipe="container", unit="big")}
+    wanted_items = of("checkpoints", host(recipe_texts={"container": text}, models=data))
+    assert wanted_items == (CheckpointItem(repository, "main", formats=formats),)
+
+
+def test_gguf_files_are_refused_for_an_engine_that_serves_none() -> None:
+    texts = {"container": "model: org/gguf:Q4_K_M\ncontainer: a/b:1\ncommand: vllm serve --port 1"}
+    data = {"big": ModelData(recipe="container", unit="big")}
+    assert "container.yaml: vLLM serves no GGUF" in refusal(host(recipe_texts=texts, models=data))

@@ -1,0 +1,153 @@
+"""The slow looks: each metric from what knows it, and left out where nobody does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_hot_spark import UNIT, HotSpark
+from a_model import tell
+from onhost_fakes import write_models
+
+from lockstep.onhost.core import atomic
+from lockstep.onhost.monitoring import slow_metrics
+from lockstep.onhost.monitoring.metrics import METRICS, SLOW_S, text
+from lockstep.onhost.records import boots, last_diff, memory_kills, switches
+from lockstep.onhost.switching import gpu_watch, wedge_state
+from lockstep.onhost.system import gpu
+
+COUNTERS = """\
+vllm:num_requests_running{model_name="q"} 2
+vllm:num_requests_waiting{model_name="q"} 1
+vllm:generation_tokens_total{model_name="q"} 20
+vllm:prompt_tokens_total{model_name="q"} 10
+"""
+
+
+class Spark(HotSpark):
+    """A host where qwen is hot, and mistral is not."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        minimums = {"minimum_loading_gib": 8.0, "minimum_serving_gib": 4.0}
+        super().__init__(folder, monkeypatch, recipe="qwen-recipe", engine="vllm", **minimums)
+        mistral = {**self.model, "unit": "sglang-mistral4.service"}
+        write_models(self.paths, {"qwen": self.model, "mistral": mistral})
+        self.engine.metrics = COUNTERS
+        # Only bounds a hang; a busy machine takes longer for the engine's counters.
+        monkeypatch.setattr(slow_metrics.facts, "_PATIENCE_S", 180.0)
+        self.shows("active", SubState="running", MainPID="7")
+        self.reading = gpu.GpuReading()
+        self.expiry = slow_metrics.Expiry("/etc/ssl/spark.pem", lambda _: 1.8e9)
+        self.slow = slow_metrics.Slow(self.paths, lambda: self.reading, self.expiry)
+
+    def shows(self, state: str, **more: str) -> None:
+        """Set the properties that systemd shows of its unit."""
+        self.systemd.unit(UNIT, ActiveState=state, StateChangeTimestamp="@1790000000", **more)
+
+    def look(self) -> dict[str, dict[str, Any]]:
+        """Metric, without its prefix → its labels as text → value; the text is accepted, too."""
+        samples = self.slow.look()
+        text(samples)
+        values_by_metric: dict[str, dict[str, Any]] = {}
+        for sample in samples:
+            assert METRICS[sample.name].every_s == SLOW_S
+            name = sample.name.removeprefix("lockstep_")
+            values_by_metric.setdefault(name, {})[" ".join(sample.labels.values())] = sample.value
+        return values_by_metric
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+    host = Spark(tmp_path, monkeypatch)
+    monkeypatch.setattr(
+        slow_metrics.unit_facts, "failed_units", lambda _: [("failed unit", "a.service", "")]
+    )
+    yield host
+    host.engine.close()
+
+
+def test_a_hot_model_and_its_engine(spark: Spark) -> None:
+    metrics = spark.look()
+    assert metrics["hot_model"] == {"qwen qwen-recipe": 1}
+    assert metrics["hot_since_timestamp_seconds"] == {"qwen": 1790000000}
+    assert metrics["engine_up"] == {"qwen": 1}
+    assert metrics["engine_requests"] == {"qwen": 3}
+    assert metrics["memory_minimum_bytes"] == {"qwen loading": 8 * 2**30, "qwen serving": 4 * 2**30}
+    assert metrics["failed_unit"] == {"a.service": 1}
+    assert metrics["boot_unclean"] == {"": 0}
+    assert metrics["certificate_expiry_timestamp_seconds"] == {"/etc/ssl/spark.pem": 1.8e9}
+    for absent in ("wanted_hot", "sense_ok", "drift_differences", "gpu_clock_cap_held"):
+        assert absent not in metrics
+
+
+def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
+    spark.engine.close()
+    assert spark.look()["engine_up"] == {"qwen": 0}
+
+
+def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
+    boots.note_switch(spark.paths, "qwen")
+    spark.shows("inactive")
+    time.sleep(slow_metrics.facts.FRESH_S)
+    metrics = spark.look()
+    assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
+    boots.note_switch(spark.paths, None)
+    assert "wanted_hot" not in spark.look()
+
+
+def test_switches_are_counted_from_the_first_look_on(spark: Spark) -> None:
+    def keep(at: float, code: int) -> None:
+        switches.keep(spark.paths, switches.SwitchRecord(at, 1.0, "anna", "qwen", code, "said"))
+
+    keep(1.0, 0)
+    assert spark.look()["switches_total"] == {"done": 0, "failed": 0}
+    keep(2.0, 0)
+    keep(3.0, 1)
+    assert spark.look()["switches_total"] == {"done": 1, "failed": 1}
+    assert spark.look()["switches_total"] == {"done": 1, "failed": 1}
+
+
+def test_what_guards_did_and_found(spark: Spark) -> None:
+    deeds = [
+        wedge_state.Deed(UNIT, 1.0, 1790000100.0, "hung"),
+        wedge_state.Deed("sglang-mistral4.service", 2.0, 1790000200.0, "hung", left_down=True),
+    ]
+    wedge_state.save(spark.paths, wedge_state.WedgeRecord(deeds=deeds))
+    memory_kills.note(spark.paths, memory_kills.MemoryKill("qwen", UNIT, "serving", 4.0, 3.0))
+    findings = {"gpu-hot": "hot", gpu_watch.FOREIGN: "Ollama"}
+    record = {"findings": findings, "slow": 0, "last_boot": "cut off"}
+    atomic.write_json(spark.paths.gpu_record, record)
+    metrics = spark.look()
+    assert metrics["engine_wedged"] == {"qwen": 0, "mistral": 1}
+    assert metrics["wedge_deed_timestamp_seconds"] == {
+        "qwen": 1790000100.0,
+        "mistral": 1790000200.0,
+    }
+    assert metrics["memory_minimum_ended"] == {"qwen": 1}
+    assert metrics["gpu_hot"] == {"": 1} and metrics["gpu_slow"] == {"": 0}
+    assert metrics["gpu_foreign"] == {"": 1}
+    assert metrics["boot_unclean"] == {"": 1}
+
+
+def test_a_cap_of_the_clock_is_held_or_not(spark: Spark) -> None:
+    tell(spark.paths, max_clock_mhz=2200)
+    assert spark.look()["gpu_clock_cap_held"] == {"": 1}
+    atomic.write_json(spark.paths.gpu_record, {"findings": {"gpu-cap": "lost"}})
+    metrics = spark.look()
+    assert metrics["gpu_clock_cap_hertz"] == {"": 2.2e9} and metrics["gpu_clock_cap_held"] == {
+        "": 0
+    }
+
+
+def test_the_last_diff_by_severity(spark: Spark) -> None:
+    differences = [{"severity": "error"}, {"severity": "note"}, {"severity": "note"}]
+    last_diff.take({"differences": differences, "more": 0, "unknown": None}, spark.paths)
+    metrics = spark.look()
+    assert metrics["drift_differences"] == {
+        **{"error": 1, "warning": 0},
+        **{"differs": 0, "note": 2},
+    }
+    assert metrics["drift_read_timestamp_seconds"][""] == pytest.approx(time.time(), abs=60)

@@ -1,0 +1,78 @@
+"""The state before Lockstep is recorded once, and before the first change."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.records import baseline
+
+ASKED = {
+    "paths": ["/data", "/etc/lockstep.d"],
+    "accounts": ["nobody-knows", getpass.getuser()],
+    "groups": ["nobody-knows"],
+    "sysctls": ["vm.swappiness", "vm.none"],
+}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> layout.Paths:
+    (tmp_path / "data").mkdir(mode=0o750)
+    (tmp_path / "proc/sys/vm").mkdir(parents=True)
+    (tmp_path / "proc/sys/vm/swappiness").write_text("60\n")
+    return layout.Paths(tmp_path)
+
+
+def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
+    assert baseline.unrecorded_items(paths, ASKED) == ASKED
+    baseline.note(paths, ASKED)
+    record = baseline.load(paths)
+    assert record and record.whole
+    assert record.paths["/data"] and record.paths["/data"].startswith("folder 0750 ")
+    assert record.paths["/etc/lockstep.d"] is None
+    assert record.accounts["nobody-knows"] is None and record.groups == {"nobody-knows": None}
+    assert record.accounts[getpass.getuser()] is not None
+    assert record.sysctls == {"vm.swappiness": "60", "vm.none": None}
+    assert paths.baseline.stat().st_mode & 0o777 == 0o600
+    assert baseline.unrecorded_items(paths, ASKED) == {}
+
+    (paths.root / "proc/sys/vm/swappiness").write_text("10\n")
+    (paths.root / "etc/lockstep.d").mkdir(parents=True)
+    more = {**ASKED, "sysctls": ["vm.swappiness", "vm.later"]}
+    assert baseline.unrecorded_items(paths, more)["sysctls"] == ["vm.later"]
+    baseline.note(paths, more)
+    again = baseline.load(paths)
+    assert again and again.sysctls == {**record.sysctls, "vm.later": None}
+    assert again.paths == record.paths and again.whole
+
+
+@pytest.mark.parametrize(
+    ("path", "whole"),
+    [("etc/lockstep/my-notes.txt", True), ("usr/local/lib/lockstep/__main__.py", False)],
+    ids=["a file of others", "a program of ours"],
+)
+def test_a_host_that_an_earlier_version_deployed_is_known_by_its_program(
+    paths: layout.Paths, path: str, whole: bool
+) -> None:
+    (paths.root / path).parent.mkdir(parents=True)
+    (paths.root / path).touch()
+    baseline.note(paths, ASKED)
+    record = baseline.load(paths)
+    assert record and record.whole is whole
+
+
+def test_the_question_has_every_folder_above_but_none_of_ours() -> None:
+    parent_paths = baseline.parents(
+        ["/data/scripts/a.sh", "/etc/lockstep/x.json", "/var/lib/lockstep"]
+    )
+    assert parent_paths == [
+        "/data",
+        "/data/scripts",
+        "/data/scripts/a.sh",
+        "/etc",
+        "/var",
+        "/var/lib",
+    ]

@@ -1,0 +1,153 @@
+"""Backups to the next Spark: its listener, the way there, the keys, and who else sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import pins_for, spark
+from monitored_spark import file_text
+from tools import run
+
+from lockstep.cli.remove import question
+from lockstep.core.errors import InventoryError
+from lockstep.host.desired_state import DesiredState
+from lockstep.inventory.cluster_join import join_clusters
+from lockstep.system.accounts import account_commands, system_accounts
+from lockstep.units.backup_peer import CLOSED, LISTENER, PRIVATE, UNIT, WAY
+
+PEER = {"enabled": True, "to": ("peer",)}
+
+
+def hosts(*backup: dict[str, Any], **data: Any) -> list[DesiredState]:
+    """Hosts on one fast link, with these keys of backups."""
+    plans = [
+        spark(f"spark{number}", fabric_address=f"10.77.0.{number}", backup=keys, **data)
+        for number, keys in enumerate(backup, 1)
+    ]
+    return [DesiredState(plan, pins_for(plan)) for plan in join_clusters(plans, "site.py")]
+
+
+def settings(text: str) -> dict[str, str]:
+    """Keyword → value of a configuration of ssh or sshd."""
+    lines = (line.split(None, 1) for line in text.splitlines())
+    return {words[0]: words[1] for words in lines if len(words) == 2 and words[0] != "#"}
+
+
+def test_each_host_backs_up_to_the_next_and_the_last_to_the_first() -> None:
+    every = hosts(PEER, PEER, PEER)
+    assert [
+        desired_state.plan.backups.peer.name
+        for desired_state in every
+        if desired_state.plan.backups.peer
+    ] == [*("spark2", "spark3", "spark1")]
+    assert [
+        desired_state.plan.backups.of.name
+        for desired_state in every
+        if desired_state.plan.backups.of
+    ] == [*("spark3", "spark1", "spark2")]
+
+
+def test_restic_is_told_the_way_by_its_name() -> None:
+    desired_state, two = hosts({"enabled": True, "to": ("/mnt/nas", "peer")}, {"port": 7000})
+    to = json.loads(file_text(desired_state, "backup.json"))["to"]
+    assert to == ["/mnt/nas/spark1", "sftp:spark2.lockstep:/spark1"]
+    way = settings(file_text(desired_state, WAY))
+    assert (way["Host"], way["HostName"], way["Port"]) == ("spark2.lockstep", "10.77.0.2", "7000")
+    assert way["IdentityFile"] == PRIVATE and way["StrictHostKeyChecking"] == "yes"
+    assert (
+        file_text(desired_state, LISTENER)
+        == file_text(desired_state, UNIT)
+        == file_text(two, WAY)
+        == ""
+    )
+
+
+def test_the_listener_is_open_to_one_host_one_account_one_key_and_one_folder() -> None:
+    desired_state, two = hosts(PEER, {})
+    listener = settings(file_text(two, LISTENER))
+    (key,) = [key for key in two.shared_keys if key.hosts[0] == "spark1"]
+    assert listener["AuthorizedKeysFile"] == key.path
+    assert listener["ListenAddress"] == "10.77.0.2:7076"
+    assert listener["AllowUsers"] == "lockstep-backup@10.77.0.1"
+    assert listener["ForceCommand"] == "internal-sftp" and listener["DisableForwarding"] == "yes"
+    assert listener["ChrootDirectory"] == "/var/lib/lockstep-backup"
+    assert listener["AuthenticationMethods"] == "publickey"
+    unit = file_text(two, UNIT)
+    assert "IPAddressDeny=any\nIPAddressAllow=10.77.0.1\n" in unit
+    assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark1" in (
+        unit
+    )
+    assert UNIT in two.watching and UNIT not in desired_state.watching
+    rules = file_text(two, "firewall.nft")
+    assert re.findall(r"saddr { (\S+) } tcp dport 7076 accept", rules) == ["10.77.0.1/32"]
+    assert "7076" not in file_text(desired_state, "firewall.nft")
+
+
+def test_ssh_reads_the_way_as_it_is_meant(tmp_path: Path) -> None:
+    desired_state, _ = hosts(PEER, {})
+    file = tmp_path / "way"
+    file.write_text(file_text(desired_state, WAY))
+    output = run(["ssh", "-G", "-F", file, "spark2.lockstep"]).stdout
+    ssh_options = dict(line.split(None, 1) for line in output.splitlines() if " " in line)
+    assert (ssh_options["hostname"], ssh_options["user"]) == ("10.77.0.2", "lockstep-backup")
+    assert ssh_options["stricthostkeychecking"] == "true" and ssh_options["batchmode"] == "yes"
+    assert (
+        ssh_options["hostkeyalias"] == "spark2.lockstep" and ssh_options["identityfile"] == PRIVATE
+    )
+
+
+def test_a_key_stays_where_it_is_made_and_only_public_halves_are_carried() -> None:
+    desired_state, two = hosts(PEER, {})
+    assert desired_state.shared_keys == two.shared_keys
+    public, known_keys = desired_state.shared_keys
+    assert (public.hosts, known_keys.hosts) == (("spark1", "spark2"), ("spark2", "spark1"))
+    assert public.make[-2:] == (PRIVATE, public.path) and PRIVATE not in public.take
+    assert settings(file_text(desired_state, WAY))["UserKnownHostsFile"] == known_keys.path
+    assert {key.mode for key in desired_state.shared_keys} == {"0644"}
+
+
+def test_the_account_is_there_for_a_peer_alone() -> None:
+    desired_state, two = hosts(PEER, {})
+    assert "lockstep-backup" not in [
+        account.name for account in system_accounts(desired_state.plan)
+    ]
+    account = system_accounts(two.plan)[-1]
+    empty_host: dict[str, Any] = {"groups": {}, "accounts": {account.name: None}}
+    [command] = account_commands([], [account], empty_host)
+    assert command[-3:] == ["--password", "*", "lockstep-backup"]
+    assert "/usr/sbin/nologin" in command
+    # Of an inventory that has no backups any more, too.
+    assert (
+        question(desired_state.plan, ())["accounts"]["lockstep-backup"]
+        == "/var/lib/lockstep-backup"
+    )
+    assert "userdel lockstep-backup" in CLOSED[-1]
+
+
+@pytest.mark.parametrize(
+    ("plans", "message"),
+    [
+        ([spark("a", fabric_address="10.0.0.1", backup=PEER)], "a has no peer"),
+        (
+            [spark("a", backup=PEER), spark("b", fabric_address="10.0.0.2")],
+            "fabric_address is no IP address",
+        ),
+        (
+            [spark("a", fabric_address="10.0.0.1", backup=PEER), spark("b", fabric_address="b")],
+            "a has no peer",
+        ),
+    ],
+)
+def test_a_host_without_a_peer_is_refused(plans: Any, message: str) -> None:
+    with pytest.raises(InventoryError, match=message):
+        join_clusters(plans, "site.py")
+
+
+def test_a_peer_that_no_backup_goes_to_is_none() -> None:
+    # Off: nothing is asked of the other one.
+    desired_state, two = hosts({"to": ("peer",)}, {})
+    assert desired_state.plan.backups == two.plan.backups and desired_state.shared_keys == ()

@@ -1,0 +1,153 @@
+"""models.json is the host's own dataclass: what is written is what its programs read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example import HOSTS, bound_models, pins
+from example import rendered_files as of_example
+from pair import rank_files as of_pair
+
+from lockstep.inventory.settings import MemoryMinimum
+from lockstep.onhost.core import config
+from lockstep.units.models_json import MODELS, known_to_host, models_file
+from lockstep.units.variants import variants
+
+TEXTS = [
+    *(of_example(host)[MODELS].text for host in HOSTS),
+    *(of_pair(rank)[MODELS].text for rank in (0, 1)),
+]
+
+
+def differences(value: Any, document: Any, key: str = "") -> list[str]:
+    """Keys of JSON that no field of a dataclass has, and fields that no key has."""
+    if isinstance(value, dict):
+        assert value.keys() == document.keys()
+        return [
+            difference
+            for name in value
+            for difference in differences(value[name], document[name], f"{key}.*")
+        ]
+    if isinstance(value, tuple):
+        pairs = zip(value, document, strict=True)
+        return [
+            difference
+            for item, other_item in pairs
+            for difference in differences(item, other_item, f"{key}[]")
+        ]
+    if not is_dataclass(value):
+        return []
+    names = {field.name for field in fields(value)}
+    inside = (
+        difference
+        for name in names & document.keys()
+        for difference in differences(getattr(value, name), document[name], f"{key}.{name}")
+    )
+    return [*(f"{key}.{name}" for name in names ^ document.keys()), *inside]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_key_is_a_field_and_every_field_a_key(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "models.json"
+    path.write_text(text)
+    assert differences(config.load_host(path), json.loads(text)) == []
+    odd = json.loads(text)
+    model = next(iter(odd["models"].values()))
+    model["nice"] = 5
+    del model["alike"]
+    path.write_text(json.dumps(odd))
+    differing_keys = differences(config.load_host(path), odd)
+    assert sorted(differing_keys) == [".models.*.alike", ".models.*.nice"]
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_host_reads_what_was_written_for_it(tmp_path: Path, name: str) -> None:
+    settings = HOSTS[name]
+    models = bound_models(settings)
+    host_variants = variants(settings, models, pins(settings, models), engine_id="")
+    path = tmp_path / "models.json"
+    path.write_text(models_file(settings, host_variants).text)
+    assert config.load_host(path) == known_to_host(settings, host_variants)
+
+
+def test_a_file_of_an_earlier_deploy_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    old = json.loads(TEXTS[0])
+    for model in old["models"].values():
+        del model["weights"]
+        model["gone"] = 1
+    path = tmp_path / "models.json"
+    path.write_text(json.dumps(old))
+    assert config.load_host(path).model("qwen").weights == ()
+
+
+def test_what_a_model_may_be_asked_is_told_by_its_command_line() -> None:
+    models = {
+        name: model
+        for host in HOSTS
+        for name, model in json.loads(of_example(host)[MODELS].text)["models"].items()
+    }
+    # SGLang's scheduler ends when it is asked for log-probabilities while it drafts.
+    assert {
+        name: model_entry["logprobs"]
+        for name, model_entry in models.items()
+        if not model_entry["logprobs"]
+    } == {"mistral": False}
+    assert all(
+        model_entry["tools"] and model_entry["sense"] == "answers"
+        for model_entry in models.values()
+    )
+    assert len({model_entry["identity"] for model_entry in models.values()}) == len(models)
+
+
+@pytest.mark.parametrize(
+    ("share", "minimum_settings", "minimums"),
+    [
+        (0.5, {}, (8.0, 4.0)),
+        # Half of what the least of Sparks has at rest, 119.56 - 5.7 - 1.2 GiB, less what it holds.
+        (0.8, {}, (6.7, 4.0)),
+        # Not below what earlyoom would end it at.
+        (0.85, {}, (4.0, 4.0)),
+        (0.85, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
+    ],
+)
+def test_a_default_minimum_is_at_most_half_of_what_the_fit_leaves(
+    share: float, minimum_settings: dict[str, float], minimums: tuple[float, float]
+) -> None:
+    host = HOSTS["spark"]
+    model = next(bound_model for bound_model in bound_models(host) if bound_model.name == "qwen")
+    data = replace(
+        model.data,
+        memory_minimum=MemoryMinimum(**minimum_settings),
+        overrides={"gpu_memory_utilization": share},
+    )
+    models = (replace(model, data=data),)
+    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
+    known_model = known_to_host(host, [variant]).models["qwen"]
+    assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
+        minimums, abs=0.01
+    )
+    assert known_model.need == variant.need, "the gate counts with the minimum, as the plan does"
+    assert known_model.need.minimum_gib == max(
+        known_model.minimum_loading_gib, known_model.minimum_serving_gib
+    )
+
+
+@pytest.mark.parametrize(("expected_gib", "minimums"), [(115.0, (8.0, 4.0)), (58.0, (7.9, 4.0))])
+def test_a_spark_of_64_gb_has_its_own_minimums(
+    expected_gib: float, minimums: tuple[float, float]
+) -> None:
+    host = replace(
+        HOSTS["spark"], expected=replace(HOSTS["spark"].expected, memory_gib=expected_gib)
+    )
+    models = tuple(bound_model for bound_model in bound_models(host) if bound_model.name == "qwen")
+    data = replace(models[0].data, overrides={"gpu_memory_utilization": 0.56})
+    models = (replace(models[0], data=data),)
+    [variant, *_] = variants(host, models, pins(host, models), engine_id="")
+    known_model = known_to_host(host, [variant]).models["qwen"]
+    assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
+        minimums, abs=0.05
+    )
