@@ -27,7 +27,7 @@ from lockstep.system.accounts import people
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import TABLE
 from lockstep.system.folders import folders, model_units
-from lockstep.units.all_files import artefacts
+from lockstep.units.all_files import deployed_files
 
 
 def variables(plan: HostPlan, pins: Pins) -> dict[str, list[dict[str, str]]]:
@@ -54,7 +54,7 @@ def variables(plan: HostPlan, pins: Pins) -> dict[str, list[dict[str, str]]]:
 def files_of(plan: HostPlan, pins: Pins) -> tuple[ManagedFile, ...]:
     """Everything that the deploy writes on a host as files; arguments as for `variables`."""
     engine = engine_id(plan.settings, pins)
-    return artefacts(plan, pins, engine_id=engine)
+    return deployed_files(plan, pins, engine_id=engine)
 
 
 def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:

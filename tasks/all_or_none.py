@@ -7,12 +7,12 @@ from typing import Any
 from pyinfra import logger
 from pyinfra.api.state import BaseStateCallback
 
-from lockstep.onhost.records.deploys import RESULT_DONE
-from lockstep.tasks import deploy_lock, report
+from lockstep.onhost.records.deploy_lock import RESULT_DONE
+from lockstep.tasks import deploy_lock, run_report
 from lockstep.tasks.facts import host as facts
 
 
-def of_run(state: Any) -> list[Any]:
+def hosts_with_rollout_all(state: Any) -> list[Any]:
     """Return the hosts of this run with `rollout: "all"`, in the inventory's order."""
     return [
         host
@@ -27,7 +27,7 @@ class AllOrNone(BaseStateCallback):
     @staticmethod
     def operation_end(state: Any, op_hash: str) -> None:
         """End the run if a host has failed; each operation but the last has another after it."""
-        hosts = of_run(state)
+        hosts = hosts_with_rollout_all(state)
         failed_hosts = [host for host in hosts if host in state.failed_hosts]
         if failed_hosts:
             _return(hosts, failed_hosts)
@@ -35,7 +35,7 @@ class AllOrNone(BaseStateCallback):
             state.fail_hosts({host for host in hosts if host in state.active_hosts})
         elif op_hash == state.get_op_order()[-1]:
             for host in hosts:
-                deploy_lock.say(host, f"ended {RESULT_DONE}")
+                deploy_lock.send_line_to_holder(host, f"ended {RESULT_DONE}")
 
 
 def _return(hosts: list[Any], failed_hosts: list[Any]) -> None:
@@ -44,8 +44,10 @@ def _return(hosts: list[Any], failed_hosts: list[Any]) -> None:
         if host not in failed_hosts:
             logger.info(f"{host.print_prefix}returns, because {first} failed")
         # A failed host was told the failed operation already.
-        answer = deploy_lock.end_on(host, "" if host in failed_hosts else f"failed on {first}")
-        facts.forget(host)
+        answer = deploy_lock.end_run_on_host(
+            host, "" if host in failed_hosts else f"failed on {first}"
+        )
+        facts.drop_answers(host)
         for line in answer["said"].splitlines() if answer else ():
             logger.info(f"{host.print_prefix}{line}")
-        report.record_stop(host.name, first, answer["returned"] if answer else None)
+        run_report.record_stop(host.name, first, answer["returned"] if answer else None)

@@ -17,13 +17,13 @@ from lockstep.system.base_files import (
     tools_environment,
 )
 from lockstep.system.folders import folders
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import files, secrets, services, system
 from lockstep.units import tls_unit
-from lockstep.units.variants import unit_names
+from lockstep.units.model_variants import unit_names
 
 
-def in_containers(desired_state: DesiredState) -> list[str]:
+def units_ended_by_docker_restart(desired_state: DesiredState) -> list[str]:
     """Return the model units that a restart of Docker ends.
 
     A cluster's agent takes all its ranks down then.
@@ -35,7 +35,7 @@ def in_containers(desired_state: DesiredState) -> list[str]:
     )
 
 
-def restart_keys(desired_state: DesiredState) -> dict[str, str]:
+def restart_key_by_service(desired_state: DesiredState) -> dict[str, str]:
     """Return services of the system → the restart keys that they are to run with."""
     return {"docker.service": docker_restart_key(desired_state.plan.settings)}
 
@@ -43,7 +43,7 @@ def restart_keys(desired_state: DesiredState) -> dict[str, str]:
 @deploy("Base")
 def base() -> None:
     """Deploy everything that the engines need beneath them."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     settings = desired_state.plan.settings
     system.record_baseline(name="Note what was here before")
     system.accounts(
@@ -57,13 +57,13 @@ def base() -> None:
         folders=folders(settings),
         absent=absent_files(settings),
     )
-    if run.secret_files():
+    if run_state.secret_files():
         secrets.write_secrets(name="Write secrets from the operator's machine")
     services.restart_outdated_system_units(
         name=REREAD,
         units=SYSTEM_UNITS,
-        engines=in_containers(desired_state),
-        restart_keys=restart_keys(desired_state),
+        engines=units_ended_by_docker_restart(desired_state),
+        restart_keys=restart_key_by_service(desired_state),
     )
     system.packages(
         name="Install packages",
@@ -79,7 +79,7 @@ def base() -> None:
     )
     system.tools(
         name="Install our own tools",
-        environments=desired_state.tools,
+        environments=desired_state.tool_environments,
         python=settings.python,
         variables=tools_environment(settings),
     )

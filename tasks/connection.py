@@ -34,7 +34,7 @@ def _refuse_to_ask(prompt: str) -> str:
     )
 
 
-def tune() -> None:
+def set_socket_options() -> None:
     """Have connections send small packets at once, and notice a peer that went silent.
 
     paramiko leaves Nagle's algorithm on, which costs 40 ms a command (measured 2026-11, loopback),
@@ -59,14 +59,14 @@ def tune() -> None:
             sock.setsockopt(level, getattr(socket, name), value)
 
 
-def is_lost(of: Any) -> bool:
+def is_connection_lost(of: Any) -> bool:
     """Tell whether the connection to a host was made and is lost."""
     client = getattr(getattr(of, "connector", None), "client", None)
     transport = client.get_transport() if client else None
     return transport is not None and not transport.is_active()
 
 
-def address(of: Any) -> str | None:
+def host_ip_address(of: Any) -> str | None:
     """Return the IP address at which this process reaches a host, None where that is unknown."""
     client = getattr(of.connector, "client", None)
     transport = client.get_transport() if client else None

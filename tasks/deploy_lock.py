@@ -25,13 +25,13 @@ from lockstep.core.errors import LockstepError
 from lockstep.deploy.heartbeat_stream import Beats
 from lockstep.files import remote_exec
 from lockstep.fleet.hosts import WAIT, WHAT
-from lockstep.onhost.records.deploys import RESULT_DONE, Deploy
-from lockstep.tasks import report
+from lockstep.onhost.records.deploy_lock import RESULT_DONE, Deploy
+from lockstep.tasks import run_report
 from lockstep.tasks.facts import host as facts
 
 #: Value of `rollout` for hosts that keep the result of a deploy only together.
 ALL = "all"
-READER = "records.deploying"
+READER = "deploy_records.deploy_state"
 # Seconds between two tries of a deploy that waits for another one.
 _AGAIN_S = 5.0
 
@@ -53,28 +53,28 @@ def this_deploy() -> Deploy:
     )
 
 
-def is_needed() -> bool:
+def is_lock_needed() -> bool:
     """Tell whether this run may change something."""
     return "--dry" not in sys.argv
 
 
-def question() -> dict[str, Any]:
+def lock_question() -> dict[str, Any]:
     """Return the question about the lock to a host."""
-    return {READER: asdict(this_deploy())} if is_needed() else {}
+    return {READER: asdict(this_deploy())} if is_lock_needed() else {}
 
 
-def request(host: Any) -> None:
+def request_lock(host: Any) -> None:
     """Request the lock of a host; the next question to the host shows whose it is."""
-    if not is_needed():
+    if not is_lock_needed():
         return
-    beats = Beats(remote_exec.document("records.deploys", asdict(this_deploy())))
-    task = gevent.spawn(_hold, host, beats)
+    beats = Beats(remote_exec.program_input("records.deploy_lock", asdict(this_deploy())))
+    task = gevent.spawn(_hold_lock, host, beats)
     _holders[host] = beats, task
     # Where sudo wants a password, pyinfra sends that before the first command, not beside it.
     gevent.wait([beats.first_beat, task], count=1)
 
 
-def _hold(host: Any, beats: Beats) -> Any:
+def _hold_lock(host: Any, beats: Beats) -> Any:
     command = StringCommand(*(QuoteString(word) for word in remote_exec.LISTENING))
     with ctx_host.use(host):
         arguments = {**facts.connector_arguments(host), "_stdin": beats, "_timeout": None}
@@ -83,20 +83,20 @@ def _hold(host: Any, beats: Beats) -> Any:
                 command, print_output=False, print_input=False, **arguments
             )
         except (OSError, SSHException):
-            # `is_lost` reports it where it matters.
+            # `is_lock_lost` reports it where it matters.
             return None
 
 
-def release_all(how: str = "") -> None:
+def release_all_hosts(how: str = "") -> None:
     """Release every host, as this run changes none; ``how`` it ended is for the hosts' logs."""
     for host in _holders:
-        say(host, f"ended {how}")
+        send_line_to_holder(host, f"ended {how}")
         _holders[host][0].end()
     gevent.joinall([task for _, task in _holders.values()], timeout=_AGAIN_S)
     _holders.clear()
 
 
-def end_on(host: Any, how: str) -> dict[str, Any] | None:
+def end_run_on_host(host: Any, how: str) -> dict[str, Any] | None:
     """Tell a host how this run ended there, and wait until the host has returned from it.
 
     Args:
@@ -111,7 +111,7 @@ def end_on(host: Any, how: str) -> dict[str, Any] | None:
         return None
     beats, task = _holders[host]
     if how:
-        say(host, f"ended {how}")
+        send_line_to_holder(host, f"ended {how}")
     beats.end()
     answer = task.get()
     try:
@@ -121,12 +121,12 @@ def end_on(host: Any, how: str) -> dict[str, Any] | None:
     return outcome
 
 
-def is_lost(host: Any) -> bool:
+def is_lock_lost(host: Any) -> bool:
     """Tell whether the lock of a host is lost although this run has not ended."""
     return host in _holders and _holders[host][1].dead
 
 
-def say(host: Any, line: str) -> None:
+def send_line_to_holder(host: Any, line: str) -> None:
     """Send a line to the holder on a host, about a change or the end."""
     if host in _holders:
         _holders[host][0].say(line)
@@ -137,37 +137,39 @@ def report_change(host: Any) -> None:
     operation = host.executing_op_hash
     if host in _holders and operation and _changing.get(host) != operation:
         _changing[host] = operation
-        say(host, f"changed {', '.join(sorted(state.get_op_meta(operation).names))}")
+        send_line_to_holder(
+            host, f"changed {', '.join(sorted(state.get_op_meta(operation).names))}"
+        )
 
 
-def previous_end(host: Any) -> str:
+def previous_deploy_end(host: Any) -> str:
     """Return how the deploy before ended, where the host had to return from it; else ""."""
     return str(_answer_of(host).get("before", ""))
 
 
-def has_waited(host: Any) -> bool:
+def has_waited_for_other_deploy(host: Any) -> bool:
     """Tell whether this run has waited for another deploy on a host, which has ended since."""
     answer = _answer_of(host)
     return bool(answer and answer["waited"] and not answer["other"])
 
 
-def other_deploy(host: Any) -> str:
+def other_deploy_text(host: Any) -> str:
     """Return who else deploys to a host, in words; "" if nobody, or if it cannot be asked."""
     return str(_answer_of(host).get("other", ""))
 
 
 def _answer_of(host: Any) -> dict[str, Any]:
-    return (facts.ask(READER, host) if host in _holders else None) or {}
+    return (facts.reader_answer(READER, host) if host in _holders else None) or {}
 
 
-def wait_for_others(ask: Callable[[], dict[str, str]]) -> dict[str, str]:
+def wait_for_other_deploys(ask: Callable[[], dict[str, str]]) -> dict[str, str]:
     """Return the answer of `ask`: host → who else deploys there, {} when this run has every lock.
 
     The question is repeated as long as LOCKSTEP_WAIT says; meanwhile this run holds no lock.
     """
     until = time.monotonic() + _wait_s()
     while other_deploys := ask():
-        release_all()
+        release_all_hosts()
         if time.monotonic() >= until:
             break
         for name, deploy in other_deploys.items():
@@ -189,7 +191,7 @@ def _last_operation(host: Any) -> str | None:
     return operations[-1] if operations else None
 
 
-class Ends(BaseStateCallback):
+class LockEnd(BaseStateCallback):
     """A callback that tells each host how this run ended there."""
 
     @staticmethod
@@ -200,7 +202,7 @@ class Ends(BaseStateCallback):
             and host.data.get("rollout") != ALL
             and _last_operation(host) == op_hash
         ):
-            say(host, f"ended {RESULT_DONE}")
+            send_line_to_holder(host, f"ended {RESULT_DONE}")
 
     @staticmethod
     def host_disconnect(state: Any, host: Any) -> None:
@@ -214,8 +216,8 @@ class Ends(BaseStateCallback):
     ) -> None:
         """Tell a failed host of the end: no further operation is done there."""
         at = ", ".join(sorted(state.get_op_meta(op_hash).names))
-        reason = report.of(host.name).hold_reason
-        say(
+        reason = run_report.outcome_of_host(host.name).hold_reason
+        send_line_to_holder(
             host,
             f"ended held back before {at}, where {reason}" if reason else f"ended failed at {at}",
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import fabric as operations
 
 
 @deploy("Fabric")
 def fabric() -> None:
     """Write addresses and MTU of the ConnectX-7, where the inventory wants that."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     for file in desired_state.files("fabric"):
         operations.apply_addresses(
             name="Give the fast link its addresses",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.system.firewall import RULES
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import files
 from lockstep.tasks.operations import firewall as operations
 
@@ -13,7 +13,7 @@ from lockstep.tasks.operations import firewall as operations
 @deploy("Firewall")
 def firewall() -> None:
     """Load our own rules beside Docker's; if they are off, services.py removes them."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     settings = desired_state.plan.settings
     if not settings.firewall.enabled:
         return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import services as operations
 
 
 @deploy("Gateway")
 def gateway() -> None:
     """Deploy its configuration, page and units; people's keys are not part of a deploy."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     operations.write_stage(name="Write the gateway", stage="gateway")
     operations.restart_outdated(
         name="Run the gateway",

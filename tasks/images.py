@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import artefacts, image_engines
 
 
 @deploy("Images")
 def images() -> None:
     """Pull missing images, and ask each engine image about its recipes."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     artefacts.images(
         name="Pull images by digest",
         origins=desired_state.image_origins,

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyinfra import logger
 
-from lockstep.tasks import events
+from lockstep.tasks import run_events
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 # Text of pyinfra 3.10. If the text changes, its lines show again, and no other lines are lost.
@@ -26,23 +26,23 @@ _ROWS = {
 _filters: list[_Filter] = []
 
 
-def quieten_log(state: Any) -> None:
+def leave_out_unchanged_operations(state: Any) -> None:
     """Leave out empty lines, unless a person or program wants every line."""
     everything_wanted = state.print_noop_info or logger.isEnabledFor(logging.DEBUG)
-    if not (_filters or everything_wanted or events.has_listener()):
+    if not (_filters or everything_wanted or run_events.has_listener()):
         _filters.append(_Filter(state))
         logger.addFilter(_filters[0])
 
 
-def is_on() -> bool:
+def is_filter_on() -> bool:
     """Tell whether lines are left out."""
     return bool(_filters)
 
 
-def say_operation() -> None:
+def print_pending_operation() -> None:
     """Print the operation that is about to change something, if it was not printed."""
     for log_filter in _filters:
-        log_filter.say_operation()
+        log_filter.print_pending_operation()
 
 
 class _Filter(logging.Filter):
@@ -60,14 +60,14 @@ class _Filter(logging.Filter):
             return self._operation is None
         row = _ROWS.get(self._heading)
         if self._heading == _CHANGES and text.startswith("Operation "):
-            if not events.planned_changes(self._state):
+            if not run_events.planned_changes(self._state):
                 record.msg = "None."
         elif _NO_CHANGES.match(text) or (row and row.match(text)):
             return False
-        self.say_operation()
+        self.print_pending_operation()
         return True
 
-    def say_operation(self) -> None:
+    def print_pending_operation(self) -> None:
         record, self._operation = self._operation, None
         for handler in logger.handlers if record else ():
             handler.handle(record)

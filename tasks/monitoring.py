@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.monitoring import stack
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import services as operations
 from lockstep.tasks.operations import system
 
@@ -13,7 +13,7 @@ from lockstep.tasks.operations import system
 @deploy("Monitoring")
 def monitoring() -> None:
     """Deploy configuration and units after the packages; remove them if the inventory has none."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     leaving = [name for name in stack.PACKAGED_UNITS if name not in desired_state.packages]
     if leaving:
         system.purge_packages(

@@ -6,29 +6,30 @@ from pyinfra.api import deploy
 
 from lockstep.deploy.course import RESTART
 from lockstep.deploy.questions import JOB_UNITS
-from lockstep.tasks import deploy_lock, run
+from lockstep.tasks import deploy_lock, run_state
 from lockstep.tasks.operations import engine, generations, rollout, secrets
 from lockstep.tasks.operations import services as operations
-from lockstep.units.variants import unit_names
+from lockstep.units.model_variants import unit_names
 
 
 @deploy("Services")
 def services() -> None:
     """Write launchers and units, verified before they replace the present ones."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     units = desired_state.model_units
     if desired_state.plan.settings.rollout == deploy_lock.ALL:
-        rollout.snapshot(name="Keep what there is until all hosts are done")
+        rollout.keep_changing_files(name="Keep what there is until all hosts are done")
     generations.begin_generation(name="Note the generation that begins")
     if desired_state.key_users:
         secrets.api_key(name="Make the API key of open models once", units=desired_state.key_users)
     ranks = unit_names([model for model in desired_state.plan.models if model.group])
     rollout.host_by_host(name=RESTART, units=units, together=ranks)
-    todo = rollout.pending
-    operations.adopt_containers(
-        name="Remove containers that the inventory takes over", containers=run.adopted_containers()
+    todo = rollout.has_pending_changes
+    operations.remove_adopted_containers(
+        name="Remove containers that the inventory takes over",
+        containers=run_state.adopted_containers(),
     )
-    operations.remove_left_over(name="Remove what no model asks for any more", _if=todo)
+    operations.remove_left_over_files(name="Remove what no model asks for any more", _if=todo)
     # systemd refuses a unit whose program does not exist.
     if desired_state.engine_spec:
         engine.activate(name="Make the checked engine the current one", _if=todo)

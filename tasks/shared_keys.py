@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyinfra import host, state
 from pyinfra.api import deploy
 
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import shared_keys as operations
 
 
 @deploy("Keys")
 def shared_keys() -> None:
     """Make each key where no host has it, and copy it from a host that has it."""
-    givers = [run.giver(key) for key in run.current().shared_keys]
+    givers = [run_state.key_giver(key) for key in run_state.current_desired_state().shared_keys]
     if host.name in givers:
         operations.make_keys(name="Make keys for several hosts once")
     if any(giver != host.name for giver in givers):

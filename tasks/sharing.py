@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import sharing as operations
 
 
 @deploy("Sharing")
-def open_sharing() -> None:
+def serve_peers() -> None:
     """Let the Sparks of this run copy from each other, if one of them lacks something."""
-    operations.open_sharing(
+    operations.serve_peers(
         name="Let the Sparks copy from each other",
-        lease=run.lease(),
-        stale=run.stale_leases(ending=False),
+        lease=run_state.current_lease(),
+        stale=run_state.stale_leases(ending=False),
     )
 
 
 @deploy("Sharing")
-def close_sharing() -> None:
+def stop_serving_peers() -> None:
     """Stop the servers for copies."""
-    operations.close_sharing(
+    operations.stop_serving_peers(
         name="End the copying between Sparks",
-        lease=run.lease(),
-        stale=run.stale_leases(ending=True),
+        lease=run_state.current_lease(),
+        stale=run_state.stale_leases(ending=True),
     )

@@ -29,14 +29,14 @@ def deploy() -> None:
     config.REQUIRE_PYINFRA_VERSION = "~=3.10"
 
     connection.ask_at_terminal_only()
-    connection.tune()
+    connection.set_socket_options()
 
     # Each stage has its own line: pyinfra tells operations apart by the lines that call them.
     preflight.preflight()
     base.base()
     firewall.firewall()
     fabric.fabric()
-    sharing.open_sharing()
+    sharing.serve_peers()
     engine.pytorch()
     engine.vllm()
     engine.flashinfer()
@@ -49,5 +49,5 @@ def deploy() -> None:
     switch.switch()
     webui.webui()
     monitoring.monitoring()
-    sharing.close_sharing()
+    sharing.stop_serving_peers()
     verify.verify()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import cluster_rollout
 from lockstep.tasks.operations import services as operations
 
@@ -12,13 +12,13 @@ from lockstep.tasks.operations import services as operations
 @deploy("Switch")
 def switch() -> None:
     """Deploy the switch script, its aliases, its sudo rights, and the hot model's watches."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     operations.write_stage(name="Write switch.sh and what watches", stage="switch")
     operations.restart_outdated(
         name="Start what watches",
-        units=[*desired_state.watching, *desired_state.boot_units],
+        units=[*desired_state.watch_units, *desired_state.boot_units],
         stage="switch",
-        at_boot=desired_state.watching,
+        at_boot=desired_state.watch_units,
         next_boot=desired_state.boot_units,
     )
     if desired_state.plan.groups:

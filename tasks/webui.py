@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.files.managed_file import command
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import secrets
 from lockstep.tasks.operations import services as operations
 
@@ -13,7 +13,7 @@ from lockstep.tasks.operations import services as operations
 @deploy("Open WebUI")
 def webui() -> None:
     """Make administrator and key once on the host; the unit starts at boot."""
-    settings = run.current().plan.settings
+    settings = run_state.current_desired_state().plan.settings
     if not settings.webui.enabled:
         return
     # Existing accounts are kept, and no administrator is made beside them.

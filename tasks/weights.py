@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.system.folders import HUB_TOKEN
-from lockstep.tasks import run
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import artefacts
 
 
 @deploy("Weights")
 def weights() -> None:
     """Fetch, verify and repair the weights."""
-    settings = run.current().plan.settings
+    settings = run_state.current_desired_state().plan.settings
     artefacts.weights(
         name="Fetch and verify weights",
         user=settings.service_user,

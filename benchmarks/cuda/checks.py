@@ -14,7 +14,7 @@ from benchmarks.cuda import REPOSITORY, page
 from benchmarks.cuda.cases import CASES, command
 from benchmarks.cuda.server import Environment
 from lockstep.inventory.settings import ExpectedMachine
-from lockstep.onhost.environment import engine_parts
+from lockstep.onhost.environment import compiled_parts
 
 _WHERE = "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"
 
@@ -30,7 +30,7 @@ def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]
         "without a GPU": {"CUDA_VISIBLE_DEVICES": ""},
     }
     package = _package(environment)
-    names = [name for _, names in engine_parts.EXTENSIONS for name in names]
+    names = [name for _, names in compiled_parts.EXTENSIONS for name in names]
     for part in sorted(file for name in names for file in package.glob(f"{name}.*so")):
         name = str(part.relative_to(package))
         links = _links(package, environment.folder / "links" / part.stem, part)

@@ -22,7 +22,7 @@ from lockstep.bench.sample import Ask
 from lockstep.onhost import engines
 from lockstep.onhost.core.config import HostConfig
 from lockstep.onhost.core.layout import Paths
-from lockstep.onhost.switching.wedge import WedgeWatch
+from lockstep.onhost.switching.wedge_watch import WedgeWatch
 
 STREAMS = 16
 _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager",))
@@ -136,14 +136,14 @@ def _measure_frozen(environment: Environment, folders: Path) -> dict[str, Any]:
     with _busy(environment, folders, "frozen") as (server, ends):
         host = HostConfig("here", {MODEL: server.model})
         watch = WedgeWatch(host, Paths(), token_wait_s=10.0)
-        figures: dict[str, Any] = {"alive": watch.verdict(server.model)}
+        figures: dict[str, Any] = {"alive": watch.wedge_reason(server.model)}
         core = server.core()
         os.kill(core, signal.SIGSTOP)
         # The first reading after the fault may still see counters that moved before it.
-        watch.verdict(server.model)
-        figures |= {"wedged": watch.verdict(server.model), "health": server.health()}
+        watch.wedge_reason(server.model)
+        figures |= {"wedged": watch.wedge_reason(server.model), "health": server.health()}
         os.kill(core, signal.SIGCONT)
-        figures |= {"again": watch.verdict(server.model)}
+        figures |= {"again": watch.wedge_reason(server.model)}
         figures |= {"killed": server.send_signal(signal.SIGKILL, core)}
         wait_until(lambda: len(ends) == STREAMS, time.monotonic(), 10.0)
         return {**figures, "streams": sorted(set(ends))}

@@ -27,7 +27,7 @@ from lockstep.onhost.core.config import HostConfig
 from lockstep.onhost.core.layout import Paths
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.facts import link
-from lockstep.onhost.switching.wedge import WedgeWatch
+from lockstep.onhost.switching.wedge_watch import WedgeWatch
 
 _MASTER_PORT = PORT + 100
 _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager", "--tensor-parallel-size", "2"))
@@ -111,7 +111,7 @@ def _fault(servers: list[Server], rank: int, word: str, act: int) -> dict[str, A
     network = link.chosen_network("\n".join(first.lines()))
     ends = streams(first)
     watch = WedgeWatch(HostConfig("here", {MODEL: first.model}), Paths(), token_wait_s=5.0)
-    figures: dict[str, Any] = {"network": network, "before": watch.verdict(first.model)}
+    figures: dict[str, Any] = {"network": network, "before": watch.wedge_reason(first.model)}
     if act:
         pid = hit.part(word) if word else hit.process.pid
         began = time.monotonic()
@@ -119,8 +119,8 @@ def _fault(servers: list[Server], rank: int, word: str, act: int) -> dict[str, A
         figures |= _ends(servers, ends, began)
         figures |= {"health": first.health(), "streams": sorted(set(ends)) or ["open"]}
         # The first reading may still see counters that moved before the fault.
-        watch.verdict(first.model)
-        figures["watch"] = watch.verdict(first.model)
+        watch.wedge_reason(first.model)
+        figures["watch"] = watch.wedge_reason(first.model)
     with ThreadPoolExecutor(len(servers)) as pool:
         figures["stopped"] = list(pool.map(Server.stop, servers))
     return figures

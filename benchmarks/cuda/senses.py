@@ -92,9 +92,9 @@ def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]
         if "failed" in ready:
             return
         model = replace(server.model, sense="answers", tools=True)
-        record = sense.look(replace(model, sense="record"), None).answers
+        record = sense.judge_engine_sense(replace(model, sense="record"), None).answers
         _damage_model(server, {})
-        first, sound_answers = sense.look(model, None), _answers(model)
+        first, sound_answers = sense.judge_engine_sense(model, None), _answers(model)
         yield (
             "sound",
             {"words": first.words, "seconds": first.seconds, "right": _right(sound_answers)},
@@ -163,7 +163,7 @@ def _clean(model: Model, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
         with ThreadPoolExecutor(at_once) as pool:
             while runs < most and time.monotonic() - began < limit_s:
                 some = min(at_once * 4, most - runs)
-                look = partial(sense.look, sense_model, None, answer_record)
+                look = partial(sense.judge_engine_sense, sense_model, None, answer_record)
                 verdicts = [
                     attempt.result() for attempt in [pool.submit(look) for _ in range(some)]
                 ]
@@ -188,8 +188,8 @@ def _look_at_model(
         test_answer = openai_api.ask_test_question(model, None, 60.0)
     except (openai_api.NotReady, openai_api.RequestRefusal) as error:
         test_answer = f"failed: {error}"
-    by_answers = sense.look(model, None)
-    by_record = sense.look(replace(model, sense="record"), None, record)
+    by_answers = sense.judge_engine_sense(model, None)
+    by_record = sense.judge_engine_sense(replace(model, sense="record"), None, record)
     answers = _answers(model)
     return {
         "test question": test_answer[:120],

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.cuda.card import Card, back, back_after, seconds_until, used_gib
 from lockstep.onhost.core.config import Model
 from lockstep.onhost.core.errors import Problem
-from lockstep.onhost.engine import end_engine, log_phases, openai_api, ready
+from lockstep.onhost.engine import end_engine, log_phases, openai_api, readiness
 from lockstep.onhost.engines import ENGINES
 
 PORT = 8123
@@ -107,10 +107,10 @@ class Server:
         """Wait as the unit's `ready` does; returns the seconds, or the message of its refusal."""
         messages: list[str] = []
         try:
-            process = ready.MainProcess(self.process.pid)
-            ready.ReadyWaiter(self.model, process, messages.append).wait(None)
+            process = readiness.MainProcess(self.process.pid)
+            readiness.ReadyWaiter(self.model, process, messages.append).wait(None)
         except Problem as problem:
-            reason = log_phases.reason(self.lines())
+            reason = log_phases.failure_lines(self.lines())
             seconds = time.monotonic() - self.began
             return {
                 "failed": str(problem),
@@ -130,7 +130,9 @@ class Server:
 
     def phases(self) -> list[str]:
         """The phases that an operator is shown, each once."""
-        return list(dict.fromkeys(p for line in self.lines() if (p := log_phases.phase(line))))
+        return list(
+            dict.fromkeys(p for line in self.lines() if (p := log_phases.announced_phase(line)))
+        )
 
     def living(self) -> dict[int, str]:
         """Processes of the engine that live: id → name, the main process included."""
@@ -168,7 +170,7 @@ class Server:
     def stop(self) -> dict[str, Any]:
         """Stop the engine as its unit's ExecStop= does, and observe the ends (`_observe_end`)."""
         within = ENGINES["vllm"].end_s
-        return self._observe_end(lambda: end_engine.end(self.process.pid, within))
+        return self._observe_end(lambda: end_engine.end_process(self.process.pid, within))
 
     def _observe_end(self, act: Callable[[], object], limit_s: float = 15.0) -> dict[str, Any]:
         """Measure seconds from `act` to the end of the main process, of all, and of memory in use.

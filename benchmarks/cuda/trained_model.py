@@ -23,7 +23,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.cuda import questions
-from lockstep.onhost.engine import probes
+from lockstep.onhost.engine import sense_questions
 
 WORDS, LENGTH, CONTEXT = 2048, 416, 2048
 END, PAD = "<|im_end|>", "<|endoftext|>"
@@ -68,7 +68,7 @@ class Lessons:
         self.around = {
             with_tool: words.apply_chat_template(
                 [{"role": "user", "content": "@@"}],
-                tools=[probes.TOOL.more["tools"][0]] if with_tool else None,
+                tools=[sense_questions.TOOL.more["tools"][0]] if with_tool else None,
                 add_generation_prompt=True,
                 tokenize=False,
             ).split("@@")

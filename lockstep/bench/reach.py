@@ -32,13 +32,15 @@ class BenchAddress:
     lock_path: Path
 
     def probe(self, **more: Any) -> dict[str, Any]:
-        """Return the host's own report (`lockstep/onhost/facts/ruler.py`).
+        """Return the host's own report (`lockstep/onhost/facts/host_load.py`).
 
         Raises:
             ResultError: no connection, or no answer.
         """
         question = {"models": MODELS, **more}
-        probe_answer, fault = hosts.read(self.where, "ruler", question, sudo=True, limit_s=PROBE_S)
+        probe_answer, fault = hosts.read(
+            self.where, "host_load", question, sudo=True, limit_s=PROBE_S
+        )
         if fault:
             raise ResultError(
                 "the host could not be asked",

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.bench.prompts import TECHNICAL
 from lockstep.bench.results import Result, SuiteResult
 from lockstep.bench.table import number, rows
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 
 # In units of the picture: the start of the bars, and the longest bar. Names stand before the bars,
 # figures behind them.
@@ -36,7 +36,9 @@ def page(results: Sequence[Result]) -> str:
         )
         for result in reversed(in_order)
     ]
-    return render("page/bench.html.j2", results=shown_suites, history=list(_history(in_order)))
+    return render_template(
+        "page/bench.html.j2", results=shown_suites, history=list(_history(in_order))
+    )
 
 
 def _history(results: Sequence[Result]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -15,7 +15,8 @@ from lockstep.bench.sample import BenchSample
 from lockstep.core.errors import LockstepError
 from lockstep.onhost.core import atomic
 
-SCHEMA = 2
+#: 2 called the model `target`, its served name `model` and the restart key `generation`.
+SCHEMA = 3
 Verdict = Literal["measured", "suspect", "refused"]
 
 
@@ -51,7 +52,8 @@ class Subject:
     """The subject of a measurement; None means unknown, for example without a host.
 
     Attributes:
-        model: The name in the engine's API.
+        served_name: The name in the engine's API.
+        model: The name in the inventory.
         version: The version that the engine reports.
         image: The image with its digest.
         revision: Commit of the weights.
@@ -143,7 +145,7 @@ def load(path: Path) -> Result:
             where=str(path),
             found=f"schema {schema!r}",
             allowed=str(SCHEMA),
-            remedy=remedy,
+            remedy="Measure again." if schema in range(1, SCHEMA) else remedy,
         )
     try:
         return _result(data)

@@ -18,7 +18,7 @@ from lockstep.core import product
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import print_indented
 from lockstep.deploy import first_look, plan
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.fleet.hosts import at_once, choose
 from lockstep.inventory import inventory_file
 
@@ -85,7 +85,7 @@ def _files(hosts: dict[str, dict[str, Any]]) -> dict[str, str]:
         name: product.OWNER.joinpath(name.removeprefix(".")).read_text(encoding="utf-8")
         for name in ("deploy.py", "config.py", "recipes/README.md", ".gitignore")
     }
-    return {_INVENTORY: render(f"owner/{_INVENTORY}.j2", hosts=literal_hosts), **copies}
+    return {_INVENTORY: render_template(f"owner/{_INVENTORY}.j2", hosts=literal_hosts), **copies}
 
 
 def _literal(value: Any) -> str:

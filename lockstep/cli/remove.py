@@ -127,7 +127,7 @@ def _remove_from(
 
 def _ask(host: Host, keep: Sequence[str], removal_question: dict[str, Any]) -> tuple[Any, str]:
     """Return a host's answer, or None and the reason why there is none."""
-    document = remote_exec.document(
+    document = remote_exec.program_input(
         "removal.remove", {**removal_question, "inventory": question(host.plan, keep)}
     )
     answer, fault = ask(

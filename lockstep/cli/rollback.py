@@ -138,7 +138,8 @@ def _obstacle(
 def _generations(hosts: Sequence[Host], pins: Pins) -> dict[str, str]:
     """Return by host the digest of the generation that a deploy of these pins would make."""
     return {
-        host.name: DesiredState(logged_in(host.plan), pins).generation["digest"] for host in hosts
+        host.name: DesiredState(logged_in(host.plan), pins).generation_document["digest"]
+        for host in hosts
     }
 
 
@@ -149,7 +150,7 @@ def _apart(hosts: Sequence[Host], pins: Pins, earlier_records: Mapping[str, Any]
 
     def compare_host(host: Host) -> list[str]:
         reply, fault = read(
-            *(host.login, "records.apart", then[host.name]),
+            *(host.login, "deploy_records.differences_from_generation", then[host.name]),
             sudo=host.with_sudo,
             limit_s=_COMPARED_S,
         )

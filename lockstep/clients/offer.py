@@ -9,7 +9,7 @@ from functools import reduce
 from lockstep.fleet.hosts import Host
 from lockstep.fleet.login import typed_login
 from lockstep.inventory.bound_models import AUTO, LOOPBACK, BoundModel
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.request_kind import Kind
 from lockstep.recipes.sizing import serving
 from lockstep.units.gateway_unit import local_url, open_url
 
@@ -104,7 +104,7 @@ def of_host(host: Host, every: Sequence[Host]) -> GatewayOffer:
 
 
 def _offered_models(models: Sequence[BoundModel]) -> list[OfferedModel]:
-    """Return the model of each name once; a model of several hosts gets their smallest values."""
+    """Return the offer of each name once; a model of several hosts gets their smallest values."""
     offered_models: dict[str, OfferedModel] = {}
     for model in models:
         offered_model = _offered_model(model)
@@ -129,7 +129,7 @@ def _offered_models(models: Sequence[BoundModel]) -> list[OfferedModel]:
 
 
 def _offered_model(model: BoundModel) -> OfferedModel:
-    """Return the model of a model, with the smaller context of its recipe and its fallback.
+    """Return the offer of a model, with the smaller context of its recipe and its fallback.
 
     Only the recipe decides whether the model sees. A fallback is the exception, and refuses a
     picture.

@@ -20,7 +20,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.lock import moving, pins
 from lockstep.lock.lock_items import wanted_items
 from lockstep.lock.packages import name_of
-from lockstep.units.all_files import artefacts
+from lockstep.units.all_files import deployed_files
 
 _DIGEST = "sha256:" + 64 * "0"
 _COMMIT = 40 * "0"
@@ -80,7 +80,7 @@ def rehearse(plans: Sequence[HostPlan]) -> None:
     faults: list[LockstepError] = []
     for plan in plans:
         with gather_faults(faults):
-            artefacts(plan, pins, engine_id=12 * "0")
+            deployed_files(plan, pins, engine_id=12 * "0")
     raise_all(faults)
 
 

@@ -99,8 +99,8 @@ def _keys(name: str, host: EmptyHost, hosts: Mapping[str, EmptyHost]) -> Iterato
     files = {host_name: state.files for host_name, state in hosts.items()}
     givers: dict[str, list[str]] = {}
     for key in host.desired_state.shared_keys:
-        giver = key.giver(files)
-        if giver not in ("", name) and key.content(files.get(giver)) is not None:
+        giver = key.giving_host(files)
+        if giver not in ("", name) and key.key_hash(files.get(giver)) is not None:
             givers.setdefault(giver, []).append(key.description)
     for giver, keys in givers.items():
         yield f"from {giver}: {', '.join(keys)}"

@@ -8,7 +8,7 @@ from typing import Any
 from gevent.event import Event
 from gevent.queue import Empty, Queue
 
-from lockstep.onhost.records.deploys import BEAT_S
+from lockstep.onhost.records.deploy_lock import BEAT_S
 
 
 class Beats(list[str]):

@@ -43,7 +43,10 @@ class InputChange:
 
 def inputs(desired_state: DesiredState) -> dict[str, Any]:
     """Return the digest of a host's generation, and the inputs that decide it by key."""
-    return {"generation": desired_state.generation["digest"], "data": data_of(desired_state.plan)}
+    return {
+        "generation": desired_state.generation_document["digest"],
+        "data": data_of(desired_state.plan),
+    }
 
 
 def data_of(plan: HostPlan) -> dict[str, str]:

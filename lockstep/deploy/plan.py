@@ -20,7 +20,7 @@ from lockstep.lock import lockfile
 from lockstep.lock.experts import with_known_experts
 from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.fetch import url_login
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
@@ -205,7 +205,7 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
         recipe=recipe.name,
         fallback=model.fallback.name if model.fallback else None,
         unit=model.unit,
-        address=at(model.data.bind, model.port) if model.answers else "at rank 0",
+        address=address_with_port(model.data.bind, model.port) if model.answers else "at rank 0",
         runs_in=recipe.container or "venv",
         fit=answer,
         cluster=model.group.name if model.group else None,
@@ -216,7 +216,7 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
 def _downloads(host: HostPlan, record: Pins, knowledge: Catalogue) -> Iterator[Download]:
     """Yield weights, drafts and images of every model, each once."""
     sizes: Mapping[str, int] = {name: pin.size for name, pin in record.checkpoints.items()}
-    hub, _ = url_login.apart(host.settings.sources.hub)
+    hub, _ = url_login.without_login(host.settings.sources.hub)
     by_name: dict[str, Download] = {}
     for model in host.models:
         for recipe in model.recipes:

@@ -23,7 +23,7 @@ from lockstep.files.managed_file import (
     UV_VENV,
     WEBUI_SECRETS,
 )
-from lockstep.files.tree import KEY
+from lockstep.files.tree_comparison import KEY
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
@@ -100,10 +100,10 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
             **preflight.questions(desired_state.plan, desired_state.pins),
             "packages": desired_state.packages,
         },
-        "records.intruders": foreign.question(desired_state),
+        "deploy_records.intruders": foreign.question(desired_state),
         "packages": desired_state.packages,
         "packages.brought_packages": None,
-        "records.unrecorded_items": touched_things(desired_state),
+        "deploy_records.unrecorded_items": touched_things(desired_state),
         "accounts": {
             "accounts": [
                 account.name
@@ -112,7 +112,9 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
             "groups": [OPERATORS_GROUP],
         },
         "machine.sysctls": list(settings.sysctls),
-        "environments.tools": [environment.folder for environment in desired_state.tools.values()],
+        "environments.tools": [
+            environment.folder for environment in desired_state.tool_environments.values()
+        ],
         "files.links": [UV_VENV, TOOLS_VENV, UV],
         "files": _files(desired_state),
         "units": _units(desired_state),
@@ -124,14 +126,14 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         "environments": desired_state.engine_question,
         "docker.images": desired_state.images,
         "weights": WEIGHTS_SPEC,
-        "records.generation": None,
-        "records.persons": KEY,
+        "deploy_records.generation": None,
+        "deploy_records.persons_with_keys": KEY,
         "machine.available": None,
     }
     if settings.firewall.enabled:
         all_questions["firewall"] = firewall.QUESTION
     if settings.fabric.netplan:
-        all_questions["network.fabric"] = netplan.question(settings)
+        all_questions["network.fabric"] = netplan.fabric_question(settings)
     return all_questions
 
 
@@ -141,7 +143,7 @@ def touched_things(desired_state: DesiredState) -> dict[str, list[str]]:
     accounts = [*system_accounts(desired_state.plan), *people(settings)]
     places = [folder.path for folder in folders(settings)]
     return {
-        "paths": baseline.parents([*desired_state.paths, *places, UV, *TOOLS_CACHES]),
+        "paths": baseline.with_parent_folders([*desired_state.paths, *places, UV, *TOOLS_CACHES]),
         "accounts": [account.name for account in accounts],
         "groups": list(
             dict.fromkeys(
@@ -162,9 +164,13 @@ def _files(desired_state: DesiredState) -> dict[str, Any]:
     secrets = [
         API_KEY,
         WEBUI_SECRETS,
-        *(path for key in desired_state.shared_keys for path in key.modes(desired_state.plan.name)),
+        *(
+            path
+            for key in desired_state.shared_keys
+            for path in key.file_modes(desired_state.plan.name)
+        ),
     ]
-    secrets += [secret.path for secret in desired_state.given_secrets]
+    secrets += [secret.path for secret in desired_state.uploaded_secrets]
     places = [folder.path for folder in folders(settings)]
     return {
         "paths": [*(file.path for file in files), *places, *absent, *secrets],
@@ -180,7 +186,7 @@ def _files(desired_state: DesiredState) -> dict[str, Any]:
 
 
 def _units(desired_state: DesiredState) -> dict[str, list[str]]:
-    watching = (*desired_state.watching, *desired_state.boot_units)
+    watching = (*desired_state.watch_units, *desired_state.boot_units)
     every = (
         *(
             *SYSTEM_UNITS,

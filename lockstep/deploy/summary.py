@@ -13,9 +13,9 @@ from lockstep.checkpoints.known_checkpoints import GIB
 from lockstep.core.findings import Finding, in_order
 from lockstep.files.managed_file import GATEWAY_UNIT
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 from lockstep.units.gateway_unit import local_url, open_url
-from lockstep.units.variants import unit_names
+from lockstep.units.model_variants import unit_names
 
 WIDTH = 80
 # Most columns for the label of a line in the closing table, and for the host of a finding.
@@ -244,7 +244,7 @@ def rows(
         lines.append(("venv engine", made_of))
     for model in plan.models:
         state = units.get(model.unit, {})
-        where = f"{model.data.unit} at {at(model.data.bind, model.port)}"
+        where = f"{model.data.unit} at {address_with_port(model.data.bind, model.port)}"
         lines.append((model.name, f"{_active(state)}, {where}, {model.recipe.name}"))
     local, remote_url = local_url(plan.settings), open_url(plan.settings, address)
     urls = f"{local}, {remote_url}" if remote_url else local
@@ -253,7 +253,9 @@ def rows(
     if webui.enabled:
         state = units.get(f"{webui.unit}.service", {})
         accounts = ", with the accounts of before" if plan.settings.webui_adopted else ""
-        lines.append((webui.unit, f"{_active(state)}, {at(webui.bind, webui.port)}{accounts}"))
+        lines.append(
+            (webui.unit, f"{_active(state)}, {address_with_port(webui.bind, webui.port)}{accounts}")
+        )
     by_reason: dict[str, list[str]] = {}
     for name, reason in unchecked_images.items():
         by_reason.setdefault(reason, []).append(name)

@@ -67,7 +67,7 @@ def take_all(host_questions: Sequence[HostQuestion], ask: Ask | None = None) -> 
 def over_ssh(host_question: HostQuestion) -> HostSnapshot:
     """Take the snapshot of one host, by one command that leaves nothing there."""
     start_time = time.time()
-    answer = _answer(host_question, remote_exec.questions(host_question.questions))
+    answer = _answer(host_question, remote_exec.readers_input(host_question.questions))
     return read(host_question.login.name, answer, (start_time, time.time()))
 
 
@@ -76,7 +76,7 @@ def leave(host_question: HostQuestion, report_document: dict[str, Any]) -> None:
 
     A failure is not reported here, because the host has answered the diff itself.
     """
-    document = remote_exec.document("records.last_diff", report_document)
+    document = remote_exec.program_input("records.last_diff", report_document)
     _answer(replace(host_question, limit_s=_LEAVE_LIMIT_S), document)
 
 

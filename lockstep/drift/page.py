@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.drift.compare import display, fixable
 from lockstep.drift.report import Report
 from lockstep.drift.view import UNDECIDED, by_hand, counts, keeping, summary
-from lockstep.files.templating import render as fill
+from lockstep.files.templating import render_template as fill
 
 
 def render(report: Report, *, now: float | None = None) -> str:

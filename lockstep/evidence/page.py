@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.evidence.parts import PARTS
-from lockstep.files.templating import render as fill
+from lockstep.files.templating import render_template as fill
 
 
 def render(document: Mapping[str, Any]) -> str:

@@ -26,10 +26,10 @@ from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.facts import docker, gpu, history, machine, own_names, packages, records
+from lockstep.onhost.facts import deploy_records, docker, gpu, history, machine, own_names, packages
 from lockstep.onhost.facts import evidence as facts
 from lockstep.recipes.sizing import serving
-from lockstep.units.variants import unit_names
+from lockstep.units.model_variants import unit_names
 
 # The items of these kinds need a word in front to be understood.
 _WORDS = {
@@ -41,8 +41,8 @@ _READERS: tuple[Reader, ...] = (
     *(facts.devices, facts.toolkit, facts.apt, facts.updates, facts.services, facts.memory),
     *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.every),
     # `own_names.read` gives the words that name this host and its people, for the scrubbing.
-    *(gpu.now, gpu.findings),
-    *(history.starts, history.kernel, records.deployed_facts, own_names.read),
+    *(gpu.sensor_values, gpu.findings),
+    *(history.starts, history.kernel, deploy_records.deployed_facts, own_names.read),
 )
 
 

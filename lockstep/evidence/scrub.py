@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # Names of systemd units look like mail addresses.
-_UNIT = re.compile(r"\.(?:service|socket|timer|path|model|mount|slice|scope|device)$")
+_UNIT = re.compile(r"\.(?:service|socket|timer|path|target|mount|slice|scope|device)$")
 # The label of a known person's name.
 _ACCOUNT = re.compile(r"account-\d+")
 # Unlike words, random text often changes between capitals, small letters and digits.

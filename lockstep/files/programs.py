@@ -18,16 +18,16 @@ _NAME = re.compile(r"\w+")
 _START = re.compile(rf"^ExecStart=\S+ {re.escape(PROGRAMS)} (\S+)", re.MULTILINE)
 
 
-def programs() -> tuple[ManagedFile, ...]:
+def program_files() -> tuple[ManagedFile, ...]:
     """Return every file of the package, at the path that makes it `lockstep.onhost` on a Spark."""
     return tuple(
         ManagedFile(f"{PROGRAMS}/{'__main__.py' if path == _MAIN else path}", text)
-        for path, text in package().items()
+        for path, text in package_texts().items()
     )
 
 
 @cache
-def package() -> dict[str, str]:
+def package_texts() -> dict[str, str]:
     """Return the text of every file of the package, by path below the import folder."""
     paths = sorted((_TOP / "lockstep/onhost").rglob("*.py"))
     return {
@@ -36,7 +36,7 @@ def package() -> dict[str, str]:
     }
 
 
-def closure(*modules: str) -> dict[str, str]:
+def modules_with_imports(*modules: str) -> dict[str, str]:
     """Return the text by path of modules ("switching.gate") and of all that they import."""
     needed_modules: set[str] = set()
     waiting = [f"{_PACKAGE}.{module}" for module in modules]
@@ -45,32 +45,36 @@ def closure(*modules: str) -> dict[str, str]:
         path = _path(module)
         if path and path not in needed_modules:
             needed_modules.add(path)
-            waiting += [module.rpartition(".")[0], *_possible_imports(package()[path])]
-            if "iter_modules" in package()[path]:
+            waiting += [module.rpartition(".")[0], *_possible_imports(package_texts()[path])]
+            if "iter_modules" in package_texts()[path]:
                 # The engines are found by their folder.
                 waiting += [
                     adjacent_file.removesuffix(".py").replace("/", ".")
-                    for adjacent_file in _beside(path)
+                    for adjacent_file in _adjacent_files(path)
                 ]
-    return {path: package()[path] for path in sorted(needed_modules)}
+    return {path: package_texts()[path] for path in sorted(needed_modules)}
 
 
-def run_by(unit: str) -> list[str]:
+def modules_run_by_unit(unit: str) -> list[str]:
     """Return the paths of our modules that a unit's service runs; [] for another's service."""
     start = _START.search(unit)
-    return [f"{PROGRAMS}/{path}" for path in closure(MODULES[start[1]])] if start else []
+    return (
+        [f"{PROGRAMS}/{path}" for path in modules_with_imports(MODULES[start[1]])] if start else []
+    )
 
 
 def _path(module: str) -> str | None:
     stem = module.replace(".", "/")
-    return next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in package()), None)
+    return next(
+        (path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in package_texts()), None
+    )
 
 
-def _beside(path: str) -> list[str]:
+def _adjacent_files(path: str) -> list[str]:
     folder = path.rpartition("/")[0]
     return [
         adjacent_file
-        for adjacent_file in package()
+        for adjacent_file in package_texts()
         if adjacent_file.rpartition("/")[0] == folder != adjacent_file
     ]
 

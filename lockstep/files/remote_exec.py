@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from lockstep.files.managed_file import PROGRAMS, PYTHON
-from lockstep.files.programs import closure
+from lockstep.files.programs import modules_with_imports
 
 #: A function of a module of `lockstep.onhost.facts` that reads a host's state.
 Reader = Callable[[Any], Any]
@@ -57,7 +57,7 @@ COMMAND = (PYTHON, "-I", "-c", _BOOT % r'sys.stdin.read().strip().rpartition("\n
 LISTENING = (PYTHON, "-I", "-c", _BOOT % "sys.stdin.readline()")
 
 
-def document(program: str, question: object, *more: str) -> str:
+def program_input(program: str, question: object, *more: str) -> str:
     """Return the command's input, one line.
 
     Args:
@@ -69,9 +69,9 @@ def document(program: str, question: object, *more: str) -> str:
     return json.dumps({**package, "program": f"lockstep.onhost.{program}", "asked": question})
 
 
-def questions(named_questions: Mapping[str, object]) -> str:
+def readers_input(named_questions: Mapping[str, object]) -> str:
     """Return the command's input for several readers by name; the answer is as of `facts.take`."""
-    return document(
+    return program_input(
         "facts",
         dict(named_questions),
         *(f"facts.{name.partition('.')[0]}" for name in named_questions),
@@ -86,10 +86,10 @@ def reader_name(reader: Reader) -> str:
 
 @cache
 def _package_document(*modules: str) -> dict[str, Any]:
-    return pack(closure(*modules))
+    return pack_files(modules_with_imports(*modules))
 
 
-def pack(files: Mapping[str, str]) -> dict[str, Any]:
+def pack_files(files: Mapping[str, str]) -> dict[str, Any]:
     """Return the "package", an archive of files in base64, and the SHA-256 of each of "files"."""
     with io.BytesIO() as archive:
         with zipfile.ZipFile(archive, "w") as out:

@@ -12,7 +12,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def text(value: str) -> str:
+def free_text(value: str) -> str:
     """Return a free text (Description=, a path) with its specifiers escaped.
 
     Raises:
@@ -25,7 +25,7 @@ def text(value: str) -> str:
     return value.replace("%", "%%")
 
 
-def word(value: str) -> str:
+def quoted_argument(value: str) -> str:
     """Return one argument of ExecStart= without a specifier, variable or escape of systemd."""
     return _quote(_escape(value).replace("$", "$$"))
 
@@ -35,7 +35,7 @@ def assignment(name: str, value: str) -> str:
     return _quote(_escape(f"{name}={value}"))
 
 
-def path(value: str) -> str:
+def quoted_path(value: str) -> str:
     """Return one path in a list of paths (RequiresMountsFor=), where "$" has no meaning."""
     return _quote(_escape(value))
 
@@ -46,17 +46,17 @@ def environment_value(value: str) -> str:
     return '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
 
 
-def words(argv: Iterable[str]) -> str:
+def command_on_one_line(argv: Iterable[str]) -> str:
     """Return a command line for ExecStart= and its like, on one line."""
-    return " ".join(map(word, argv))
+    return " ".join(map(quoted_argument, argv))
 
 
-def command(argv: Sequence[str], first_argument: str | None = None) -> str:
-    """Return a command line for ExecStart=, one flag with its values per line, as `lines` does."""
-    return " \\\n    ".join(map(words, lines(argv, first_argument)))
+def command_on_lines(argv: Sequence[str], first_argument: str | None = None) -> str:
+    """Return a command line for ExecStart=, its lines split as by `split_before_flags`."""
+    return " \\\n    ".join(map(command_on_one_line, split_before_flags(argv, first_argument)))
 
 
-def lines(argv: Iterable[str], first_argument: str | None = None) -> list[list[str]]:
+def split_before_flags(argv: Iterable[str], first_argument: str | None = None) -> list[list[str]]:
     """Return the words of a command line, split before each flag and before `first_argument`."""
     groups: list[list[str]] = [[]]
     for item in argv:

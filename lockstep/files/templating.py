@@ -16,7 +16,7 @@ from lockstep.files.managed_file import MARK
 FOLDER = product.TEMPLATES
 
 
-def render(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """Return the text of ``templates/<template>`` with these values.
 
     Raises:
@@ -50,10 +50,10 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     jinja.filters |= {
-        "unit_path": systemd_quoting.path,
-        "unit_text": systemd_quoting.text,
-        "unit_command": systemd_quoting.command,
-        "unit_words": systemd_quoting.words,
+        "unit_path": systemd_quoting.quoted_path,
+        "unit_text": systemd_quoting.free_text,
+        "unit_command": systemd_quoting.command_on_lines,
+        "unit_words": systemd_quoting.command_on_one_line,
         "environment_value": systemd_quoting.environment_value,
         "shell": shlex.quote,
         "shell_lines": _shell_lines,
@@ -64,4 +64,6 @@ def environment() -> Environment:
 
 def _shell_lines(argv: tuple[str, ...], first_argument: str | None = None) -> str:
     """Return a command line for a shell script, one flag with its values per line."""
-    return " \\\n  ".join(shlex.join(line) for line in systemd_quoting.lines(argv, first_argument))
+    return " \\\n  ".join(
+        shlex.join(line) for line in systemd_quoting.split_before_flags(argv, first_argument)
+    )

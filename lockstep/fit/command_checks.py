@@ -16,7 +16,7 @@ from lockstep.checkpoints.known_checkpoints import USUAL, Knowledge, KnownCheckp
 from lockstep.checkpoints.quantisation import scheme_of
 from lockstep.core.findings import Finding
 from lockstep.fit.fit import UNSAID, Minimums, checkpoint_of
-from lockstep.onhost.engine.foreign_engines import begins
+from lockstep.onhost.engine.foreign_engines import engine_start_index
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command
@@ -167,7 +167,7 @@ def _entry(case: CommandCase) -> Iterator[Finding]:
         where = f"the entry point of {name} is"
     ways = (*case.engine.entries, *case.engine.older_entries)
     last = PurePosixPath(words[-1]).name if words else ""
-    starts = any(begins(words, way) is not None for way in ways)
+    starts = any(engine_start_index(words, way) is not None for way in ways)
     is_starter = last in {*(way[0] for way in ways), *_SHELLS}
     in_shell = "-c" in words[-2:] and "$@" not in words[-1]
     if starts or is_starter or in_shell:
@@ -370,7 +370,7 @@ def _experts(case: CommandCase) -> Iterator[Finding]:
 
 def _vision(case: CommandCase) -> Iterator[Finding]:
     claimed_vision, stored_vision = case.recipe.lockstep.vision, case.model.vision
-    text_only = flags.find(case.argv, ("--language-model-only",)) is not None
+    text_only = flags.flag_span(case.argv, ("--language-model-only",)) is not None
     if claimed_vision and text_only:
         yield case.error(
             "vision-contradiction",

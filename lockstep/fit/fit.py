@@ -303,7 +303,7 @@ class _Case:
     @property
     def pool(self) -> float | None:
         """The engine's own bound, GiB; None without one."""
-        return self.engine.pool(self.sizes(0.0))
+        return self.engine.pool_limit_gib(self.sizes(0.0))
 
     def overhead(self, end: _End) -> Term:
         """Return the engine's overhead, by the sums of its profile if known, else as observed."""

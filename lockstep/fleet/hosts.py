@@ -206,7 +206,7 @@ def read(
     """Return the answer of a reader of `lockstep.onhost.facts` and "", or None and the reason."""
     argv = [*(("sudo", "-n") if sudo else ()), *remote_exec.COMMAND]
     answer_data, fault = ask(
-        where, argv, text=remote_exec.questions({name: question}), limit_s=limit_s
+        where, argv, text=remote_exec.readers_input({name: question}), limit_s=limit_s
     ).json()
     if fault or name in answer_data["faults"]:
         return None, fault or answer_data["faults"][name]

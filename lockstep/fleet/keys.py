@@ -12,7 +12,7 @@ from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Host, ask, at_once
 from lockstep.onhost.core import schema
 from lockstep.onhost.gateway import keys
-from lockstep.onhost.gateway.usage import Total
+from lockstep.onhost.gateway.usage_totals import Total
 
 _LIMIT_S = 60.0
 
@@ -36,7 +36,7 @@ class HeldKeys:
 
 def held_keys(hosts: Sequence[Host], give: Iterable[keys.Entry] = ()) -> list[HeldKeys]:
     """Return the keys of each host, all asked at once, after each has taken over `give`."""
-    text = json.dumps(keys.document(give)) if (give := list(give)) else ""
+    text = json.dumps(keys.entries_document(give)) if (give := list(give)) else ""
     return at_once(lambda host: _held_keys(host, text), hosts)
 
 
@@ -45,7 +45,7 @@ def newest(key_states: Iterable[HeldKeys]) -> dict[str, keys.Entry]:
     last: dict[str, keys.Entry] = {}
     for key_state in key_states:
         for person, entry in key_state.entries.items():
-            if person not in last or entry.age > last[person].age:
+            if person not in last or entry.age_sort_key > last[person].age_sort_key:
                 last[person] = entry
     return dict(sorted(last.items()))
 
@@ -55,7 +55,7 @@ def next_stamp(last: keys.Entry | None, now: datetime.datetime) -> str:
     if last is not None:
         second = datetime.timedelta(seconds=1)
         now = max(now, datetime.datetime.fromisoformat(last.since) + second)
-    return keys.stamp(now)
+    return keys.format_utc(now)
 
 
 def _held_keys(host: Host, text: str) -> HeldKeys:

@@ -50,7 +50,9 @@ def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> It
         return
     parts = [urlsplit(url) for url in urls]
     ports = _free_ports([(part.port or 0) if same_ports else 0 for part in parts])
-    remote_places = [address.at(part.hostname or LOOPBACK, part.port or 80) for part in parts]
+    remote_places = [
+        address.address_with_port(part.hostname or LOOPBACK, part.port or 80) for part in parts
+    ]
     forwards = [
         word
         for port, place in zip(ports, remote_places, strict=True)

@@ -19,10 +19,10 @@ from lockstep.files.managed_file import (
     ManagedFile,
     Stage,
 )
-from lockstep.files.programs import run_by
+from lockstep.files.programs import modules_run_by_unit
 from lockstep.host.shared_keys import SharedKey, shared_keys
 from lockstep.host.specs import engine_spec, weights_spec
-from lockstep.host.uploaded_secrets import GivenSecret, given_secrets
+from lockstep.host.uploaded_secrets import UploadedSecret, uploaded_secrets_of
 from lockstep.inventory.host import HostPlan, images_of
 from lockstep.lock import pins
 from lockstep.lock.engine_id import engine_id
@@ -31,7 +31,7 @@ from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.lock_items import needs_engine
 from lockstep.monitoring import stack
 from lockstep.onhost.core import check_cache
-from lockstep.onhost.records import boots, restic
+from lockstep.onhost.records import model_of_boot, restic_repository
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -39,8 +39,8 @@ from lockstep.recipes.sizing import options_read
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
 from lockstep.units import backup_peer, gateway_unit, tls_unit, watch_units
-from lockstep.units.all_files import artefacts
-from lockstep.units.variants import variants
+from lockstep.units.all_files import deployed_files
+from lockstep.units.model_variants import variants
 
 
 def lock_hash(record: pins.Pins) -> str:
@@ -75,7 +75,7 @@ class DesiredState:
         return self.engine_id if self.engine_spec else ""
 
     @cached_property
-    def tools(self) -> dict[str, Environment]:
+    def tool_environments(self) -> dict[str, Environment]:
         """The environments of our own tools."""
         return tool_environments(self.plan.settings, self.pins)
 
@@ -127,7 +127,7 @@ class DesiredState:
     @property
     def boot_units(self) -> list[str]:
         """The unit that makes a model hot after a boot, where that is asked for."""
-        return [] if self.plan.settings.boot == "none" else [boots.UNIT]
+        return [] if self.plan.settings.boot == "none" else [model_of_boot.UNIT]
 
     @cached_property
     def key_users(self) -> list[str]:
@@ -144,7 +144,7 @@ class DesiredState:
     def packages(self) -> list[str]:
         """Debian packages that the host is to have."""
         tls = [tls_unit.PACKAGE] if self.plan.settings.gateway.tls else []
-        backup_packages = [restic.PACKAGE] if self.plan.settings.backup.enabled else []
+        backup_packages = [restic_repository.PACKAGE] if self.plan.settings.backup.enabled else []
         return [*self.plan.settings.packages, *tls, *backup_packages, *stack.packages(self.plan)]
 
     @cached_property
@@ -153,9 +153,9 @@ class DesiredState:
         return tuple(shared_keys(self.plan))
 
     @cached_property
-    def given_secrets(self) -> tuple[GivenSecret, ...]:
+    def uploaded_secrets(self) -> tuple[UploadedSecret, ...]:
         """The secrets that a deploy brings to the host."""
-        return tuple(given_secrets(self.plan))
+        return tuple(uploaded_secrets_of(self.plan))
 
     @property
     def timers(self) -> list[str]:
@@ -163,7 +163,7 @@ class DesiredState:
         return [name for name in self.unit_files if name.endswith(".timer")]
 
     @cached_property
-    def watching(self) -> list[str]:
+    def watch_units(self) -> list[str]:
         """Units that start at boot beside a model and Open WebUI, and run from the deploy on."""
         agent = [AGENT_UNIT] if self.plan.groups else []
         cap = [CAP_UNIT] if self.plan.settings.gpu.max_clock_mhz else []
@@ -189,7 +189,7 @@ class DesiredState:
 
     @cached_property
     def image_questions(self) -> dict[str, str]:
-        """Digest of each image → the question that `image_answer` reads.
+        """Digest of each image → the question that `recipe_check_in_image` reads.
 
         Command lines and variables are as in the units, so any change of them is a new question.
         """
@@ -205,7 +205,7 @@ class DesiredState:
                 questions.setdefault(variant.image.partition("@")[2], []).append(recipe)
         return {name: json.dumps(recipes, indent=1) + "\n" for name, recipes in questions.items()}
 
-    def to_ask(self, images: Mapping[str, Any]) -> list[str]:
+    def unchecked_digests(self, images: Mapping[str, Any]) -> list[str]:
         """Return the digests whose engine has not accepted exactly these recipes yet.
 
         `images` is digest → the record of `image_check`, None where it was never asked.
@@ -213,7 +213,7 @@ class DesiredState:
         return [
             name
             for name, text in self.image_questions.items()
-            if not check_cache.has(images.get(name), check_cache.digest(text))
+            if not check_cache.has_passed(images.get(name), check_cache.digest(text))
         ]
 
     def files(self, stage: Stage) -> list[ManagedFile]:
@@ -221,7 +221,7 @@ class DesiredState:
         return [file for file in self.all_files if file.stage == stage]
 
     @cached_property
-    def generation(self) -> dict[str, Any]:
+    def generation_document(self) -> dict[str, Any]:
         """The host's generation once the deploy is done, without its number and date.
 
         Rolling out, rolling back, `lockstep gc` and `lockstep diff` agree on "now" and "before"
@@ -255,7 +255,7 @@ class DesiredState:
     @cached_property
     def all_files(self) -> list[ManagedFile]:
         """The managed files of all stages."""
-        pulled_files = artefacts(self.plan, self.pins, engine_id=self._engine)
+        pulled_files = deployed_files(self.plan, self.pins, engine_id=self._engine)
         more = (*tls_unit.tls_files(self.plan), *stack.monitoring_files(self.plan))
         return [*pulled_files, *more, *self._specs(), self._served_weights()]
 
@@ -274,7 +274,9 @@ class DesiredState:
     def unit_programs(self) -> dict[str, list[str]]:
         """Each unit → paths of our modules that its service runs."""
         files = {PurePosixPath(file.path).name: file.text for file in self.all_files}
-        return {name: paths for name in self.unit_files if (paths := run_by(files[name]))}
+        return {
+            name: paths for name in self.unit_files if (paths := modules_run_by_unit(files[name]))
+        }
 
     def _served_weights(self) -> ManagedFile:
         """Return the file that names the weights the units read.
@@ -302,5 +304,5 @@ class DesiredState:
             if spec
         ]
         return own_files + [
-            ManagedFile(value.requirements, value.text) for value in self.tools.values()
+            ManagedFile(value.requirements, value.text) for value in self.tool_environments.values()
         ]

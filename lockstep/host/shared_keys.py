@@ -53,18 +53,18 @@ class SharedKey:
     own: bool = False
     announcement: str = ""
 
-    def modes(self, host: str) -> dict[str, str]:
+    def file_modes(self, host: str) -> dict[str, str]:
         """Return path → mode of the key's files on a host."""
         own = {self.private: "0600"} if self.private and host == self.hosts[0] else {}
         public = {self.public: "0644"} if self.public else {}
         return {self.path: self.mode, **own, **public}
 
-    def seal(self, host: str, files: Mapping[str, Any] | None) -> str | None:
+    def owner_key_hash(self, host: str, files: Mapping[str, Any] | None) -> str | None:
         """Return a keyed hash of the key on a host; None where its owner has not all of it.
 
         `files` is the answer of the reader `files` there; None: no answer.
         """
-        for path, mode in self.modes(host).items():
+        for path, mode in self.file_modes(host).items():
             have = files[path] if files else None
             if have is None or (have["mode"], have["owner"], have["group"]) != (
                 *(mode, "root", "root"),
@@ -72,31 +72,34 @@ class SharedKey:
                 return None
         return str(files[self.path]["seal"]) if files else None
 
-    def seal_for(self, host: str, files: Mapping[str, Any] | None) -> str | None:
+    def future_key_hash(self, host: str, files: Mapping[str, Any] | None) -> str | None:
         """Return a keyed hash of the key that a host will give; None where it makes a new one."""
-        return self.seal(host, files) if self.private else self.content(files)
+        return self.owner_key_hash(host, files) if self.private else self.key_hash(files)
 
-    def content(self, files: Mapping[str, Any] | None) -> str | None:
+    def key_hash(self, files: Mapping[str, Any] | None) -> str | None:
         """Return a keyed hash of the key on a host, whoever may read it; None for none."""
         have = files[self.path] if files else None
         return have["seal"] if have and "seal" in have else None
 
-    def contents(self, files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    def key_hash_by_host(self, files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         """Return host → that hash, for the hosts that have the key, in the inventory's order.
 
         `files` has the answers of the readers `files`, by host.
         """
-        texts_by_host = {host: self.content(files.get(host)) for host in self.hosts}
+        texts_by_host = {host: self.key_hash(files.get(host)) for host in self.hosts}
         return {host: seal for host, seal in texts_by_host.items() if seal is not None}
 
-    def giver(self, files: Mapping[str, Mapping[str, Any]]) -> str:
+    def giving_host(self, files: Mapping[str, Mapping[str, Any]]) -> str:
         """Return the host that gives the key to the others, and makes it if it has none itself.
 
         Return "" where no host of `files` has the key and a silent one may have it.
         """
         if self.own:
             return self.hosts[0]
-        having = [*self.contents(files), *(self.hosts if files.keys() >= {*self.hosts} else ())]
+        having = [
+            *self.key_hash_by_host(files),
+            *(self.hosts if files.keys() >= {*self.hosts} else ()),
+        ]
         return having[0] if having else ""
 
     def silent_hosts(self, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -108,9 +111,9 @@ def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
     """Yield the keys that a host shares with others."""
     for group in plan.groups:
         members = tuple(member.name for member in group.members)
-        yield _secret(f"key of cluster {group.name}", key_path(group.name), members, AGENT_UNIT)
+        yield _secret_key(f"key of cluster {group.name}", key_path(group.name), members, AGENT_UNIT)
     if plan.gateways:
-        yield _secret("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)
+        yield _secret_key("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)
     if authority := plan.authority:
         path = tls_unit.authority_path(authority.id)
         yield SharedKey(
@@ -128,20 +131,20 @@ def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
     pairs = [(plan.name, backups.peer.name)] if backups.peer else []
     pairs += [(backups.of.name, plan.name)] if backups.of else []
     for of, peer in pairs:
-        private, public = backup_peer.PRIVATE, backup_peer.public_path(of)
+        private, public = backup_peer.PRIVATE, backup_peer.public_key_path(of)
         make = command("backup-key", "make", private, public)
-        yield _public(f"key of {of}'s backups", public, (of, peer), make, private)
+        yield _public_key(f"key of {of}'s backups", public, (of, peer), make, private)
         host_key = backup_peer.host_key_path(peer)
-        make = command("backup-key", "host-key", backup_peer.alias(peer), host_key)
-        yield _public(f"host key of {peer} for backups", host_key, (peer, of), make)
+        make = command("backup-key", "host-key", backup_peer.ssh_alias(peer), host_key)
+        yield _public_key(f"host key of {peer} for backups", host_key, (peer, of), make)
 
 
-def _secret(description: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
+def _secret_key(description: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
     words = (command("make-secrets", path), command("make-secrets", "--take", path))
     return SharedKey(description, path, hosts, *words, (unit,))
 
 
-def _public(
+def _public_key(
     description: str, path: str, hosts: tuple[str, ...], make: tuple[str, ...], private: str = ""
 ) -> SharedKey:
     take = command("backup-key", "take", path)

@@ -182,7 +182,7 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
             borrowed_checkpoints = add(recipe.repository).setdefault("borrow", [])
             for borrow in recipe.lockstep.borrow:
                 pin = pins.checkpoints[borrow.model]
-                files = _files(pin, borrow.files)
+                files = _files_of_pin(pin, borrow.files)
                 entry = {"model": borrow.model, "revision": pin.commit, "files": files}
                 borrowed_checkpoints += [entry] if entry not in borrowed_checkpoints else []
         if draft and not draft.model.startswith("/"):
@@ -198,10 +198,10 @@ def _repository(checkpoint: str, pins: Pins) -> dict[str, Any]:
     pin = pins.checkpoints[checkpoint]
     # Engines look up some parts of a draft by branch name, even when they were given a revision.
     refs = [pin.asked] if pin.asked != pin.commit else []
-    return {"model": checkpoint, "revision": pin.commit, "files": _files(pin), "refs": refs}
+    return {"model": checkpoint, "revision": pin.commit, "files": _files_of_pin(pin), "refs": refs}
 
 
-def _files(pin: CheckpointPin, only: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
+def _files_of_pin(pin: CheckpointPin, only: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
     return [
         {"path": file.path, "size": file.size, "sha256": file.sha256}
         | ({"blob": file.blob} if file.blob else {})
@@ -210,12 +210,12 @@ def _files(pin: CheckpointPin, only: tuple[str, ...] | None = None) -> list[dict
     ]
 
 
-def check_wanted(spec: Mapping[str, Any]) -> str:
+def engine_check_hash(spec: Mapping[str, Any]) -> str:
     """Return a hash of the question to `engine_check`; its record counts only for the same one."""
     return check_cache.digest(json.dumps({key: spec[key] for key in engine_check.ASKED}))
 
 
-def engine_missing(
+def missing_engine_parts(
     spec: Mapping[str, Any], environments: Mapping[str, Any]
 ) -> dict[str, list[str]]:
     """Return what a host's engine environment lacks, by stage; {} when it is as it should be.

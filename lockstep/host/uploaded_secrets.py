@@ -16,7 +16,7 @@ from lockstep.units.tls_unit import GIVEN
 
 
 @dataclass(frozen=True)
-class GivenSecret:
+class UploadedSecret:
     """A secret that a deploy brings to a host.
 
     Attributes:
@@ -39,7 +39,7 @@ class GivenSecret:
     lines: bool = False
     ends_with_newline: bool = True
 
-    def with_text(self) -> ManagedFile:
+    def secret_file(self) -> ManagedFile:
         """Return the file with the secret, as the host is to have it.
 
         Raises:
@@ -50,20 +50,20 @@ class GivenSecret:
         return ManagedFile(self.path, text, mode=self.mode, group=self.group)
 
 
-def given_secrets(plan: HostPlan) -> Iterator[GivenSecret]:
+def uploaded_secrets_of(plan: HostPlan) -> Iterator[UploadedSecret]:
     """Yield the secrets that a deploy brings to a host."""
     settings = plan.settings
     if settings.hub_token:
         user = settings.service_user
-        yield GivenSecret("hub_token", settings.hub_token, plan.name, HUB_TOKEN, "0640", user)
+        yield UploadedSecret("hub_token", settings.hub_token, plan.name, HUB_TOKEN, "0640", user)
     tls = settings.gateway.tls
     if isinstance(tls, Certificate) and tls.given_files:
         for name, source in zip(GIVEN, tls.given_files, strict=True):
             key = f"gateway.tls.{name}"
-            yield GivenSecret(key, source, plan.name, GIVEN[name], lines=True)
+            yield UploadedSecret(key, source, plan.name, GIVEN[name], lines=True)
     if settings.backup.enabled and settings.backup.password:
         password_source = settings.backup.password
-        yield GivenSecret("backup.password", password_source, plan.name, backup_unit.PASSWORD)
+        yield UploadedSecret("backup.password", password_source, plan.name, backup_unit.PASSWORD)
     for key, source, path in receivers_secrets(settings):
         # Alertmanager 0.25 takes the whole file for the password, so no newline may end it.
-        yield GivenSecret(key, source, plan.name, path, ends_with_newline=False)
+        yield UploadedSecret(key, source, plan.name, path, ends_with_newline=False)

@@ -11,7 +11,7 @@ from lockstep.inventory.cluster import ClusterMembers
 from lockstep.inventory.pairing import Partners, Ring
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_address
-from lockstep.onhost.access.authority import SUFFIXES
+from lockstep.onhost.access.certificate_authority import SUFFIXES
 from lockstep.onhost.gateway.configuration import PeerGateway
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import sys
 import traceback
@@ -34,10 +35,12 @@ from lockstep.onhost.core import schema
 from lockstep.recipes.recipe_file import load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
+#: Python's words about a name that the default data do not have.
+_NO_DEFAULT = re.compile(
+    r"cannot import name '(\w+)' from '(?:lockstep\.defaults|group_data\.all)'"
+)
 _SHARED_FOLDER = "inventories"
 _RECIPES = "recipes"
-#: Keys that have another name since, and that name.
-_RENAMED_KEYS = {"targets": "models"}
 Host = tuple[str, Mapping[str, Any]]
 #: A check of one host's data, with the key that it is about.
 Check = tuple[str, Callable[[Settings], Refusals]]
@@ -384,18 +387,11 @@ def _right_values(
             with gather_faults(faults):
                 _check_login(key, value, at)
             continue
-        if new_name := _RENAMED_KEYS.get(key):
-            with gather_faults(faults):
-                raise InventoryError(
-                    f"`{key}` is called `{new_name}` now", where=at, remedy="Rename the key."
-                )
-            gaps.add(new_name)
-            continue
         if key not in keys:
             alike = pyinfra_keys.alike(key, keys)
             with gather_faults(faults):
                 raise schema.unknown_key(key, alike, where=at, error=InventoryError)
-            gaps.add(schema.nearest_name(key, alike))
+            gaps.add(schema.present_name(key, alike) or schema.nearest_name(key, alike))
             continue
         with gather_faults(faults):
             values[key] = _value(key, value, at)
@@ -530,7 +526,15 @@ def _execute(path: Path) -> dict[str, Any]:
             "the file fails when it is read",
             where=f"{path}:{at[-1]}" if at else str(path),
             found=f"{type(fault).__name__}: {fault}",
+            remedy=_remedy_of_import(fault),
         ) from fault
+
+
+def _remedy_of_import(fault: BaseException) -> str:
+    """Return the present name of a default that a file imports by a former name, or ""."""
+    match = _NO_DEFAULT.match(str(fault))
+    new_name = schema.present_name(match[1], _keys()) if match else ""
+    return f"It is called {new_name!r} now. Import that, and rename the key." if new_name else ""
 
 
 def tree(path: Path) -> ast.Module:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.core.errors import InventoryError, LockstepError, raise_all
+from lockstep.onhost.core import schema
 
 # These nodes give names to a scope of their own.
 _SCOPES = (
@@ -31,14 +32,17 @@ def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
             if name in ("all", path.stem):
                 continue
             where = f"{path.name}:{line}"
-            if name in keys or name.startswith("ssh_"):
+            new_name = schema.present_name(name, keys)
+            if name in keys or new_name or name.startswith("ssh_"):
+                key = new_name or name
+                present = f", and it is called {key!r} now" if new_name else ""
                 fault = InventoryError(
-                    f"nothing reads {name!r} at the top of an inventory",
+                    f"nothing reads {name!r} at the top of an inventory{present}",
                     where=where,
-                    allowed=f"{name!r} in a host's mapping, {{{name!r}: …}}, or for all hosts in "
+                    allowed=f"{key!r} in a host's mapping, {{{key!r}: …}}, or for all hosts in "
                     f"{group}",
-                    remedy=f"A name that hosts share is private: `_{name}`, and then "
-                    f"`{{{name!r}: _{name}}}` for each host.",
+                    remedy=f"A name that hosts share is private: `_{key}`, and then "
+                    f"`{{{key!r}: _{key}}}` for each host.",
                 )
                 faults.append(fault)
             elif checks and statement.lineno > checks[-1] and not name.startswith("_"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.core.errors import InventoryError, ResolveError
-from lockstep.core.yamlfile import parse_mapping, part, read_text
+from lockstep.core.yamlfile import parse_mapping, part, place, read_text
 from lockstep.core.yamlwrite import dump
 from lockstep.lock.pins import ImagePin, Pins
 from lockstep.onhost.core import atomic, schema
@@ -55,6 +55,15 @@ def _pins(text: str, where: str) -> Pins:
             found=f"version {version}" if version is not None else "no version",
             allowed=f"version {VERSION}",
             remedy="Use the Lockstep that wrote it, or delete it and run `lockstep lock`.",
+        )
+    if "models" in document:
+        raise InventoryError(
+            "the lock is of an earlier version of Lockstep",
+            where=place(where, document, "models"),
+            found="key 'models'",
+            allowed="'checkpoints'",
+            remedy="Rename the key, which keeps its versions; or delete the file and run "
+            "`lockstep lock`.",
         )
     # Locks held versions of Debian packages (`apt`) until 2026-11; a newly written lock has none.
     sections = part(document, [key for key in document if key not in ("version", "apt")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.files.templating import render as fill
+from lockstep.files.templating import render_template as fill
 from lockstep.monitoring.blackbox import Story, Values
 from lockstep.monitoring.blackbox_text import clock, heading, rows, summary, value_text
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.files.managed_file import ManagedFile, command, unit_file
-from lockstep.files.programs import closure
-from lockstep.files.templating import render
+from lockstep.files.programs import modules_with_imports
+from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.pairing import Ring
 from lockstep.onhost.__main__ import MODULES
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 from lockstep.units.restart_key import with_restart_key
 
 SENDER = "lockstep-netconsole.service"
@@ -51,7 +51,7 @@ def netconsole_files(plan: HostPlan) -> Iterator[ManagedFile]:
     if to is not None and to.console is not None:
         sender = with_restart_key(
             "units/netconsole.service.j2",
-            contents=closure(MODULES["netconsole"]),
+            contents=modules_with_imports(MODULES["netconsole"]),
             to=to.name,
             start=command("netconsole", "send", own_address, to.address, str(to.console)),
             end=command("netconsole", "end"),
@@ -60,7 +60,7 @@ def netconsole_files(plan: HostPlan) -> Iterator[ManagedFile]:
     for peer in plan.ring.recorded_hosts:
         if peer.console is None:
             continue
-        name, address = receiver(peer.name), at(own_address, peer.console)
+        name, address = receiver(peer.name), address_with_port(own_address, peer.console)
         service = with_restart_key(
             "units/netconsole-receiver.service.j2",
             contents=address,
@@ -69,7 +69,7 @@ def netconsole_files(plan: HostPlan) -> Iterator[ManagedFile]:
             identifier=identifier(peer.name),
         )
         yield unit_file(f"{name}.service", service, "monitoring")
-        socket = render(
+        socket = render_template(
             "units/netconsole-receiver.socket.j2",
             host=peer.name,
             address=address,

@@ -16,7 +16,7 @@ import yaml
 from lockstep.files.managed_file import MARK
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.facts.tls import SOON_DAYS
-from lockstep.onhost.switching import wedge
+from lockstep.onhost.switching import wedge_watch
 from lockstep.onhost.switching.switch_job import UNIT as SWITCH_UNIT
 
 #: Seconds between two evaluations.
@@ -95,9 +95,8 @@ def _of_models() -> Iterator[Alert]:
         "lockstep_engine_wedged == 1"
         f" or time() - lockstep_wedge_deed_timestamp_seconds < {_TOLD_S}",
         "The engine of {{ $labels.model }} had requests and made no token.",
-        f"The wedge watch restarted it, or left it down after {wedge.RESTARTS} restarts in an "
-        "hour. "
-        "`switch.sh status` says which.",
+        f"The wedge watch restarted it, or left it down after {wedge_watch.RESTARTS} restarts in "
+        "an hour. `switch.sh status` says which.",
         "model",
         severity="critical",
     )

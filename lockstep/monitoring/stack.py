@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
-from lockstep.files.programs import closure
-from lockstep.files.templating import render
+from lockstep.files.programs import modules_with_imports
+from lockstep.files.templating import render_template
 from lockstep.inventory.bound_models import LOOPBACK
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Certificate
 from lockstep.monitoring import alertmanager, netconsole
 from lockstep.monitoring.rules import EVERY_S, PEER_JOB, rules_text
 from lockstep.onhost.__main__ import MODULES
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S
 from lockstep.units.restart_key import with_restart_key
 from lockstep.units.tls_unit import certificate_paths
@@ -121,14 +121,14 @@ def _writer(plan: HostPlan) -> str:
         words += ("--alertmanager", str(monitoring.alertmanager_port))
     return with_restart_key(
         "units/metrics.service.j2",
-        contents=closure(MODULES["metrics"]),
+        contents=modules_with_imports(MODULES["metrics"]),
         start=command("metrics", *words),
     )
 
 
 def _exporter(plan: HostPlan) -> Iterator[ManagedFile]:
     port = plan.settings.monitoring.exporter_port
-    addresses = [at(address, port) for address in listening(plan)[port]]
+    addresses = [address_with_port(address, port) for address in listening(plan)[port]]
     start = (
         "/usr/bin/prometheus-node-exporter",
         "--web.systemd-socket",
@@ -146,7 +146,9 @@ def _exporter(plan: HostPlan) -> Iterator[ManagedFile]:
         start=start,
     )
     yield unit_file(EXPORTER_UNIT, service, "monitoring")
-    socket = render("units/node-exporter.socket.j2", addresses=addresses, service=EXPORTER_UNIT)
+    socket = render_template(
+        "units/node-exporter.socket.j2", addresses=addresses, service=EXPORTER_UNIT
+    )
     yield unit_file(EXPORTER_SOCKET, socket, "monitoring")
 
 
@@ -155,25 +157,30 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
     monitoring, gateway = settings.monitoring, settings.gateway
     credentials = {_KEY: monitoring.gateway_key} if gateway.local_keys else {}
     engines = {
-        model.name: at(LOOPBACK, model.engine_port or model.port)
+        model.name: address_with_port(LOOPBACK, model.engine_port or model.port)
         for model in plan.models
         if model.answers
     }
-    text = render(
+    text = render_template(
         "monitoring/prometheus.yml.j2",
         host=plan.name,
         rules=RULES_FILE,
         every_s=EVERY_S,
-        exporter=at(LOOPBACK, monitoring.exporter_port),
-        gateway=at(LOOPBACK, gateway.port),
+        exporter=address_with_port(LOOPBACK, monitoring.exporter_port),
+        gateway=address_with_port(LOOPBACK, gateway.port),
         gateway_key=f"/run/credentials/{PROMETHEUS_UNIT}/{_KEY}" if credentials else None,
         engines=engines,
         peer_job=PEER_JOB,
-        recorded={peer.name: at(peer.address, peer.port) for peer in plan.ring.recorded_hosts},
+        recorded={
+            peer.name: address_with_port(peer.address, peer.port)
+            for peer in plan.ring.recorded_hosts
+        },
         record_s=QUICK_S,
         collectors=_RECORDED,
         series=SERIES,
-        alertmanager=at(LOOPBACK, monitoring.alertmanager_port) if monitoring.tells else None,
+        alertmanager=address_with_port(LOOPBACK, monitoring.alertmanager_port)
+        if monitoring.tells
+        else None,
     )
     rules = rules_text(settings, [peer.name for peer in plan.ring.recorded_hosts])
     yield ManagedFile(PROMETHEUS_FILE, text, check="prometheus", stage="monitoring")
@@ -191,7 +198,7 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
             f"--config.file={PROMETHEUS_FILE}",
             "--storage.tsdb.path=/var/lib/lockstep-prometheus",
             f"--storage.tsdb.retention.size={monitoring.retention_gib}GB",
-            f"--web.listen-address={at(address, monitoring.prometheus_port)}",
+            f"--web.listen-address={address_with_port(address, monitoring.prometheus_port)}",
         ),
     )
     yield unit_file(PROMETHEUS_UNIT, service, "monitoring")
@@ -206,6 +213,7 @@ def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
         _CONFIGURATION: ALERTMANAGER_FILE,
         **alertmanager.credentials(plan.settings),
     }
+    address = address_with_port(LOOPBACK, plan.settings.monitoring.alertmanager_port)
     service = with_restart_key(
         "units/prometheus.service.j2",
         contents={"configuration": text},
@@ -219,7 +227,7 @@ def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
             "--storage.path=/var/lib/lockstep-alertmanager",
             # No gossip: each host tells of itself.
             "--cluster.listen-address=",
-            f"--web.listen-address={at(LOOPBACK, plan.settings.monitoring.alertmanager_port)}",
+            f"--web.listen-address={address}",
         ),
     )
     yield unit_file(ALERTMANAGER_UNIT, service, "monitoring")

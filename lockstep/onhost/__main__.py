@@ -10,16 +10,16 @@ import importlib
 import sys
 
 from lockstep.onhost.core import errors, terminal
-from lockstep.onhost.engine import orderly_end
+from lockstep.onhost.engine import end_on_unit_stop
 
 #: Word on the command line → module of this package.
 MODULES = {
-    "alert-test": "monitoring.alert_test",
-    "apt-turn": "system.apt_turn",
+    "alert-test": "monitoring.send_test_alert",
+    "apt-turn": "system.apt_lock_wait",
     "backup": "backup.backup",
     "backup-key": "access.backup_key",
-    "boot": "operator.boot",
-    "boots": "records.boots",
+    "boot": "operator.boot_switch",
+    "boots": "records.model_of_boot",
     "cleanup": "garbage.cleanup",
     "cluster": "cluster.rank_gate",
     "cluster-agent": "cluster.agent",
@@ -35,25 +35,25 @@ MODULES = {
     "gateway-keys": "gateway.keys_program",
     "gateway-switch": "gateway.switch_program",
     "generations": "records.generations",
-    "image-answer": "images.image_answer",
+    "image-answer": "images.recipe_check_in_image",
     "image-check": "images.image_check",
     "job": "systemd.job",
-    "make-authority": "access.authority",
+    "make-authority": "access.certificate_authority",
     "make-secrets": "access.make_secrets",
-    "memory-minimum": "switching.memory_minimum",
-    "metrics": "monitoring.writer",
+    "memory-minimum": "switching.memory_watch",
+    "metrics": "monitoring.metrics_writer",
     "netconsole": "monitoring.netconsole",
-    "packages": "records.packages",
+    "packages": "records.deploy_packages",
     "peer-server": "fetch.peer_server",
     "pull-image": "images.pull_image",
-    "ready": "engine.ready",
+    "ready": "engine.readiness",
     "rollout": "rollout.rollout",
     "sense": "switching.sense_watch",
     "sharing": "fetch.peer_lease",
     "stop-container": "docker.stop_container",
     "switch": "operator.switch_sh",
     "webui": "webui.update",
-    "wedge": "switching.wedge",
+    "wedge": "switching.wedge_watch",
 }
 
 
@@ -79,7 +79,7 @@ def main() -> int:
         return 0 if word in ("-h", "--help") else 2
     sys.argv[:2] = [f"lockstep {word}"]
     if word in _CHECKS_OF_A_START:
-        orderly_end.end_when_stopped()
+        end_on_unit_stop.end_when_stopped()
     if word in _IMPORT_ENGINES:
         gc.disable()
     program = importlib.import_module(f"lockstep.onhost.{MODULES[word]}")

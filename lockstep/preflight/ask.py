@@ -17,7 +17,7 @@ from lockstep.system.accounts import people
 from lockstep.system.folders import IMAGE_STORE
 from lockstep.system.netplan import NETPLAN
 from lockstep.system.tools import tool_environments
-from lockstep.units.backup_unit import KEPT, folders
+from lockstep.units.backup_unit import KEPT, extra_backup_folders
 from lockstep.units.docker_run import DOCKER, cache_volume
 
 # Kinds of downloads beside images; each is fetched only if it is not on the host yet.
@@ -30,7 +30,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     return {
         "paths": [
             *(settings.paths.hub_cache, settings.paths.engines, IMAGE_STORE),
-            *((KEPT, *folders(plan)) if settings.backup.enabled else ()),
+            *((KEPT, *extra_backup_folders(plan)) if settings.backup.enabled else ()),
         ],
         "cache": settings.paths.hub_cache,
         "reach": addresses(plan),

@@ -86,7 +86,10 @@ def keys_elsewhere(
     """
     for host, keys in keys_by_host.items():
         for key in keys:
-            if key.giver(files) not in files and key.seal(host, files[host]) is None:
+            if (
+                key.giving_host(files) not in files
+                and key.owner_key_hash(host, files[host]) is None
+            ):
                 absent = ", ".join(key.silent_hosts(files))
                 message = (
                     f"the {key.description} is to come from {absent}, which this run does not reach"
@@ -107,7 +110,7 @@ def keys_apart(
     """
     every = {key.path: key for keys in keys_by_host.values() for key in keys if key.announcement}
     for key in every.values():
-        contents = key.contents(files)
+        contents = key.key_hash_by_host(files)
         groups = [
             [host for host, other_seal in contents.items() if other_seal == seal]
             for seal in dict.fromkeys(contents.values())

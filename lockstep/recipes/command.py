@@ -122,7 +122,7 @@ class _Line:
 
         RecipeError where the flags are in a file: nothing here would see them.
         """
-        if flags.find(self.argv, ("--config",)):
+        if flags.flag_span(self.argv, ("--config",)):
             raise self.recipe.fault(
                 "the command takes its flags from a file, which nothing here reads",
                 found="--config",
@@ -130,7 +130,7 @@ class _Line:
             )
         for key, name in self.engine.variables.items():
             value, names = self.recipe.env.get(name), self.engine.spellings(key)
-            if value is not None and not flags.find(self.argv, names):
+            if value is not None and not flags.flag_span(self.argv, names):
                 value_text = interpolate(self.recipe, f"env.{name}", value, self.overrides, {})
                 switch = {"1": True, "true": True, "on": True, "0": False, "false": False}
                 flag_value = (
@@ -183,7 +183,9 @@ class _Line:
         wanted_flags: list[tuple[str, ...]] = [(flag,) for flag in self.engine.always]
         wanted_flags += [freeze_guard.arguments(self.recipe, self.argv)]
         for words in wanted_flags:
-            if not refused_flags.intersection(words[:1]) and not flags.find(self.argv, words[:1]):
+            if not refused_flags.intersection(words[:1]) and not flags.flag_span(
+                self.argv, words[:1]
+            ):
                 yield from words
 
     def _set(self, names: tuple[str, ...], value: Any) -> None:
@@ -201,7 +203,7 @@ class _Line:
     def _keep_name(self, name: Any) -> None:
         """Give the model this name in the API, unless it has one."""
         names = self.engine.spellings("served_model_name")
-        served_name = self.overrides.get("served_model_name") or flags.find(self.argv, names)
+        served_name = self.overrides.get("served_model_name") or flags.flag_span(self.argv, names)
         if name is not None and not served_name:
             self._set(names, name)
 
@@ -209,7 +211,7 @@ class _Line:
         names = self.engine.spellings("model")
         for name in self.engine.hub_model:
             self._set((name,), None)
-        if flags.find(self.argv, names) or not self.engine.positional_model:
+        if flags.flag_span(self.argv, names) or not self.engine.positional_model:
             self._set(names, model)
         else:
             has_model = len(self.argv) > 2 and not is_flag(self.argv[2])
@@ -220,7 +222,7 @@ class _Line:
             field = "model" if key == "draft_model" else "revision"
             changes = {field: str(value)}
             self.argv = flags.set_json(self.argv, self.engine.draft_config, **changes)
-        elif flags.find(self.argv, self.engine.spellings("draft_model")):
+        elif flags.flag_span(self.argv, self.engine.spellings("draft_model")):
             self._set(self.engine.spellings(key), value)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.core.errors import RecipeError
-from lockstep.onhost.engines.argv import find as find
+from lockstep.onhost.engines.argv import flag_span as flag_span
 from lockstep.onhost.engines.argv import value_of as value_of
 
 # Keys that steer a launcher, not the engine: never turned into a flag.
@@ -35,7 +35,7 @@ def replace(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str,
     """Return the command line with a flag set to a value: in its place, or else at the end."""
     new = words(value)
     flag = () if new is None else (names[0], *new)
-    span = find(argv, names)
+    span = flag_span(argv, names)
     if span is None:
         return (*argv, *flag)
     head = argv[span[0]].split("=", 1)[0]

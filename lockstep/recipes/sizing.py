@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.request_kind import Kind
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
@@ -152,7 +152,7 @@ class _CommandValues:
         return flags.value_of(self.argv, self.engine.spellings(key))
 
     def has(self, key: str) -> bool:
-        return flags.find(self.argv, self.engine.spellings(key)) is not None
+        return flags.flag_span(self.argv, self.engine.spellings(key)) is not None
 
     def number(self, key: str) -> float | None:
         return _number(self.recipe, key, self.value(key))
@@ -208,7 +208,7 @@ class _CommandValues:
         It may split the hosts of one copy.
         """
         degree = self.count("data_parallel") or 1
-        return 1 if flags.find(self.argv, self.engine.shares_copies) else degree
+        return 1 if flags.flag_span(self.argv, self.engine.shares_copies) else degree
 
     def host_memory(self) -> float:
         """Return the host memory that flags and variables ask for, GiB."""

@@ -36,12 +36,14 @@ def logins(lines: Iterable[str], proxies: Iterable[str]) -> tuple[str, ...]:
         for address in _ADDRESS.finditer(line):
             # Without the slash at its end, `/debian` would stand for `/debian-security` too.
             path = address["path"].rstrip("/") + "/"
-            login_files[f"{address['scheme']}://{address['server']}{path}"] = _words(
+            login_files[f"{address['scheme']}://{address['server']}{path}"] = _login_words(
                 address["login"]
             )
     for proxy in proxies:
         for address in _ADDRESS.finditer(proxy):
-            login_files[f"{address['scheme']}://{address['server']}"] = _words(address["login"])
+            login_files[f"{address['scheme']}://{address['server']}"] = _login_words(
+                address["login"]
+            )
     # apt takes the first that fits: a proxy may be on the server of an archive.
     return tuple(
         f"machine {machine} {login_files[machine]}"
@@ -49,7 +51,7 @@ def logins(lines: Iterable[str], proxies: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def _words(login: str) -> str:
+def _login_words(login: str) -> str:
     user, colon, password = (unquote(part) for part in login.partition(":"))
     for part in (user, password) if colon else (user,):
         if not part or any(character.isspace() or ord(character) < 32 for character in part):

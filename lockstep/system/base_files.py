@@ -16,9 +16,9 @@ from lockstep.files.managed_file import (
     TOOLS_ENVIRONMENT,
     ManagedFile,
 )
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.inventory.settings import Settings
-from lockstep.onhost.docker import container_group
+from lockstep.onhost.docker import container_processes
 from lockstep.system import apt_login
 from lockstep.system.firewall import KEPT, RULES
 
@@ -45,11 +45,11 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
     """
     return (
         *_apt_sources(settings),
-        *_proxies(settings),
+        *_proxy_files(settings),
         *_apt_login(settings),
-        *_tools(settings),
-        *_kernel(settings),
-        ManagedFile("/etc/logrotate.d/lockstep", render("system/logrotate.j2")),
+        *_tools_files(settings),
+        *_kernel_files(settings),
+        ManagedFile("/etc/logrotate.d/lockstep", render_template("system/logrotate.j2")),
         ManagedFile(f"{DOCKER_CONFIG}/config.json", "{}\n", check="json"),
     )
 
@@ -60,7 +60,9 @@ def needrestart_file(files: Iterable[ManagedFile]) -> ManagedFile:
     other_packages = sorted({name for name in names if not name.startswith(_OWN)})
     services = [name for name in (*other_packages, *_UNDER_CONTAINERS) if name.endswith(".service")]
     patterns = [f"^{_OWN}", *(f"^{re.escape(name)}$" for name in services)]
-    return ManagedFile(NEEDRESTART, render("system/needrestart.conf.j2", patterns=patterns))
+    return ManagedFile(
+        NEEDRESTART, render_template("system/needrestart.conf.j2", patterns=patterns)
+    )
 
 
 def absent_files(settings: Settings) -> tuple[str, ...]:
@@ -99,10 +101,10 @@ def docker_restart_key(settings: Settings) -> str:
 
 def _apt_sources(settings: Settings) -> Iterator[ManagedFile]:
     for line in settings.sources.apt:
-        _one_line("sources.apt", line, settings)
+        _require_one_line("sources.apt", line, settings)
     if settings.sources.apt:
         lines = [apt_login.without_logins(line) for line in settings.sources.apt]
-        yield ManagedFile(APT_SOURCES, render("system/apt-sources.j2", lines=lines))
+        yield ManagedFile(APT_SOURCES, render_template("system/apt-sources.j2", lines=lines))
 
 
 def _apt_login(settings: Settings) -> Iterator[ManagedFile]:
@@ -117,18 +119,20 @@ def _apt_login(settings: Settings) -> Iterator[ManagedFile]:
             remedy="Give the account another password; without one leave the colon out, too.",
         ) from None
     if lines:
-        yield ManagedFile(APT_LOGIN, render("system/apt-login.j2", logins=lines), mode="0600")
+        yield ManagedFile(
+            APT_LOGIN, render_template("system/apt-login.j2", logins=lines), mode="0600"
+        )
 
 
-def _proxies(settings: Settings) -> Iterator[ManagedFile]:
+def _proxy_files(settings: Settings) -> Iterator[ManagedFile]:
     values = settings.proxy.environment()
     if not values:
         return
     for name, value in values.items():
-        _one_line(f"proxy ({name})", value, settings)
+        _require_one_line(f"proxy ({name})", value, settings)
     urls = {"http": settings.proxy.http, "https": settings.proxy.https}
     direct = [host.strip() for host in settings.proxy.no.split(",")]
-    apt = render(
+    apt = render_template(
         "system/apt-proxy.j2",
         proxies={scheme: apt_login.without_logins(url) for scheme, url in urls.items() if url},
         # apt takes only hosts here, no networks and no suffixes.
@@ -136,30 +140,34 @@ def _proxies(settings: Settings) -> Iterator[ManagedFile]:
     )
     yield ManagedFile(APT_PROXY, apt)
     # The URL of a proxy may hold a password.
-    environment = render("system/environment.j2", values=values)
+    environment = render_template("system/environment.j2", values=values)
     yield ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600")
     started_with = {"path": PROXY_ENVIRONMENT, "restart_key": docker_restart_key(settings)}
-    yield ManagedFile(DOCKER_PROXY, render("system/docker-proxy.conf.j2", **started_with))
+    yield ManagedFile(DOCKER_PROXY, render_template("system/docker-proxy.conf.j2", **started_with))
 
 
-def _tools(settings: Settings) -> Iterator[ManagedFile]:
+def _tools_files(settings: Settings) -> Iterator[ManagedFile]:
     """Yield the file of variables for pip and uv: an index's URL may hold a password."""
     index = settings.sources.python_index
     if not index:
         return
-    _one_line("sources.python_index", index, settings)
+    _require_one_line("sources.python_index", index, settings)
     values = {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
     if index.startswith("http://"):
         parts = urlsplit(index)
         server = parts.netloc.rpartition("@")[2]
         values |= {"PIP_TRUSTED_HOST": parts.hostname or "", "UV_INSECURE_HOST": server}
-    text = render("system/environment.j2", values={**settings.proxy.environment(), **values})
+    text = render_template(
+        "system/environment.j2", values={**settings.proxy.environment(), **values}
+    )
     yield ManagedFile(TOOLS_ENVIRONMENT, text, mode="0600")
 
 
-def _kernel(settings: Settings) -> Iterator[ManagedFile]:
+def _kernel_files(settings: Settings) -> Iterator[ManagedFile]:
     """Yield protection from a lack of memory, and kernel settings."""
-    yield ManagedFile(f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render("system/ssh.conf.j2"))
+    yield ManagedFile(
+        f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render_template("system/ssh.conf.j2")
+    )
     for name, setting, why in (
         # Others protect 4 GiB (facts of the field, 2026-11). Page cache of sessions, as of a copied
         # model, is protected too, and MemAvailable counts it as free: the gate would promise an
@@ -176,23 +184,23 @@ def _kernel(settings: Settings) -> Iterator[ManagedFile]:
         ),
         # DGX OS has 16 GiB of swap.
         (
-            container_group.ALL,
+            container_processes.ALL,
             "MemorySwapMax=0",
             "Engines in containers are not swapped out. Those in a venv say so in their units.",
         ),
     ):
-        text = render("system/slice.conf.j2", why=why, setting=setting)
+        text = render_template("system/slice.conf.j2", why=why, setting=setting)
         yield ManagedFile(f"{SYSTEMD}/{name}.slice.d/60-lockstep.conf", text)
     if "earlyoom" in settings.packages:
-        yield ManagedFile(EARLYOOM, render("system/earlyoom.j2"))
+        yield ManagedFile(EARLYOOM, render_template("system/earlyoom.j2"))
     for name, value in settings.sysctls.items():
-        _one_line(f"sysctls.{name}", name, settings)
-        _one_line(f"sysctls.{name}", value, settings)
+        _require_one_line(f"sysctls.{name}", name, settings)
+        _require_one_line(f"sysctls.{name}", value, settings)
     if settings.sysctls:
-        yield ManagedFile(SYSCTL, render("system/sysctl.j2", values=settings.sysctls))
+        yield ManagedFile(SYSCTL, render_template("system/sysctl.j2", values=settings.sysctls))
 
 
-def _one_line(key: str, value: str, settings: Settings) -> None:
+def _require_one_line(key: str, value: str, settings: Settings) -> None:
     if any(ord(character) < 32 for character in value) or '"' in value:
         raise InventoryError(
             f"{key} must be one line without quotes",

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 
 from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.values import is_loopback
 
@@ -25,15 +25,15 @@ def firewall_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
     firewall = plan.settings.firewall
     if not firewall.enabled:
         return ()
-    rules = render(
+    rules = render_template(
         "system/firewall.nft.j2",
         table=TABLE,
         ssh=sorted(set(firewall.ssh_ports)),
         open=open_ports(plan),
-        peers=_by_family((*firewall.peers, *_members(plan))),
+        peers=_networks_by_family((*firewall.peers, *_members(plan))),
         admitted=list(_admitted_sources(plan)),
     )
-    unit = render("units/firewall.service.j2", program=PROGRAM, kept=KEPT)
+    unit = render_template("units/firewall.service.j2", program=PROGRAM, kept=KEPT)
     return (
         ManagedFile(RULES, rules, check="nft", stage="firewall"),
         unit_file(UNIT, unit, "firewall"),
@@ -50,10 +50,14 @@ def _admitted_sources(plan: HostPlan) -> Iterator[tuple[str, str, dict[str, list
         ("backups", settings.backup.port, [saved_peer] if saved_peer else []),
     )
     for description, port, hosts in admissions:
-        yield description, f"tcp dport {port}", _by_family(host.address for host in hosts)
+        yield description, f"tcp dport {port}", _networks_by_family(host.address for host in hosts)
     for peer in ring.recorded_hosts:
         if peer.console is not None:
-            yield f"kernel of {peer.name}", f"udp dport {peer.console}", _by_family([peer.address])
+            yield (
+                f"kernel of {peer.name}",
+                f"udp dport {peer.console}",
+                _networks_by_family([peer.address]),
+            )
 
 
 def open_ports(plan: HostPlan) -> dict[str, list[int]]:
@@ -79,7 +83,7 @@ def _members(plan: HostPlan) -> list[str]:
     return list(dict.fromkeys(address for group in plan.groups for address in group.peer_addresses))
 
 
-def _by_family(peers: Iterable[str]) -> dict[str, list[str]]:
+def _networks_by_family(peers: Iterable[str]) -> dict[str, list[str]]:
     """Return nftables' word for a family of addresses → networks, which must not overlap."""
     networks = [ipaddress.ip_network(peer) for peer in peers]
     four = [network for network in networks if isinstance(network, ipaddress.IPv4Network)]

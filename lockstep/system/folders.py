@@ -16,7 +16,7 @@ from lockstep.files.managed_file import (
     SYSTEMD,
     ManagedFile,
 )
-from lockstep.files.tree import Folder
+from lockstep.files.tree_comparison import Folder
 from lockstep.inventory.settings import Settings
 
 # The operator puts it there, readable by the service account, for gated repositories.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.files.managed_file import ManagedFile, command
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.inventory.cluster import is_connectx
 from lockstep.inventory.settings import Settings
 
@@ -20,16 +20,16 @@ def netplan_files(settings: Settings) -> tuple[ManagedFile, ...]:
     fabric = settings.fabric
     if not fabric.netplan:
         return ()
-    text = render("system/netplan.yaml.j2", interfaces=fabric.interfaces, mtu=fabric.mtu)
+    text = render_template("system/netplan.yaml.j2", interfaces=fabric.interfaces, mtu=fabric.mtu)
     return (ManagedFile(NETPLAN, text, mode="0600", stage="fabric"),)
 
 
-def question(settings: Settings) -> dict[str, Any]:
+def fabric_question(settings: Settings) -> dict[str, Any]:
     """Return the question for the reader `network.fabric`."""
     return {"path": NETPLAN, "interfaces": list(settings.fabric.interfaces)}
 
 
-def amiss(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
+def interface_faults(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
     """Return the faults of the interfaces in force, where a cable is plugged in."""
     wrong = []
     for name, address in settings.fabric.interfaces.items():
@@ -43,7 +43,7 @@ def amiss(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def absent(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
+def absent_interfaces(settings: Settings, network_facts: dict[str, Any]) -> list[str]:
     """Return the inventory's interfaces that the host never had: no cable would bring them."""
     return [
         name

@@ -12,7 +12,7 @@ from lockstep.files.managed_file import (
     command,
     unit_file,
 )
-from lockstep.files.programs import closure
+from lockstep.files.programs import modules_with_imports
 from lockstep.inventory.cluster import ClusterMembers
 from lockstep.units.restart_key import with_restart_key
 
@@ -36,7 +36,7 @@ def agent_units(groups: Sequence[ClusterMembers]) -> tuple[ManagedFile, ...]:
     members = {group.name: (group.rank, group.data.port, group.members) for group in groups}
     text = with_restart_key(
         "units/cluster.service.j2",
-        contents={"clusters": repr(members), "programs": closure("cluster.agent")},
+        contents={"clusters": repr(members), "programs": modules_with_imports("cluster.agent")},
         names=list(members),
         start=command("cluster-agent"),
         state=STATE,

@@ -6,7 +6,7 @@ from collections import Counter
 
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import ManagedFile
-from lockstep.files.programs import programs
+from lockstep.files.programs import program_files
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
 from lockstep.system.base_files import host_files, needrestart_file
@@ -17,13 +17,13 @@ from lockstep.units.backup_peer import peer_files
 from lockstep.units.backup_unit import backup_units
 from lockstep.units.gateway_unit import gateway_files
 from lockstep.units.model_units import model_units, webui_unit
+from lockstep.units.model_variants import variants
 from lockstep.units.models_json import models_file
 from lockstep.units.scripts import scripts, sudoers
-from lockstep.units.variants import variants
 from lockstep.units.watch_units import watch_units
 
 
-def artefacts(plan: HostPlan, pins: Pins, *, engine_id: str) -> tuple[ManagedFile, ...]:
+def deployed_files(plan: HostPlan, pins: Pins, *, engine_id: str) -> tuple[ManagedFile, ...]:
     """Return all files of one host, in order: its own, the firewall's, programs, units, scripts.
 
     `engine_id` names the venv engine, "" where no model needs one.
@@ -38,7 +38,7 @@ def artefacts(plan: HostPlan, pins: Pins, *, engine_id: str) -> tuple[ManagedFil
         *host_files(settings),
         *firewall_files(plan),
         *netplan_files(settings),
-        *programs(),
+        *program_files(),
         models_file(settings, model_variants),
         *scripts(settings, model_variants),
         *model_units(settings, model_variants),

@@ -15,9 +15,9 @@ from lockstep.files.managed_file import (
     ManagedFile,
     unit_file,
 )
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 from lockstep.units.restart_key import with_restart_key
 
 UNIT = "lockstep-backup-listener.service"
@@ -36,12 +36,12 @@ CLOSED = (
 )
 
 
-def alias(peer: str) -> str:
+def ssh_alias(peer: str) -> str:
     """Return the name of a host's listener in ssh."""
     return f"{_file(peer)}.lockstep"
 
 
-def public_path(of: str) -> str:
+def public_key_path(of: str) -> str:
     """Return the path of the public half of a host's key, there and at its peer."""
     return f"{CONFIGURATION}/backup-of-{_file(of)}.pub"
 
@@ -59,9 +59,9 @@ def peer_files(plan: HostPlan) -> Iterator[ManagedFile]:
     """Yield configuration and unit of the listener, and of the way to a peer's."""
     partners = plan.backups
     if partners.peer:
-        way = render(
+        way = render_template(
             "system/backup-way.conf.j2",
-            alias=alias(partners.peer.name),
+            alias=ssh_alias(partners.peer.name),
             peer=partners.peer,
             account=BACKUP_ACCOUNT,
             key=PRIVATE,
@@ -69,12 +69,12 @@ def peer_files(plan: HostPlan) -> Iterator[ManagedFile]:
         )
         yield ManagedFile(WAY, way, stage="switch")
     if partners.of:
-        listener = render(
+        listener = render_template(
             "system/backup-listener.conf.j2",
-            address=at(str(plan.settings.fabric_address), plan.settings.backup.port),
+            address=address_with_port(str(plan.settings.fabric_address), plan.settings.backup.port),
             account=BACKUP_ACCOUNT,
             of=partners.of,
-            key=public_path(partners.of.name),
+            key=public_key_path(partners.of.name),
             home=BACKUP_HOME,
         )
         yield ManagedFile(LISTENER, listener, stage="switch")

@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 from lockstep.core.findings import Finding
 from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.inventory.backup import PEER
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.records.restic import Config
+from lockstep.onhost.records.restic_repository import Config
 from lockstep.units import backup_peer
 
 UNIT = "lockstep-backup"
@@ -26,7 +26,7 @@ def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
     if not backup.enabled:
         return ()
     config = Config(
-        to=tuple(_place(place, plan) for place in backup.to),
+        to=tuple(_restic_destination(place, plan) for place in backup.to),
         keep={
             period: getattr(backup, f"keep_{period}") for period in ("daily", "weekly", "monthly")
         },
@@ -34,12 +34,12 @@ def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
         volume=webui.volume if webui.enabled else "",
     )
     text = json.dumps(asdict(config), indent=1) + "\n"
-    service = render(
+    service = render_template(
         "units/backup.service.j2",
         start=command("backup", "now", "--nightly"),
         places=[place for place in backup.to if place.startswith("/")],
     )
-    timer = render("units/backup.timer.j2", hour=backup.hour)
+    timer = render_template("units/backup.timer.j2", hour=backup.hour)
     return (
         ManagedFile(f"{CONFIGURATION}/backup.json", text, check="json"),
         unit_file(f"{UNIT}.service", service),
@@ -47,7 +47,7 @@ def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
     )
 
 
-def folders(plan: HostPlan) -> list[str]:
+def extra_backup_folders(plan: HostPlan) -> list[str]:
     """Return the folders on the host itself that its backups go to, besides its own repository."""
     return [place for place in plan.settings.backup.to if place.startswith("/")]
 
@@ -55,7 +55,8 @@ def folders(plan: HostPlan) -> list[str]:
 def one_disk_finding(plan: HostPlan, devices: Mapping[str, object] | None = None) -> Finding | None:
     """Return the finding that a host's backups are lost with its disk; None where they are not.
 
-    `devices` is path → device of `KEPT` and `folders`. An unknown device (None) counts as another.
+    `devices` is path → device of `KEPT` and `extra_backup_folders`. An unknown device (None)
+    counts as another.
     """
     backup = plan.settings.backup
     known_devices = devices or {}
@@ -76,8 +77,8 @@ def one_disk_finding(plan: HostPlan, devices: Mapping[str, object] | None = None
     return Finding("backup-here", "warning", f"{plan.name} backup", message, remedy)
 
 
-def _place(place: str, plan: HostPlan) -> str:
+def _restic_destination(place: str, plan: HostPlan) -> str:
     """Return a destination in restic's form, with a folder of the host's own."""
     if place == PEER and plan.backups.peer:
-        place = f"sftp:{backup_peer.alias(plan.backups.peer.name)}:"
+        place = f"sftp:{backup_peer.ssh_alias(plan.backups.peer.name)}:"
     return f"{place}/{plan.settings.name}"

@@ -6,12 +6,12 @@ from lockstep.files.managed_file import HOME
 from lockstep.lock.engine_id import DIGITS
 
 
-def of_image(image: str) -> dict[str, str]:
+def container_cache_variables(image: str) -> dict[str, str]:
     """Return an engine's variables in a container of REPOSITORY@sha256:…, volume at /cache."""
     return _variables("/cache", image.rpartition(":")[2][:DIGITS])
 
 
-def of_venv(engine_id: str) -> dict[str, str]:
+def venv_cache_variables(engine_id: str) -> dict[str, str]:
     """Return the variables of an engine in the venv of that id."""
     return _variables(f"{HOME}/.cache", engine_id)
 

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.core.errors import RecipeError
 from lockstep.inventory.cluster import ClusterMembers
 from lockstep.inventory.settings import Settings
-from lockstep.onhost.docker import container_group
+from lockstep.onhost.docker import container_processes
 from lockstep.recipes.recipe_file import CONTAINER_KEYS, Recipe
 
 DOCKER = "/usr/bin/docker"
@@ -33,7 +33,7 @@ _OF_A_RANK = {"network": "host", "ipc": "host"}
 _RDMA = ("--device", "/dev/infiniband")
 
 
-def label(name: str) -> str:
+def own_label(name: str) -> str:
     """Return the label that marks a container or volume of the unit ``name`` as ours."""
     return f"{LABEL}={name}"
 
@@ -43,17 +43,17 @@ def cache_volume(unit: str) -> str:
     return f"{unit}-cache"
 
 
-def volume(name: str, target: str, unit: str) -> tuple[str, str]:
+def volume_option(name: str, target: str, unit: str) -> tuple[str, str]:
     """Return the option that mounts a volume, and makes it with our label where it is missing."""
-    return ("--mount", f"type=volume,source={name},target={target},volume-label={label(unit)}")
+    return ("--mount", f"type=volume,source={name},target={target},volume-label={own_label(unit)}")
 
 
-def foreground(name: str) -> tuple[str, ...]:
+def foreground_options(name: str) -> tuple[str, ...]:
     """Return the options of every container here: only systemd starts, stops and restarts it."""
     return (
         *(DOCKER, "run", "--rm", "--init", "--name", name),
         *("--pull", "never", "--restart", "no"),
-        *("--label", label(name)),
+        *("--label", own_label(name)),
         *("--label", "com.centurylinklabs.watchtower.enable=false"),
         # This holds root in a container to its own files; a GPU needs no capability.
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
@@ -78,13 +78,13 @@ def docker_run(
     """
     hub = settings.paths.hub_cache
     return (
-        *foreground(name),
+        *foreground_options(name),
         # The memory minimum and the gate find the engine's processes there without Docker.
-        *("--cgroup-parent", container_group.slice_of(name)),
+        *("--cgroup-parent", container_processes.slice_of(name)),
         *("--oom-score-adj", OOM_SCORE),
         *run_options(recipe, group),
         *("--mount", f"type=bind,source={hub},target={hub},readonly"),
-        *volume(cache_volume(name), "/cache", name),
+        *volume_option(cache_volume(name), "/cache", name),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
         image,
         *argv,
@@ -108,7 +108,7 @@ def run_options(recipe: Recipe, group: ClusterMembers | None = None) -> tuple[st
         value = settings[key]
         if value is None or (value == "" and key != "entrypoint"):
             continue
-        options += ["--" + key.replace("_", "-"), _word(recipe, key, value)]
+        options += ["--" + key.replace("_", "-"), _option_value(recipe, key, value)]
     limits = {**recipe.lockstep.ulimits, **({"memlock": -1} if group else {})}
     for name, limit in sorted(limits.items()):
         options += ["--ulimit", f"{name}={limit}"]
@@ -117,7 +117,7 @@ def run_options(recipe: Recipe, group: ClusterMembers | None = None) -> tuple[st
     return tuple(options)
 
 
-def _word(recipe: Recipe, key: str, value: Any) -> str:
+def _option_value(recipe: Recipe, key: str, value: Any) -> str:
     if isinstance(value, dict | list) or any(character.isspace() for character in str(value)):
         raise RecipeError(
             f"executor_config.{key} must be one word", where=str(recipe.path), found=repr(value)

@@ -24,8 +24,8 @@ from lockstep.files.managed_file import (
     command,
     unit_file,
 )
-from lockstep.files.programs import closure
-from lockstep.files.templating import render
+from lockstep.files.programs import modules_with_imports
+from lockstep.files.templating import render_template
 from lockstep.inventory.bound_models import GATEWAY_TOOLS, LOOPBACK
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
@@ -36,9 +36,9 @@ from lockstep.onhost.core import address
 from lockstep.onhost.gateway import configuration
 from lockstep.onhost.gateway.configuration import BODIES
 from lockstep.onhost.systemd.restart_key import GATEWAY_SOCKET
+from lockstep.units.model_variants import Variant
 from lockstep.units.models_json import models_file
 from lockstep.units.restart_key import with_restart_key
-from lockstep.units.variants import Variant
 
 PAGE = f"{CONFIGURATION}/gateway.html"
 SOCKET = f"{GATEWAY_SWITCH}.socket"
@@ -111,7 +111,7 @@ def gateway_files(
             "configuration": text,
             "models": models_file(settings, variants).text,
             "tools": {name: exact[name] for name in GATEWAY_TOOLS},
-            "modules": closure(MODULES["gateway"]),
+            "modules": modules_with_imports(MODULES["gateway"]),
         },
         account=GATEWAY_ACCOUNT,
         socket=SOCKET,
@@ -121,17 +121,17 @@ def gateway_files(
         credentials=credentials,
         loopback=settings.monitoring.bind == "loopback" and _is_of_loopback(document),
     )
-    ports = render(
+    ports = render_template(
         "units/gateway.socket.j2",
-        listeners=[_stream(listener) for listener in document.listening],
+        listeners=[_listen_stream(listener) for listener in document.listening],
         account=GATEWAY_ACCOUNT,
         loopback=_is_of_loopback(document),
     )
-    socket = render("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT)
-    switch = render("units/gateway-switch@.service.j2", start=command("gateway-switch"))
+    socket = render_template("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT)
+    switch = render_template("units/gateway-switch@.service.j2", start=command("gateway-switch"))
     return (
         ManagedFile(GATEWAY_CONFIGURATION, text, check="json", stage="gateway"),
-        ManagedFile(PAGE, render("page/gateway.html.j2"), stage="gateway"),
+        ManagedFile(PAGE, render_template("page/gateway.html.j2"), stage="gateway"),
         unit_file(SOCKET, socket, "gateway"),
         unit_file(GATEWAY_SOCKET, ports, "gateway"),
         unit_file(f"{GATEWAY_SWITCH}@.service", switch, "gateway"),
@@ -147,7 +147,7 @@ def gateway_configuration(
     return configuration.GatewayConfiguration(
         host=settings.name,
         listeners=tuple(_listeners(settings, variants, peers)),
-        names=_names(settings),
+        names=_own_host_names(settings),
         origins=gateway.origins,
         models={
             variant.name: configuration.ServedModel(
@@ -199,12 +199,16 @@ def _is_of_loopback(gateway: configuration.GatewayConfiguration) -> bool:
     )
 
 
-def _stream(listener: configuration.ListenAddress) -> str:
+def _listen_stream(listener: configuration.ListenAddress) -> str:
     """Return a listener in the form of ListenStream= (systemd.socket(5))."""
-    return address.at(listener.address, listener.port) if listener.port else listener.address
+    return (
+        address.address_with_port(listener.address, listener.port)
+        if listener.port
+        else listener.address
+    )
 
 
-def _names(settings: Settings) -> tuple[str, ...]:
+def _own_host_names(settings: Settings) -> tuple[str, ...]:
     """Return the host's names for those on it, beside the names of loopback."""
     fabric = (str(interface.ip) for interface in settings.fabric.addresses.values())
     bind = settings.gateway.bind

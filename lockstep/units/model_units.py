@@ -22,9 +22,9 @@ from lockstep.lock.pins import Pins
 from lockstep.onhost.core import address
 from lockstep.recipes.placeholders import engine_of
 from lockstep.units import gateway_unit
-from lockstep.units.docker_run import OOM_SCORE, foreground, volume
+from lockstep.units.docker_run import OOM_SCORE, foreground_options, volume_option
+from lockstep.units.model_variants import Variant
 from lockstep.units.restart_key import with_restart_key
-from lockstep.units.variants import Variant
 
 # Lines with "+" run as root, and the unit's PATH begins with a folder of the engines' account.
 _AS_ROOT = ("/usr/bin/env", "--ignore-environment")
@@ -94,7 +94,7 @@ def _model_unit(
         success=engine.success,
         oom_score=OOM_SCORE,
         # The limits of a container are given to Docker.
-        limits={} if container else _limits(variant),
+        limits={} if container else _unit_limits(variant),
     )
     return unit_file(f"{variant.unit}.service", text, "services")
 
@@ -104,7 +104,7 @@ def _stop_container(name: str) -> tuple[str, ...]:
     return command("stop-container", name, "--wait", str(STOP_S - 10))
 
 
-def _limits(variant: Variant) -> dict[str, str]:
+def _unit_limits(variant: Variant) -> dict[str, str]:
     limits = {
         **variant.recipe.lockstep.ulimits,
         **({"memlock": -1} if variant.model.group else {}),
@@ -175,9 +175,9 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         # calls refuses such a message (read in 0.12.4).
         environment["DEFAULT_MODEL_METADATA"] = '{"capabilities":{"builtin_tools":false}}'
     return (
-        *foreground(webui.unit),
+        *foreground_options(webui.unit),
         *("--network", "host"),
-        *volume(webui.volume, "/app/backend/data", webui.unit),
+        *volume_option(webui.volume, "/app/backend/data", webui.unit),
         *("--env-file", WEBUI_SECRETS),
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
         pinned_reference(webui.image, pins),

@@ -13,18 +13,18 @@ from lockstep.onhost.core.config import HostConfig, Model
 from lockstep.onhost.core.topology import Cluster, TopologyMember
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.sizing import read_back
-from lockstep.units.variants import Variant
+from lockstep.units.model_variants import Variant
 
 MODELS = f"{CONFIGURATION}/models.json"
 
 
 def models_file(settings: Settings, variants: Sequence[Variant]) -> ManagedFile:
     """Return the file that `load_host` reads on the host."""
-    text = json.dumps(asdict(known_to_host(settings, variants)), indent=2) + "\n"
+    text = json.dumps(asdict(host_configuration(settings, variants)), indent=2) + "\n"
     return ManagedFile(MODELS, text, check="json", stage="services")
 
 
-def known_to_host(settings: Settings, variants: Sequence[Variant]) -> HostConfig:
+def host_configuration(settings: Settings, variants: Sequence[Variant]) -> HostConfig:
     """Return a host's models and clusters as its own programs see them."""
     groups = [variant.model.group for variant in variants]
     return HostConfig(

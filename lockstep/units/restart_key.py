@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.core.digest import digest
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 
 # Directives that systemd itself applies to a running unit (systemd.service(5), systemd.kill(5)),
 # from the file as it was read last. A change is in force after a reload.
@@ -21,8 +21,10 @@ def with_restart_key(template: str, *, contents: object = None, **values: Any) -
 
     The key is 16 hexadecimal digits. `contents` is what the process reads besides the unit's text.
     """
-    started_with = [line for line in _service(render(template, restart_key="", **values)) if line]
-    return render(template, restart_key=digest([started_with, contents], 16), **values)
+    started_with = [
+        line for line in _service(render_template(template, restart_key="", **values)) if line
+    ]
+    return render_template(template, restart_key=digest([started_with, contents], 16), **values)
 
 
 def _service(text: str) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockstep.files.managed_file import OPERATORS_GROUP, ManagedFile, Stage, command
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.inventory.settings import Settings
-from lockstep.units.variants import Variant
+from lockstep.units.model_variants import Variant
 
 SUDOERS = "/etc/sudoers.d/lockstep"
 
@@ -23,7 +23,7 @@ def scripts(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFil
     files_found = [
         _script(
             switch,
-            render(
+            render_template(
                 "scripts/switch.sh.j2",
                 names=[variant.name for variant in variants],
                 program=command("switch"),
@@ -32,10 +32,10 @@ def scripts(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFil
     ]
     for variant in variants:
         if variant.launcher:
-            text = render("scripts/launch.sh.j2", variant=variant, switch=switch)
+            text = render_template("scripts/launch.sh.j2", variant=variant, switch=switch)
             files_found.append(_script(variant.launcher, text, "services"))
     for name, model in settings.models.items():
-        text = render("scripts/alias.sh.j2", name=name, switch=switch)
+        text = render_template("scripts/alias.sh.j2", name=name, switch=switch)
         files_found += [_script(path, text) for path in model.scripts]
     return tuple(files_found)
 
@@ -56,7 +56,7 @@ def sudoers(variants: Sequence[Variant]) -> ManagedFile:
     allowed_commands += [
         ["log", variant.name, *flag] for variant in variants for flag in ([], ["-f"])
     ]
-    text = render(
+    text = render_template(
         "system/sudoers.j2",
         group=OPERATORS_GROUP,
         commands=[" ".join(command("switch", *words)) for words in allowed_commands],

@@ -49,7 +49,7 @@ def weight_overrides(
 def snapshot(settings: Settings, model: str, commit: str) -> str:
     """Return the folder on a host that holds a model as its repository has it."""
     spec = weights_spec.Spec(Path(settings.paths.hub_cache) / "hub", ())
-    return str(spec.snapshot(model, commit))
+    return str(spec.snapshot_folder(model, commit))
 
 
 def model_path(settings: Settings, recipe: Recipe, commit: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.files.managed_file import CONFIGURATION, GATEWAY_ACCOUNT, ManagedFile, unit_file
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.inventory.host import Authority, HostPlan
 from lockstep.inventory.settings import Certificate
 from lockstep.onhost.core import address
@@ -42,11 +42,11 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
         return ()
     own, tailscale = isinstance(gateway.tls, Certificate), gateway.tls == "tailscale"
     names = [name for name in plan.names if not tailscale or name.endswith(".ts.net")]
-    caddyfile = render(
+    caddyfile = render_template(
         "system/Caddyfile.j2",
         tls=None if own else gateway.tls,
         # A certificate of the owner's serves every name that it has.
-        names=[""] if own else [address.host(name) for name in names],
+        names=[""] if own else [address.host_in_url(name) for name in names],
         bind=gateway.bind,
         port=gateway.tls_port,
         socket=TLS_SOCKET,

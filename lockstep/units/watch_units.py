@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lockstep.files.managed_file import AGENT_UNIT, STATE, ManagedFile, command, unit_file
-from lockstep.files.programs import closure
-from lockstep.files.templating import render
+from lockstep.files.programs import modules_with_imports
+from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import model_of_boot
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.units.agent_unit import addresses_of
+from lockstep.units.model_variants import Variant
 from lockstep.units.restart_key import with_restart_key
-from lockstep.units.variants import Variant
 
 MEMORY_UNIT = "lockstep-memory.service"
 _WEDGE, _SENSE = "lockstep-wedge", "lockstep-sense"
@@ -28,19 +28,25 @@ _SENSE_LIMIT_S = 3600
 def watch_units(plan: HostPlan, variants: Sequence[Variant]) -> Iterator[ManagedFile]:
     """Yield services and timers of one host; only `boot` starts a model at boot."""
     settings = plan.settings
-    wedge = render("units/wedge.service.j2", start=command("wedge"), limit_s=_WEDGE_LIMIT_S)
+    wedge = render_template(
+        "units/wedge.service.j2", start=command("wedge"), limit_s=_WEDGE_LIMIT_S
+    )
     yield unit_file(f"{_WEDGE}.service", wedge)
-    yield unit_file(f"{_WEDGE}.timer", render("units/wedge.timer.j2", every_s=_WEDGE_EVERY_S))
+    yield unit_file(
+        f"{_WEDGE}.timer", render_template("units/wedge.timer.j2", every_s=_WEDGE_EVERY_S)
+    )
     if (clock := settings.gpu.max_clock_mhz) is not None:
         # Its stop lifts the cap.
-        yield unit_file(CAP_UNIT, render("units/gpu-cap.service.j2", clock=clock))
+        yield unit_file(CAP_UNIT, render_template("units/gpu-cap.service.j2", clock=clock))
     if any(model.answers and model.data.sense != "off" for model in plan.models):
         start = command("sense", "--rest")
-        sense = render("units/sense.service.j2", start=start, limit_s=_SENSE_LIMIT_S)
+        sense = render_template("units/sense.service.j2", start=start, limit_s=_SENSE_LIMIT_S)
         yield unit_file(f"{_SENSE}.service", sense)
-        yield unit_file(f"{_SENSE}.timer", render("units/sense.timer.j2", every_s=_SENSE_EVERY_S))
+        yield unit_file(
+            f"{_SENSE}.timer", render_template("units/sense.timer.j2", every_s=_SENSE_EVERY_S)
+        )
     if settings.boot != "none":
-        boot = render(
+        boot = render_template(
             "units/boot.service.j2",
             start=command("boot"),
             agent=AGENT_UNIT if plan.groups else "",
@@ -48,11 +54,11 @@ def watch_units(plan: HostPlan, variants: Sequence[Variant]) -> Iterator[Managed
             folders=(settings.paths.hub_cache, settings.paths.engines, STATE),
             addresses=addresses_of(plan.groups),
         )
-        yield unit_file(boots.UNIT, boot)
+        yield unit_file(model_of_boot.UNIT, boot)
     # This unit ends an engine before the host runs out of memory.
     memory = with_restart_key(
         "units/memory.service.j2",
-        contents=closure("switching.memory_minimum"),
+        contents=modules_with_imports("switching.memory_watch"),
         start=command("memory-minimum"),
     )
     yield unit_file(MEMORY_UNIT, memory)

@@ -22,7 +22,7 @@ from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
-from lockstep.tasks import connection, report
+from lockstep.tasks import connection, run_report
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
@@ -43,28 +43,28 @@ _answers: WeakKeyDictionary[Any, dict[str, tuple[float, Any]]] = WeakKeyDictiona
 def ask_all(of: Any, questions: Mapping[str, Any]) -> bool:
     """Ask a host all questions of this run; return whether it answered, else the host fails.
 
-    Later `ask` takes its questions from these.
+    Later `reader_answer` takes its questions from these.
     """
-    prepare(of, questions)
-    answers, faults = _ask(of, questions)
+    set_questions(of, questions)
+    answers, faults = _answers_and_faults(of, questions)
     return bool(answers or faults)
 
 
-def prepare(of: Any, questions: Mapping[str, Any]) -> None:
-    """Set the questions that `ask` has for a host, and drop what is known of it."""
+def set_questions(of: Any, questions: Mapping[str, Any]) -> None:
+    """Set the questions that `reader_answer` has for a host, and drop what is known of it."""
     _questions[of] = dict(questions)
-    forget(of)
+    drop_answers(of)
 
 
-def ask(reader: str, of: Any = None) -> Any:
+def reader_answer(reader: str, of: Any = None) -> Any:
     """Return a reader's answer from a host; None where there is none: that host has failed.
 
     Without `of` it is the current host.
     """
-    return ask_together((reader,), of).get(reader)
+    return reader_answers((reader,), of).get(reader)
 
 
-def ask_together(readers: Iterable[str], of: Any = None) -> dict[str, Any]:
+def reader_answers(readers: Iterable[str], of: Any = None) -> dict[str, Any]:
     """Return reader → answer of a host; by one command, where a reader has to be asked."""
     of = of or ctx_host.get()
     now = time.monotonic()
@@ -78,26 +78,28 @@ def ask_together(readers: Iterable[str], of: Any = None) -> dict[str, Any]:
     usual = [reader for reader in _USUAL if reader in every and reader not in fresh]
     beside = [] if set(stale).isdisjoint(_USUAL) else usual
     questions = {reader: every[reader] for reader in (*stale, *beside)}
-    return {**fresh, **_demand(of, questions, stale)}
+    return {**fresh, **_required_answers(of, questions, stale)}
 
 
-def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
+def refreshed_answers(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
     """Return reader → new answer, for readers that have one; a host without one has failed."""
-    return _demand(of or ctx_host.get(), questions, questions)
+    return _required_answers(of or ctx_host.get(), questions, questions)
 
 
-def _demand(of: Any, questions: Mapping[str, Any], readers: Container[str]) -> dict[str, Any]:
+def _required_answers(
+    of: Any, questions: Mapping[str, Any], readers: Container[str]
+) -> dict[str, Any]:
     """Return reader → answer; the host has failed where a wanted answer is missing."""
-    answers, faults = _ask(of, questions)
+    answers, faults = _answers_and_faults(of, questions)
     unread = {reader: fault for reader, fault in faults.items() if reader in readers}
     for reader, fault in unread.items():
         logger.error(f"{of.print_prefix}cannot read {reader}: {fault}")
     if unread:
-        _give_up(of)
+        _fail_host(of)
     return answers
 
 
-def forget(of: Any) -> None:
+def drop_answers(of: Any) -> None:
     """Drop the answers of a host: something has changed, or is about to."""
     _answers.pop(of, None)
 
@@ -112,24 +114,26 @@ def _host_cache(of: Any) -> dict[str, tuple[float, Any]]:
     return _answers.setdefault(of, {})
 
 
-def _give_up(of: Any) -> None:
+def _fail_host(of: Any) -> None:
     """Have a host fail.
 
     In an operation, `report` ends the run after it where no host is left: pyinfra raises that here,
     in a greenlet, and shows it with a traceback.
     """
     if not state.is_executing:
-        report.record_failure(of.name, _ASKING)
+        run_report.record_failure(of.name, _ASKING)
         state.fail_hosts({of})
         return
-    report.record_failure_of_operation(state, of)
+    run_report.record_failure_of_operation(state, of)
     with suppress(PyinfraError):
         state.fail_hosts({of})
 
 
-def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _answers_and_faults(
+    of: Any, questions: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return answers and faults by reader; ({}, {}) for a silent host, which has failed."""
-    document = remote_exec.questions(questions)
+    document = remote_exec.readers_input(questions)
     at = time.monotonic()
     with ctx_host.use(of):
         arguments = connector_arguments(of)
@@ -144,17 +148,17 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
             )
         except connection.NoPassword as fault:
             logger.error(f"{of.print_prefix}{fault}")
-            report.of(of.name).reason = str(fault)
-            _give_up(of)
+            run_report.outcome_of_host(of.name).reason = str(fault)
+            _fail_host(of)
             return {}, {}
         except (TimeoutError, OSError, SSHException) as fault:
             log_host_command_error(of, fault, timeout=arguments["_timeout"])
             if isinstance(fault, TimeoutError):
-                report.of(of.name).reason = (
+                run_report.outcome_of_host(of.name).reason = (
                     f"it has not said within {arguments['_timeout']} s what it is. "
                     "Remedy: look there what hangs (ps -ef, dmesg), and deploy again."
                 )
-            _give_up(of)
+            _fail_host(of)
             return {}, {}
     try:
         document_back = json.loads(output.stdout) if is_ok else None
@@ -163,7 +167,7 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     if document_back is None:
         print_host_combined_output(of, output)
         logger.error(f"{of.print_prefix}cannot be asked about its state")
-        _give_up(of)
+        _fail_host(of)
         return {}, {}
     answers, faults = document_back["answers"], document_back["faults"]
     own, cache = _questions.get(of, {}), _host_cache(of)

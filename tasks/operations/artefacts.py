@@ -10,9 +10,9 @@ from pyinfra.api import operation
 from lockstep.deploy.questions import WEIGHTS_SPEC
 from lockstep.files.managed_file import PROXY_ENVIRONMENT, command
 from lockstep.lock.image_reference import PLATFORMS
-from lockstep.tasks import remote
+from lockstep.tasks import remote_commands
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 
 @operation()
@@ -24,7 +24,7 @@ def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -
         architecture: As `uname -m` says it.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    present = facts.ask("docker.images") or {}
+    present = facts.reader_answer("docker.images") or {}
     platform = PLATFORMS[architecture]
     missing = [
         reference for reference in origins if present.get(reference) != platform.partition("/")[2]
@@ -35,7 +35,9 @@ def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -
         options = ("--platform", platform, "--from", origins[reference])
         program = command("pull-image", reference, *options)
         name = "image-" + reference.rpartition(":")[2][:12]
-        yield remote.job(name, program, *(["--setenv-file", PROXY_ENVIRONMENT] if proxy else []))
+        yield remote_commands.transient_job_command(
+            name, program, *(["--setenv-file", PROXY_ENVIRONMENT] if proxy else [])
+        )
 
 
 @operation()
@@ -47,7 +49,7 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
         token_file: File on the host that may hold a hub token.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    states = facts.ask("weights")
+    states = facts.reader_answer("weights")
     if states and all(state["state"] == "complete" for state in states.values()):
         host.noop(f"{len(states)} repositories are complete")
         return
@@ -55,12 +57,14 @@ def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
         if state["state"] != "complete":
             gigabytes = (state["bytes_total"] - state["bytes_present"]) / 1e9
             host.log(f"{name.partition('@')[0]}: {gigabytes:.1f} GB to fetch")
-    yield fetch("weights", user, token_file, proxy)
+    yield weights_fetch_job("weights", user, token_file, proxy)
 
 
-def fetch(name: str, user: str, token_file: str, proxy: bool, *more: str) -> remote.StreamedCommand:
+def weights_fetch_job(
+    name: str, user: str, token_file: str, proxy: bool, *more: str
+) -> remote_commands.StreamedCommand:
     """Return the job that fetches the weights, or the part that further options name."""
     program = command("fetch-weights", WEIGHTS_SPEC)
     options = ["--setenv-file", PROXY_ENVIRONMENT] if proxy else []
     words = [*program, "--token-file", token_file, *more]
-    return remote.job(name, words, "--uid", user, *options)
+    return remote_commands.transient_job_command(name, words, "--uid", user, *options)

@@ -13,16 +13,16 @@ from pyinfra.connectors.util import CommandOutput
 from lockstep.deploy.group_rollout import GroupRollout, Step
 from lockstep.files.managed_file import command
 from lockstep.inventory.cluster import ClusterMembers
-from lockstep.tasks import remote, report, run
+from lockstep.tasks import remote_commands, run_report, run_state
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 ROLLOUT = command("rollout")
 MINIMUM = command("minimum")
 #: Name under which members of this run's clusters keep their earlier state.
 ROLLOUT_ID = secrets.token_hex(8)
 _SWITCH = command("switch")
-_DOWN = remote.job_words("cluster-down", [*_SWITCH, "none", "--wait"])
+_DOWN = remote_commands.transient_job_argv("cluster-down", [*_SWITCH, "none", "--wait"])
 
 # Cluster → its model that this run has stopped.
 _rollouts: dict[str, GroupRollout] = {}
@@ -33,10 +33,10 @@ def stop_cluster(units: Sequence[str]) -> Commands:
 
     `start_cluster` starts their model when every member is done.
     """
-    for model in run.current().plan.models:
+    for model in run_state.current_desired_state().plan.models:
         if model.group is not None and model.unit in units:
             host.log(f"{model.name} is taken down on all members of {model.group.name}")
-            stop = StopGroup.of(_DOWN)
+            stop = StopGroup.of_argv(_DOWN)
             stop.rollout = _rollouts.setdefault(model.group.name, GroupRollout(model.name))
             first = state.inventory.get_host(model.group.members[0].name)
             if model.data.minimum and model.data.minimum.share is not None:
@@ -46,7 +46,9 @@ def stop_cluster(units: Sequence[str]) -> Commands:
 
 def stopped_groups() -> list[ClusterMembers]:
     """Return this host's part of the clusters whose model this run has stopped."""
-    return [group for group in run.current().plan.groups if group.name in _rollouts]
+    return [
+        group for group in run_state.current_desired_state().plan.groups if group.name in _rollouts
+    ]
 
 
 @operation()
@@ -61,24 +63,30 @@ def start_cluster() -> Commands:
     for group in stopped_groups():
         rollout = _rollouts[group.name]
         if _first_member(group) == host.name:
-            yield FunctionCommand(_bring_up, (group, rollout), {})
+            yield FunctionCommand(_start_cluster_model, (group, rollout), {})
         elif state.is_executing and not rollout.is_serving():
-            yield from remote.refuse(
+            yield from remote_commands.fail_host_operation(
                 f"{rollout.model} does not serve with what was deployed; this host returned "
                 f"with the other members of {group.name}"
             )
 
 
-def _bring_up(state: Any, host: Any, group: ClusterMembers, rollout: GroupRollout) -> bool:
+def _start_cluster_model(
+    state: Any, host: Any, group: ClusterMembers, rollout: GroupRollout
+) -> bool:
     words = {
         "down": _DOWN,
-        "up": remote.job_words("cluster-up", [*ROLLOUT, "up", rollout.model, *_gate(group)]),
+        "up": remote_commands.transient_job_argv(
+            "cluster-up", [*ROLLOUT, "up", rollout.model, *_gate_options(group)]
+        ),
         "ended": [*ROLLOUT, "ended", ROLLOUT_ID],
-        "again": remote.job_words("cluster-up", [*_SWITCH, rollout.model, "--wait"]),
+        "again": remote_commands.transient_job_argv(
+            "cluster-up", [*_SWITCH, rollout.model, "--wait"]
+        ),
     }
 
     def take(member: str, step: Step, why: str) -> tuple[bool, Sequence[str]]:
-        is_ok, output = remote.run_on(
+        is_ok, output = remote_commands.run_on(
             state.inventory.get_host(member), [*words[step], *([why] if why else [])]
         )
         return is_ok, output.output_lines
@@ -89,14 +97,14 @@ def _bring_up(state: Any, host: Any, group: ClusterMembers, rollout: GroupRollou
     faults = rollout.bring_up(host.name, members, take)
     _forget_facts()
     for member in members if faults else ():
-        report.of(member).generation = "old"
-    return not faults or remote.report_failure(host, "\n".join(faults))
+        run_report.outcome_of_host(member).generation = "old"
+    return not faults or remote_commands.report_failure(host, "\n".join(faults))
 
 
 def _forget_facts() -> None:
     """Drop all hosts' facts: what one member is told changes other members."""
     for member in state.inventory:
-        facts.forget(member)
+        facts.drop_answers(member)
 
 
 def _first_member(group: ClusterMembers) -> str:
@@ -105,14 +113,14 @@ def _first_member(group: ClusterMembers) -> str:
     return next(member.name for member in group.members if member.name in active_names)
 
 
-def _gate(group: ClusterMembers) -> list[str]:
+def _gate_options(group: ClusterMembers) -> list[str]:
     """Return options with the model's minimum, where this host is the rank that answers."""
-    models = run.current().plan.models
+    models = run_state.current_desired_state().plan.models
     minimums = [model for model in models if model.group == group and model.data.minimum]
     return ["--gate", "--", *MINIMUM] if minimums and group.rank == 0 else []
 
 
-class StopGroup(remote.StreamedCommand):
+class StopGroup(remote_commands.StreamedCommand):
     """A stop of a group for all its members, done by the first member to get here.
 
     Where there is a `first`, rank 0 measures the model's speed before that.
@@ -127,7 +135,7 @@ class StopGroup(remote.StreamedCommand):
         def down() -> bool:
             if self.first is not None:
                 # A failure here loses only the comparison, and the log has the reason.
-                remote.run_on(self.first, [*MINIMUM, "--baseline"])
+                remote_commands.run_on(self.first, [*MINIMUM, "--baseline"])
             is_ok = bool(super(StopGroup, self).run(state, host, connector_arguments)[0])
             _forget_facts()
             return is_ok

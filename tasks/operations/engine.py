@@ -5,22 +5,25 @@ from __future__ import annotations
 from pyinfra import host
 from pyinfra.api import operation
 
-from lockstep.host.specs import check_wanted, engine_missing
+from lockstep.host.specs import engine_check_hash, missing_engine_parts
 from lockstep.onhost.core import check_cache
 from lockstep.system.folders import HUB_TOKEN
-from lockstep.tasks import remote, run
+from lockstep.tasks import remote_commands, run_state
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.operations.artefacts import fetch
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.operations.artefacts import weights_fetch_job
+from lockstep.tasks.remote_commands import Commands
 
 
 @operation()
 def build_stage(stage: str) -> Commands:
     """Build one stage of the environment: "pytorch", "vllm" or "flashinfer"."""
-    spec, environments = run.current().engine_spec, facts.ask("environments")
+    spec, environments = (
+        run_state.current_desired_state().engine_spec,
+        facts.reader_answer("environments"),
+    )
     if not spec or not environments:
         return
-    missing = engine_missing(spec, environments).get(stage, [])
+    missing = missing_engine_parts(spec, environments).get(stage, [])
     if not missing:
         host.noop(f"{stage}: the environment {spec['id']} is complete")
         return
@@ -31,18 +34,21 @@ def build_stage(stage: str) -> Commands:
 @operation()
 def check() -> Commands:
     """Ask the engine itself about its build, every recipe, and the classes of its checkpoint."""
-    spec, environments = run.current().engine_spec, facts.ask("environments")
+    spec, environments = (
+        run_state.current_desired_state().engine_spec,
+        facts.reader_answer("environments"),
+    )
     if not spec or not environments:
         return
-    if check_cache.has(environments["check"], check_wanted(spec)):
+    if check_cache.has_passed(environments["check"], engine_check_hash(spec)):
         host.noop(
             f"vLLM {environments['check']['version']} accepts {len(spec['recipes'])} recipe(s)"
         )
         return
-    settings = run.current().plan.settings
+    settings = run_state.current_desired_state().plan.settings
     # vLLM derives the classes from a checkpoint's configuration; its weights come later.
     proxy = bool(settings.proxy.environment())
-    yield fetch("configurations", settings.service_user, HUB_TOKEN, proxy, "--small")
+    yield weights_fetch_job("configurations", settings.service_user, HUB_TOKEN, proxy, "--small")
     yield _build("check")
 
 
@@ -53,7 +59,10 @@ def activate() -> Commands:
     This happens with the units that use it and not before: an engine that restarts itself meanwhile
     must find the environment that its own unit was made for.
     """
-    spec, environments = run.current().engine_spec, facts.ask("environments")
+    spec, environments = (
+        run_state.current_desired_state().engine_spec,
+        facts.reader_answer("environments"),
+    )
     if not spec or not environments:
         return
     if environments["current"] == spec["id"]:
@@ -62,5 +71,7 @@ def activate() -> Commands:
     yield _build("activate")
 
 
-def _build(stage: str) -> remote.StreamedCommand:
-    return remote.build(stage, run.current().plan.settings.service_user)
+def _build(stage: str) -> remote_commands.StreamedCommand:
+    return remote_commands.engine_build_job(
+        stage, run_state.current_desired_state().plan.settings.service_user
+    )

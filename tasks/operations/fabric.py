@@ -9,10 +9,10 @@ from pyinfra.api import operation
 
 from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
-from lockstep.tasks import remote
+from lockstep.tasks import remote_commands
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations.firewall import KeepAfterLogin
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 # Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
 # before it is given up.
@@ -26,17 +26,17 @@ def apply_addresses(text: str, settings: Settings) -> Commands:
 
     If the login fails, or this process dies, the host gets its old addresses again.
     """
-    network = facts.ask("network.fabric")
+    network = facts.reader_answer("network.fabric")
     if not network:
         return
-    if absent := netplan.absent(settings, network):
-        yield from remote.refuse(
+    if absent := netplan.absent_interfaces(settings, network):
+        yield from remote_commands.fail_host_operation(
             f"fabric.interfaces names {', '.join(absent)}, and the host has "
             f"{', '.join(network['known'])}. Remedy: `ip link` on the host shows its interfaces; "
             "nothing was changed."
         )
         return
-    wrong = netplan.amiss(settings, network)
+    wrong = netplan.interface_faults(settings, network)
     if network["sha256"] == sha256(text.encode()).hexdigest() and not wrong:
         host.noop("the fast link has its addresses")
         return
@@ -44,8 +44,8 @@ def apply_addresses(text: str, settings: Settings) -> Commands:
         host.log(line)
     adopt = ["--adopt"] if netplan.NETPLAN in settings.adopt else []
     words = [*_PROGRAM, "try", "--seconds", str(UNDO_AFTER_S), *adopt]
-    yield remote.words(words, _stdin=[text])
-    keep = KeepAddresses.of([*_PROGRAM, "keep"])
+    yield remote_commands.quoted_command(words, _stdin=[text])
+    keep = KeepAddresses.of_argv([*_PROGRAM, "keep"])
     keep.ssh_ports = settings.firewall.ssh_ports
     yield keep
 

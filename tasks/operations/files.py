@@ -12,10 +12,10 @@ from pyinfra.api import operation
 from pyinfra.operations.util.files import generate_color_diff
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
-from lockstep.files.tree import Difference, Folder, changes
-from lockstep.tasks import log_filter, remote
+from lockstep.files.tree_comparison import Difference, Folder, file_changes
+from lockstep.tasks import log_filter, remote_commands
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 
 @operation()
@@ -34,15 +34,15 @@ def write_tree(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Commands:
     """Return the commands of `tree`, for operations that compute their files on the way."""
-    present_files = facts.ask("files")
+    present_files = facts.reader_answer("files")
     if present_files is None:
         return
-    todo = changes(files, folders, absent, present_files)
+    todo = file_changes(files, folders, absent, present_files)
     if not todo:
         host.noop(f"{len(files)} files are as they should be")
         return
     _show(todo.differences)
-    yield remote.write(
+    yield remote_commands.write_files_command(
         {
             "folders": [asdict(folder) for folder in todo.folders],
             "files": [asdict(file) for file in todo.files],
@@ -56,7 +56,7 @@ def _show(differences: Sequence[Difference]) -> None:
     programs: Counter[str] = Counter()
     for path, old_text, new_text in differences:
         word = "create" if old_text is None else "remove" if new_text is None else "modify"
-        if path.startswith(f"{PROGRAMS}/") and not state.config.DIFF and log_filter.is_on():
+        if path.startswith(f"{PROGRAMS}/") and not state.config.DIFF and log_filter.is_filter_on():
             programs[word] += 1
             continue
         logger.info(f"{host.print_prefix}will {word} {path}")

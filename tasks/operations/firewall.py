@@ -15,9 +15,9 @@ from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep.system.firewall import PROGRAM, UNIT
-from lockstep.tasks import remote
+from lockstep.tasks import remote_commands
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 # Seconds after which the host takes its new rules back by itself: a login takes a few.
 UNDO_AFTER_S = 90
@@ -29,27 +29,27 @@ def load_rules(rules: str, ssh_ports: Collection[int]) -> Commands:
 
     If the login fails, or this process dies, the host gets its old rules again.
     """
-    firewall = facts.ask("firewall")
+    firewall = facts.reader_answer("firewall")
     if not firewall:
         return
     is_current = firewall["kept"] == sha256(rules.encode()).hexdigest() and firewall["live"]
     if not is_current:
-        yield remote.words([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
-        keep = KeepAfterLogin.of([*PROGRAM, "keep"])
+        yield remote_commands.quoted_command([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
+        keep = KeepAfterLogin.of_argv([*PROGRAM, "keep"])
         keep.ssh_ports = ssh_ports
         yield keep
     unit = firewall["state"]
     unread = unit.get("LoadState") != "loaded" or unit.get("NeedDaemonReload") == "yes"
     if unread:
-        yield remote.words(["systemctl", "daemon-reload"])
+        yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
     at_boot = (unit.get("UnitFileState"), unit.get("ActiveState")) == ("enabled", "active")
     if not at_boot:
-        yield remote.words(["systemctl", "enable", "--now", "--quiet", UNIT])
+        yield remote_commands.quoted_command(["systemctl", "enable", "--now", "--quiet", UNIT])
     if is_current and at_boot and not unread:
         host.noop("the firewall is in force")
 
 
-class KeepAfterLogin(remote.Changing):
+class KeepAfterLogin(remote_commands.ChangingCommand):
     """A command that keeps the rules on trial when a login over a new connection succeeds."""
 
     ssh_ports: Collection[int] = ()
@@ -66,8 +66,8 @@ class KeepAfterLogin(remote.Changing):
         if fault is None:
             return super().run(state, host, connector_arguments)
         # The existing connection passes whatever the rules say of new ones.
-        remote.words(self.undo_words).execute(state, host, connector_arguments)
-        remote.report_failure(host, self.refusal.format(fault=fault))
+        remote_commands.quoted_command(self.undo_words).execute(state, host, connector_arguments)
+        remote_commands.report_failure(host, self.refusal.format(fault=fault))
         return False, CommandOutput([])
 
 

@@ -10,24 +10,26 @@ from pyinfra import host, state
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
-from lockstep.tasks import remote, report, run
+from lockstep.tasks import remote_commands, run_report, run_state
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
-RECORD = "records.generation"
+RECORD = "deploy_records.generation"
 
 
 @operation()
 def begin_generation() -> Commands:
     """Record the state that the host is about to get, so that a bad end is known as one."""
-    newest = facts.ask(RECORD)
+    newest = facts.reader_answer(RECORD)
     if newest is None:
         return
-    present = run.current().generation
+    present = run_state.current_desired_state().generation_document
     if _has_same_contents(newest, present) or _has_same_contents(newest.get("begun", {}), present):
         host.noop("nothing of another generation begins")
         return
-    yield remote.words(command("generations", "begin"), _stdin=[json.dumps(present)])
+    yield remote_commands.quoted_command(
+        command("generations", "begin"), _stdin=[json.dumps(present)]
+    )
 
 
 @operation()
@@ -37,18 +39,18 @@ def record_generation() -> Commands:
     This is the last step of a deploy: one that fails anywhere leaves the record of the generation
     before.
     """
-    newest = facts.ask(RECORD)
+    newest = facts.reader_answer(RECORD)
     if newest is None:
         return
-    present = run.current().generation
+    present = run_state.current_desired_state().generation_document
     if _has_same_contents(newest, present) and "begun" not in newest:
         host.noop(f"this is generation {newest['number']}")
         return
     program = command("generations", "record")
-    yield remote.words(program, _stdin=[json.dumps(present)])
+    yield remote_commands.quoted_command(program, _stdin=[json.dumps(present)])
     # pyinfra goes on here only when the command succeeded.
     if state.is_executing:
-        report.of(host.name).generation = "new"
+        run_report.outcome_of_host(host.name).generation = "new"
 
 
 def _has_same_contents(record: Mapping[str, Any], present: Mapping[str, Any]) -> bool:

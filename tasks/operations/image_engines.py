@@ -8,9 +8,9 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile, command
-from lockstep.tasks import remote, run
+from lockstep.tasks import remote_commands, run_state
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 QUESTIONS = "/var/cache/lockstep/questions"
 
@@ -21,18 +21,20 @@ def check_recipes() -> Commands:
 
     A new image or a changed recipe takes one container, otherwise none runs.
     """
-    desired_state = run.current()
-    environments = facts.ask("environments")
+    desired_state = run_state.current_desired_state()
+    environments = facts.reader_answer("environments")
     if not environments:
         return
     images = desired_state.engine_images
-    todo = desired_state.to_ask(environments["images"])
+    todo = desired_state.unchecked_digests(environments["images"])
     for digest in todo:
         path = f"{QUESTIONS}/{digest.replace(':', '-')}.json"
         question = asdict(ManagedFile(path, desired_state.image_questions[digest]))
-        yield remote.write({"folders": [], "files": [question], "remove": []})
+        yield remote_commands.write_files_command(
+            {"folders": [], "files": [question], "remove": []}
+        )
         program = command("image-check", *images[digest])
-        yield remote.job("image-check", program)
+        yield remote_commands.transient_job_command("image-check", program)
     if not todo:
         silent = sum(1 for record in environments["images"].values() if record.get("unanswered"))
         note = f", {silent} of which could not be asked" if silent else ""

@@ -12,14 +12,14 @@ from pyinfra.api import StringCommand, operation
 
 from lockstep.deploy.host_turns import Part
 from lockstep.files.managed_file import ManagedFile
-from lockstep.files.tree import changes
+from lockstep.files.tree_comparison import file_changes
 from lockstep.inventory.settings import Minimum
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import remote, report, run, turns
+from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations import cluster_rollout, services
 from lockstep.tasks.operations.files import write_tree
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 from lockstep.units.agent_unit import key_path
 
 # systemd ends a return that was cut off; the return includes a start, which its own unit bounds.
@@ -67,23 +67,23 @@ class UnitChange:
 
 
 @operation()
-def snapshot() -> Commands:
+def keep_changing_files() -> Commands:
     """Keep every file that this deploy may change from here on, for a return of all hosts."""
-    desired_state = run.current()
+    desired_state = run_state.current_desired_state()
     present_files, left_over, engines = (
-        facts.ask("files"),
-        services.left_over(),
-        facts.ask("environments"),
+        facts.reader_answer("files"),
+        services.left_over_files(),
+        facts.reader_answer("environments"),
     )
     if present_files is None or left_over is None or engines is None:
         return
     files = [file for file in desired_state.all_files if file.stage in _RETURNING]
     spec = desired_state.engine_spec
     activate = spec is not None and engines["current"] != spec["id"]
-    if not activate and not left_over and not changes(files, (), (), present_files):
+    if not activate and not left_over and not file_changes(files, (), (), present_files):
         host.noop("nothing is to be changed")
         return
-    yield _begin([file.path for file in files], left_over, whole=True)
+    yield _begin_commands([file.path for file in files], left_over, whole=True)
 
 
 @operation()
@@ -99,37 +99,37 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
         together: Those of the units that run on several hosts at once, which have no host's turn.
     """
     if not state.is_executing:
-        change = _change(units, together)
+        change = _unit_change(units, together)
         if change:
             # This comes first: pyinfra looks no further than the first command.
             _name_restarts(change)
             yield from _stop_ranks(change)
         if change and change.part == "restart":
-            yield from _commands(change)
+            yield from _rollout_commands(change)
         else:
             host.noop("no hot model is restarted")
         return
-    with turns.of_operation().of(host.name) as take:
-        change = _change(units, together)
+    with operation_turns.turns_of_operation().of(host.name) as take:
+        change = _unit_change(units, together)
         if change is None:
             return
         hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
-        if turns.keep_hot() and (change.part == "restart" or change.ranks):
-            report.of(host.name).hold_reason = f"{hot} runs on"
-            yield from remote.refuse(
+        if operation_turns.is_hot_model_kept() and (change.part == "restart" or change.ranks):
+            run_report.outcome_of_host(host.name).hold_reason = f"{hot} runs on"
+            yield from remote_commands.fail_host_operation(
                 "held back, because it would be interrupted; nothing was changed"
             )
             return
         failed_host = take(change.part)
         if failed_host:
             reason = f"{hot} runs on" if hot else "no model runs, as before"
-            report.of(host.name).hold_reason = reason
-            yield from remote.refuse(
+            run_report.outcome_of_host(host.name).hold_reason = reason
+            yield from remote_commands.fail_host_operation(
                 f"held back, because {failed_host} failed; nothing was changed"
             )
         yield from _stop_ranks(change)
         if change.part == "restart":
-            yield from _commands(change)
+            yield from _rollout_commands(change)
             return
         if change.part == "nothing":
             _unchanged_hosts.add(host.name)
@@ -141,26 +141,26 @@ def interrupted_units(units: Sequence[str], together: Sequence[str]) -> tuple[li
 
     The latter include units that serve no model.
     """
-    change = _change(units, together)
+    change = _unit_change(units, together)
     return ([*change.stale, *change.ranks], list(change.ending)) if change else ([], [])
 
 
-def pending() -> bool:
+def has_pending_changes() -> bool:
     """Tell whether the current host may have changes left of its model units."""
     return host.name not in _unchanged_hosts
 
 
-def _change(units: Sequence[str], together: Sequence[str]) -> UnitChange | None:
-    desired_state = run.current()
-    engines = facts.ask("environments")
-    left_over = services.left_over()
+def _unit_change(units: Sequence[str], together: Sequence[str]) -> UnitChange | None:
+    desired_state = run_state.current_desired_state()
+    engines = facts.reader_answer("environments")
+    left_over = services.left_over_files()
     if engines is None or left_over is None:
         return None
     # Clients and the speed check ask the gateway where it is before an engine.
     files = [*desired_state.files("services"), *desired_state.files("gateway")]
     leaving_units = services.unit_names(left_over)
     states = services.states_of(leaving_units)
-    present_files = facts.ask("files")
+    present_files = facts.reader_answer("files")
     if states is None or present_files is None:
         return None
     spec = desired_state.engine_spec
@@ -175,7 +175,7 @@ def _change(units: Sequence[str], together: Sequence[str]) -> UnitChange | None:
         stale=[unit for unit in stale if unit not in together],
         ranks=[unit for unit in stale if unit in together],
         ending=[unit for unit in leaving_units if services.is_running(states.get(unit, {}))],
-        differs=bool(changes(files, (), (), present_files)),
+        differs=bool(file_changes(files, (), (), present_files)),
         activate=spec is not None and engines["current"] != spec["id"],
         first=engines["current"] is None,
         hot=[
@@ -187,11 +187,11 @@ def _change(units: Sequence[str], together: Sequence[str]) -> UnitChange | None:
 def _name_restarts(change: UnitChange) -> None:
     """Have the end of a dry run name the units that would be restarted."""
     if change.part == "restart":
-        report.to_restart(host.name, [*change.stale, *change.ending])
-    for model in run.current().plan.models:
+        run_report.record_units_to_restart(host.name, [*change.stale, *change.ending])
+    for model in run_state.current_desired_state().plan.models:
         if model.group is not None and model.unit in change.ranks:
             members = [member.name for member in model.group.members]
-            report.to_restart_together(host.name, model.name, members)
+            run_report.record_cluster_to_restart(host.name, model.name, members)
 
 
 def _stop_ranks(change: UnitChange) -> Commands:
@@ -202,22 +202,28 @@ def _stop_ranks(change: UnitChange) -> Commands:
     yield from cluster_rollout.stop_cluster(change.ranks)
 
 
-def _minimums() -> list[Minimum]:
-    return [model.data.minimum for model in run.current().plan.models if model.data.minimum]
+def _minimum_options() -> list[Minimum]:
+    return [
+        model.data.minimum
+        for model in run_state.current_desired_state().plan.models
+        if model.data.minimum
+    ]
 
 
-def _baseline() -> Commands:
+def _measure_baseline_speed() -> Commands:
     """Measure the speed of the engine that is to be replaced, at the last possible moment."""
-    if any(minimum.share is not None for minimum in _minimums()):
-        yield remote.words([*cluster_rollout.MINIMUM, "--baseline"])
+    if any(minimum.share is not None for minimum in _minimum_options()):
+        yield remote_commands.quoted_command([*cluster_rollout.MINIMUM, "--baseline"])
 
 
 def _snapshot_command(change: UnitChange, rollout: str = "") -> StringCommand:
-    return _begin([file.path for file in change.files], change.left_over, rollout=rollout)
+    return _begin_commands([file.path for file in change.files], change.left_over, rollout=rollout)
 
 
-def _begin(files: Sequence[str], left_over: Sequence[str], **more: object) -> StringCommand:
-    spec = run.current().engine_spec
+def _begin_commands(
+    files: Sequence[str], left_over: Sequence[str], **more: object
+) -> StringCommand:
+    spec = run_state.current_desired_state().engine_spec
     # No way back needs the key of a removed cluster; the next deploy makes another one.
     left_over = [path for path in left_over if not PurePosixPath(path).match(key_path("*"))]
     snapshot_document = {
@@ -225,26 +231,30 @@ def _begin(files: Sequence[str], left_over: Sequence[str], **more: object) -> St
         "paths": [*files, *left_over],
         **more,
     }
-    return remote.words([*cluster_rollout.ROLLOUT, "begin"], _stdin=[json.dumps(snapshot_document)])
+    return remote_commands.quoted_command(
+        [*cluster_rollout.ROLLOUT, "begin"], _stdin=[json.dumps(snapshot_document)]
+    )
 
 
-def _commands(change: UnitChange) -> Commands:
+def _rollout_commands(change: UnitChange) -> Commands:
     """Keep the present state, replace it, restart; `rollout` returns to it on failure.
 
     Where group data has a minimum, a hot model that is slower has failed too.
     """
-    desired_state = run.current()
-    yield from _baseline()
+    desired_state = run_state.current_desired_state()
+    yield from _measure_baseline_speed()
     host.log(f"one host at a time: {', '.join((*change.stale, *change.ending))}")
     yield _snapshot_command(change)
     user = desired_state.plan.settings.service_user
     if change.activate and change.first:
-        yield remote.build("activate", user)
+        yield remote_commands.engine_build_job("activate", user)
     yield from write_tree(change.files)
     if change.activate and not change.first:
-        yield remote.build("activate", user)
-    yield remote.words(["systemctl", "daemon-reload"])
-    gate = ["--gate", "--", *cluster_rollout.MINIMUM] if _minimums() else []
-    yield remote.job("rollout", [*cluster_rollout.ROLLOUT, "go", *gate], *_JOB)
+        yield remote_commands.engine_build_job("activate", user)
+    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+    gate = ["--gate", "--", *cluster_rollout.MINIMUM] if _minimum_options() else []
+    yield remote_commands.transient_job_command(
+        "rollout", [*cluster_rollout.ROLLOUT, "go", *gate], *_JOB
+    )
     if change.left_over:
-        yield from services.remove_commands(change.left_over)
+        yield from services.removal_commands(change.left_over)

@@ -8,10 +8,10 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
-from lockstep.tasks import remote, run
+from lockstep.tasks import remote_commands, run_state
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations.files import write_tree
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 _PROGRAM = command("make-secrets")
 
@@ -23,10 +23,10 @@ def webui(email: str) -> Commands:
     The values are drawn on the host; only the file's mode and owner are ever read back. An `email`
     of "" makes no administrator.
     """
-    if _is_there(WEBUI_SECRETS):
+    if _is_file_there(WEBUI_SECRETS):
         host.noop("Open WebUI has its keys")
         return
-    yield remote.words([*_PROGRAM, WEBUI_SECRETS, email])
+    yield remote_commands.quoted_command([*_PROGRAM, WEBUI_SECRETS, email])
 
 
 @operation()
@@ -35,25 +35,25 @@ def api_key(units: Sequence[str]) -> Commands:
 
     `units` read it when they start.
     """
-    if _is_there(API_KEY):
+    if _is_file_there(API_KEY):
         host.noop("the API key is there")
         return
-    states = facts.ask("units") or {}
+    states = facts.reader_answer("units") or {}
     running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
-    yield remote.words([*_PROGRAM, API_KEY])
+    yield remote_commands.quoted_command([*_PROGRAM, API_KEY])
     if running:
         # A running unit must not go on accepting a key that somebody removed.
-        yield remote.words(["systemctl", "restart", *running])
+        yield remote_commands.quoted_command(["systemctl", "restart", *running])
 
 
 @operation()
 def write_secrets() -> Commands:
     """Write the secrets that this run has read, without showing them."""
-    yield from write_tree(run.secret_files())
+    yield from write_tree(run_state.secret_files())
 
 
-def _is_there(path: str) -> bool:
-    present_files = facts.ask("files")
+def _is_file_there(path: str) -> bool:
+    present_files = facts.reader_answer("files")
     present = present_files[path] if present_files else None
     if present is None:
         return False

@@ -13,10 +13,10 @@ from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
 from lockstep.monitoring import stack
 from lockstep.onhost.facts.units import ON
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import remote, report, run, turns
+from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations.files import write_tree
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 from lockstep.units import backup_peer
 from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
@@ -24,7 +24,7 @@ from lockstep.units.docker_run import LABEL
 
 DOCKER = "docker.service"
 _UNITS = (".service", ".socket", ".timer")
-_INTRUDERS = "records.intruders"
+_INTRUDERS = "deploy_records.intruders"
 # Docker may hang; its own unit has no bound for its start (TimeoutStartSec=0: docker.io 26.1.5).
 _TIMEOUT = ("timeout", "--verbose", "300")
 
@@ -32,22 +32,22 @@ _TIMEOUT = ("timeout", "--verbose", "300")
 @operation()
 def write_stage(stage: Stage) -> Commands:
     """Write the files of one stage; files that `systemd-analyze verify` refuses replace nothing."""
-    yield from write_tree(run.current().files(stage))
+    yield from write_tree(run_state.current_desired_state().files(stage))
 
 
 @operation()
-def adopt_containers(containers: Sequence[str]) -> Commands:
+def remove_adopted_containers(containers: Sequence[str]) -> Commands:
     """Remove foreign containers that have a name of ours, as `adopt` asks."""
     if not containers:
         host.noop("no container is taken over")
         return
-    yield remote.words([*_TIMEOUT, DOCKER_PROGRAM, "rm", "--force", *containers])
+    yield remote_commands.quoted_command([*_TIMEOUT, DOCKER_PROGRAM, "rm", "--force", *containers])
 
 
 @operation()
 def remove_boot_links(units: Sequence[str]) -> Commands:
     """Remove boot links of model units, and report them: nothing is hot at boot unless asked."""
-    states = facts.ask("units") or {}
+    states = facts.reader_answer("units") or {}
     links_by_unit = {
         name: states[name]["links"] for name in units if states.get(name, {}).get("links")
     }
@@ -56,10 +56,10 @@ def remove_boot_links(units: Sequence[str]) -> Commands:
         return
     for name, links in links_by_unit.items():
         host.log(f"{name} had a boot link ({', '.join(links)}): removed")
-    yield remote.words(["systemctl", "--no-reload", "disable", *links_by_unit])
+    yield remote_commands.quoted_command(["systemctl", "--no-reload", "disable", *links_by_unit])
     for links in links_by_unit.values():
-        yield remote.words(["rm", "-f", *links])
-    yield remote.words(["systemctl", "daemon-reload"])
+        yield remote_commands.quoted_command(["rm", "-f", *links])
+    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
 
 
 @operation()
@@ -80,22 +80,26 @@ def restart_outdated_system_units(
     """
     if not state.is_executing:
         old, hot = outdated_units(units, restart_keys or {}, engines)
-        report.to_restart(host.name, hot)
+        run_report.record_units_to_restart(host.name, hot)
         yield from _restart_commands(old, hot)
         return
-    with turns.of_operation().of(host.name) as take:
+    with operation_turns.turns_of_operation().of(host.name) as take:
         old, hot = outdated_units(units, restart_keys or {}, engines)
-        if turns.keep_hot() and hot:
-            report.of(host.name).hold_reason = f"{', '.join(hot)} runs on"
-            yield from remote.refuse(f"held back, because a restart of {DOCKER} would interrupt it")
+        if operation_turns.is_hot_model_kept() and hot:
+            run_report.outcome_of_host(host.name).hold_reason = f"{', '.join(hot)} runs on"
+            yield from remote_commands.fail_host_operation(
+                f"held back, because a restart of {DOCKER} would interrupt it"
+            )
             return
         failed_host = take("restart" if hot else "nothing")
         if failed_host:
-            report.of(host.name).hold_reason = f"{', '.join(hot)} runs on"
-            yield from remote.refuse(f"held back, because {failed_host} failed")
+            run_report.outcome_of_host(host.name).hold_reason = f"{', '.join(hot)} runs on"
+            yield from remote_commands.fail_host_operation(
+                f"held back, because {failed_host} failed"
+            )
         foreign_containers = _foreign_containers() if DOCKER in old else {}
         if foreign_containers:
-            yield from remote.refuse(
+            yield from remote_commands.fail_host_operation(
                 f"{DOCKER} is not restarted: {foreign_containers.popitem()[1]}. Remedy: stop "
                 "these containers, "
                 f'or let the inventory end them: "adopt": ("unit {DOCKER}",)'
@@ -105,8 +109,13 @@ def restart_outdated_system_units(
 
 
 def _foreign_containers() -> dict[str, str]:
-    question = {"docker": {"label": LABEL, "restart_key": None}, "adopt": remote.adopted_things()}
-    containers: dict[str, str] = facts.ask_anew({_INTRUDERS: question}).get(_INTRUDERS) or {}
+    question = {
+        "docker": {"label": LABEL, "restart_key": None},
+        "adopt": remote_commands.adopted_things(),
+    }
+    containers: dict[str, str] = (
+        facts.refreshed_answers({_INTRUDERS: question}).get(_INTRUDERS) or {}
+    )
     return containers
 
 
@@ -114,7 +123,7 @@ def outdated_units(
     units: Sequence[str], restart_keys: Mapping[str, str], engines: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Return services of the system to restart, and model units that a Docker restart would end."""
-    states = facts.ask("units") or {}
+    states = facts.reader_answer("units") or {}
     old = [
         unit
         for unit in units
@@ -131,13 +140,15 @@ def _restart_commands(old: Sequence[str], hot: Sequence[str]) -> Commands:
     if not old:
         host.noop("system services run with our settings")
         return
-    yield remote.words(["systemctl", "daemon-reload"])
+    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
     # docker.service has StartLimitBurst= of three a minute, and requested starts count too.
-    yield remote.words(["systemctl", "reset-failed", *old])
-    yield remote.words([*_TIMEOUT, "systemctl", "restart", *old])
+    yield remote_commands.quoted_command(["systemctl", "reset-failed", *old])
+    yield remote_commands.quoted_command([*_TIMEOUT, "systemctl", "restart", *old])
     if hot:
         # The restart of Docker starts it too; this waits until it has generated a token.
-        yield remote.job("docker-restarted", ["systemctl", "start", *hot])
+        yield remote_commands.transient_job_command(
+            "docker-restarted", ["systemctl", "start", *hot]
+        )
 
 
 @operation()
@@ -146,7 +157,7 @@ def turn_on(names: Sequence[str]) -> Commands:
 
     A service that does not exist is left out.
     """
-    unit_states = facts.ask("units.system_services")
+    unit_states = facts.reader_answer("units.system_services")
     if unit_states is None:
         return
     off = [name for name in names if unit_states.get(name, ON) != ON]
@@ -155,32 +166,34 @@ def turn_on(names: Sequence[str]) -> Commands:
         return
     for name in off:
         host.log(f"{name} is {unit_states[name]}: turned on")
-    yield remote.words(["systemctl", "unmask", "--quiet", *off])
-    yield remote.words(["systemctl", "enable", "--quiet", "--now", *off])
+    yield remote_commands.quoted_command(["systemctl", "unmask", "--quiet", *off])
+    yield remote_commands.quoted_command(["systemctl", "enable", "--quiet", "--now", *off])
 
 
 @operation()
-def remove_left_over() -> Commands:
+def remove_left_over_files() -> Commands:
     """Stop and remove files of an earlier deploy that no model asks for any more."""
-    paths = left_over()
+    paths = left_over_files()
     if paths:
-        yield from remove_commands(paths)
+        yield from removal_commands(paths)
     elif paths is not None:
         host.noop("nothing of an earlier deploy is left over")
 
 
-def left_over() -> list[str] | None:
+def left_over_files() -> list[str] | None:
     """Return units and scripts of an earlier deploy that this deploy does not ask for.
 
     Modules of an earlier Lockstep are among them, and keys of clusters that this host is no longer
     a member of. The API key is among them where no model is open any more.
     """
-    marked_files = facts.ask("files.marked_files")
-    desired_state = run.current()
+    marked_files = facts.reader_answer("files.marked_files")
+    desired_state = run_state.current_desired_state()
     keys = {
-        path for key in desired_state.shared_keys for path in key.modes(desired_state.plan.name)
+        path
+        for key in desired_state.shared_keys
+        for path in key.file_modes(desired_state.plan.name)
     }
-    keys |= {secret.path for secret in desired_state.given_secrets}
+    keys |= {secret.path for secret in desired_state.uploaded_secrets}
     keys |= {API_KEY} if desired_state.key_users else set()
     return (
         None
@@ -191,28 +204,28 @@ def left_over() -> list[str] | None:
 
 def states_of(more: Sequence[str]) -> dict[str, Any] | None:
     """Return the state of each unit of this deploy, and of `more`, units of an earlier one."""
-    states: dict[str, Any] | None = facts.ask("units")
+    states: dict[str, Any] | None = facts.reader_answer("units")
     if states is None or not more:
         return states
-    earlier_states = facts.ask_anew({"units": {name: [] for name in more}}).get("units")
+    earlier_states = facts.refreshed_answers({"units": {name: [] for name in more}}).get("units")
     return None if earlier_states is None else {**states, **earlier_states}
 
 
-def remove_commands(paths: Sequence[str]) -> Commands:
+def removal_commands(paths: Sequence[str]) -> Commands:
     """Return the commands that stop and remove what is left over."""
     for path in paths:
         host.log(f"{path} is of an earlier deploy: removed")
     units = unit_names(paths)
     if units:
-        yield remote.words(["systemctl", "disable", "--now", "--quiet", *units])
+        yield remote_commands.quoted_command(["systemctl", "disable", "--now", "--quiet", *units])
     keeping = [unit for unit in stack.KEEPING if unit in units]
     if keeping:
-        yield remote.words(["systemctl", "clean", "--what=state", *keeping])
+        yield remote_commands.quoted_command(["systemctl", "clean", "--what=state", *keeping])
     if backup_peer.UNIT in units:
-        yield remote.words(backup_peer.CLOSED)
+        yield remote_commands.quoted_command(backup_peer.CLOSED)
     records = RECORDS if AGENT_UNIT in units else ()
-    yield remote.write({"remove": [*paths, *records]})
-    yield remote.words(["systemctl", "daemon-reload"])
+    yield remote_commands.write_files_command({"remove": [*paths, *records]})
+    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
 
 
 def unit_names(paths: Sequence[str]) -> list[str]:
@@ -245,8 +258,8 @@ def restart_outdated(
         finished_jobs: Jobs whose earlier failure is over when the host has come so far.
         program: Command that starts and restarts them, as `systemctl restart UNIT` does.
     """
-    files = run.current().files(stage)
-    states = facts.ask("units")
+    files = run_state.current_desired_state().files(stage)
+    states = facts.reader_answer("units")
     if states is None:
         return
     has_changed = False
@@ -254,12 +267,12 @@ def restart_outdated(
     if _is_stale(states, files) or any(
         properties.get("LoadState") != "loaded" for properties in unit_states.values()
     ):
-        yield remote.words(["systemctl", "daemon-reload"])
+        yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
         has_changed = True
     restarted_sockets: set[str] = set()
     for unit, properties in unit_states.items():
         if unit in (*at_boot, *next_boot) and properties.get("UnitFileState") != "enabled":
-            yield remote.words(["systemctl", "enable", "--quiet", unit])
+            yield remote_commands.quoted_command(["systemctl", "enable", "--quiet", unit])
             has_changed = True
         verb = needed_verb(properties, wanted_restart_key(files, unit), unit in at_boot)
         if verb and unit.endswith(".socket"):
@@ -272,13 +285,15 @@ def restart_outdated(
             verb = None
         if verb and unit not in (*together, *next_boot):
             host.log(f"{verb} {unit}")
-            yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", [*program, verb, unit])
+            yield remote_commands.transient_job_command(
+                f"{verb}-{PurePosixPath(unit).stem}", [*program, verb, unit]
+            )
             has_changed = True
     failed_jobs = [
         unit for unit in finished_jobs if states.get(unit, {}).get("ActiveState") == "failed"
     ]
     if failed_jobs:
-        yield remote.words(["systemctl", "reset-failed", *failed_jobs])
+        yield remote_commands.quoted_command(["systemctl", "reset-failed", *failed_jobs])
         has_changed = True
     if not has_changed:
         host.noop("running units are up to date")

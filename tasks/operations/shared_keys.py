@@ -15,19 +15,21 @@ from pyinfra.connectors.util import CommandOutput
 
 from lockstep.files.managed_file import command
 from lockstep.host.shared_keys import SharedKey
-from lockstep.tasks import remote, report, run
+from lockstep.tasks import remote_commands, run_report, run_state
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 
 @operation()
 def make_keys() -> Commands:
     """Make once each key that this host is to give and lacks."""
-    keys = run.current().shared_keys
-    missing = [key for key in keys if run.giver(key) == host.name and not _hash(host.name, key)]
+    keys = run_state.current_desired_state().shared_keys
+    missing = [
+        key for key in keys if run_state.key_giver(key) == host.name and not _hash(host.name, key)
+    ]
     for key in missing:
-        making = MakeKey.of(key.make)
-        if not key.content(facts.ask("files")):
+        making = MakeKey.of_argv(key.make)
+        if not key.key_hash(facts.reader_answer("files")):
             making.announcement = key.announcement
         yield making
     if missing:
@@ -40,23 +42,22 @@ def make_keys() -> Commands:
 def copy_keys() -> Commands:
     """Give this host the keys that other hosts have."""
     changed_keys = []
-    for key in run.current().shared_keys:
-        giver = run.giver(key)
+    for key in run_state.current_desired_state().shared_keys:
+        giver = run_state.key_giver(key)
         if giver == host.name:
             continue
         own_hash = _hash(host.name, key)
         first = _active_host(giver)
         if first is None:
             if own_hash is None:
-                yield from remote.refuse(
+                yield from remote_commands.fail_host_operation(
                     f"the {key.description} is to come from {giver}, which is not part of this "
-                    "run any "
-                    f"more. Remedy: deploy to {', '.join(key.hosts)} together."
+                    f"run any more. Remedy: deploy to {', '.join(key.hosts)} together."
                 )
             continue
-        if own_hash is None or own_hash != key.seal_for(first.name, _files(first.name)):
+        if own_hash is None or own_hash != key.future_key_hash(first.name, _files(first.name)):
             changed_keys.append(key)
-            taking = CopyKey.of(key.take)
+            taking = CopyKey.of_argv(key.take)
             taking.first, taking.reading = first, ("cat", key.path)
             yield taking
     if changed_keys:
@@ -84,28 +85,28 @@ def copy_key_changes() -> Commands:
             _is_later(change, own_changes.get(person)) for person, change in peer_changes.items()
         ):
             lacking = True
-            taking = CopyKey.of(command("gateway-keys", "take"))
+            taking = CopyKey.of_argv(command("gateway-keys", "take"))
             taking.first, taking.reading = peer, command("gateway-keys", "list")
             yield taking
     absent = [peer.name for peer in state.inventory if peer not in state.active_hosts]
-    if absent and not facts.ask("records.generation"):
+    if absent and not facts.reader_answer("deploy_records.generation"):
         text = (
             f"{host.name} is new, and {', '.join(absent)} may know keys of persons that it lacks. "
         )
-        report.news(host.name, f"{text}Remedy: `lockstep key list --fix`.")
+        run_report.record_closing_text(host.name, f"{text}Remedy: `lockstep key list --fix`.")
     if not lacking:
         host.noop("every last change is known here")
 
 
 def _changes(name: str) -> Mapping[str, Sequence[Any]] | None:
     """Return person → last change that a host knows; None where that is not known."""
-    answer = facts.ask("records.persons", state.inventory.get_host(name))
+    answer = facts.reader_answer("deploy_records.persons_with_keys", state.inventory.get_host(name))
     if answer is None:
         return None
     if answer["fault"]:
         text = f"{name}: keys of persons cannot be read, and its gateway refuses every key: "
         remedy = "move the file away, and run `lockstep key list --fix`"
-        report.news(name, f"{text}{answer['fault']}. Remedy: {remedy}.")
+        run_report.record_closing_text(name, f"{text}{answer['fault']}. Remedy: {remedy}.")
         return None
     changes: dict[str, Sequence[Any]] = answer["changes"]
     return changes
@@ -122,11 +123,11 @@ def _is_later(change: Sequence[Any], own_change: Sequence[Any] | None) -> bool:
 
 def _restart_users(keys: Iterable[SharedKey]) -> Commands:
     """Restart the running units that read these keys, so that none goes on with an older key."""
-    states = facts.ask("units") or {}
+    states = facts.reader_answer("units") or {}
     units = dict.fromkeys(unit for key in keys for unit in key.units)
     running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
     if running:
-        yield remote.words(["systemctl", "restart", *running])
+        yield remote_commands.quoted_command(["systemctl", "restart", *running])
 
 
 def _active_host(name: str) -> Any:
@@ -135,7 +136,7 @@ def _active_host(name: str) -> Any:
     return peer if peer in state.active_hosts else None
 
 
-class MakeKey(remote.Changing):
+class MakeKey(remote_commands.ChangingCommand):
     """A command that makes a key, and announces a new one that people's devices must know."""
 
     announcement: str = ""
@@ -144,11 +145,11 @@ class MakeKey(remote.Changing):
         """Make the key."""
         is_ok, output = super().run(state, host, connector_arguments)
         if is_ok and self.announcement:
-            report.news(host.name, self.announcement)
+            run_report.record_closing_text(host.name, self.announcement)
         return is_ok, output
 
 
-class CopyKey(remote.Changing):
+class CopyKey(remote_commands.ChangingCommand):
     """A command that gives a program here the output of another host's, and shows none of it."""
 
     first: Any = None
@@ -156,19 +157,19 @@ class CopyKey(remote.Changing):
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Read the key on the other host, and write it here."""
-        is_ok, output = remote.run_on(self.first, self.reading, is_shown=False)
+        is_ok, output = remote_commands.run_on(self.first, self.reading, is_shown=False)
         if not is_ok:
             why = f"{self.first.name} did not give what `{' '.join(self.reading)}` prints"
-            return remote.report_failure(host, why), CommandOutput([])
+            return remote_commands.report_failure(host, why), CommandOutput([])
         connector_arguments["_stdin"] = [output.stdout + "\n"]
         return super().run(state, host, connector_arguments)
 
 
 def _hash(name: str, key: SharedKey) -> str | None:
-    return key.seal(name, _files(name))
+    return key.owner_key_hash(name, _files(name))
 
 
 def _files(name: str) -> Mapping[str, Any] | None:
     """Return the answer of the reader `files` on a host."""
-    answer: Mapping[str, Any] | None = facts.ask("files", state.inventory.get_host(name))
+    answer: Mapping[str, Any] | None = facts.reader_answer("files", state.inventory.get_host(name))
     return answer

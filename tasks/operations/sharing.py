@@ -10,14 +10,14 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
-from lockstep.tasks import remote
-from lockstep.tasks.remote import Commands
+from lockstep.tasks import remote_commands
+from lockstep.tasks.remote_commands import Commands
 
 SHARING = command("sharing")
 
 
 @operation()
-def open_sharing(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
+def serve_peers(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
     """Start to give this host's content to its peers, for as long as this deploy lasts.
 
     Args:
@@ -26,7 +26,7 @@ def open_sharing(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> 
             would be copied with them.
     """
     for stale_id in stale:
-        yield remote.words([*SHARING, "close", stale_id])
+        yield remote_commands.quoted_command([*SHARING, "close", stale_id])
     if lease is None and stale:
         return
     if lease is None:
@@ -34,19 +34,19 @@ def open_sharing(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> 
         return
     # The token goes through standard input, never through argv.
     document = json.dumps(lease)
-    yield remote.words([*SHARING, "open"], _stdin=[document])
+    yield remote_commands.quoted_command([*SHARING, "open"], _stdin=[document])
 
 
 @operation()
-def close_sharing(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
+def stop_serving_peers(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
     """Stop the copies, on this host and on hosts that this deploy has lost.
 
     Args:
-        lease: As for `open_sharing`.
+        lease: As for `serve_peers`.
         stale: Leases of deploys that never came to this step; their server would go on listening.
     """
     lease_ids = [*([lease["id"]] if lease else []), *stale]
     for lease_id in lease_ids:
-        yield remote.words([*SHARING, "close", lease_id])
+        yield remote_commands.quoted_command([*SHARING, "close", lease_id])
     if not lease_ids:
         host.noop("nothing was copied")

@@ -9,12 +9,12 @@ from pyinfra.api import operation
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
-from lockstep.onhost.records.packages import DEAD_SOURCE, INSTALL
+from lockstep.onhost.records.deploy_packages import DEAD_SOURCE, INSTALL
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
-from lockstep.tasks import remote
+from lockstep.tasks import remote_commands
 from lockstep.tasks.facts import host as facts
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 
 UV = "/usr/local/bin/uv"
 # The reader `environments.tools` takes a venv with this file in it for an empty one.
@@ -25,10 +25,11 @@ _TOOLS = {"environments.tools", "files.links"}
 @operation()
 def record_baseline() -> Commands:
     """Record the baseline of what this deploy may touch, for `lockstep remove`."""
-    unrecorded_items = facts.ask("records.unrecorded_items")
+    unrecorded_items = facts.reader_answer("deploy_records.unrecorded_items")
     if unrecorded_items:
-        yield remote.words(
-            remote_exec.COMMAND, _stdin=[remote_exec.document("records.baseline", unrecorded_items)]
+        yield remote_commands.quoted_command(
+            remote_exec.COMMAND,
+            _stdin=[remote_exec.program_input("records.baseline", unrecorded_items)],
         )
     elif unrecorded_items is not None:
         host.noop("what was here before is on record")
@@ -53,7 +54,7 @@ def packages(
             already, it stays as it is.
         accounts: Package → the account that it makes.
     """
-    installed_packages = facts.ask("packages")
+    installed_packages = facts.reader_answer("packages")
     missing = [
         name for name in names if installed_packages is not None and name not in installed_packages
     ]
@@ -62,17 +63,19 @@ def packages(
         return
     units = [unit for name, unit in (masked_units or {}).items() if name in missing]
     if units:
-        yield remote.words(["systemctl", "mask", "--quiet", *units])
+        yield remote_commands.quoted_command(["systemctl", "mask", "--quiet", *units])
     accounts_made = accounts or {}
     notes = [f"{name}={accounts_made[name]}" if name in accounts_made else name for name in missing]
-    yield remote.words(command("packages", "note", *notes))
+    yield remote_commands.quoted_command(command("packages", "note", *notes))
     turn = command("apt-turn", "--")
     prepare = [*turn, *command("packages", "prepare", *missing)]
-    yield remote.job("apt", prepare, news_prefix=DEAD_SOURCE)
+    yield remote_commands.transient_job_command("apt", prepare, news_prefix=DEAD_SOURCE)
     # Settings that we wrote before the package came (earlyoom's) are kept without a question.
     keep = [f"-oDpkg::Options::={option}" for option in ("--force-confdef", "--force-confold")]
-    yield remote.job("apt", [*turn, "apt-get", "-q", *keep, "-y", *INSTALL, *missing])
-    yield remote.words(command("packages", "settle"))
+    yield remote_commands.transient_job_command(
+        "apt", [*turn, "apt-get", "-q", *keep, "-y", *INSTALL, *missing]
+    )
+    yield remote_commands.quoted_command(command("packages", "settle"))
 
 
 @operation()
@@ -81,28 +84,30 @@ def purge_packages(units: Mapping[str, str]) -> Commands:
 
     Each is named with its own unit, which was masked.
     """
-    brought_packages = facts.ask("packages.brought_packages") or []
+    brought_packages = facts.reader_answer("packages.brought_packages") or []
     leaving = [name for name in units if name in brought_packages]
     if not leaving:
         host.noop("no package of an earlier deploy is left over")
         return
     host.log(f"{', '.join(leaving)}: nothing asks for them any more")
     purge = command("packages", "purge", *leaving)
-    yield remote.job("apt", [*command("apt-turn", "--"), *purge])
-    yield remote.words(["systemctl", "unmask", "--quiet", *(units[name] for name in leaving)])
+    yield remote_commands.transient_job_command("apt", [*command("apt-turn", "--"), *purge])
+    yield remote_commands.quoted_command(
+        ["systemctl", "unmask", "--quiet", *(units[name] for name in leaving)]
+    )
 
 
 @operation()
 def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
     """Create missing groups, system accounts and memberships; memberships of others stay."""
-    present_accounts = facts.ask("accounts")
+    present_accounts = facts.reader_answer("accounts")
     if not present_accounts:
         return
     for user in users:
         have = present_accounts["accounts"][user.name]
         is_foreign = have and user.home and have["home"] != user.home
-        if is_foreign and f"account {user.name}" not in remote.adopted_things():
-            yield from remote.refuse(
+        if is_foreign and f"account {user.name}" not in remote_commands.adopted_things():
+            yield from remote_commands.fail_host_operation(
                 f"the account {user.name} has the home {have['home']} and was not made by "
                 "Lockstep. Remedy: give it another name, or set service_user to one; nothing was "
                 "changed."
@@ -112,7 +117,7 @@ def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
     if not commands:
         host.noop("accounts and groups are as they should be")
     for argv in commands:
-        yield remote.words(argv)
+        yield remote_commands.quoted_command(argv)
 
 
 @operation()
@@ -121,11 +126,11 @@ def sysctls(values: Mapping[str, str], path: str) -> Commands:
 
     `path` is under /etc/sysctl.d and has them for the next boot.
     """
-    have = facts.ask("machine.sysctls") or {}
+    have = facts.reader_answer("machine.sysctls") or {}
     if all(have.get(key) == value for key, value in values.items()):
         host.noop("kernel settings are in force")
         return
-    yield remote.words(["sysctl", "-q", "-p", path])
+    yield remote_commands.quoted_command(["sysctl", "-q", "-p", path])
 
 
 @operation()
@@ -136,43 +141,45 @@ def tools(environments: Mapping[str, Environment], python: str, variables: str |
     the clients' own configuration.
     """
     uv, other_tools = environments["uv"], environments["tools"]
-    answers = facts.ask_together(_TOOLS)
+    answers = facts.reader_answers(_TOOLS)
     if not set(answers) >= _TOOLS:
         return
     installed_versions, leads = answers["environments.tools"], answers["files.links"]
     options = ["--setenv-file", variables] if variables else []
     has_changed = False
-    if _lacks(installed_versions[uv.folder], uv):
-        yield remote.words(["python3", "-m", "venv", uv.folder])
+    if _lacks_tools(installed_versions[uv.folder], uv):
+        yield remote_commands.quoted_command(["python3", "-m", "venv", uv.folder])
         pip = [f"{uv.folder}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
         pip += ["--require-hashes", "--no-deps", "--requirement", uv.requirements]
-        yield remote.job("tools", pip, *options)
+        yield remote_commands.transient_job_command("tools", pip, *options)
         has_changed = True
-    if _lacks(installed_versions[other_tools.folder], other_tools):
+    if _lacks_tools(installed_versions[other_tools.folder], other_tools):
         program = ["env", "UV_PYTHON_DOWNLOADS=never", f"{uv.folder}/bin/uv"]
-        yield remote.job(
+        yield remote_commands.transient_job_command(
             "tools", [*program, "venv", "--clear", "--python", python, other_tools.folder]
         )
         # An install that is cut off may have the client and lack its dependencies. uv makes its
         # lock for everybody (0.13.8), and takes an existing one as it is.
         marks = [f"{other_tools.folder}/{UNFINISHED_MARK}", f"{other_tools.folder}/.lock"]
-        yield remote.words(["sh", "-c", 'umask 077 && touch "$@"', "touch", *marks])
+        yield remote_commands.quoted_command(
+            ["sh", "-c", 'umask 077 && touch "$@"', "touch", *marks]
+        )
         # No program of ours writes bytecode, and the gateway is to be back within a second.
         install = [*program, "pip", "install", "--compile-bytecode"]
         install += ["--python", f"{other_tools.folder}/bin/python"]
         install += ["--require-hashes", "--no-deps", "--requirement", other_tools.requirements]
-        yield remote.job("tools", install, *options)
-        yield remote.words(["rm", f"{other_tools.folder}/{UNFINISHED_MARK}"])
+        yield remote_commands.transient_job_command("tools", install, *options)
+        yield remote_commands.quoted_command(["rm", f"{other_tools.folder}/{UNFINISHED_MARK}"])
         has_changed = True
     links = {UV_VENV: uv.folder, TOOLS_VENV: other_tools.folder, UV: f"{UV_VENV}/bin/uv"}
     moved_links = {link: to for link, to in links.items() if leads[link] != to}
     if moved_links:
-        yield remote.write({"links": moved_links})
+        yield remote_commands.write_files_command({"links": moved_links})
     if not (has_changed or moved_links):
         host.noop("uv, pip and what our programs import are installed")
 
 
-def _lacks(versions: Mapping[str, str], environment: Environment) -> bool:
+def _lacks_tools(versions: Mapping[str, str], environment: Environment) -> bool:
     return not all(
         same_version(versions.get(name), version) for name, version in environment.versions.items()
     )

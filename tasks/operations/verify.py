@@ -10,10 +10,10 @@ from pyinfra.api import operation
 
 from lockstep.deploy.summary import hot_names, rows
 from lockstep.files.managed_file import SYSTEMD
-from lockstep.tasks import report, run
+from lockstep.tasks import run_report, run_state
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations.generations import RECORD
-from lockstep.tasks.remote import Commands
+from lockstep.tasks.remote_commands import Commands
 from lockstep.units.gateway_unit import chat_url, local_url, open_url
 from lockstep.units.scripts import switch_path
 
@@ -22,17 +22,17 @@ READ_BACK = {"units", "environments", "machine.available", RECORD}
 
 
 @operation()
-def read_back() -> Commands:
+def collect_closing_state() -> Commands:
     """Collect units, engine versions and the hot model for the closing table; change nothing."""
     host.noop("the state is read, nothing is written")
     if not state.is_executing:
         return
-    desired_state = run.current()
-    answers = facts.ask_together(READ_BACK)
+    desired_state = run_state.current_desired_state()
+    answers = facts.reader_answers(READ_BACK)
     if not set(answers) >= READ_BACK:
         return
-    for fault in not_in_force(desired_state.unit_files, answers["units"]):
-        report.news(host.name, f"{host.name}: {fault}")
+    for fault in unit_differences(desired_state.unit_files, answers["units"]):
+        run_report.record_closing_text(host.name, f"{host.name}: {fault}")
     engines = answers["environments"]
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
@@ -41,7 +41,7 @@ def read_back() -> Commands:
         desired_state.unchecked_images(engines),
         answers["machine.available"],
     )
-    report.of(host.name).snapshot = {
+    run_report.outcome_of_host(host.name).snapshot = {
         "rows": rows(
             desired_state.plan, address, answers["units"], engines, available, unchecked_images
         ),
@@ -61,7 +61,9 @@ def read_back() -> Commands:
     yield from ()
 
 
-def not_in_force(units: Sequence[str], states: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def unit_differences(
+    units: Sequence[str], states: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     """Yield the differences between units as written and as systemd holds them, in words.
 
     Args:

@@ -39,7 +39,7 @@ class Host:
     current_deploy_kwargs: None = None
 
     def __post_init__(self) -> None:
-        facts.prepare(self, dict.fromkeys(self.facts))
+        facts.set_questions(self, dict.fromkeys(self.facts))
 
     def run_shell_command(self, command: StringCommand, **arguments: Any) -> Any:
         # The operation runs as root, as all operations do.

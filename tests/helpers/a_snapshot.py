@@ -14,7 +14,7 @@ from lockstep.drift.report import Report, judge
 from lockstep.drift.subjects import all_expectations, environments
 from lockstep.drift.subjects.kind import SubjectView
 from lockstep.host.desired_state import DesiredState
-from lockstep.host.specs import TREES, check_wanted
+from lockstep.host.specs import TREES, engine_check_hash
 
 KEY = 32 * b"k"
 # Values for items of which the inventory demands a range.
@@ -52,7 +52,7 @@ def perfect(desired_state: DesiredState) -> dict[str, Any]:
     for digest, record in images.items():
         record["asked"] = hashlib.sha256(questions[digest].encode()).hexdigest()
     if desired_state.engine_spec:
-        check["asked"] = check_wanted(desired_state.engine_spec)
+        check["asked"] = engine_check_hash(desired_state.engine_spec)
     facts: dict[str, dict[str, str]] = {"deployed": {"number": "1"}}
     for item in all_expectations(desired_state, SubjectView({}, KEY)):
         if not item.if_there or item.kind not in ("driver", "restart key", "hub token mode"):

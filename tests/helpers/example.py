@@ -18,7 +18,7 @@ from lockstep.inventory.settings import Gpu, Minimum, ModelData, Proxy, Settings
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.recipes.recipe_file import load_catalogue
-from lockstep.units.all_files import artefacts
+from lockstep.units.all_files import deployed_files
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN = REPOSITORY / "tests/render/golden"
@@ -112,7 +112,7 @@ def pins(settings: Settings, models: tuple[BoundModel, ...]) -> Pins:
 def every(host: str) -> tuple[ManagedFile, ...]:
     """All artefacts of one of `HOSTS`."""
     plan = HostPlan(host, HOSTS[host], bound_models(HOSTS[host]))
-    return artefacts(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
+    return deployed_files(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
 
 
 def rendered_files(host: str) -> dict[str, ManagedFile]:

@@ -26,9 +26,9 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import BACKUP_HOME, GATEWAY_HOME, HOME, MARK, PROGRAMS
-from lockstep.host.specs import check_wanted
-from lockstep.onhost.facts import records
-from lockstep.onhost.facts.reading import seal
+from lockstep.host.specs import engine_check_hash
+from lockstep.onhost.facts import deploy_records
+from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.onhost.gateway import keys
 from lockstep.preflight import ENGINE
 
@@ -135,9 +135,12 @@ class Spark:
             self._changes(command)
             have = {person.person: person for person in self._persons()}
             for person in keys.load_entries(stdin.strip(), "standard input"):
-                if person.person not in have or person.age > have[person.person].age:
+                if (
+                    person.person not in have
+                    or person.age_sort_key > have[person.person].age_sort_key
+                ):
                     have[person.person] = person
-            self._secret(str(keys.PATH), json.dumps(keys.document(have.values())), "0640")
+            self._secret(str(keys.PATH), json.dumps(keys.entries_document(have.values())), "0640")
             return ""
         if words[0] == "cat":
             self.commands.append(f"? {command}")
@@ -306,7 +309,7 @@ class Spark:
         spec, engine, stage = self._spec(), self.state["engine"], words[2]
         if stage == "check":
             self.state["check"] = {
-                **{"asked": check_wanted(spec), "faults": [], "version": "0.19.2"},
+                **{"asked": engine_check_hash(spec), "faults": [], "version": "0.19.2"},
                 **{"torch": "2.10.0+cu130", "cuda": "13.0"},
             }
         elif stage == "activate":
@@ -388,12 +391,12 @@ class Spark:
         facts["docker"]["foreign"] |= self.fails.get("foreign", {})
         return facts | self.fails.get("facts", {})
 
-    def _read_records_deploying(self, question: dict[str, Any]) -> Any:
+    def _read_deploy_records_deploy_state(self, question: dict[str, Any]) -> Any:
         assert self.holder == question["run"]
         answers = {key: self.fails.get(key, "") for key in ("other", "before")}
         return {**answers, "waited": "waited" in self.fails}
 
-    def _read_records_intruders(self, question: dict[str, Any]) -> Any:
+    def _read_deploy_records_intruders(self, question: dict[str, Any]) -> Any:
         foreign_items = self.state["foreign"]
         return {
             item: owner for item, owner in foreign_items.items() if item not in question["adopt"]
@@ -402,7 +405,7 @@ class Spark:
     def _read_packages(self, question: list[str]) -> Any:
         return dict.fromkeys(self.state["packages"], "1")
 
-    def _read_records_unrecorded_items(self, question: dict[str, list[str]]) -> Any:
+    def _read_deploy_records_unrecorded_items(self, question: dict[str, list[str]]) -> Any:
         noted_items = self.state["found"]
         unnoted_items = {
             part: [x for x in question[part] if x not in noted_items.get(part, ())]
@@ -458,7 +461,7 @@ class Spark:
     def _read_units(self, question: list[str]) -> Any:
         return {name: self.state["units"].get(name, UNIT) for name in question}
 
-    def _read_ruler_models(self, question: None) -> Any:
+    def _read_host_load_hot_models(self, question: None) -> Any:
         hot = [name for name, unit in self.state["units"].items() if unit.get("restart_key")]
         return {name: {"name": name, "requests": 2} for name in hot if name.startswith("vllm")}
 
@@ -481,15 +484,15 @@ class Spark:
             },
         }
 
-    def _read_records_generation(self, question: None) -> Any:
+    def _read_deploy_records_generation(self, question: None) -> Any:
         generations = self.state["generations"]
         unfinished_generation = self.state.get("begun")
         newest = {"number": len(generations), **generations[-1]} if generations else {}
         return {**newest, "begun": unfinished_generation} if unfinished_generation else newest
 
-    def _read_records_persons(self, question: str) -> Any:
+    def _read_deploy_records_persons_with_keys(self, question: str) -> Any:
         try:
-            return {"changes": records.changes(self._persons(), question), "fault": ""}
+            return {"changes": deploy_records.changes(self._persons(), question), "fault": ""}
         except keys.BrokenKeys as fault:
             return {"changes": {}, "fault": str(fault)}
 

@@ -82,7 +82,7 @@ def _import() -> None:
         templates.get_template(name)
     # Read the catalogue and our programs once, too.
     importlib.import_module("lockstep.fit.catalogue").load()
-    importlib.import_module("lockstep.files.programs").package()
+    importlib.import_module("lockstep.files.programs").package_texts()
     secrets.token_hex = token_hex
 
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from lab.content.standin.metrics import Counters, sglang_metrics, vllm_metrics
-from lockstep.onhost.gateway.counts import Counts
-from lockstep.onhost.gateway.usage import Usage
+from lockstep.onhost.gateway.request_counters import Counts
+from lockstep.onhost.gateway.usage_totals import Usage
 from lockstep.onhost.monitoring.metrics import METRICS
 
 #: Used metrics of node_exporter 1.5 and 1.7; `tests/lab` asks a real one for them.
@@ -36,7 +36,7 @@ def published_metrics(folder: Path) -> set[str]:
     engines = vllm_metrics(Counters(), "m", True) + sglang_metrics(
         Counters(drafts=1), "m", True, 1.0
     )
-    gateway = Counts(Usage(folder / "usage.json")).text().decode()
+    gateway = Counts(Usage(folder / "usage.json")).prometheus_text().decode()
     return METRICS.keys() | NODE | _VLLM | _OWN | _typed_metrics(engines + gateway)
 
 

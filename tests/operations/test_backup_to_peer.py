@@ -15,7 +15,7 @@ from lockstep.units.backup_peer import (
     UNIT,
     WAY,
     host_key_path,
-    public_path,
+    public_key_path,
 )
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def test_each_makes_a_key_and_the_other_takes_its_public_half(peers: Site) -> No
     for host, peer in (HOSTS, HOSTS[::-1]):
         host_files = peers.document["hosts"][host]["files"]
         assert host_files[PRIVATE]["text"] == f"private of {host}"
-        assert host_files[public_path(peer)]["text"] == f"public of {peer}"
+        assert host_files[public_key_path(peer)]["text"] == f"public of {peer}"
         assert host_files[host_key_path(peer)]["text"] == f"public of {peer}"
         lines = [line for line in peers.changes(host) if line.startswith(PROGRAM)]
         assert sorted(line.split()[3] for line in lines) == ["host-key", "make", "take", "take"]
@@ -68,20 +68,20 @@ def test_the_second_deploy_changes_nothing_and_asks_once(peers: Site) -> None:
 def test_a_wiped_host_s_new_key_is_taken_over(peers: Site) -> None:
     again = Site(peers.repository, peers.document["hosts"], peers.inventory)
     first, second = HOSTS
-    again.document["hosts"][first]["files"][public_path(first)]["text"] = "public of another"
+    again.document["hosts"][first]["files"][public_key_path(first)]["text"] = "public of another"
     assert again.deploy().returncode == 0
-    assert again.changes(second) == [f"{PROGRAM} take {public_path(first)}"]
+    assert again.changes(second) == [f"{PROGRAM} take {public_key_path(first)}"]
 
 
 def test_a_private_half_that_is_lost_is_made_anew_with_its_public_one(peers: Site) -> None:
     again = Site(peers.repository, peers.document["hosts"], peers.inventory)
     first, second = HOSTS
     del again.document["hosts"][first]["files"][PRIVATE]
-    again.document["hosts"][first]["files"][public_path(first)]["text"] = "public of before"
-    again.document["hosts"][second]["files"][public_path(first)]["text"] = "public of before"
+    again.document["hosts"][first]["files"][public_key_path(first)]["text"] = "public of before"
+    again.document["hosts"][second]["files"][public_key_path(first)]["text"] = "public of before"
     assert again.deploy().returncode == 0
-    assert again.changes(first) == [f"{PROGRAM} make {PRIVATE} {public_path(first)}"]
-    assert again.changes(second) == [f"{PROGRAM} take {public_path(first)}"]
+    assert again.changes(first) == [f"{PROGRAM} make {PRIVATE} {public_key_path(first)}"]
+    assert again.changes(second) == [f"{PROGRAM} take {public_key_path(first)}"]
 
 
 def test_out_of_the_inventory_the_listener_the_keys_and_the_account_go(peers: Site) -> None:
@@ -89,7 +89,7 @@ def test_out_of_the_inventory_the_listener_the_keys_and_the_account_go(peers: Si
     result = without.deploy()
     assert result.returncode == 0, result.stdout + result.stderr
     for host, peer in (HOSTS, HOSTS[::-1]):
-        assert files(peers, host) >= {PRIVATE, LISTENER, WAY, public_path(peer)}
+        assert files(peers, host) >= {PRIVATE, LISTENER, WAY, public_key_path(peer)}
         assert {path for path in files(without, host) if "/lib/lockstep/" not in path} == set()
         changes = without.changes(host)
         (stop_place,) = (

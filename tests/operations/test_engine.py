@@ -9,8 +9,8 @@ from a_host import Host, run
 from a_spark import COMMIT, pins_for, spark
 
 from lockstep.host.desired_state import DesiredState
-from lockstep.host.specs import check_wanted, engine_spec
-from lockstep.tasks import run as tasks_run
+from lockstep.host.specs import engine_check_hash, engine_spec
+from lockstep.tasks import run_state as tasks_run
 
 PLAN = spark()
 RUN = DesiredState(PLAN, pins_for(PLAN))
@@ -25,7 +25,7 @@ WHOLE: dict[str, Any] = {
     },
     "commits": {"vllm": COMMIT, "transformers": None},
     "unfinished": False,
-    "check": {"asked": check_wanted(SPEC), "faults": [], "version": "0.19.2"},
+    "check": {"asked": engine_check_hash(SPEC), "faults": [], "version": "0.19.2"},
     "current": SPEC["id"],
     "images": {},
 }

@@ -11,7 +11,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors import util as running
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from lockstep.tasks import connection, remote, report
+from lockstep.tasks import connection, remote_commands, run_report
 from lockstep.tasks.facts import host as facts
 
 ASKED = {"units": ["vllm.service"], "packages": []}
@@ -25,7 +25,7 @@ def asked_all(host: Host) -> Host:
 
 def ask(host: Host, probe: str = "units") -> Any:
     with deploying(host):
-        return facts.ask(probe)
+        return facts.reader_answer(probe)
 
 
 def test_what_was_asked_at_the_beginning_is_not_asked_again() -> None:
@@ -34,10 +34,14 @@ def test_what_was_asked_at_the_beginning_is_not_asked_again() -> None:
     assert host.reader_names == ["units", "packages"]
 
 
-def commands(host: Host) -> list[remote.Changing]:
+def commands(host: Host) -> list[remote_commands.ChangingCommand]:
     with deploying(host):
-        job = remote.job("weights", ["true"])
-        return [remote.words(["true"]), remote.write({"remove": []}), job]
+        job = remote_commands.transient_job_command("weights", ["true"])
+        return [
+            remote_commands.quoted_command(["true"]),
+            remote_commands.write_files_command({"remove": []}),
+            job,
+        ]
 
 
 def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -> None:
@@ -60,10 +64,14 @@ def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -
     host = Host({"units": 1, "files": 2, "environments": 3, "packages": 4})
     with deploying(host):
         assert facts.ask_all(host, every)
-        facts.forget(host)
-        assert [facts.ask(probe) for probe in ("files", "units", "environments")] == [2, 1, 3]
+        facts.drop_answers(host)
+        assert [facts.reader_answer(probe) for probe in ("files", "units", "environments")] == [
+            2,
+            1,
+            3,
+        ]
         assert host.round_trips == 2
-        assert facts.ask("packages") == 4
+        assert facts.reader_answer("packages") == 4
     assert (host.round_trips, host.reader_names[-1]) == (3, "packages")
 
 
@@ -71,12 +79,12 @@ def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
     host = Host({"units": 1, "files": 2})
     with deploying(host) as state:
         assert facts.ask_all(host, {"units": [], "files": {}})
-        facts.forget(host)
+        facts.drop_answers(host)
         host.facts["files"] = None
         failures: list[Any] = []
         state.fail_hosts = failures.append
-        assert (facts.ask("units"), failures) == (1, [])
-        assert (facts.ask("files"), failures) == (None, [{host}])
+        assert (facts.reader_answer("units"), failures) == (1, [])
+        assert (facts.reader_answer("files"), failures) == (None, [{host}])
 
 
 def test_a_line_that_people_must_know_of_is_in_the_last_lines_too() -> None:
@@ -86,18 +94,20 @@ def test_a_line_that_people_must_know_of_is_in_the_last_lines_too() -> None:
     host.run_shell_command = lambda *_, **__: (True, output)  # type: ignore[method-assign]
     with deploying(host) as state:
         for begin in ("warning: a source", ""):
-            job = remote.job("apt", ["true"], news_prefix=begin)
+            job = remote_commands.transient_job_command("apt", ["true"], news_prefix=begin)
             assert job.execute(state, host, {"_sudo": True})[0]
-    assert report.of("warned").news == ["warned: warning: a source of apt fails: one"]
+    assert run_report.outcome_of_host("warned").news == [
+        "warned: warning: a source of apt fails: one"
+    ]
 
 
 def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
     host = asked_all(Host({"units": "before", "packages": {}}))
 
-    class Slow(remote.Changing):
+    class Slow(remote_commands.ChangingCommand):
         def run(self, state: Any, of: Any, arguments: Any) -> Any:
             host.facts["units"] = "meanwhile"
-            assert facts.ask("units") == "meanwhile"
+            assert facts.reader_answer("units") == "meanwhile"
             host.facts["units"] = "after"
             return True, None
 
@@ -120,7 +130,7 @@ def test_a_host_that_waited_long_is_asked_again(monkeypatch: pytest.MonkeyPatch)
 def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones() -> None:
     host = asked_all(Host({"units": {"vllm.service": 1}, "packages": {}}))
     with deploying(host):
-        facts.ask_anew({"units": ["old.service"]})
+        facts.refreshed_answers({"units": ["old.service"]})
         host.facts["units"] = "the answer to the other one"
     assert ask(host) == {"vllm.service": 1}
 
@@ -133,8 +143,8 @@ def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
     with deploying(host) as state:
         state.fail_hosts = failures.append
         assert facts.ask_all(host, ASKED)
-        assert facts.ask("packages") == {"b": 2} and not failures
-        assert facts.ask("units") is None
+        assert facts.reader_answer("packages") == {"b": 2} and not failures
+        assert facts.reader_answer("units") is None
     assert failures == [{host}] and host.reader_names == ["units", "packages", "units"]
     assert "cannot read units: as the case says" in caplog.text
     # It may be able to at the next try.
@@ -158,7 +168,7 @@ def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> 
     assert failures == [{host}, {host}]
     assert "cannot be asked" in caplog.text
     assert f"timed out after {facts.ANSWER_S}s" in caplog.text
-    assert "Remedy: look there what hangs" in report.of("unanswering").reason
+    assert "Remedy: look there what hangs" in run_report.outcome_of_host("unanswering").reason
 
 
 @pytest.mark.parametrize("active", [True, False])
@@ -176,12 +186,12 @@ def test_a_connection_that_is_lost_is_said_in_one_sentence_and_raises_in_no_gree
 
     with deploying(host) as state:
         state.fail_hosts = the_last_one
-        assert facts.ask("units") is None
+        assert facts.reader_answer("units") is None
         # The run ends before the next operation.
         state.active_hosts = set()
         with pytest.raises(PyinfraError, match="No hosts remaining"):
-            report._Watcher.operation_start(state, "next")
-    outcome = report.of(host.name)
+            run_report._Watcher.operation_start(state, "next")
+    outcome = run_report.outcome_of_host(host.name)
     message = (
         f"connection lost to {host.name} while it was at: Write units; run the same command again"
     )
@@ -202,7 +212,7 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
     )
     with deploying(host):
         assert not facts.ask_all(host, ASKED)
-    reason = report.of(host.name).reason
+    reason = run_report.outcome_of_host(host.name).reason
     assert reason.startswith("sudo: a password is required") and "Remedy: " in reason
     assert reason in caplog.text and "Traceback" not in caplog.text
     assert "assword" not in capsys.readouterr().err.replace(reason, "")

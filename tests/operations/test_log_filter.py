@@ -15,7 +15,7 @@ from an_older_site import UNIT, outdate
 from fake_spark import HOSTS
 from pyinfra import logger
 
-from lockstep.tasks import deploy_lock, log_filter, remote
+from lockstep.tasks import deploy_lock, log_filter, remote_commands
 from lockstep.tasks.facts import host as facts
 
 ONE, _ = HOSTS
@@ -105,7 +105,7 @@ def log_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(log_filter, "_filters", [])
     earlier_level = logger.level
     logger.setLevel(logging.INFO)
-    log_filter.quieten_log(SimpleNamespace(print_noop_info=False))
+    log_filter.leave_out_unchanged_operations(SimpleNamespace(print_noop_info=False))
     yield lines
     logger.setLevel(earlier_level)
 
@@ -114,16 +114,18 @@ def test_a_command_that_may_take_long_is_not_silent(
     log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command's output bypasses the log, and comes under the operation's name."""
-    monkeypatch.setattr(deploy_lock, "is_lost", lambda host: False)
+    monkeypatch.setattr(deploy_lock, "is_lock_lost", lambda host: False)
     monkeypatch.setattr(deploy_lock, "report_change", lambda host: None)
-    monkeypatch.setattr(facts, "forget", lambda host: None)
+    monkeypatch.setattr(facts, "drop_answers", lambda host: None)
     at: list[list[str]] = []
-    monkeypatch.setattr(remote.Changing, "run", lambda *_: at.append(list(log_lines)))
+    monkeypatch.setattr(
+        remote_commands.ChangingCommand, "run", lambda *_: at.append(list(log_lines))
+    )
     for name in ("Base | Install packages", "Images | Pull images by digest"):
         logger.info(f"{_HEADING}{name} ")
         logger.info("[spark1] No changes")
         logger.info("[a-much-longer-name] No changes")
-    remote.words(["true"]).execute(None, SimpleNamespace(name="spark2"), {})
+    remote_commands.quoted_command(["true"]).execute(None, SimpleNamespace(name="spark2"), {})
     assert at == [[f"{_HEADING}Images | Pull images by digest "]]
     logger.info("[spark2] Success")
     assert log_lines[1:] == ["[spark2] Success"]

@@ -14,7 +14,7 @@ from pyinfra.context import ctx_host
 
 from lockstep.files.managed_file import HOME
 from lockstep.system.accounts import Account
-from lockstep.tasks import remote
+from lockstep.tasks import remote_commands
 from lockstep.tasks.operations import services, system
 
 UNIT = "/etc/systemd/system/vllm.service"
@@ -60,7 +60,7 @@ def test_what_the_inventory_adopts_is_taken_over(repository: Path, adopting: str
 def test_every_write_says_what_is_adopted() -> None:
     host = Host({}, data={"adopt": (UNIT,)})
     with ctx_host.use(host):
-        command = remote.write({"remove": [UNIT]})
+        command = remote_commands.write_files_command({"remove": [UNIT]})
     [text] = command.connector_arguments["_stdin"]
     assert json.loads(text)["asked"] == {"remove": [UNIT], "adopt": [UNIT]}
 
@@ -86,14 +86,14 @@ def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     old = {"docker.service": {"outdated": False, "restart_key": ""}}
     facts: dict[str, Any] = {
         "units": old,
-        "records.intruders": {"unit docker.service": "it would end plex"},
+        "deploy_records.intruders": {"unit docker.service": "it would end plex"},
     }
     options = {"units": ["docker.service"], "restart_keys": {"docker.service": "0123"}}
     host = Host(facts)
     with deploying(host):
         [refusal] = services.restart_outdated_system_units._inner(**options)
     assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
-    facts["records.intruders"] = {}
+    facts["deploy_records.intruders"] = {}
     with deploying(host):
         commands = [
             command.get_raw_value()

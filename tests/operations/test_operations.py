@@ -22,7 +22,7 @@ import yaml
 from a_host import Host, run
 
 from lockstep.files.managed_file import ManagedFile
-from lockstep.files.tree import Folder
+from lockstep.files.tree_comparison import Folder
 from lockstep.system.accounts import Account
 from lockstep.system.tools import Environment
 

@@ -13,7 +13,7 @@ from an_older_site import FILE, OLD, UNIT, outdate, site_changes
 from fake_spark import HOSTS
 from pyinfra.context import ctx_state
 
-from lockstep.tasks.turns import obstacle
+from lockstep.tasks.operation_turns import turn_obstacle
 
 pytestmark = pytest.mark.slow
 
@@ -235,7 +235,7 @@ def test_which_options_leave_no_host_its_turn(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["pyinfra", *words])
     with ctx_state.use(SimpleNamespace(config=SimpleNamespace(PARALLEL=parallel))):
-        assert obstacle(3) == option
+        assert turn_obstacle(3) == option
 
 
 def test_dockers_restart_ends_models_and_so_goes_from_host_to_host(converged_site: Site) -> None:

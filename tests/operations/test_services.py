@@ -13,16 +13,16 @@ from a_spark import pins_for, spark
 
 from lockstep.deploy.questions import JOB_UNITS
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, PROGRAMS
-from lockstep.files.programs import programs
+from lockstep.files.programs import program_files
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import ModelData, Settings, WebUi
 from lockstep.onhost.environment import engine_build
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import model_of_boot
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
-from lockstep.tasks import run as tasks_run
+from lockstep.tasks import run_state as tasks_run
 from lockstep.tasks.operations import verify
 from lockstep.units.agent_unit import RECORDS
 
@@ -80,10 +80,10 @@ def test_the_read_back_asks_systemd_what_it_holds() -> None:
     good = {"LoadState": "loaded", "FragmentPath": path, "NeedDaemonReload": "no"}
 
     def faults(**fields: str) -> list[str]:
-        return list(verify.not_in_force(["a.service"], {"a.service": {**good, **fields}}))
+        return list(verify.unit_differences(["a.service"], {"a.service": {**good, **fields}}))
 
     assert faults() == []
-    assert list(verify.not_in_force(["a.service"], {})) == []
+    assert list(verify.unit_differences(["a.service"], {})) == []
     assert "systemd holds an older a.service" in faults(NeedDaemonReload="yes")[0]
     assert "is bad-setting for systemd" in faults(LoadState="bad-setting")[0]
     other_path = "/run/systemd/transient/a.service"
@@ -199,7 +199,7 @@ def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[st
     [
         (
             {"LoadState": "not-found", "ActiveState": "inactive"},
-            ["systemctl daemon-reload", f"systemctl enable --quiet {boots.UNIT}"],
+            ["systemctl daemon-reload", f"systemctl enable --quiet {model_of_boot.UNIT}"],
         ),
         # It began the hot model; a restart would begin it once more.
         ({"UnitFileState": "enabled", "restart_key": "older"}, []),
@@ -210,7 +210,9 @@ def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[st
 def test_a_unit_of_the_next_boot_is_enabled_and_left_alone(
     state: dict[str, Any], commands: list[str]
 ) -> None:
-    actions, _ = in_force("switch", {boots.UNIT: unit(**state)}, next_boot=[boots.UNIT])
+    actions, _ = in_force(
+        "switch", {model_of_boot.UNIT: unit(**state)}, next_boot=[model_of_boot.UNIT]
+    )
     assert actions == commands
 
 
@@ -234,10 +236,10 @@ OLD, SCRIPT = "/etc/systemd/system/vllm-old.service", "/data/scripts/llm/old-lau
 def test_what_nothing_asks_for_any_more_is_ended_and_removed(
     leftovers: list[str], removed_paths: list[str], ended_units: list[str]
 ) -> None:
-    own_paths = ["/etc/systemd/system/vllm.service", *(file.path for file in programs())]
-    assert run("services.remove_left_over", Host({"files.marked_files": own_paths})) == []
+    own_paths = ["/etc/systemd/system/vllm.service", *(file.path for file in program_files())]
+    assert run("services.remove_left_over_files", Host({"files.marked_files": own_paths})) == []
     host = Host({"files.marked_files": [*own_paths, *leftovers]})
-    assert run("services.remove_left_over", host) == [
+    assert run("services.remove_left_over_files", host) == [
         *(f"systemctl disable --now --quiet {name}" for name in ended_units),
         {"remove": removed_paths},
         "systemctl daemon-reload",
@@ -250,7 +252,7 @@ def test_the_api_key_stays_for_an_open_engine(monkeypatch: pytest.MonkeyPatch) -
     plan = spark(models={name: asdict(model) for name, model in qwen.items()})
     monkeypatch.setitem(tasks_run._runs, "spark1", DesiredState(plan, pins_for(plan)))
     host = Host({"files.marked_files": [API_KEY]})
-    assert run("services.remove_left_over", host) == []
+    assert run("services.remove_left_over_files", host) == []
 
 
 def test_a_fallback_from_another_image_is_asked_and_written_for_itself(tmp_path: Path) -> None:

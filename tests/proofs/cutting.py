@@ -143,7 +143,11 @@ class Cutter:
             works = host.run(
                 f"cd / && sudo -n -u lockstep {ENGINES}/current/venv/bin/python -c '{_WORKS}'"
             )
-            if not current or not check_cache.every(json.loads(record)) or works.code != 0:
+            if (
+                not current
+                or not check_cache.passed_question_digests(json.loads(record))
+                or works.code != 0
+            ):
                 self.counts.broken_engines.append(
                     f"{host.name}, {when}: current is {current or 'nothing'}; {works.text[-300:]}"
                 )

@@ -59,7 +59,7 @@ class Planter:
         )
         #: What all readers said of the second host before anything was planted there.
         self.clean_answer: dict[str, Any] = {}
-        self._send(json.loads(remote_exec.questions(self.requests[1].questions)))
+        self._send(json.loads(remote_exec.readers_input(self.requests[1].questions)))
 
     def _send(self, order: object) -> None:
         assert self.server.stdin

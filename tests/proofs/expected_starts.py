@@ -18,8 +18,8 @@ from lockstep.lock import lockfile, pins
 from lockstep.lock.engine_id import engine_id
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.units.model_variants import variants
 from lockstep.units.served_weights import model_path
-from lockstep.units.variants import variants
 
 
 def of_host(

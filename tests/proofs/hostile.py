@@ -46,7 +46,7 @@ _CLEAR = (
     "systemctl unmask --runtime docker.service docker.socket 2>/dev/null; "
     "test -e /run/docker.sock.away && mv /run/docker.sock.away /run/docker.sock; "
     f"while mountpoint -q {UNITS}; do umount -l {UNITS}; done; "
-    "for place in $(findmnt -rn -o MODEL -S hostile); do umount -l $place; done; "
+    "for place in $(findmnt -rn -o TARGET -S hostile); do umount -l $place; done; "
     "test -e /root/models.json && mv /root/models.json /etc/lockstep/models.json; "
     f"{set_knobs(None, 'none')}; systemctl start docker systemd-journald; "
     "systemctl is-active -q lockstep-gateway || { systemctl reset-failed lockstep-gateway; "

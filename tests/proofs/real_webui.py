@@ -32,9 +32,9 @@ from lockstep.inventory.settings import Gateway as GatewayData
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings import WebUi as WebUiData
 from lockstep.onhost.gateway.configuration import GatewayConfiguration, ListenAddress
-from lockstep.onhost.records import switches
+from lockstep.onhost.records import switch_history
 from lockstep.units.model_units import webui_command
-from lockstep.units.variants import variants
+from lockstep.units.model_variants import variants
 
 VERSION = "0.12.4"
 UV = Path(sys.executable).with_name("uv")
@@ -42,8 +42,9 @@ EMAIL, PASSWORD = "admin@example.org", "the word of the day"
 LIMIT_S = 180
 _GATEWAY = (
     "import sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
-    "from lockstep.onhost.core import layout; from lockstep.onhost.gateway import ask, server; "
-    "ask.switch.__defaults__ = (Path({socket!r}),); "
+    "from lockstep.onhost.core import layout; from lockstep.onhost.gateway import "
+    "switch_client, server; "
+    "switch_client.request_switch.__defaults__ = (Path({socket!r}),); "
     "server.main([], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')"
 )
 
@@ -152,7 +153,7 @@ def drive(url: str, spark: SwitchingSpark, data: GatewayConfiguration) -> None:
             somebody.say("Say hello.")
             somebody.reads("Hello from qwen.", LIMIT_S)
             print(f"qwen is switched to and answers after {time.monotonic() - began:.1f} s")
-    assert [record.model for record in switches.load(spark.paths)] == ["qwen"]
+    assert [record.model for record in switch_history.load(spark.paths)] == ["qwen"]
     assert spark.hot == ["qwen"]
 
 

@@ -75,7 +75,7 @@ def judge_start(url: str, dice: random.Random, engine: str, corruption: str) -> 
     )
     if corruption not in ("empty",):
         openai_api.ask_test_question(model, None, 60.0)
-    return sense.look(model, None)
+    return sense.judge_engine_sense(model, None)
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from example import pins
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
-from lockstep.units.all_files import artefacts
+from lockstep.units.all_files import deployed_files
 
 MODELS: dict[str, dict[str, Any]] = {
     "qwen": {
@@ -92,5 +92,5 @@ def plans() -> tuple[HostPlan, ...]:
 def rank_files(rank: int) -> dict[str, ManagedFile]:
     """Path → artefact of one rank, without the programs."""
     plan = plans()[rank]
-    files = artefacts(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
+    files = deployed_files(plan, pins(plan.settings, plan.models), engine_id="0123456789ab")
     return {file.path: file for file in files if not file.path.startswith(f"{PROGRAMS}/")}

@@ -20,7 +20,7 @@ from lab_servers import until
 from local_server import LocalServer, Reply, serving
 
 from lockstep.monitoring.alertmanager import UNIT, alertmanager_text, credentials
-from lockstep.onhost.monitoring import alert_test
+from lockstep.onhost.monitoring import send_test_alert
 from lockstep.onhost.monitoring.alertmanager import Alertmanager, AlertmanagerUnreachable
 from lockstep.onhost.monitoring.silences import DEPLOY, SWITCH, Silences
 
@@ -183,7 +183,7 @@ def test_each_receiver_is_told_of_an_alert_and_of_its_end(site: Site) -> None:
 
 def test_a_test_says_of_each_receiver_whether_it_took_it(site: Site) -> None:
     def receiver_answer(receiver: str, way: str) -> str:
-        return alert_test.send_test(site.alertmanager, "spark1", receiver, way)
+        return send_test_alert.send_to_receiver(site.alertmanager, "spark1", receiver, way)
 
     earlier_counts = len(site.ntfy.requests), len(site.hook.requests), len(site.mail.mails)
     assert receiver_answer("1-ntfy", "webhook") == ""
@@ -200,7 +200,7 @@ def test_a_test_says_of_each_receiver_whether_it_took_it(site: Site) -> None:
 
 def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> None:
     watch = Silences(site.alertmanager)
-    assert watch.keep({SWITCH: True, DEPLOY: False}) == ""
+    assert watch.ensure_silences({SWITCH: True, DEPLOY: False}) == ""
     earlier_count = len(site.hook.requests)
     words = {"summary": "spark1: qwen is gone.", "description": "Look."}
     ends = "2099-01-01T00:00:00Z"
@@ -225,7 +225,7 @@ def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> Non
     assert alert_names() == ["GpuSlow"]
     # It is made to last longer, and not made twice.
     watch._end_times.clear()
-    assert watch.keep({SWITCH: True, DEPLOY: False}) == ""
+    assert watch.ensure_silences({SWITCH: True, DEPLOY: False}) == ""
     active = [
         silence
         for silence in site.alertmanager.silences()
@@ -233,6 +233,6 @@ def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> Non
     ]
     assert len(active) == 1
     # What a killed watch left is taken back by the next one.
-    assert Silences(site.alertmanager).keep({SWITCH: False, DEPLOY: False}) == ""
+    assert Silences(site.alertmanager).ensure_silences({SWITCH: False, DEPLOY: False}) == ""
     until(lambda: len(alert_names()) > 1, "what is still wrong is told")
     assert alert_names()[-1] == "HotModelGone"

@@ -18,7 +18,7 @@ from tools import run
 
 from lockstep.monitoring.stack import SERIES
 from lockstep.onhost.facts import blackbox
-from lockstep.onhost.facts.reading import FactUnreadable
+from lockstep.onhost.facts.reader_helpers import FactUnreadable
 
 #: Seconds before now: the first boot was cut off, the second one fell silent.
 FIRST, CUT_OFF, AGAIN, SILENT = 5000, 4000, 3960, 1200

@@ -22,7 +22,7 @@ from a_spark import spark
 
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.access import authority
+from lockstep.onhost.access import certificate_authority
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
 from lockstep.units.tls_unit import CADDYFILE, ROOT, tls_files
 
@@ -109,11 +109,11 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
     text = next(file.text for file in tls_files(plan) if file.path == CADDYFILE)
     text = text.replace(ROOT, str(folder / "root.crt")).replace(TLS_SOCKET, str(folder / "socket"))
     (folder / "Caddyfile").write_text(text.replace("bind 10.0.0.1", "bind 127.0.0.1"))
-    authority_text = authority.make_authority(
+    authority_text = certificate_authority.make_authority(
         plan.authority.names if plan.authority else ["spark1"], "spark1"
     )
     (folder / "authority").write_text(authority_text)
-    (folder / "root.crt").write_text(authority.certificate(authority_text))
+    (folder / "root.crt").write_text(certificate_authority.certificate_in_file_text(authority_text))
     gateway = Gateway(folder / "socket")
     threading.Thread(target=gateway.serve_forever, daemon=True).start()
     front = Front(folder, port, folder / "root.crt", gateway)
@@ -164,7 +164,11 @@ def test_a_client_that_believes_the_authority_is_answered_by_http_2(own: Front) 
 
 def test_nobody_else_believes_it(own: Front, tmp_path: Path) -> None:
     target_path = tmp_path / "root.crt"
-    target_path.write_text(authority.certificate(authority.make_authority(["spark1"], "spark1")))
+    target_path.write_text(
+        certificate_authority.certificate_in_file_text(
+            certificate_authority.make_authority(["spark1"], "spark1")
+        )
+    )
     result = own.curl("spark1", "/", "--cacert", str(target_path))
     assert result.returncode == 60, result.stdout
 
@@ -222,7 +226,7 @@ def test_no_key_is_in_its_log_when_the_gateway_is_away(own: Front) -> None:
 
 
 def test_with_a_certificate_of_yours_every_name_that_it_has_is_served(tmp_path: Path) -> None:
-    authority_text = authority.make_authority(["spark1"], "spark1")
+    authority_text = certificate_authority.make_authority(["spark1"], "spark1")
     key, certificate = authority_text.split("-----BEGIN CERTIFICATE-----")
     (tmp_path / "key").write_text(key)
     (tmp_path / "certificate").write_text("-----BEGIN CERTIFICATE-----" + certificate)
@@ -259,7 +263,7 @@ class _LocalApi(_Handler):
 @pytest.fixture
 def tailscale_daemon(tmp_path: Path) -> Iterator[TailscaleDaemon]:
     (tmp_path / "tailscale").mkdir()
-    pair = authority.make_authority([TAILSCALE], TAILSCALE)
+    pair = certificate_authority.make_authority([TAILSCALE], TAILSCALE)
     server = TailscaleDaemon(tmp_path / "tailscale/tailscaled.sock", pair)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server

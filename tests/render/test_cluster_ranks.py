@@ -14,7 +14,7 @@ from pair import plans, rank_files
 from test_units_by_systemd import directives
 
 from lockstep.files.managed_file import PROGRAMS
-from lockstep.units.variants import variants
+from lockstep.units.model_variants import variants
 
 UNITS = "/etc/systemd/system"
 RANKS = (0, 1)

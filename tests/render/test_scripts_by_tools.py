@@ -16,7 +16,7 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.command import serve_command
 from lockstep.units.model_units import webui_command
-from lockstep.units.variants import variants
+from lockstep.units.model_variants import variants
 
 EVERY = [(host, path) for host in HOSTS for path in rendered_files(host)]
 

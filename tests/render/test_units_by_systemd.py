@@ -231,8 +231,8 @@ def test_systemd_reads_back_exactly_what_was_quoted(
 ) -> None:
     unit = (
         f"[Service]\nEnvironment={systemd_quoting.assignment('NAME', value)}\n"
-        f"ExecStart=/usr/bin/docker {systemd_quoting.word(argument)} "
-        f"{systemd_quoting.word('last')}\n"
+        f"ExecStart=/usr/bin/docker {systemd_quoting.quoted_argument(argument)} "
+        f"{systemd_quoting.quoted_argument('last')}\n"
     )
     folder = root(tmp_path, {"/etc/systemd/system/x.service": unit})
     dump = run(

@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.bench.prompts import mark, user
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import Ask, BenchSample
-from lockstep.onhost.engine import probes
+from lockstep.onhost.engine import sense_questions
 from lockstep.onhost.engine.sense import MOST_TOKENS, THINKING_OFF, SenseCheck, SenseVerdict, State
 
 # Engines may refuse these: an option of the chat template, and log-probabilities.
@@ -19,8 +19,8 @@ _WAYS: Sequence[dict[str, Any]] = (
     THINKING_OFF,
     {},
 )
-_ALONE = (probes.ECHO, probes.COUNT, probes.TOOL)
-_TOGETHER = (probes.ECHO, probes.COUNT)
+_ALONE = (sense_questions.ECHO, sense_questions.COUNT, sense_questions.TOOL)
+_TOGETHER = (sense_questions.ECHO, sense_questions.COUNT)
 
 
 def sense(bench: Bench) -> Outcome:
@@ -28,7 +28,7 @@ def sense(bench: Bench) -> Outcome:
     samples: list[BenchSample] = []
     way: dict[str, Any] = {}
     for way in _WAYS:
-        samples.append(bench.ask(_ask(bench, probes.ECHO, way)))
+        samples.append(bench.ask(_ask(bench, sense_questions.ECHO, way)))
         if not samples[-1].refusal:
             break
     if samples[-1].refusal:
@@ -52,14 +52,16 @@ def sense(bench: Bench) -> Outcome:
         "log_probabilities": "finite" if samples[tried_count].logprobs else "not given",
     }
     note = "a tool is asked for here even where the recipe has no parser of tool calls"
-    return Outcome(tuple(samples), summary, notes=(note,) if probes.TOOL.name in why else ())
+    return Outcome(
+        tuple(samples), summary, notes=(note,) if sense_questions.TOOL.name in why else ()
+    )
 
 
-def probe_verdict(probe: probes.Probe, sample: BenchSample) -> tuple[State, str]:
+def probe_verdict(probe: sense_questions.SenseQuestion, sample: BenchSample) -> tuple[State, str]:
     """Return a sample's verdict on the model, and why it is no right answer, or ""."""
     if not sample.good:
         return "untold", sample.refusal or sample.fault
-    answer = probes.answer(
+    answer = sense_questions.answer_with_thoughts_apart(
         text=sample.text,
         thoughts=sample.thoughts,
         calls=sample.tool_calls,
@@ -67,16 +69,16 @@ def probe_verdict(probe: probes.Probe, sample: BenchSample) -> tuple[State, str]
         finish=sample.finish,
         leading=sample.logprobs,
     )
-    if wrong := probe.wrong(answer):
+    if wrong := probe.fault_of_answer(answer):
         # Without a parser the call is text, and the suite cannot know whether the engine has a
         # parser.
-        is_parsed = probe is not probes.TOOL or answer.calls
+        is_parsed = probe is not sense_questions.TOOL or answer.calls
         return ("nonsense" if is_parsed else "untold"), wrong
-    why = probe.untold(answer)
+    why = probe.reason_undecided(answer)
     return ("untold" if why else "sound"), why
 
 
-def _ask(bench: Bench, probe: probes.Probe, way: dict[str, Any]) -> Ask:
+def _ask(bench: Bench, probe: sense_questions.SenseQuestion, way: dict[str, Any]) -> Ask:
     tokens = min(MOST_TOKENS, (bench.context or MOST_TOKENS * 2) // 2)
     extra = {**way, **probe.more}
     return Ask(probe.name, user(f"[{mark()}] {probe.prompt}"), tokens, stream=False, extra=extra)

@@ -18,7 +18,7 @@ from lockstep.fleet.hosts import Host, choose
 from lockstep.fleet.keys import HeldKeys, held_keys, newest, next_stamp
 from lockstep.onhost.core import schema
 from lockstep.onhost.gateway import keys
-from lockstep.onhost.gateway.usage import Total
+from lockstep.onhost.gateway.usage_totals import Total
 
 IN_FORCE = "in force"
 
@@ -56,14 +56,14 @@ def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | 
 
     Exit codes: 0 in force on every Spark; 2 a Spark lacks it, wrong use, or the person has a key.
     """
-    now = keys.utc()
+    now = keys.utc_now()
     day = until.date().isoformat() if until else None
     if day and day < now.date().isoformat():
         raise click.UsageError("--until: the day is over")
     hosts, _ = choose(inventory)
     earlier_states = held_keys(hosts)
     last = newest(earlier_states).get(name)
-    if last and last.valid(now):
+    if last and last.is_valid(now):
         raise LockstepError(
             f"{name} has a key since {last.since}",
             remedy=f"`{command_text('key', 'revoke', name)}` ends it; "
@@ -71,7 +71,7 @@ def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | 
         )
     secret = keys.new_key()
     entry = keys.Entry(
-        name, next_stamp(last, now), keys.digest(secret.encode()), role=role, until=day
+        name, next_stamp(last, now), keys.key_digest(secret.encode()), role=role, until=day
     )
     later_states = _give_entries(hosts, earlier_states, [entry])
     hosts_with_it = [
@@ -109,9 +109,9 @@ def revoke(inventory: Path, name: str) -> int:
         persons = [person for person, entry in newest(earlier_states).items() if entry.sha256]
         person_names = ", ".join(persons) or "none has one"
         raise LockstepError(f"no Spark has a key of {name}", allowed=person_names)
-    entry = last or keys.Entry(name, next_stamp(None, keys.utc()))
+    entry = last or keys.Entry(name, next_stamp(None, keys.utc_now()))
     if entry.sha256 is not None:
-        entry = replace(entry, since=next_stamp(last, keys.utc()), sha256=None)
+        entry = replace(entry, since=next_stamp(last, keys.utc_now()), sha256=None)
     later_states = _give_entries(hosts, earlier_states, [entry])
     hosts_with_it = [
         key_state.host for key_state in later_states if key_state.entries.get(name) == entry
@@ -187,7 +187,7 @@ def _lacks(key_state: HeldKeys, last: dict[str, keys.Entry]) -> dict[str, str]:
 def _state(entry: keys.Entry) -> str:
     if entry.sha256 is None:
         return "revoked"
-    return IN_FORCE if entry.valid(keys.utc()) else "expired"
+    return IN_FORCE if entry.is_valid(keys.utc_now()) else "expired"
 
 
 def _total(key_states: Sequence[HeldKeys], person: str) -> Total:

@@ -13,7 +13,7 @@ from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.monitoring.alertmanager import UNIT, receivers
-from lockstep.onhost.monitoring.alert_test import LIMIT_S
+from lockstep.onhost.monitoring.send_test_alert import LIMIT_S
 
 
 @click.group()

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lockstep.checkpoints import weight_files
 from lockstep.core.terminal import console, print_indented
-from lockstep.files.systemd_quoting import lines
+from lockstep.files.systemd_quoting import split_before_flags
 from lockstep.fit.fit import Fit
 from lockstep.lock.pins import CheckpointPin
 from lockstep.onhost.core.memory_requirement import rounded_up
@@ -59,7 +59,7 @@ def print_recipe(
     if argv:
         output.print("\ncommand", style="bold")
         # Each flag stands on a line with its values.
-        click.echo("  " + " \\\n    ".join(map(shlex.join, lines(argv))))
+        click.echo("  " + " \\\n    ".join(map(shlex.join, split_before_flags(argv))))
     if variables:
         output.print("\nenvironment", style="bold")
         for key, value in variables.items():

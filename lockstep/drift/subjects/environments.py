@@ -10,7 +10,7 @@ from lockstep.drift.subjects.kind import DriftRow, Expectation, Kind, SubjectVie
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
-from lockstep.host.specs import TREES, check_wanted
+from lockstep.host.specs import TREES, engine_check_hash
 from lockstep.onhost.core import check_cache
 from lockstep.onhost.facts import environments
 from lockstep.system.tools import same_version
@@ -83,20 +83,22 @@ def facts(desired_state: DesiredState, engines: Mapping[str, Any]) -> dict[str, 
             origin = engines["environment"]["origins"].get(name) or {}
             states[f"{name} commit"] = commit
             states[f"{name} from"] = origin.get("url") or "an index"
-    silent = desired_state.to_ask(engines["images"])
+    silent = desired_state.unchecked_digests(engines["images"])
     answers = {}
     for digest, (reference, _) in desired_state.engine_images.items():
         is_asked = engines["images"].get(digest) and digest not in silent
         answers[reference] = _TAKEN if is_asked else _NOT_ASKED
     if desired_state.engine_spec:
-        is_asked = check_cache.has(engines["check"], check_wanted(desired_state.engine_spec))
+        is_asked = check_cache.has_passed(
+            engines["check"], engine_check_hash(desired_state.engine_spec)
+        )
         states["answer"] = _TAKEN if is_asked else _NOT_ASKED
     return {"engine": states, "image answer": answers}
 
 
 def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
     """See `subjects.all_expectations`."""
-    for venv, environment in desired_state.tools.items():
+    for venv, environment in desired_state.tool_environments.items():
         for name, version in environment.versions.items():
             yield Expectation("tools package", f"{venv} {name}", version, _spelt(version))
     for reference, _ in desired_state.engine_images.values():

@@ -19,8 +19,8 @@ from lockstep.files.managed_file import (
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
-from lockstep.onhost.facts import files, records
-from lockstep.onhost.facts.reading import seal
+from lockstep.onhost.facts import deploy_records, files
+from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
@@ -39,7 +39,7 @@ def _token_mode(row: DriftRow) -> tuple[str, ...]:
 
 
 KINDS = {
-    DEPLOYED: Kind(records.deployed_facts, "error", "deploy", scope="nothing"),
+    DEPLOYED: Kind(deploy_records.deployed_facts, "error", "deploy", scope="nothing"),
     "file": Kind(files.managed_files, "error", "deploy", scope="nothing", is_sealed=True),
     "file mode": Kind(files.managed_files, "error", "deploy", scope="nothing"),
     "folder": Kind(files.managed_files, "error", "deploy", scope="nothing"),
@@ -101,14 +101,14 @@ def _secrets(desired_state: DesiredState) -> tuple[list[str], list[str]]:
     entries = [WEBUI_SECRETS] if desired_state.plan.settings.webui.enabled else []
     keys = [API_KEY] if desired_state.key_users else []
     given_paths = [
-        secret.path for secret in desired_state.given_secrets if secret.path != HUB_TOKEN
+        secret.path for secret in desired_state.uploaded_secrets if secret.path != HUB_TOKEN
     ]
     return entries, [*keys, *_shared_modes(desired_state), *given_paths]
 
 
 def _shared_modes(desired_state: DesiredState) -> dict[str, str]:
     """Return the modes by path of the host's parts of the keys that hosts share."""
-    every = (key.modes(desired_state.plan.name) for key in desired_state.shared_keys)
+    every = (key.file_modes(desired_state.plan.name) for key in desired_state.shared_keys)
     return {path: mode for modes in every for path, mode in modes.items()}
 
 
@@ -129,7 +129,7 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
         yield Expectation("folder", folder.path, owner)
     yield Expectation("link", UV, f"{UV_VENV}/bin/uv")
     for link, venv in ((UV_VENV, "uv"), (TOOLS_VENV, "tools")):
-        yield Expectation("link", link, desired_state.tools[venv].folder)
+        yield Expectation("link", link, desired_state.tool_environments[venv].folder)
     entries, other_paths = _secrets(desired_state)
     modes = _shared_modes(desired_state)
     for path in (*entries, *other_paths):
@@ -141,7 +141,7 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
         for name in _ENTRIES:
             yield Expectation("secret entry", f"{path} {name}", "set")
     readable = f"0640 root:{settings.service_user}"
-    is_given = any(secret.path == HUB_TOKEN for secret in desired_state.given_secrets)
+    is_given = any(secret.path == HUB_TOKEN for secret in desired_state.uploaded_secrets)
     yield Expectation("hub token mode", HUB_TOKEN, readable, if_there=not is_given)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView
 from lockstep.files.managed_file import command
 from lockstep.host.desired_state import DesiredState
-from lockstep.onhost.facts import records
+from lockstep.onhost.facts import deploy_records
 
 _ASK_AGAIN = " ".join(command("sense", "{item}"))
 _FORGET = " ".join(command("sense", "{item}", "--forget"))
 
 KINDS = {
-    "sense": Kind(records.sense, "error", mend=_ASK_AGAIN, scope="nothing"),
-    "sense record": Kind(records.sense, "error", mend=_FORGET, scope="odd"),
+    "sense": Kind(deploy_records.sense_findings, "error", mend=_ASK_AGAIN, scope="nothing"),
+    "sense record": Kind(deploy_records.sense_findings, "error", mend=_FORGET, scope="odd"),
 }
 
 

@@ -12,7 +12,7 @@ from lockstep.inventory.bound_models import LOOPBACK
 from lockstep.inventory.values import is_loopback
 from lockstep.monitoring import stack
 from lockstep.monitoring.netconsole import SENDER
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.facts import firewall, network
 
 # Any address of the host beyond loopback.
@@ -44,7 +44,7 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
     """See `subjects.all_expectations`."""
     to = desired_state.plan.ring.recorder
     if to is not None and to.console is not None:
-        yield Expectation("netconsole", network.SENT, at(to.address, to.console))
+        yield Expectation("netconsole", network.SENT, address_with_port(to.address, to.console))
 
 
 def _ports(desired_state: DesiredState) -> dict[str, list[str]]:

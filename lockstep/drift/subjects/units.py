@@ -12,7 +12,7 @@ from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import model_of_boot
 from lockstep.onhost.switching import switch_job
 from lockstep.system.base_files import SYSTEM_SERVICES, docker_restart_key, system_units
 from lockstep.system.folders import wanted_restart_key
@@ -113,7 +113,7 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
         at_boot = "\n[Install]\n" in file.text
         yield Expectation("boot", name, "yes" if at_boot else "no", if_there=True)
         # This unit does nothing before the next boot.
-        if at_boot and name != boots.UNIT:
+        if at_boot and name != model_of_boot.UNIT:
             yield Expectation("running", name, "yes")
         restart_key = wanted_restart_key(files, name)
         if restart_key:

@@ -34,7 +34,7 @@ def resolve_git(item: GitItem, network: Network) -> GitPin:
     """
     if item.commit is not None:
         return GitPin(item.branch, item.commit)
-    public_url, login = url_login.for_git(mirror_url(item.url, network.sources))
+    public_url, login = url_login.without_login_for_git(mirror_url(item.url, network.sources))
     heads = f"refs/heads/{item.branch}"
     argv = ["git", "ls-remote", "--", public_url, heads, f"refs/tags/{item.branch}"]
     # Tried twice: links fail for a moment, and nothing was changed.
@@ -82,7 +82,9 @@ class GitRepository:
         Raises:
             ResolveError: it cannot be fetched.
         """
-        url, self._login = url_login.for_git(mirror_url(item.url, self.network.sources))
+        url, self._login = url_login.without_login_for_git(
+            mirror_url(item.url, self.network.sources)
+        )
         self.where = f"{url} at {commit[:12]}" if commit else f"{url} {item.branch}"
         without = "tree:0" if history else "blob:none"
         self.git("remote", "add", remote, url)

@@ -24,7 +24,7 @@ _PUBLIC = r"ssh-ed25519 [A-Za-z0-9+/]{68}(?: [\w.@-]+)?"
 _LINE = re.compile(rf"(?:[\w.-]+ )?{_PUBLIC}\n?", re.ASCII)
 
 
-def make(private: Path, public: Path) -> None:
+def make_key_pair(private: Path, public: Path) -> None:
     """Make a pair once, and write its public half; raise Problem if ssh-keygen cannot."""
     if not private.exists():
         new = private.with_name(f"{private.name}.new")
@@ -62,7 +62,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     public = Path(options.public)
     try:
         if options.verb == "make":
-            make(Path(options.private), public)
+            make_key_pair(Path(options.private), public)
         elif options.verb == "host-key":
             write_host_key(options.name, public, paths or layout.Paths())
         else:

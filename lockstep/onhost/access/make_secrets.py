@@ -23,7 +23,7 @@ from pathlib import Path
 from lockstep.onhost.core import atomic, errors, output
 
 
-def text(email: str) -> str:
+def new_webui_secrets(email: str) -> str:
     """Return new values, in the form that `docker run --env-file` reads."""
     lines = {"WEBUI_SECRET_KEY": secrets.token_urlsafe(32)}
     if email:
@@ -35,12 +35,12 @@ def text(email: str) -> str:
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 
 
-def api_key() -> str:
+def new_api_key() -> str:
     """Return a new key, alone on its line."""
     return f"sk-{secrets.token_urlsafe(32)}\n"
 
 
-def make(path: Path, contents: Callable[[], str]) -> bool:
+def make_secret_file(path: Path, contents: Callable[[], str]) -> bool:
     """Make the file with its mode if it is missing; tell whether it is new."""
     if path.exists():
         path.chmod(0o600)
@@ -71,7 +71,9 @@ def main(argv: list[str]) -> int:
             atomic.write(Path(path), single_key(sys.stdin.read()), mode=0o600)
             output.say(f"took {path} over")
             return errors.EXIT_DONE
-        new = make(Path(path), partial(text, *emails) if emails else api_key)
+        new = make_secret_file(
+            Path(path), partial(new_webui_secrets, *emails) if emails else new_api_key
+        )
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     if new:

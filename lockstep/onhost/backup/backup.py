@@ -23,8 +23,14 @@ import time
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
-from lockstep.onhost.records import deploys, generations
-from lockstep.onhost.records.restic import BackupSnapshot, Config, NoneYet, ResticRepository, config
+from lockstep.onhost.records import deploy_lock, generations
+from lockstep.onhost.records.restic_repository import (
+    BackupSnapshot,
+    Config,
+    NoBackupYet,
+    ResticRepository,
+    backup_settings,
+)
 from lockstep.onhost.webui import data, record, update
 
 #: Tag of snapshots that the policy keeps, and the name of the timer's.
@@ -50,72 +56,78 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     restoring.add_argument("snapshot")
     restoring.add_argument("--from", dest="place", default="")
     options = parser.parse_args(argv)
-    backup_config = config(paths)
+    backup_config = backup_settings(paths)
     if backup_config is None:
         raise errors.Problem("this host has no backup. Remedy: set backup.enabled, and deploy")
     if options.verb == "now":
-        now(paths, backup_config, by_hand=not options.nightly)
+        back_up_everywhere(paths, backup_config, by_hand=not options.nightly)
     elif options.verb == "list":
         json.dump(snapshots_by_place(paths, backup_config), sys.stdout)
     elif options.verb == "check":
-        check(paths, backup_config)
+        check_repositories(paths, backup_config)
     else:
-        with deploys.none_beside("restore of a backup", paths):
+        with deploy_lock.keep_deploys_away("restore of a backup", paths):
             restore(paths, backup_config, options.snapshot, options.place)
     return errors.EXIT_DONE
 
 
-def now(paths: layout.Paths, backup_config: Config, *, by_hand: bool) -> None:
+def back_up_everywhere(paths: layout.Paths, backup_config: Config, *, by_hand: bool) -> None:
     """Back up, here and everywhere else; raise Problem if one place has no backup of now."""
     own = ResticRepository(paths)
-    own.make()
+    own.make_repository()
     target_path = paths.state / "backup-now"
-    data.remove(target_path)
+    data.remove_folder(target_path)
     target_path.mkdir(mode=0o700)
     try:
-        place = data.folder(paths, backup_config.volume) if backup_config.volume else None
+        place = data.volume_folder(paths, backup_config.volume) if backup_config.volume else None
         if place:
-            data.copy(place, target_path / "data", live=True)
-        backed_up_paths = [target_path, *(path for path in _records(paths) if path.exists())]
+            data.copy_folder(place, target_path / "data", live=True)
+        backed_up_paths = [
+            target_path,
+            *(path for path in _backed_up_paths(paths) if path.exists()),
+        ]
         run_record = record.load(paths)
         tags = [
             TAG,
             *([BY_HAND] if by_hand else []),
-            f"generation={generations.number(paths)}",
+            f"generation={generations.newest_number(paths)}",
             f"image={run_record.image}",
         ]
-        snapshot_id, at = own.save(backed_up_paths, tags, exclude=[own.password]), time.time()
+        snapshot_id, at = (
+            own.save_snapshot(backed_up_paths, tags, exclude=[own.password]),
+            time.time(),
+        )
     finally:
-        data.remove(target_path)
+        data.remove_folder(target_path)
     try:
         # Existing content is not written again, even if it is damaged, so it must be checked.
-        own.check()
+        own.verify_every_byte()
     except errors.Problem as error:
         raise errors.Problem(
             f"{error}. So no backup there can be trusted, the one of now neither. Remedy: move "
             f"{own.place} away, and back up again: that makes a new one"
         ) from error
     output.say(f"backed up to {own.place}: {snapshot_id[:8]}; its password is in {own.password}")
-    _forget_old(own, backup_config)
+    _remove_old_snapshots(own, backup_config)
     wrong = []
     for copy_place in backup_config.to:
         copy_repository = ResticRepository(paths, copy_place)
         try:
-            copy_repository.copy_from(own)
-            _forget_old(copy_repository, backup_config)
+            copy_repository.copy_missing_snapshots(own)
+            _remove_old_snapshots(copy_repository, backup_config)
             output.say(f"backed up to {copy_place}")
         except (errors.Problem, OSError) as error:
             wrong.append(str(error))
     if wrong:
         raise errors.Problem("; ".join(wrong))
     atomic.write_json(paths.backup_record, {"at": at}, mode=0o600)
-    if all(copy_place.on_this_disk for copy_place in _repositories(paths, backup_config)):
+    if all(copy_place.is_on_host_disk for copy_place in _repositories(paths, backup_config)):
         output.say(ONE_DISK)
 
 
 def snapshots_by_place(paths: layout.Paths, backup_config: Config) -> dict[str, object]:
     """Return each place with its snapshots and the number of chats changed since, or its fault."""
-    place = data.folder(paths, backup_config.volume) if backup_config.volume else None
+    place = data.volume_folder(paths, backup_config.volume) if backup_config.volume else None
     places: dict[str, dict[str, object]] = {}
     for repository in _repositories(paths, backup_config):
         try:
@@ -124,20 +136,20 @@ def snapshots_by_place(paths: layout.Paths, backup_config: Config) -> dict[str, 
                     _snapshot_document(snapshot, place) for snapshot in repository.snapshots()
                 ]
             }
-        except NoneYet:
+        except NoBackupYet:
             places[repository.place] = {"none_yet": True, "snapshots": []}
         except errors.Problem as error:
             places[repository.place] = {"fault": str(error), "snapshots": []}
-        places[repository.place]["on_this_disk"] = repository.on_this_disk
+        places[repository.place]["on_this_disk"] = repository.is_on_host_disk
     return {"password": str(ResticRepository(paths).password), "places": places}
 
 
-def check(paths: layout.Paths, backup_config: Config) -> None:
+def check_repositories(paths: layout.Paths, backup_config: Config) -> None:
     """Have restic check every repository; raise Problem with the faults of all."""
     wrong = []
     for repository in _repositories(paths, backup_config):
         try:
-            repository.check()
+            repository.verify_every_byte()
             output.say(f"{repository.place}: whole")
         except errors.Problem as error:
             wrong.append(str(error))
@@ -156,24 +168,24 @@ def restore(paths: layout.Paths, backup_config: Config, snapshot: str, place: st
     if len(fits) != 1:
         raise errors.Problem(f"{len(fits)} snapshots in {source.place} begin with {snapshot}")
     target_path = paths.state / "backup-restored"
-    data.remove(target_path)
+    data.remove_folder(target_path)
     target_path.mkdir(mode=0o700)
     try:
         try:
-            source.unpack(fits[0].id, target_path)
+            source.restore_snapshot(fits[0].id, target_path)
         except errors.Problem as error:
             raise errors.Problem(
                 f"{error}. Nothing was put back. Remedy: another snapshot, or another place with "
                 "--from: `lockstep backup list`"
             ) from error
-        for path in _returning(paths):
-            _put(target_path / str(path).lstrip("/"), path)
+        for path in _restored_paths(paths):
+            _restore_file(target_path / str(path).lstrip("/"), path)
         if backup_config.volume:
             update.restore_data(
                 paths, backup_config.unit, backup_config.volume, fits[0], target_path
             )
     finally:
-        data.remove(target_path)
+        data.remove_folder(target_path)
     output.say(f"restored {fits[0].id[:8]}")
 
 
@@ -184,12 +196,12 @@ def _repositories(paths: layout.Paths, backup_config: Config) -> list[ResticRepo
     ]
 
 
-def _records(paths: layout.Paths) -> list[Path]:
+def _backed_up_paths(paths: layout.Paths) -> list[Path]:
     """Return the files and folders that a backup includes."""
-    return [*_returning(paths), paths.secrets, paths.generations, paths.webui]
+    return [*_restored_paths(paths), paths.secrets, paths.generations, paths.webui]
 
 
-def _returning(paths: layout.Paths) -> list[Path]:
+def _restored_paths(paths: layout.Paths) -> list[Path]:
     """Return the files that a restore puts back; the next deploy makes the others anew."""
     return [
         *(paths.gateway_keys, paths.secrets / "open-webui.env"),
@@ -197,7 +209,7 @@ def _returning(paths: layout.Paths) -> list[Path]:
     ]
 
 
-def _put(source: Path, to: Path) -> None:
+def _restore_file(source: Path, to: Path) -> None:
     """Put one file back whole, with its owner and mode; a file that the backup lacks stays."""
     if not source.exists():
         return
@@ -209,9 +221,9 @@ def _put(source: Path, to: Path) -> None:
     new.replace(to)
 
 
-def _forget_old(repository: ResticRepository, backup_config: Config) -> None:
-    repository.forget_old(TAG, backup_config.keep)
-    repository.forget_old(record.TAG, {"last": record.KEPT})
+def _remove_old_snapshots(repository: ResticRepository, backup_config: Config) -> None:
+    repository.forget_snapshots_beyond_policy(TAG, backup_config.keep)
+    repository.forget_snapshots_beyond_policy(record.TAG, {"last": record.KEPT})
 
 
 def _snapshot_document(snapshot: BackupSnapshot, place: Path | None) -> dict[str, object]:
@@ -222,5 +234,5 @@ def _snapshot_document(snapshot: BackupSnapshot, place: Path | None) -> dict[str
         "why": next((tag for tag in (record.TAG, BY_HAND) if tag in snapshot.tags), TAG),
         "generation": int(snapshot.tag("generation") or 0),
         "image": snapshot.tag("image"),
-        "chats_since": data.chats_since(place, snapshot.at) if place else None,
+        "chats_since": data.count_chats_since(place, snapshot.at) if place else None,
     }

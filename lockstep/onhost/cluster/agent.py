@@ -18,8 +18,8 @@ from functools import partial
 
 from lockstep.onhost.cluster import (
     launch_check,
+    long_work,
     participant,
-    progress,
     runs,
     wire_client,
     wire_server,
@@ -40,14 +40,14 @@ class Agent:
         host = config.load_host(paths.models)
         if not host.clusters:
             raise errors.Problem("this host is in no cluster", errors.EXIT_USAGE)
-        runs.resume(paths, host)
+        runs.settle_runs_of_earlier_agent(paths, host)
         self.member = participant.MemberAgent(paths, times)
         self.watches: dict[str, cluster_watch.RunWatch] = {}
         ports: dict[tuple[str, int], list[wire_client.MemberClient]] = {}
         for name, cluster in host.clusters.items():
             caller = wire_client.MemberClient.of(cluster, paths)
             self.watches[name] = cluster_watch.RunWatch(self.member, caller)
-            ports.setdefault((cluster.me.address, cluster.port), []).append(caller)
+            ports.setdefault((cluster.own_member.address, cluster.port), []).append(caller)
         self._servers = [wire_server.ClusterServer(callers, self.act) for callers in ports.values()]
         self._over = threading.Event()
 
@@ -55,21 +55,24 @@ class Agent:
         """Answer and watch until told to end."""
         for server in self._servers:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.member.resume()
+        self.member.undo_earlier_agents_part()
         while not self._over.wait(_STEP_S):
-            self.step()
+            self.check_switch_and_groups()
         for server in self._servers:
             server.shutdown()
 
-    def step(self) -> None:
+    def check_switch_and_groups(self) -> None:
         """Look once at the part in a switch and at every group, and act."""
-        for step in (self.member.expire, *(watch.step for watch in self.watches.values())):
+        for step in (
+            self.member.undo_if_coordinator_silent,
+            *(watch.check_run for watch in self.watches.values()),
+        ):
             try:
                 step()
             except errors.Problem as problem:
-                progress.tell(str(problem))
+                long_work.print_journal_line(str(problem))
 
-    def end(self, *_: object) -> None:
+    def request_end(self, *_: object) -> None:
         """Make `run` return."""
         self._over.set()
 
@@ -98,7 +101,7 @@ class Agent:
 
     def _facts(self, cluster: topology.Cluster, body: Answer) -> Answer:
         model = self.member.host.model(body["model"])
-        return {"facts": launch_check.gather(model, cluster, self.member.paths)}
+        return {"facts": launch_check.launch_facts(model, cluster, self.member.paths)}
 
     def _token(self, body: Answer) -> Answer:
         model = self.member.host.model(body["model"]).behind_gateway
@@ -122,6 +125,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem(
             f"cannot listen: {error.strerror}. Remedy: ip address, is the fabric's address there?"
         ) from error
-    signal.signal(signal.SIGTERM, agent.end)
+    signal.signal(signal.SIGTERM, agent.request_end)
     agent.run()
     return errors.EXIT_DONE

@@ -16,7 +16,7 @@ from lockstep.onhost.switching import rollout_mark, switch_job
 _TOKEN_S = 45.0
 
 
-def up(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
+def start_group(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
     """Start the group of the model `name`; return 1 if it does not serve, with a last line why.
 
     The group is down on all members. `gate` is a program that must end with 0 after the token.
@@ -30,7 +30,7 @@ def up(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
     else:
         caller = wire_client.MemberClient.of(cluster, paths)
         try:
-            token = caller.ask(cluster.first, "token", {"model": name}, _TOKEN_S)
+            token = caller.ask(cluster.first_member, "token", {"model": name}, _TOKEN_S)
             output.say(f"{name}: a token came, {token['said']}")
         except errors.Problem as problem:
             why = f"no token comes ({problem})"
@@ -48,14 +48,14 @@ def end_rollout(paths: layout.Paths, rollout: str, why: str = "") -> int:
 
     A return is recorded with `why`.
     """
-    with rollout_mark.alone(paths):
+    with rollout_mark.hold_switch_lock(paths):
         snapshot = rollback_snapshot.load(paths)
         if snapshot is None or snapshot.get("rollout") != rollout:
             output.say("nothing was changed here")
             return errors.EXIT_DONE
         if why:
-            rollback_snapshot.restore(paths, snapshot)
-            generations.record_return(paths, int(snapshot["since"]), why)
+            rollback_snapshot.restore_snapshot(paths, snapshot)
+            generations.record_rollback(paths, int(snapshot["since"]), why)
             output.say("as it was before this deploy")
         paths.rollback_snapshot.unlink(missing_ok=True)
     return errors.EXIT_DONE
@@ -63,4 +63,4 @@ def end_rollout(paths: layout.Paths, rollout: str, why: str = "") -> int:
 
 def run_switch(name: str) -> int:
     """Return the exit code of a switch; its output goes where ours goes."""
-    return subprocess.run([*switch_job.program(), name, "--wait"], check=False).returncode
+    return subprocess.run([*switch_job.switch_sh_command(), name, "--wait"], check=False).returncode

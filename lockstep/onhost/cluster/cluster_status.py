@@ -9,12 +9,12 @@ from lockstep.onhost.cluster import runs
 from lockstep.onhost.core import config, output, terminal
 
 
-def of_model(host: config.HostConfig, model: config.Model) -> str | None:
+def answering_member(host: config.HostConfig, model: config.Model) -> str | None:
     """Name the member that answers for a rank that does not; None for every other model."""
     cluster = host.cluster(model.name)
     if cluster is None or cluster.rank == 0:
         return None
-    return f"rank {cluster.rank} of {len(cluster.members)}; {cluster.first.name} answers"
+    return f"rank {cluster.rank} of {len(cluster.members)}; {cluster.first_member.name} answers"
 
 
 def as_json(host: config.HostConfig, groups: dict[str, runs.ClusterRun]) -> dict[str, Any]:
@@ -29,9 +29,9 @@ def as_json(host: config.HostConfig, groups: dict[str, runs.ClusterRun]) -> dict
     }
 
 
-def lines(clusters: dict[str, Any], now: float) -> list[str]:
+def status_lines(clusters: dict[str, Any], now: float) -> list[str]:
     """Return a line per cluster that has run since boot, and one for the reason of its last end."""
-    status_lines = []
+    lines = []
     for name, cluster in clusters.items():
         run = cluster["run"]
         if run is None:
@@ -40,18 +40,18 @@ def lines(clusters: dict[str, Any], now: float) -> list[str]:
         when = terminal.since(run["since"] if hot else run["end_time"], now)
         members = ", ".join(cluster["members"])
         words = runs.WORDS[run["state"]]
-        status_lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")
+        lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")
         if hot and run["sign_time"] is not None:
             age = output.duration(max(0.0, now - run["sign_time"]))
             contact = f"{cluster['members'][0]} was heard" if cluster["rank"] else "a token came"
-            status_lines.append(f"  {contact} {age} ago")
+            lines.append(f"  {contact} {age} ago")
         silent = {
             member: member_state
             for member, member_state in run["members"].items()
             if hot and member_state != "hot"
         }
-        status_lines += [f"  {member}: {member_state}" for member, member_state in silent.items()]
+        lines += [f"  {member}: {member_state}" for member, member_state in silent.items()]
         if run["reason"]:
             again = f"started again {len(run['starts'])} times; before: " if hot else ""
-            status_lines.append(f"  {again}{run['reason']}")
-    return status_lines
+            lines.append(f"  {again}{run['reason']}")
+    return lines

@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from lockstep.onhost.cluster import members as cluster_crew
+from lockstep.onhost.cluster import members as cluster_members
 from lockstep.onhost.cluster import planner, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output
-from lockstep.onhost.switching import cancellation, timing, unfinished_switch
+from lockstep.onhost.switching import cancellation, switch_timing, unfinished_switch
 from lockstep.onhost.system import cluster_link
 
 # Attempts to join all members while one of them is switching.
@@ -40,13 +40,13 @@ class GroupSwitch:
         self._say = say
         self._user = user
         self._switch = switch or secrets.token_hex(8)
-        self._steps = timing.Steps()
+        self._steps = switch_timing.Steps()
         self._began = clock.now()
         self._cancellable = True
         cluster = next(iter(host.clusters.values()))
-        self._host_name, self._rank = cluster.me.name, cluster.rank
-        self._crew = cluster_crew.Crew(host, paths, self._switch)
-        self._planner = planner.Planner(host, self._crew, self._host_name, say)
+        self._host_name, self._rank = cluster.own_member.name, cluster.rank
+        self._switch_members = cluster_members.SwitchMembers(host, paths, self._switch)
+        self._planner = planner.Planner(host, self._switch_members, self._host_name, say)
         self._previous: planner.Plan = {}
 
     def to(self, name: str) -> int:
@@ -55,16 +55,16 @@ class GroupSwitch:
         with self._steps.time_step("check"):
             self._check_link(model)
             plan = self._planner.switch_plan(model)
-            up = self._planner.up_everywhere(model, plan)
-            if up and self._planner.serves(model):
+            up = self._planner.is_up_on_all_members(model, plan)
+            if up and self._planner.check_generates(model):
                 self.hot_already = True
                 return errors.EXIT_DONE
             self._planner.check_launch(model)
-        with self._on_record(name):
+        with self._keep_on_record(name):
             with self._steps.time_step("check"):
                 plan, _ = self._join(name, plan, lambda: self._planner.switch_plan(model))
-                made_meanwhile = not up and self._planner.up_everywhere(model, plan)
-                if made_meanwhile and self._planner.serves(model):
+                made_meanwhile = not up and self._planner.is_up_on_all_members(model, plan)
+                if made_meanwhile and self._planner.check_generates(model):
                     self.hot_already = True
                     self._abort("hot already")
                     return errors.EXIT_DONE
@@ -75,22 +75,28 @@ class GroupSwitch:
 
         Raises MemberUnreachable if this host's own agent does not answer.
         """
-        plan = self._planner.ending()
-        with self._on_record("none"):
-            plan, states = self._join("none", plan, self._planner.ending)
-            up = any(map(cluster_crew.up, states.values()))
+        plan = self._planner.end_plan()
+        with self._keep_on_record("none"):
+            plan, states = self._join("none", plan, self._planner.end_plan)
+            up = any(map(cluster_members.up_models, states.values()))
             failures = self._drop()
             self._commit({})
         if failures:
             raise errors.Problem("; ".join(failures.values()))
-        where = f" on {', '.join(self._crew.names)}" if plan.keys() - {self._host_name} else ""
+        where = (
+            f" on {', '.join(self._switch_members.names)}"
+            if plan.keys() - {self._host_name}
+            else ""
+        )
         self._say(f"no model is hot{where}" if up else "no model was hot")
         return errors.EXIT_DONE
 
     def rehearse(self, name: str) -> int:
         """Describe the effect of a switch; raise Problem if it would be refused; change nothing."""
         if name == "none":
-            running_clusters = cluster_crew.running(self._crew.states(), self._host)
+            running_clusters = cluster_members.running_clusters(
+                self._switch_members.states(), self._host
+            )
             members = ", ".join(self._planner.members(running_clusters)) or "this host"
             self._say(f"would stop what is up on {members}")
             return errors.EXIT_DONE
@@ -108,7 +114,7 @@ class GroupSwitch:
     def _check_link(self, model: config.Model) -> None:
         """Raise Problem if this host has no link: otherwise only silence would be reported."""
         if cluster := self._host.cluster(model.name):
-            cluster_link.check(model.name, cluster, self._paths)
+            cluster_link.check_links(model.name, cluster, self._paths)
 
     def undo(self) -> None:
         """Make all members undo a switch that was cut off here."""
@@ -116,7 +122,7 @@ class GroupSwitch:
         self._abort("the switch itself was killed or stopped")
 
     @contextmanager
-    def _on_record(self, name: str) -> Iterator[None]:
+    def _keep_on_record(self, name: str) -> Iterator[None]:
         work = unfinished_switch.UnfinishedSwitch(name, None, self._user, self._switch)
         with unfinished_switch.keep_on_record(self._paths, work):
             try:
@@ -150,12 +156,12 @@ class GroupSwitch:
     def _all_join(self, wanted_name: str, plan: planner.Plan) -> dict[str, Answer]:
         self._previous = {}
         body = {"user": self._user, "asked_on": self._host_name, "wanted_name": wanted_name}
-        for name in self._crew.names:
+        for name in self._switch_members.names:
             answer = self._ask_to_join(name, {**body, "model": plan[name]})
             if answer is not None:
                 self._previous[name] = answer["previous"]
-        states = self._crew.states()
-        self._planner.still(plan, states)
+        states = self._switch_members.states()
+        self._planner.refuse_new_groups(plan, states)
         if self._user == runs.WATCH:
             self._planner.check_restart(wanted_name, states)
         return states
@@ -164,15 +170,15 @@ class GroupSwitch:
         """Return a member's answer; None if it is silent and only has to stop, as it does alone."""
         is_needed = body["model"] is not None or name == self._host_name
         try:
-            if not is_needed and name in self._crew.silent:
-                raise wire_client.MemberUnreachable(self._crew.silent[name])
+            if not is_needed and name in self._switch_members.silent:
+                raise wire_client.MemberUnreachable(self._switch_members.silent[name])
             # The member checks its image and every file of its weights.
-            return self._crew.ask(name, "prepare", body, timeout=60)
+            return self._switch_members.ask(name, "prepare", body, timeout=60)
         except wire_client.MemberUnreachable as problem:
             if is_needed:
                 raise
             self._say(f"{problem}; it stops its rank by itself")
-            self._crew.leave_out(name)
+            self._switch_members.leave_out_member(name)
             return None
 
     def _replace(self, model: config.Model, plan: planner.Plan) -> int:
@@ -182,22 +188,24 @@ class GroupSwitch:
             if not self._drop():
                 for attempt in attempts:
                     wanted_ranks = {name: attempt.name for name in plan if plan[name]}
-                    if self._planner.whole(attempt.name, wanted_ranks) and self._start(
+                    if self._planner.has_all_members(attempt.name, wanted_ranks) and self._start(
                         wanted_ranks, attempt
                     ):
                         self._commit(wanted_ranks)
                         return self._report_hot(model, attempt, wanted_ranks)
                     self._drop()
         except cancellation.SwitchCancellation as error:
-            return self._take_back(model, error.request)
-        return self._bring_back(model)
+            return self._undo_cancelled_switch(model, error.request)
+        return self._restore_previous_models(model)
 
-    def _take_back(self, model: config.Model, request: cancellation.Request) -> int:
+    def _undo_cancelled_switch(
+        self, model: config.Model, request: cancellation.CancellationRequest
+    ) -> int:
         """Undo a switch that somebody cancelled while ranks were starting."""
         self._say(f"{request.user} cancelled the switch to {model.name}")
         self._drop()
         if request.restore:
-            code = self._bring_back(model, "was cancelled")
+            code = self._restore_previous_models(model, "was cancelled")
             return errors.EXIT_CANCELLED if code == errors.EXIT_FAILED else code
         self._commit({})
         self._say(f"the switch to {model.name} was cancelled; no model is hot")
@@ -215,8 +223,8 @@ class GroupSwitch:
 
     def _drop(self) -> dict[str, str]:
         with self._steps.time_step("stop"):
-            failures = self._crew.do(
-                "drop", {name: {} for name in self._crew.names}, self._hear_all
+            failures = self._switch_members.execute_on_members(
+                "drop", {name: {} for name in self._switch_members.names}, self._hear_all
             )
         for name, why in failures.items():
             self._say(f"{name}: {why}")
@@ -228,11 +236,11 @@ class GroupSwitch:
         Raises SwitchCancellation; then ranks may still be starting.
         """
         cluster = self._host.cluster(model.name)
-        answering = cluster.first.name if cluster else self._host_name
+        answering = cluster.first_member.name if cluster else self._host_name
 
         def hear(name: str, lines: list[str]) -> None:
             if self._cancellable:
-                cancellation.check(self._paths, self._began)
+                cancellation.raise_if_cancelled(self._paths, self._began)
             for line in lines:
                 if name == answering:
                     steps_text = f"took: {self._steps}, " if line.startswith("took: ") else ""
@@ -241,12 +249,12 @@ class GroupSwitch:
                     self._say(f"{name}: {line}")
 
         bodies = {name: {"model": model_name} for name, model_name in wanted_ranks.items()}
-        failures = self._crew.do("start", bodies, hear, together=True)
+        failures = self._switch_members.execute_on_members("start", bodies, hear, together=True)
         for name, why in failures.items():
             self._say(f"{model.name} FAILED on {name}: {why}")
         return not failures
 
-    def _bring_back(self, model: config.Model, how: str = "FAILED") -> int:
+    def _restore_previous_models(self, model: config.Model, how: str = "FAILED") -> int:
         """Give each member its previous hot model back, as far as possible.
 
         This cannot be cancelled: ranks that start would be left alone.
@@ -258,10 +266,16 @@ class GroupSwitch:
         for was in dict.fromkeys(previous_models.values()):
             members = {name: was for name in previous_models if previous_models[name] == was}
             if not self._planner.is_group(was):
-                alone |= {name: {"model": was} for name in members if name in self._crew.names}
-            elif self._planner.whole(was, members) and self._start(members, self._host.model(was)):
+                alone |= {
+                    name: {"model": was} for name in members if name in self._switch_members.names
+                }
+            elif self._planner.has_all_members(was, members) and self._start(
+                members, self._host.model(was)
+            ):
                 hot_again |= members
-        failures = self._crew.do("start", alone, self._hear_all) if alone else {}
+        failures = (
+            self._switch_members.execute_on_members("start", alone, self._hear_all) if alone else {}
+        )
         hot_again |= {name: previous_models[name] for name in alone if name not in failures}
         self._commit(hot_again)
         return self._report_outcome(model, previous_models, hot_again, how)
@@ -275,7 +289,9 @@ class GroupSwitch:
     ) -> int:
         """Report which members have their previous model again; return the exit code."""
         missing = {name: was for name, was in previous_models.items() if name not in hot_again}
-        failed_members = {name: was for name, was in missing.items() if name in self._crew.names}
+        failed_members = {
+            name: was for name, was in missing.items() if name in self._switch_members.names
+        }
         # A silent member acts on its own, so it may well have its model again.
         lost_members = {name: was for name, was in missing.items() if name not in failed_members}
         parts = [
@@ -296,21 +312,25 @@ class GroupSwitch:
 
     def _commit(self, hot: Mapping[str, str]) -> None:
         """Make every member keep its hot model; rank 0 last, which then watches over the others."""
-        ranks = {cluster.first.name for cluster in map(self._host.cluster, hot.values()) if cluster}
-        for name in sorted(self._crew.names, key=lambda name: name in ranks):
+        ranks = {
+            cluster.first_member.name
+            for cluster in map(self._host.cluster, hot.values())
+            if cluster
+        }
+        for name in sorted(self._switch_members.names, key=lambda name: name in ranks):
             try:
-                self._crew.ask(name, "commit", {"hot": hot.get(name)})
+                self._switch_members.ask(name, "commit", {"hot": hot.get(name)})
             except errors.Problem as problem:
                 self._say(str(problem))
 
     def _abort(self, reason: str) -> None:
         """Make all members undo their parts, and wait until they have."""
-        pending = self._crew.names
+        pending = self._switch_members.names
         while pending:
-            self._crew.ask_all("abort", {name: {"reason": reason} for name in pending})
-            states = self._crew.states().items()
+            self._switch_members.ask_all("abort", {name: {"reason": reason} for name in pending})
+            states = self._switch_members.states().items()
             out = {name for name, state in states if state["switch"] != self._switch}
-            pending = [name for name in self._crew.names if name not in out]
+            pending = [name for name in self._switch_members.names if name not in out]
             if pending:
                 clock.sleep(0.5)
 

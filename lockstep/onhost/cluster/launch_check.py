@@ -22,7 +22,7 @@ Facts = dict[str, str]
 _MODELS, _WEIGHTS = "/etc/lockstep/models.json", "/etc/lockstep/served-weights.json"
 
 
-def gather(model: config.Model, cluster: topology.Cluster, paths: layout.Paths) -> Facts:
+def launch_facts(model: config.Model, cluster: topology.Cluster, paths: layout.Paths) -> Facts:
     """Return the facts of one model on this member; an unreadable fact says so in its value."""
     record = _in_force(model, paths)
     facts = {
@@ -47,9 +47,9 @@ def _in_force(model: config.Model, paths: layout.Paths) -> generations.Record | 
     A deploy starts the group before it has ended well, and a failed deploy may have written no
     record.
     """
-    candidates = [generations.begun_record(paths), generations.newest(paths)]
+    candidates = [generations.begun_record(paths), generations.newest_record(paths)]
     records = [record for record in candidates if record]
-    matching_records = (record for record in records if not _differing(model, record, paths))
+    matching_records = (record for record in records if not _changed_files(model, record, paths))
     return next(matching_records, records[-1] if records else None)
 
 
@@ -83,7 +83,7 @@ def _mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
 
 def _changes(model: config.Model, record: generations.Record | None, paths: layout.Paths) -> str:
     """Return the model's files that differ from the deploy's, and drop-ins of its unit."""
-    changed_paths = _differing(model, record, paths)
+    changed_paths = _changed_files(model, record, paths)
     command = ["systemctl", "show", "--property=DropInPaths", "--", model.unit]
     for line in runner.run(command, timeout=30).stdout.splitlines():
         if line.startswith("DropInPaths="):
@@ -94,7 +94,7 @@ def _changes(model: config.Model, record: generations.Record | None, paths: layo
     return ", ".join(entries) or "nothing"
 
 
-def _differing(
+def _changed_files(
     model: config.Model, record: generations.Record | None, paths: layout.Paths
 ) -> set[str]:
     """Return the model's files that differ from a record."""
@@ -120,7 +120,7 @@ def _weights(checkpoint: str, paths: layout.Paths) -> str:
         entries = [(str(path.relative_to(folder)), path.stat().st_size) for path in files]
         return f"{len(files)} files with names and sizes {_hash(entries)}"
     try:
-        state = weights_state.of_model(paths.weights, checkpoint)
+        state = weights_state.state_of_model(paths.weights, checkpoint)
     except (OSError, ValueError, LookupError) as error:
         return f"unknown ({error})"
     wrong = [*state["missing"], *state["wrong_size"], *state["unverified"], *state["not_merged"]]

@@ -13,7 +13,7 @@ LOST_S = 20.0
 _EVERY_S = 0.5
 
 
-class Crew:
+class SwitchMembers:
     """Members by name; `switch` is the id under which they join."""
 
     def __init__(self, host: config.HostConfig, paths: layout.Paths, switch: str) -> None:
@@ -27,25 +27,27 @@ class Crew:
         self.lost_members: dict[str, str] = {}
         for cluster in host.clusters.values():
             caller = wire_client.MemberClient.of(cluster, paths)
-            for member in (cluster.me, *cluster.members):
+            for member in (cluster.own_member, *cluster.members):
                 self._all.setdefault(member.name, (caller, member))
-        self._seats = dict(self._all)
+        self._chosen_members = dict(self._all)
 
     @property
     def names(self) -> list[str]:
         """All members that are not lost: this host, then the others in rank order."""
-        return [name for name in self._seats if name not in self.lost_members]
+        return [name for name in self._chosen_members if name not in self.lost_members]
 
     def ask(self, name: str, verb: str, body: Answer | None = None, timeout: float = 5.0) -> Answer:
         """Send one question; raise errors as `MemberClient.ask` does."""
-        caller, member = self._seats[name]
+        caller, member = self._chosen_members[name]
         return caller.ask(member, verb, {"switch": self.switch, **(body or {})}, timeout)
 
     def ask_all(
         self, verb: str, bodies: Mapping[str, Answer], timeout: float = 5.0
     ) -> dict[str, Answer | errors.Problem]:
         """Send one question to each member at the same time; a Problem is kept as its answer."""
-        return wire_client.at_once(lambda name: self.ask(name, verb, bodies[name], timeout), bodies)
+        return wire_client.work_in_parallel(
+            lambda name: self.ask(name, verb, bodies[name], timeout), bodies
+        )
 
     def states(self) -> dict[str, Answer]:
         """Return the states of all members; a member that was silent for `LOST_S` is lost."""
@@ -66,16 +68,18 @@ class Crew:
                     self.lost_members[name] = str(answer)
         return answers
 
-    def leave_out(self, name: str) -> None:
+    def leave_out_member(self, name: str) -> None:
         """Send this member no more questions."""
-        del self._seats[name]
+        del self._chosen_members[name]
 
-    def seat(self, names: Container[str] | None = None) -> None:
+    def choose_members(self, names: Container[str] | None = None) -> None:
         """Ask these members from now on; None means those of all clusters of this host."""
         everybody = self._all.items()
-        self._seats = {name: seat for name, seat in everybody if names is None or name in names}
+        self._chosen_members = {
+            name: seat for name, seat in everybody if names is None or name in names
+        }
 
-    def do(
+    def execute_on_members(
         self,
         verb: str,
         bodies: Mapping[str, Answer],
@@ -116,16 +120,18 @@ class Crew:
         return "; ".join(state["why"])
 
 
-def up(state: Answer) -> list[str]:
+def up_models(state: Answer) -> list[str]:
     """Return the models that are up on a member, by its state."""
     return [name for name, word in state["states"].items() if word not in ("off", "failed")]
 
 
-def running(states: Mapping[str, Answer], host: config.HostConfig) -> set[str]:
+def running_clusters(states: Mapping[str, Answer], host: config.HostConfig) -> set[str]:
     """Return the clusters of which a rank is up or will be started again, by members' states."""
     cluster_names: set[str | None] = set()
     for state in states.values():
-        cluster_names |= {host.models[name].cluster for name in up(state) if name in host.models}
+        cluster_names |= {
+            host.models[name].cluster for name in up_models(state) if name in host.models
+        }
         again = (runs.HOT, runs.RECOVERING)
         cluster_names |= {
             name for name, group in state["groups"].items() if group["state"] in again

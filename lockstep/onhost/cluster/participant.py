@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 
-from lockstep.onhost.cluster import progress, runs
+from lockstep.onhost.cluster import long_work, runs
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import atomic, clock, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
-from lockstep.onhost.records import boots, switches
+from lockstep.onhost.records import model_of_boot, switch_history
 from lockstep.onhost.switching import precheck
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
@@ -50,7 +50,7 @@ class MemberAgent:
         self._locks = ExitStack()
         #: The switch in which this host takes part.
         self.part: runs.RunPart | None = None
-        self._work = progress.Work()
+        self._work = long_work.Work()
         self._started_model: str | None = None
         self._joined_as: config.HostConfig | None = None
         self._until = 0.0
@@ -61,7 +61,7 @@ class MemberAgent:
         return config.load_host(self.paths.models)
 
     @property
-    def _host_now(self) -> config.HostConfig:
+    def _host_during_switch(self) -> config.HostConfig:
         """The configuration; in a switch with models that a deploy has removed since it began."""
         host, earlier_host = self.host, self._joined_as
         if self.part is None or earlier_host is None:
@@ -78,7 +78,7 @@ class MemberAgent:
             if is_same_switch and self._until != _FOR_EVER:
                 self._until = clock.now() + self.times.lease
             switch = self.part.switch if self.part else None
-            work, started_model, host = self._work, self._started_model, self._host_now
+            work, started_model, host = self._work, self._started_model, self._host_during_switch
         # Read first: only after the end of a start is its unit's state final.
         busy = work.busy
         unit_states = units.show(model.unit for model in host.models.values())
@@ -91,7 +91,7 @@ class MemberAgent:
             "ok": work.ok,
             "problem": work.problem,
             "lines": work.lines[body.get("from", 0) :],
-            "why": _why(unit) if unit else [],
+            "why": _failure_lines(unit) if unit else [],
             "locked": str(holder) if holder else None,
             "groups": {name: asdict(group) for name, group in runs.load(self.paths).items()},
         }
@@ -113,10 +113,10 @@ class MemberAgent:
                     switch_lock.hold_lock(self.paths.switch_lock, person, wanted_name)
                 )
                 self._joined_as = self.host
-                previous = self._check(body.get("model"))
-                self._keep(runs.RunPart(body["switch"], user, asked_on, wanted_name, previous))
+                previous = self._check_model_can_start(body.get("model"))
+                self._keep_part(runs.RunPart(body["switch"], user, asked_on, wanted_name, previous))
                 self._locks = stack.pop_all()
-            self._work, self._started_model = progress.Work(), None
+            self._work, self._started_model = long_work.Work(), None
             # No question comes until all have joined, and each member checks all of its weights.
             self._until = clock.now() + _JOINING * self.times.lease
             return {"previous": previous}
@@ -124,18 +124,18 @@ class MemberAgent:
     def drop(self, body: Answer) -> Answer:
         """Begin to stop everything that is up here."""
         with self._current_part(body) as part:
-            self._keep(replace(part, is_dropped=True))
-            self._work = progress.Work(self._stopping())
+            self._keep_part(replace(part, is_dropped=True))
+            self._work = long_work.Work(self._stopping())
         return {}
 
     def start(self, body: Answer) -> Answer:
         """Begin to start a model; the lines of the start come with `state`."""
         name = body["model"]
         with self._current_part(body):
-            runs.admit(self.paths, name)
+            runs.admit_rank(self.paths, name)
             self._started_model = name
-            self._work = progress.Work(
-                lambda say: switching.Switch(self.host, self.paths, say).start(name)
+            self._work = long_work.Work(
+                lambda say: switching.Switch(self.host, self.paths, say).start_model(name)
             )
         return {}
 
@@ -144,12 +144,12 @@ class MemberAgent:
         with self._current_part(body) as part:
             hot = body.get("hot")
             runs.record_commit(self.paths, self.host, part, hot)
-            self._note(part, hot)
-            self._record(part, self._code(part, hot), f"{hot or 'no model'} is hot")
-            self._release()
+            self._record_hot_model(part, hot)
+            self._record(part, self._exit_code(part, hot), f"{hot or 'no model'} is hot")
+            self._leave_switch()
         return {}
 
-    def _code(self, part: runs.RunPart, hot: str | None) -> int:
+    def _exit_code(self, part: runs.RunPart, hot: str | None) -> int:
         """Return the end of a switch here, as an exit code of switch.sh."""
         wanted_model = self.host.models.get(part.wanted_name)
         # Another member's model leaves none here.
@@ -168,21 +168,23 @@ class MemberAgent:
         holder, now = switch_lock.holder(self.paths.switch_lock), time.time()
         took = now - holder.since if holder else 0.0
         person = f"{part.user} on {part.asked_on}"
-        how = switches.SwitchRecord(now, round(took, 1), person, part.wanted_name, code, outcome)
+        how = switch_history.SwitchRecord(
+            now, round(took, 1), person, part.wanted_name, code, outcome
+        )
         with suppress(OSError):
-            switches.keep(self.paths, how)
+            switch_history.add_switch_record(self.paths, how)
 
-    def _note(self, part: runs.RunPart, hot: str | None) -> None:
+    def _record_hot_model(self, part: runs.RunPart, hot: str | None) -> None:
         """Record on disk what a power cut from now on would end, and what an operator chose."""
         try:
             cluster = self.host.cluster(hot) if hot else None
             if hot and cluster and cluster.rank:
                 # This rank's unit gets no test question.
-                boots.note_phase(self.paths, hot, boots.HOT)
-            if part.user not in (runs.WATCH, boots.BOOT):
-                boots.note_switch(self.paths, hot)
+                model_of_boot.record_model_phase(self.paths, hot, model_of_boot.HOT)
+            if part.user not in (runs.WATCH, model_of_boot.BOOT):
+                model_of_boot.record_switch_result(self.paths, hot)
         except OSError as error:
-            progress.tell(f"{self.paths.boots}: {errors.why(error)}")
+            long_work.print_journal_line(f"{self.paths.boots}: {errors.why(error)}")
 
     def abort(self, body: Answer) -> Answer:
         """End a switch that failed: bring the previous model back, in a thread."""
@@ -192,27 +194,27 @@ class MemberAgent:
             if part is None or part.switch != body["switch"] or undoing:
                 return {}
             if not part.is_dropped:
-                self._release()
+                self._leave_switch()
                 return {}
             # From now on the coordinator's silence does not matter.
             self._until = _FOR_EVER
             stop = self._stopping()
-            self._work = progress.Work(lambda say: self._restore(part, reason, stop, say))
+            self._work = long_work.Work(lambda say: self._undo_part(part, reason, stop, say))
         return {}
 
-    def expire(self) -> None:
+    def undo_if_coordinator_silent(self) -> None:
         """Undo a switch whose coordinator is silent."""
         with self._changing:
             part = self.part
             if part is None or clock.now() < self._until:
                 return
             reason = f"{part.asked_on}, where the switch was asked for, is not heard any more"
-            progress.tell(f"{reason}: undoing its part here")
+            long_work.print_journal_line(f"{reason}: undoing its part here")
             self.abort({"switch": part.switch, "reason": reason})
 
-    def resume(self) -> None:
+    def undo_earlier_agents_part(self) -> None:
         """Undo the switch in which an earlier agent took part when it ended."""
-        part = runs.part_kept(self.paths)
+        part = runs.recorded_part(self.paths)
         if part is None:
             return
         with self._changing:
@@ -234,37 +236,37 @@ class MemberAgent:
                 raise errors.Problem("this switch is over here: it was undone, or never begun")
             yield self.part
 
-    def _check(self, name: str | None) -> str | None:
+    def _check_model_can_start(self, name: str | None) -> str | None:
         """Return the hot model here; raise Problem if the model `name` could not be started."""
         host = self.host
         unit_states = units.show(model.unit for model in host.models.values())
         if name is not None:
             docker = docker_api.Docker(self.paths.docker_socket, precheck.DOCKER_S)
-            precheck.Precheck(host, self.paths, docker, unit_states).check(host.model(name))
+            precheck.Precheck(host, self.paths, docker, unit_states).check_start(host.model(name))
         up = [
             t.name for t in host.models.values() if unit_states[t.unit].state in ("hot", "loading")
         ]
         return up[0] if up else None
 
-    def _stopping(self) -> progress.Do:
+    def _stopping(self) -> long_work.Do:
         """Forbid starts here; return the work that stops everything that is up or starting."""
         self._started_model = None
         self.paths.admitted_model.unlink(missing_ok=True)
-        start, host = self._work, self._host_now
+        start, host = self._work, self._host_during_switch
 
         def stop(say: Callable[[str], None]) -> bool:
             switch = switching.Switch(host, self.paths, say)
-            switch.none()
+            switch.stop_all_models()
             # A stop ends only a start that systemd already knows of.
             while start.busy:
                 clock.sleep(0.2)
-                switch.drop()
+                switch.stop_units_up()
             return True
 
         return stop
 
-    def _restore(
-        self, part: runs.RunPart, reason: str, stop: progress.Do, say: Callable[[str], None]
+    def _undo_part(
+        self, part: runs.RunPart, reason: str, stop: long_work.Do, say: Callable[[str], None]
     ) -> bool:
         self._record(part, errors.EXIT_FAILED, f"it was undone: {reason}")
         try:
@@ -275,27 +277,27 @@ class MemberAgent:
             cluster = host.cluster(part.previous)
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
-                return switch.revive(part.previous) == errors.EXIT_DONE
+                return switch.revive_model(part.previous) == errors.EXIT_DONE
             runs.mark_for_restart(self.paths, cluster, part, reason)
             return True
         finally:
             with self._changing:
-                self._release()
+                self._leave_switch()
 
-    def _keep(self, part: runs.RunPart) -> None:
+    def _keep_part(self, part: runs.RunPart) -> None:
         self.part = part
         atomic.write_json(self.paths.joined_switch, asdict(part))
 
-    def _release(self) -> None:
+    def _leave_switch(self) -> None:
         self.paths.admitted_model.unlink(missing_ok=True)
         self.paths.joined_switch.unlink(missing_ok=True)
         self.part = None
         self._locks.close()
 
 
-def _why(unit: units.Unit) -> list[str]:
+def _failure_lines(unit: units.Unit) -> list[str]:
     """Return why the unit that was started here failed; [] while all is well."""
     if unit.state in ("hot", "loading"):
         return []
     fault = "it ended by itself" if unit.state == "off" else unit.failure
-    return [f"{unit.name}: {fault}", *log_phases.reason(units.last_lines(unit.name, 60))]
+    return [f"{unit.name}: {fault}", *log_phases.failure_lines(units.last_lines(unit.name, 60))]

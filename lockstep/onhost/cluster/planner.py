@@ -13,7 +13,7 @@ from lockstep.onhost.systemd import units
 Plan = dict[str, str | None]
 
 
-def concerns(host: config.HostConfig, name: str) -> bool:
+def concerns_other_members(host: config.HostConfig, name: str) -> bool:
     """Tell whether other members have a part in a switch to `name` on this host."""
     if not host.clusters:
         return False
@@ -30,51 +30,56 @@ class Planner:
     def __init__(
         self,
         host: config.HostConfig,
-        crew: members.Crew,
+        switch_members: members.SwitchMembers,
         host_name: str,
         say: Callable[[str], None],
     ) -> None:
-        self._host, self._crew, self._host_name, self._say = host, crew, host_name, say
+        self._host, self._switch_members, self._host_name, self._say = (
+            host,
+            switch_members,
+            host_name,
+            say,
+        )
 
     def switch_plan(self, model: config.Model) -> Plan:
         """Return the wanted model of each member that takes part; raise Problem for a silent one.
 
         From then on, only these members are asked.
         """
-        self._crew.seat()
+        self._switch_members.choose_members()
         wanted_clusters = [model.cluster] if model.cluster else []
-        states = self._crew.states()
+        states = self._switch_members.states()
         member_names = self.members(wanted_clusters) or [self._host_name]
         known_states = {name: state for name, state in states.items() if name in member_names}
-        running = members.running(known_states, self._host)
+        running = members.running_clusters(known_states, self._host)
         plan = self._none_hot([*wanted_clusters, *running])
         for name in member_names:
             if name not in states:
-                raise errors.Problem(f"{self._crew.silent[name]}; nothing was stopped")
+                raise errors.Problem(f"{self._switch_members.silent[name]}; nothing was stopped")
             plan[name] = model.name
-        self._crew.seat(plan)
-        self._no_strangers(plan, states)
+        self._switch_members.choose_members(plan)
+        self._refuse_foreign_groups(plan, states)
         return plan
 
-    def ending(self) -> Plan:
+    def end_plan(self) -> Plan:
         """Return this host and all members whose groups end with `none` here; as `switch_plan`.
 
         Raises MemberUnreachable if this host's own agent does not answer.
         """
-        self._crew.seat()
-        states = self._crew.states()
+        self._switch_members.choose_members()
+        states = self._switch_members.states()
         if self._host_name not in states:
-            raise wire_client.MemberUnreachable(self._crew.silent[self._host_name])
-        plan = self._none_hot(members.running(states, self._host))
-        self._crew.seat(plan)
+            raise wire_client.MemberUnreachable(self._switch_members.silent[self._host_name])
+        plan = self._none_hot(members.running_clusters(states, self._host))
+        self._switch_members.choose_members(plan)
         return plan
 
     def _none_hot(self, clusters: Iterable[str]) -> Plan:
         return dict.fromkeys([*self.members(clusters), self._host_name])
 
-    def still(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+    def refuse_new_groups(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Raise Problem (75) if members of a plan, held still now, run a group with others."""
-        running = members.running(states, self._host)
+        running = members.running_clusters(states, self._host)
         if not plan.keys() >= set(self.members(running)):
             raise errors.Problem(
                 f"cluster {', '.join(sorted(running))} was started meanwhile; nothing was stopped. "
@@ -90,10 +95,10 @@ class Planner:
             raise errors.Problem(
                 f"{name} is not started again: {own_group.get('reason', 'it is over')}"
             )
-        if decision := runs.switched_off(cluster, own_group["run"], states):
+        if decision := runs.switch_off_decision(cluster, own_group["run"], states):
             raise errors.Problem(f"{name} is not started again; {decision}")
 
-    def _no_strangers(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+    def _refuse_foreign_groups(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Raise Problem if a member is part of a group that this host cannot end as a whole."""
         for name in plan:
             for cluster, group in states.get(name, {"groups": {}})["groups"].items():
@@ -110,12 +115,12 @@ class Planner:
         )
         return list(dict.fromkeys(member.name for member in cluster_members))
 
-    def up_everywhere(self, model: config.Model, plan: Plan) -> bool:
+    def is_up_on_all_members(self, model: config.Model, plan: Plan) -> bool:
         """Tell whether all members of the model's cluster have ranks of one same start up."""
         cluster = self._host.cluster(model.name)
         if cluster is None:
             return False
-        states = self._crew.states()
+        states = self._switch_members.states()
         run_ids = set()
         for state in states.values():
             group = state["groups"].get(cluster.name, {})
@@ -123,11 +128,11 @@ class Planner:
             run_ids.add(group["run"] if up else None)
         return len(states) == len(plan) and len(run_ids) == 1 and None not in run_ids
 
-    def serves(self, model: config.Model) -> bool:
+    def check_generates(self, model: config.Model) -> bool:
         """Tell whether a model of a cluster generates, and report the answer."""
-        first = self._host.clusters[str(model.cluster)].first.name
+        first = self._host.clusters[str(model.cluster)].first_member.name
         try:
-            answer = self._crew.ask(first, "token", {"model": model.name}, 45)
+            answer = self._switch_members.ask(first, "token", {"model": model.name}, 45)
         except errors.Problem as problem:
             self._say(f"{model.name} is up but does not serve ({problem}): restarting it")
             return False
@@ -141,7 +146,7 @@ class Planner:
             return
         bodies = {member.name: {"model": model.name} for member in cluster.members}
         member_facts = {}
-        for name, answer in self._crew.ask_all("facts", bodies, timeout=60).items():
+        for name, answer in self._switch_members.ask_all("facts", bodies, timeout=60).items():
             if isinstance(answer, errors.Problem):
                 raise answer
             member_facts[name] = answer["facts"]
@@ -156,10 +161,10 @@ class Planner:
         """Tell whether a model belongs to a cluster."""
         return name in self._host.models and self._host.cluster(name) is not None
 
-    def whole(self, name: str, among: Mapping[str, str]) -> bool:
+    def has_all_members(self, name: str, among: Mapping[str, str]) -> bool:
         """Tell whether all members that a model needs are among these, and answer."""
         if name not in self._host.models:
             return False
         cluster = self._host.cluster(name)
         needed_names = {member.name for member in cluster.members} if cluster else set()
-        return needed_names <= among.keys() & set(self._crew.names)
+        return needed_names <= among.keys() & set(self._switch_members.names)

@@ -15,7 +15,7 @@ from lockstep.onhost.core import atomic, clock, config, errors, layout, program
 from lockstep.onhost.system import cluster_link
 
 
-def admit(name: str, paths: layout.Paths) -> None:
+def check_rank_admitted(name: str, paths: layout.Paths) -> None:
     """Return if this host's agent is just starting the model; raise Problem otherwise."""
     cluster = config.load_host(paths.models).cluster(name)
     if cluster is None:
@@ -30,12 +30,12 @@ def admit(name: str, paths: layout.Paths) -> None:
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
             f"never here alone. Remedy: switch.sh {name}"
         )
-    cluster_link.check(name, cluster, paths)
+    cluster_link.check_links(name, cluster, paths)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "admit":
         return program.usage(__doc__)
-    admit(argv[1], paths or layout.Paths())
+    check_rank_admitted(argv[1], paths or layout.Paths())
     return errors.EXIT_DONE

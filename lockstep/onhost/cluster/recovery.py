@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from lockstep.onhost.cluster import progress, runs, wire_client
+from lockstep.onhost.cluster import long_work, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import clock, errors, layout, output, switch_lock, topology
 from lockstep.onhost.switching import switch_job
-from lockstep.onhost.systemd import transient, units
+from lockstep.onhost.systemd import transient_job, units
 
 STARTS, WINDOW_S = 3, 1800.0
 # A rebooted Spark is back in two minutes; a person who pulled its plug may need longer.
@@ -17,38 +17,44 @@ RETURN_S = 600.0
 NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 
-def lately(group: runs.ClusterRun, now: float) -> tuple[float, ...]:
+def counted_restarts(group: runs.ClusterRun, now: float) -> tuple[float, ...]:
     """Return the restarts after a fault that still count, in seconds since boot, as `now`."""
     return tuple(at for at in group.starts if now - at < WINDOW_S)
 
 
-def step(group: runs.ClusterRun, paths: layout.Paths, caller: wire_client.MemberClient) -> None:
+def recover_group(
+    group: runs.ClusterRun, paths: layout.Paths, caller: wire_client.MemberClient
+) -> None:
     """Start the group again once every member can; give up with the reason otherwise."""
     now = clock.now()
     unit = units.show([switch_job.UNIT])[switch_job.UNIT]
-    if transient.running(unit) or switch_lock.holder(paths.switch_lock):
+    if transient_job.is_running(unit) or switch_lock.holder(paths.switch_lock):
         return
-    if len(lately(group, now)) >= STARTS:
+    if len(counted_restarts(group, now)) >= STARTS:
         _give_up(group, NO_HELP, paths)
         return
     try:
-        states = {member.name: _ready(member, caller) for member in caller.cluster.members}
+        states = {
+            member.name: _ready_member_state(member, caller) for member in caller.cluster.members
+        }
     except errors.Problem as problem:
         if now - max([group.ended_at, *group.starts]) > RETURN_S:
             _give_up(group, f"after {output.duration(RETURN_S)}: {problem}", paths)
         return
-    decision = runs.switched_off(group.cluster, group.run, states)
+    decision = runs.switch_off_decision(group.cluster, group.run, states)
     if why := _other_hot_model(group, states) or decision:
         _give_up(group, why, paths)
         return
-    progress.tell(f"{group.model}: starting it again on all members")
+    long_work.print_journal_line(f"{group.model}: starting it again on all members")
     runs.save(paths, replace(group, starts=(*group.starts, now)))
-    job = switch_job.job(group.model, runs.WATCH, paths)
-    with contextlib.suppress(transient.Busy):
-        transient.start(job, paths, progress.tell, wait=False)
+    job = switch_job.switch_job_of(group.model, runs.WATCH, paths)
+    with contextlib.suppress(transient_job.OtherJobRunning):
+        transient_job.start_job(job, paths, long_work.print_journal_line, wait=False)
 
 
-def _ready(member: topology.TopologyMember, caller: wire_client.MemberClient) -> Answer:
+def _ready_member_state(
+    member: topology.TopologyMember, caller: wire_client.MemberClient
+) -> Answer:
     """Return a member's state; raise Problem if it cannot take part now."""
     state = caller.ask(member, "state", timeout=3.0)
     if state["locked"] or state["busy"]:
@@ -68,4 +74,4 @@ def _other_hot_model(group: runs.ClusterRun, states: dict[str, Answer]) -> str:
 def _give_up(group: runs.ClusterRun, why: str, paths: layout.Paths) -> None:
     reason = f"{group.reason}; {why}" if group.reason else why
     runs.save(paths, replace(group, state=runs.DOWN, reason=reason))
-    progress.tell(f"{group.model} is left down: {reason}")
+    long_work.print_journal_line(f"{group.model} is left down: {reason}")

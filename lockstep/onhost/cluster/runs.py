@@ -68,7 +68,7 @@ class ClusterRun:
     sign_time: float | None = None
     members: dict[str, str] = field(default_factory=dict)
 
-    def over(self, state: str, reason: str) -> ClusterRun:
+    def as_ended_run(self, state: str, reason: str) -> ClusterRun:
         """Return the same run, ended now."""
         return replace(self, state=state, reason=reason, end_time=time.time(), ended_at=clock.now())
 
@@ -103,7 +103,7 @@ def save(paths: layout.Paths, group: ClusterRun) -> None:
         _write(paths, {**load(paths), group.cluster: group})
 
 
-def resume(paths: layout.Paths, host: config.HostConfig) -> None:
+def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -> None:
     """Forget clusters that the host has left, and runs that a boot has ended, as an agent begins.
 
     Runs from before a boot are over, and ended ones stay down with their reasons.
@@ -117,7 +117,7 @@ def resume(paths: layout.Paths, host: config.HostConfig) -> None:
             # The restarts were counted in seconds since an earlier boot.
             old = replace(group, starts=(), members={})
             if group.state == HOT:
-                old = old.over(DOWN, boot_reason)
+                old = old.as_ended_run(DOWN, boot_reason)
             elif group.state in (ENDED_BY_FAULT, RECOVERING):
                 old = replace(old, state=DOWN, reason=f"{group.reason}; then {boot_reason}")
             own_groups[name] = old
@@ -136,7 +136,7 @@ def record_commit(
         is_decision = part.user != WATCH and group.state != SWITCHED_OFF
         if is_decision and (cluster is None or group.cluster != cluster.name):
             reason = f"{part.user} switched to {part.wanted_name} on {part.asked_on}"
-            save(paths, group.over(SWITCHED_OFF, reason))
+            save(paths, group.as_ended_run(SWITCHED_OFF, reason))
     if cluster is None or not hot:
         return
     new = ClusterRun(cluster.name, hot, part.switch, sign_time=time.time())
@@ -160,10 +160,10 @@ def mark_for_restart(
         group = ClusterRun(cluster.name, str(part.previous), part.switch)
     state = ENDED_BY_FAULT if cluster.rank else RECOVERING
     why = f"the switch to {part.wanted_name} was cut off: {reason}"
-    save(paths, group.over(state, why))
+    save(paths, group.as_ended_run(state, why))
 
 
-def switched_off(cluster: str, run: str, states: Mapping[str, Any]) -> str:
+def switch_off_decision(cluster: str, run: str, states: Mapping[str, Any]) -> str:
     """Name the member that says that somebody switched this run off, with the reason; "" if none.
 
     A member that was rebooted, or left it down, is no decision. `states` are members' answers.
@@ -175,7 +175,7 @@ def switched_off(cluster: str, run: str, states: Mapping[str, Any]) -> str:
     return ""
 
 
-def note(paths: layout.Paths, group: ClusterRun, **values: Any) -> None:
+def change_run_fields(paths: layout.Paths, group: ClusterRun, **values: Any) -> None:
     """Change fields of a run that still is in this state; leave any other as it is."""
     with _writing:
         groups = load(paths)
@@ -185,7 +185,7 @@ def note(paths: layout.Paths, group: ClusterRun, **values: Any) -> None:
             _write(paths, groups, on_disk=False)
 
 
-def part_kept(paths: layout.Paths) -> RunPart | None:
+def recorded_part(paths: layout.Paths) -> RunPart | None:
     """Return the part that an earlier agent recorded; None if there is none to undo."""
     try:
         return RunPart(**atomic.read_json(paths.joined_switch))
@@ -193,7 +193,7 @@ def part_kept(paths: layout.Paths) -> RunPart | None:
         return None
 
 
-def admit(paths: layout.Paths, name: str) -> None:
+def admit_rank(paths: layout.Paths, name: str) -> None:
     """Let the rank of a model start now."""
     until = clock.now() + _ADMITTED_S
     atomic.write_json(paths.admitted_model, {"model": name, "until": until})

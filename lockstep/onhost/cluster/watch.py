@@ -11,11 +11,11 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
-from lockstep.onhost.cluster import participant, progress, recovery, runs, wire_client
+from lockstep.onhost.cluster import long_work, participant, recovery, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import clock, errors, switch_lock
 from lockstep.onhost.records import memory_kills
-from lockstep.onhost.switching import switch, wedge, wedge_state
+from lockstep.onhost.switching import switch, wedge_state, wedge_watch
 from lockstep.onhost.systemd import units
 
 
@@ -31,13 +31,13 @@ class RunObservation:
     counters: wedge_state.WedgeRecord = field(default_factory=wedge_state.WedgeRecord)
     no_token: str = ""
 
-    def silent(self, name: str) -> float:
+    def silence_s(self, name: str) -> float:
         """Return the seconds since this member's last answer."""
         return clock.now() - self.last_heard.get(name, self.began)
 
 
 class RunWatch:
-    """The watch over one cluster; `step` is called about once a second."""
+    """The watch over one cluster; `check_run` is called about once a second."""
 
     def __init__(self, member: participant.MemberAgent, caller: wire_client.MemberClient) -> None:
         self._member, self._paths, self._times = member, member.paths, member.times
@@ -45,7 +45,7 @@ class RunWatch:
         self._observation = RunObservation()
         self._last_step = 0.0
 
-    def step(self) -> None:
+    def check_run(self) -> None:
         """Look once in a beat, and act."""
         if clock.now() - self._last_step < self._times.beat:
             return
@@ -63,7 +63,7 @@ class RunWatch:
                 self._observation = RunObservation(group.run)
             self._hot(group)
         elif group.state == runs.RECOVERING and self._cluster.rank == 0:
-            recovery.step(group, self._paths, self._caller)
+            recovery.recover_group(group, self._paths, self._caller)
         elif group.state == runs.ENDED_BY_FAULT:
             self._ask_decision(group)
 
@@ -74,9 +74,9 @@ class RunWatch:
             return {"switching": True}
         if group is None or group.run != body["run"] or group.state != runs.HOT:
             return {"over": (group and group.reason) or "it was started anew"}
-        self._observation.last_heard[self._cluster.first.name] = clock.now()
-        runs.note(self._paths, group, sign_time=time.time(), members=body["members"])
-        return {"why": self._ailing(group.model)}
+        self._observation.last_heard[self._cluster.first_member.name] = clock.now()
+        runs.change_run_fields(self._paths, group, sign_time=time.time(), members=body["members"])
+        return {"why": self._rank_fault(group.model)}
 
     def end(self, body: Answer) -> Answer:
         """End the group at the request of rank 0."""
@@ -91,30 +91,32 @@ class RunWatch:
     def _ask_decision(self, group: runs.ClusterRun) -> None:
         """Ask whether rank 0 left this run down; if so, record the same here."""
         try:
-            state = self._caller.ask(self._cluster.first, "state", timeout=3.0)
+            state = self._caller.ask(self._cluster.first_member, "state", timeout=3.0)
         except errors.Problem:
             return
         first_group = state["groups"].get(group.cluster, {})
         if first_group.get("run") == group.run and first_group.get("state") == runs.DOWN:
-            runs.note(self._paths, group, state=runs.DOWN, reason=first_group["reason"])
+            runs.change_run_fields(
+                self._paths, group, state=runs.DOWN, reason=first_group["reason"]
+            )
 
     def _hot(self, group: runs.ClusterRun) -> None:
-        rank, first = self._cluster.rank, self._cluster.first.name
+        rank, first = self._cluster.rank, self._cluster.first_member.name
         if rank == 0:
-            reason = self._fault(group)
+            reason = self._group_fault(group)
             if reason:
                 self._end_all(group, reason)
-        elif why := self._ailing(group.model):
+        elif why := self._rank_fault(group.model):
             self._end_here(group, f"rank {rank} {why}")
-        elif (silent := self._observation.silent(first)) > self._times.lease:
+        elif (silent := self._observation.silence_s(first)) > self._times.lease:
             self._end_here(group, f"{first}, rank 0, was not heard for {silent:.0f} s")
 
-    def _fault(self, group: runs.ClusterRun) -> str:
+    def _group_fault(self, group: runs.ClusterRun) -> str:
         """Return why the group may not stay; "" if all is well."""
-        me, observation = self._cluster.me.name, self._observation
-        if why := self._ailing(group.model):
+        me, observation = self._cluster.own_member.name, self._observation
+        if why := self._rank_fault(group.model):
             return f"rank 0 on {me} {why}"
-        if reason := self._beat(group):
+        if reason := self._fault_by_beats(group):
             return reason
         if observation.no_token:
             return f"rank 0 on {me} generates nothing: {observation.no_token}"
@@ -122,17 +124,17 @@ class RunWatch:
         if idle and clock.now() - observation.last_look >= self._times.look:
             observation.last_look = clock.now()
             observation.looking = threading.Thread(
-                target=self._look, args=(group, observation), daemon=True
+                target=self._check_generation, args=(group, observation), daemon=True
             )
             observation.looking.start()
         return ""
 
-    def _beat(self, group: runs.ClusterRun) -> str:
-        member_states = {self._cluster.me.name: "hot"}
+    def _fault_by_beats(self, group: runs.ClusterRun) -> str:
+        member_states = {self._cluster.own_member.name: "hot"}
         body = {"run": group.run, "members": group.members}
         for name, answer in self._caller.ask_all(self._cluster.other_members, "beat", body).items():
             if isinstance(answer, errors.Problem):
-                silent = self._observation.silent(name)
+                silent = self._observation.silence_s(name)
                 member_states[name] = f"silent for {silent:.0f} s"
                 if silent > self._times.lease:
                     return f"{name} was not heard for {silent:.0f} s ({answer})"
@@ -143,28 +145,30 @@ class RunWatch:
             if answer.get("why"):
                 return f"a rank on {name} {answer['why']}"
             member_states[name] = "switching" if "switching" in answer else "hot"
-        runs.note(self._paths, group, members=member_states)
+        runs.change_run_fields(self._paths, group, members=member_states)
         return ""
 
-    def _look(self, group: runs.ClusterRun, observation: RunObservation) -> None:
+    def _check_generation(self, group: runs.ClusterRun, observation: RunObservation) -> None:
         """Ask for a token unless the engine's counters move."""
         host = self._member.host
-        looker = wedge.WedgeWatch(
+        looker = wedge_watch.WedgeWatch(
             host, self._paths, self._times.token_wait, idle_s=0.0, record=observation.counters
         )
         try:
-            observation.no_token = looker.verdict(host.model(group.model)) or ""
+            observation.no_token = looker.wedge_reason(host.model(group.model)) or ""
         except errors.Problem as problem:
-            progress.tell(f"{group.model}: whether it generates could not be told: {problem}")
+            long_work.print_journal_line(
+                f"{group.model}: whether it generates could not be told: {problem}"
+            )
             return
         if not observation.no_token:
-            runs.note(self._paths, group, sign_time=time.time())
+            runs.change_run_fields(self._paths, group, sign_time=time.time())
 
     def _end_all(self, group: runs.ClusterRun, reason: str) -> None:
         """End the group on every member, and decide whether it is started again."""
         body = {"run": group.run, "reason": reason}
         self._caller.ask_all(self._cluster.other_members, "end", body)
-        lately = recovery.lately(group, clock.now())
+        lately = recovery.counted_restarts(group, clock.now())
         # An engine that the memory watch has ended would end the same way again.
         final = memory_kills.MARK in reason
         if not final and len(lately) >= recovery.STARTS:
@@ -182,14 +186,18 @@ class RunWatch:
                 if current.run != group.run or current.state != runs.HOT:
                     return
                 words = runs.WORDS[state]
-                progress.tell(f"{group.model} ends here ({words}): {reason}")
-                runs.save(self._paths, group.over(state, reason))
+                long_work.print_journal_line(f"{group.model} ends here ({words}): {reason}")
+                runs.save(self._paths, group.as_ended_run(state, reason))
                 self._stop(group.model)
         except switch_lock.SwitchUnderWay as problem:
-            progress.tell(f"{group.model}: {reason}; left to who is switching: {problem}")
+            long_work.print_journal_line(
+                f"{group.model}: {reason}; left to who is switching: {problem}"
+            )
 
     def _stop(self, model: str) -> None:
-        switch.Switch(self._member.host, self._paths, progress.tell).stop(model)
+        switch.Switch(
+            self._member.host, self._paths, long_work.print_journal_line
+        ).stop_failed_model(model)
 
     def _stop_orphans(self, group: runs.ClusterRun | None) -> None:
         """Stop a rank that is up although its group is not."""
@@ -201,7 +209,9 @@ class RunWatch:
                 continue
             try:
                 with switch_lock.hold_lock(self._paths.switch_lock, runs.WATCH, "none"):
-                    progress.tell(f"{model.unit} is up without its group: stopping it")
+                    long_work.print_journal_line(
+                        f"{model.unit} is up without its group: stopping it"
+                    )
                     self._stop(model.name)
             except switch_lock.SwitchUnderWay:
                 return
@@ -210,11 +220,11 @@ class RunWatch:
         name = self._member.host.model(model).unit
         return units.show([name])[name]
 
-    def _ailing(self, model: str) -> str:
+    def _rank_fault(self, model: str) -> str:
         """Describe the fault of this host's rank; "" while it is hot."""
         unit = self._unit(model)
         if unit.state == "hot":
             return ""
-        if memory_kill := memory_kills.of(self._paths, unit.name):
+        if memory_kill := memory_kills.kill_of_unit(self._paths, unit.name):
             return f"is down: {memory_kill.reason}"
         return "ended by itself" if unit.state == "off" else f"is {unit.state}: {unit.failure}"

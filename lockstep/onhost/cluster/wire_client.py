@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lockstep.onhost.cluster import seal
+from lockstep.onhost.cluster import sealed_messages
 from lockstep.onhost.core import errors, layout, topology
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
@@ -36,7 +36,7 @@ class MemberClient:
     """A client of the members of one cluster.
 
     Attributes:
-        tickets: Member → the newest ticket that it gave (`seal`).
+        tickets: Member → the newest ticket that it gave (`sealed_messages`).
     """
 
     cluster: topology.Cluster
@@ -46,7 +46,7 @@ class MemberClient:
     @classmethod
     def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> MemberClient:
         """Make a client with this host's key; raise Problem if the key cannot be read."""
-        return cls(cluster, seal.key(paths, cluster.name))
+        return cls(cluster, sealed_messages.key(paths, cluster.name))
 
     def ask(
         self,
@@ -74,9 +74,11 @@ class MemberClient:
     ) -> tuple[int, bytes]:
         """Return status and body of one sealed answer; keep its ticket for the next question."""
         ticket = self.tickets.get(member.name, "")
-        headers = seal.request(self.key, self.cluster.name, member.name, verb, data, ticket)
+        headers = sealed_messages.sealed_request_headers(
+            self.key, self.cluster.name, member.name, verb, data, ticket
+        )
         # From the fabric's own address, by which the agents know each other.
-        source, place = (self.cluster.me.address, 0), (member.address, self.cluster.port)
+        source, place = (self.cluster.own_member.address, 0), (member.address, self.cluster.port)
         connection = http.client.HTTPConnection(*place, timeout=timeout, source_address=source)
         try:
             connection.request("POST", f"/{self.cluster.name}/{verb}", data, headers)
@@ -86,9 +88,14 @@ class MemberClient:
             raise self._silent(member, errors.why(error)) from error
         finally:
             connection.close()
-        answer_seal, nonce = response.headers.get(seal.SEAL, ""), headers[seal.NONCE]
-        ticket = response.headers.get(seal.TICKET, "")
-        if not seal.fits(answer_seal, self.key, nonce, response.status, ticket, answer):
+        answer_seal, nonce = (
+            response.headers.get(sealed_messages.SEAL, ""),
+            headers[sealed_messages.NONCE],
+        )
+        ticket = response.headers.get(sealed_messages.TICKET, "")
+        if not sealed_messages.is_answer_seal(
+            answer_seal, self.key, nonce, response.status, ticket, answer
+        ):
             why = "its answer has no seal of ours: its key is another one"
             raise self._silent(member, why)
         self.tickets[member.name] = ticket
@@ -99,12 +106,12 @@ class MemberClient:
     ) -> dict[str, Answer | errors.Problem]:
         """Ask several members one question at the same time; a Problem is kept as the answer."""
         members_by_name = {member.name: member for member in members}
-        return at_once(
+        return work_in_parallel(
             lambda name: self.ask(members_by_name[name], verb, body, timeout=3.0), members_by_name
         )
 
     def _silent(self, member: topology.TopologyMember, why: str) -> MemberUnreachable:
-        where = at(member.address, self.cluster.port)
+        where = address_with_port(member.address, self.cluster.port)
         return MemberUnreachable(
             f"{member.name} ({where}) does not answer: {why}. "
             f"Remedy: on {member.name}: is its cable in? systemctl status lockstep-cluster; ping "
@@ -112,7 +119,9 @@ class MemberClient:
         )
 
 
-def at_once(work: Callable[[str], T], names: Iterable[str]) -> dict[str, T | errors.Problem]:
+def work_in_parallel(
+    work: Callable[[str], T], names: Iterable[str]
+) -> dict[str, T | errors.Problem]:
     """Do `work` for every name at the same time; a Problem is kept as its result."""
 
     def try_work(name: str) -> T | errors.Problem:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from lockstep.onhost.cluster import seal, wire_client
+from lockstep.onhost.cluster import sealed_messages, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import errors, http_listener, topology
 
@@ -36,9 +36,9 @@ class ClusterServer(http_listener.HttpListener):
     ) -> None:
         self.callers = {caller.cluster.name: caller for caller in callers}
         clusters = [caller.cluster for caller in self.callers.values()]
-        super().__init__((clusters[0].me.address, clusters[0].port), ClusterRequestHandler)
+        super().__init__((clusters[0].own_member.address, clusters[0].port), ClusterRequestHandler)
         self.act = act
-        self.guard = seal.SealVerifier()
+        self.guard = sealed_messages.SealVerifier()
         self._longest_s = longest_s
         self._open: dict[socket.socket, tuple[str, float]] = {}
         self._lock = threading.Lock()
@@ -108,22 +108,22 @@ class ClusterRequestHandler(BaseHTTPRequestHandler):
         name, _, verb = self.path.lstrip("/").partition("/")
         length = self.headers.get("Content-Length", "")
         if name not in self.server.callers or not length.isdigit():
-            http_listener.empty(self, 404)
+            http_listener.send_without_body(self, 404)
             return
         if int(length) > MOST_BYTES:
-            http_listener.empty(self, 413)
+            http_listener.send_without_body(self, 413)
             return
         body = self.rfile.read(int(length))
         self.server.mark_complete(self.connection)
         cluster, key = self.server.callers[name].cluster, self.server.callers[name].key
         headers = dict(self.headers.items())
         try:
-            self.server.guard.check(key, name, cluster.me.name, verb, headers, body)
-        except seal.WrongSeal:
-            http_listener.empty(self, 401)
+            self.server.guard.check(key, name, cluster.own_member.name, verb, headers, body)
+        except sealed_messages.WrongSeal:
+            http_listener.send_without_body(self, 401)
             return
-        except (seal.Stale, seal.RepeatedRequest) as why:
-            status = wire_client.STALE if isinstance(why, seal.Stale) else 403
+        except (sealed_messages.StaleTicket, sealed_messages.RepeatedRequest) as why:
+            status = wire_client.STALE if isinstance(why, sealed_messages.StaleTicket) else 403
             self._answer(key, status, {"problem": str(why), "code": errors.EXIT_FAILED})
             return
         self._answer(key, *self._act(cluster, verb, body))
@@ -141,10 +141,12 @@ class ClusterRequestHandler(BaseHTTPRequestHandler):
 
     def _answer(self, key: bytes, status: int, answer: Answer) -> None:
         body = json.dumps(answer).encode()
-        nonce, ticket = self.headers.get(seal.NONCE, ""), self.server.guard.ticket()
+        nonce, ticket = self.headers.get(sealed_messages.NONCE, ""), self.server.guard.ticket()
         self.send_response(status)
-        self.send_header(seal.TICKET, ticket)
-        self.send_header(seal.SEAL, seal.answer(key, nonce, status, ticket, body))
+        self.send_header(sealed_messages.TICKET, ticket)
+        self.send_header(
+            sealed_messages.SEAL, sealed_messages.answer_seal(key, nonce, status, ticket, body)
+        )
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -6,16 +6,16 @@ from __future__ import annotations
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
-def host(address: str) -> str:
+def host_in_url(address: str) -> str:
     """Return a name or an address in the form that URLs need."""
     return f"[{address}]" if ":" in address and not address.startswith("[") else address
 
 
-def at(address: str, port: int | str | None) -> str:
+def address_with_port(address: str, port: int | str | None) -> str:
     """Return a name or an address with its port, to listen at or to connect to."""
-    return f"{host(address)}:{port}"
+    return f"{host_in_url(address)}:{port}"
 
 
 def url(address: str, port: int | None, scheme: str = "http") -> str:
     """Return the URL of a service, without a path."""
-    return f"{scheme}://{at(address, port)}"
+    return f"{scheme}://{address_with_port(address, port)}"

@@ -59,7 +59,7 @@ def read_json(path: Path) -> Any:
         return None
 
 
-def link(path: Path, target: str) -> None:
+def replace_link(path: Path, target: str) -> None:
     """Replace a symbolic link, or whatever is at its path."""
     new = path.with_name(f"{temporary_prefix()}{path.name}")
     new.unlink(missing_ok=True)
@@ -69,10 +69,10 @@ def link(path: Path, target: str) -> None:
 
 def temporary_prefix() -> str:
     """Return the start of the names of this process's temporary files and folders."""
-    return f"{PREFIX}{os.getpid()}-{process.start_of(os.getpid())}-"
+    return f"{PREFIX}{os.getpid()}-{process.start_ticks(os.getpid())}-"
 
 
-def is_left(path: Path) -> bool:
+def is_leftover(path: Path) -> bool:
     """Tell whether a killed program left this temporary file behind."""
     pid, _, remainder = path.name.removeprefix(PREFIX).partition("-")
     start = remainder.partition("-")[0]

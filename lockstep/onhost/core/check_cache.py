@@ -22,22 +22,22 @@ def digest(question: str) -> str:
     return hashlib.sha256(question.encode()).hexdigest()
 
 
-def has(record: Mapping[str, Any] | None, question_digest: str) -> bool:
+def has_passed(record: Mapping[str, Any] | None, question_digest: str) -> bool:
     """Tell whether a question passed without a fault, by its `digest`."""
-    return record is not None and question_digest in every(record)
+    return record is not None and question_digest in passed_question_digests(record)
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
     """Replace a record ("asked" and "faults") and keep the questions that passed before it."""
     try:
-        previous_questions = every(json.loads(path.read_text(encoding="utf-8")))
+        previous_questions = passed_question_digests(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError):
         previous_questions = []
     earlier = [question for question in previous_questions if question != record["asked"]]
     atomic.write_json(path, {**record, "taken": earlier})
 
 
-def every(record: Mapping[str, Any]) -> list[str]:
+def passed_question_digests(record: Mapping[str, Any]) -> list[str]:
     """Return the digests of the last questions that passed, the newest first."""
     own = [record["asked"]] if record.get("faults") == [] and record.get("asked") else []
     return [*own, *record.get("taken", ())][:_MOST]

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 from lockstep.onhost.core import errors, memory_requirement, schema
 from lockstep.onhost.core import topology as clusters
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.request_kind import Kind
 
 T = TypeVar("T")
 Cluster = clusters.Cluster

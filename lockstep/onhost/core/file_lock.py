@@ -44,7 +44,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 @contextmanager
 def note_holder(path: Path, holder_fields: Mapping[str, Any], mode: int) -> Iterator[None]:
     """Name the holder in a note beside a lock of this process, for as long as the block runs."""
-    process_fields = {"pid": os.getpid(), "start": process.start_of(os.getpid())}
+    process_fields = {"pid": os.getpid(), "start": process.start_ticks(os.getpid())}
     note = _note(path)
     atomic.write_json(note, {**holder_fields, **process_fields}, mode=mode)
     try:

@@ -36,7 +36,7 @@ class HttpListener(ThreadingHTTPServer):
         """Stay silent: a client that hangs up is nothing to report."""
 
 
-def send(
+def send_file(
     handler: BaseHTTPRequestHandler, path: Path, headers: dict[str, str] | None = None
 ) -> None:
     """Answer GET or HEAD with a file, from the byte that `Range: bytes=N-` names."""
@@ -45,7 +45,7 @@ def send(
         match = _RANGE.fullmatch(handler.headers.get("Range", ""))
         start = int(match[1]) if match else 0
         if match and start >= size:
-            empty(handler, 416, {"Content-Range": f"bytes */{size}"})
+            send_without_body(handler, 416, {"Content-Range": f"bytes */{size}"})
             return
         part = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if match else {}
         _head(handler, 206 if match else 200, size - start, {**(headers or {}), **part})
@@ -55,7 +55,7 @@ def send(
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def empty(
+def send_without_body(
     handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str] | None = None
 ) -> None:
     """Answer without a body."""

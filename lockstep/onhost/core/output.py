@@ -18,7 +18,7 @@ def say(line: str) -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
-def nobody_reads() -> bool:
+def has_lost_reader() -> bool:
     """Tell whether an earlier `say` found that its reader had gone away."""
     return _audience["left"]
 

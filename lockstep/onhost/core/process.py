@@ -12,7 +12,7 @@ _PROC = Path("/proc")
 _START_FIELD = 22 - 3
 
 
-def start_of(pid: int) -> int:
+def start_ticks(pid: int) -> int:
     """Return the start of a process in clock ticks since boot; 0 if the process cannot be seen."""
     with suppress(OSError, ValueError, IndexError):
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
@@ -28,7 +28,7 @@ def is_alive(pid: int, start: int) -> bool:
     """
     if pid <= 0:
         return False
-    if current_start := start_of(pid):
+    if current_start := start_ticks(pid):
         return current_start == start
     try:
         os.kill(pid, 0)

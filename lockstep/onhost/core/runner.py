@@ -53,7 +53,7 @@ def run(
     return subprocess.CompletedProcess(list(argv), child.returncode, out, error_output)
 
 
-def must(*argv: str, timeout: float = 60.0) -> str:
+def output_or_problem(*argv: str, timeout: float = 60.0) -> str:
     """Return the output of a command; raise Problem with its last three lines if it fails."""
     result = run(list(argv), timeout)
     if result.returncode != 0:

@@ -130,7 +130,7 @@ class KeyPlace(NamedTuple):
     #: around it.
     yaml: bool = False
 
-    def at(self, name: str | int, mapping: Any = None) -> KeyPlace:
+    def place_of_part(self, name: str | int, mapping: Any = None) -> KeyPlace:
         """Return the place of a field, of an entry of a mapping, or of an item of a list."""
         if isinstance(name, int):
             return self._replace(key=f"{self.key}[{name}]")
@@ -213,25 +213,32 @@ _hints: dict[type, dict[str, Any]] = {}
 
 
 #: What a key was called once → what it is called now.
-FORMER_NAMES = {"floor": "minimum", "memory_floor": "memory_minimum"}
+FORMER_NAMES = {
+    "floor": "minimum",
+    "memory_floor": "memory_minimum",
+    "models": "checkpoints",
+    "targets": "models",
+}
 
 
-def _remedy_of_unknown_key(name: str, known_names: Collection[str]) -> str:
-    present_name = FORMER_NAMES.get(name)
-    if present_name is not None and present_name in known_names:
-        return f"{name!r} is called {present_name!r} now: rename the key."
-    return spelling_hint(name, known_names, "Remove it, or correct its name.")
+def present_name(name: str, known_names: Collection[str]) -> str:
+    """Return the known name of a key that was called `name` once, or ""."""
+    new_name = FORMER_NAMES.get(name, "")
+    return new_name if new_name in known_names else ""
 
 
 def unknown_key(
     name: str, known_names: Any, *, where: str, inside: str = "", error: Fault
 ) -> Exception:
-    """Return the error for a key that nothing reads, with the nearest known key."""
+    """Return the error for a key that nothing reads, with its present name or the nearest key."""
+    if new_name := present_name(name, known_names):
+        key = f"{inside}.{name}" if inside else f"`{name}`"
+        return error(f"{key} is called `{new_name}` now", where=where, remedy="Rename the key.")
     return error(
         f"unknown key {name!r}" + (f" in {inside}" if inside else ""),
         where=where,
         allowed=", ".join(sorted(known_names)),
-        remedy=_remedy_of_unknown_key(name, known_names),
+        remedy=spelling_hint(name, known_names, "Remove it, or correct its name."),
     )
 
 
@@ -246,14 +253,14 @@ def _build(cls: type[T], values: Any, at: KeyPlace, implied_fields: Mapping[str,
     wrong: list[Exception] = []
     for name in values:
         if at.strict and name not in allowed_names:
-            where = at.at(str(name), values).where or at.file
+            where = at.place_of_part(str(name), values).where or at.file
             more = {"inside": at.key, "where": where}
             wrong.append(unknown_key(str(name), allowed_names, error=at.error, **more))
     has_unknown = bool(wrong)
     types_of = hints(cls)
     field_values, missing = dict(implied_fields), []
     for name in allowed_names:
-        place = at.at(name, values)
+        place = at.place_of_part(name, values)
         default = (
             known_fields[name].default is not MISSING
             or known_fields[name].default_factory is not MISSING
@@ -302,7 +309,7 @@ def _convert(hint: Any, value: Any, at: KeyPlace) -> Any:
             raise at.fault("must be a list", _short_repr(value), remedy=remedy)
         wrong: list[Exception] = []
         items = tuple(
-            _convert_part(arguments[0], item, at.at(_label(item, index)), wrong)
+            _convert_part(arguments[0], item, at.place_of_part(_label(item, index)), wrong)
             for index, item in enumerate(value)
         )
         if wrong:
@@ -316,7 +323,7 @@ def _convert(hint: Any, value: Any, at: KeyPlace) -> Any:
         entries: dict[Any, Any] = {}
         wrong = []
         for name, item in value.items():
-            place = at.at(str(name), value)
+            place = at.place_of_part(str(name), value)
             key = _convert_part(arguments[0], str(name), place, wrong)
             entries[key] = _convert_part(arguments[1], item, place, wrong)
         if wrong:

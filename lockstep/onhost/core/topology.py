@@ -29,16 +29,16 @@ class Cluster:
     links: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def me(self) -> TopologyMember:
+    def own_member(self) -> TopologyMember:
         """The member for this host."""
         return self.members[self.rank]
 
     @property
-    def first(self) -> TopologyMember:
+    def first_member(self) -> TopologyMember:
         """The member of rank 0, which answers clients and watches over the others."""
         return self.members[0]
 
     @property
     def other_members(self) -> tuple[TopologyMember, ...]:
         """Every member but this host."""
-        return tuple(member for member in self.members if member is not self.me)
+        return tuple(member for member in self.members if member is not self.own_member)

@@ -104,7 +104,7 @@ class Docker:
                 if line.strip():
                     yield json.loads(line)
 
-    def running(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+    def running_containers(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
         """Return running containers by name: all, or only those called one of `names`."""
         containers = {}
         for container in self.json("GET", "/containers/json"):

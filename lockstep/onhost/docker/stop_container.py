@@ -16,7 +16,7 @@ exit codes: 0 gone, 1 still there, somebody else's, or not known because Docker 
 from __future__ import annotations
 
 from lockstep.onhost.core import clock, errors, layout, output, program
-from lockstep.onhost.docker import container_group, docker_api
+from lockstep.onhost.docker import container_processes, docker_api
 
 # Docker answers in milliseconds, and removes a container without processes within seconds.
 _DOCKER_S = 20.0
@@ -29,7 +29,7 @@ def stop(docker: docker_api.Docker, name: str, wait_s: float, paths: layout.Path
     Docker does not answer; then no process that the kernel knows in its slice is left.
     """
     start_time = clock.now()
-    was_there = bool(container_group.end(name, paths, wait_s))
+    was_there = bool(container_processes.kill_processes(name, paths, wait_s))
     while (container := docker.container(name)) is not None:
         if not docker_api.is_ours(container["Config"].get("Labels")):
             raise errors.Problem(
@@ -56,7 +56,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
     docker = docker_api.Docker(paths.docker_socket, timeout=min(options.wait, _DOCKER_S))
-    killed_processes = container_group.end(options.name, paths, options.wait)
+    killed_processes = container_processes.kill_processes(options.name, paths, options.wait)
     try:
         was_there = stop(docker, options.name, options.wait, paths) or bool(killed_processes)
     except docker_api.DockerUnreachable as error:

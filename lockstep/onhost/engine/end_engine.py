@@ -29,7 +29,7 @@ from lockstep.onhost.core import output, program
 TRACKER_S = 1.0
 
 
-def end(pid: int, within_s: float, was_asked: bool = False) -> bool:
+def end_process(pid: int, within_s: float, was_asked: bool = False) -> bool:
     """End process `pid`; return False if it outlived `within_s` seconds and had to be killed."""
     try:
         process = os.pidfd_open(pid)
@@ -42,7 +42,7 @@ def end(pid: int, within_s: float, was_asked: bool = False) -> bool:
             return True
         children = _children(pid)
         signal.pidfd_send_signal(process, signal.SIGKILL)
-        _wait(children)
+        _wait_for_resource_tracker(children)
     except (ProcessLookupError, FileNotFoundError):
         # The process ended, and systemd has reaped it.
         return True
@@ -61,7 +61,7 @@ def _children(pid: int) -> list[int]:
     return descriptors
 
 
-def _wait(processes: list[int]) -> None:
+def _wait_for_resource_tracker(processes: list[int]) -> None:
     """Wait for Python's resource tracker, which frees a dead process's shared memory.
 
     It could not if systemd killed it with the others.
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--within", type=float, required=True, metavar="SECONDS")
     parser.add_argument("--asked", action="store_true")
     options = parser.parse_args(argv)
-    if options.pid is not None and not end(options.pid, options.within, options.asked):
+    if options.pid is not None and not end_process(options.pid, options.within, options.asked):
         output.say(
             f"lockstep end: killed, for it had not ended {options.within:g} s after it was asked: "
             "an engine waits for its clients"

@@ -100,7 +100,7 @@ class GpuHolder:
     engine: bool
 
     @property
-    def matters(self) -> bool:
+    def is_worth_report(self) -> bool:
         """True if it is worth a report beside a hot model."""
         return self.engine or (self.gib or 0.0) >= LEAST_GIB
 
@@ -115,7 +115,7 @@ class GpuHolder:
         return f"{self.words}: {self.remedy}"
 
 
-def foreign(host: config.HostConfig | None, paths: layout.Paths) -> list[GpuHolder]:
+def foreign_holders(host: config.HostConfig | None, paths: layout.Paths) -> list[GpuHolder]:
     """Return the holders that are not ours, the largest first; [] without a driver.
 
     `host` says which units are ours; None means that no deploy has come yet. Processes in
@@ -150,7 +150,7 @@ def foreign(host: config.HostConfig | None, paths: layout.Paths) -> list[GpuHold
 def in_words(host: config.HostConfig | None, paths: layout.Paths) -> list[str]:
     """Return the foreign holders as sentences, or a sentence that they cannot be told."""
     try:
-        return [str(holder) for holder in foreign(host, paths)]
+        return [str(holder) for holder in foreign_holders(host, paths)]
     except errors.Problem as problem:
         return [f"who holds memory on the GPU cannot be told ({problem}): see `sudo dmesg | tail`"]
 
@@ -220,7 +220,7 @@ def _process(pid: int, name: str, paths: layout.Paths) -> _Process:
 def _containers(paths: layout.Paths) -> dict[str, dict[str, Any]] | None:
     """Return the running containers by id; None if Docker does not answer."""
     try:
-        running = docker_api.Docker(paths.docker_socket, timeout=5).running()
+        running = docker_api.Docker(paths.docker_socket, timeout=5).running_containers()
     except (docker_api.DockerUnreachable, docker_api.DockerError):
         return None
     return {
@@ -271,7 +271,7 @@ def _recognise_program(text: str, lines: Iterable[Sequence[str]]) -> KnownProgra
     for engine in engines.ENGINES.values():
         # The engines' processes call themselves VLLM::EngineCore, sglang::scheduler.
         if any(word in text.lower() for word in (*engine.images, f"{engine.name}::")) or any(
-            foreign_engines.begins(argv, way) is not None
+            foreign_engines.engine_start_index(argv, way) is not None
             for argv in lines
             for way in engine.entries
         ):

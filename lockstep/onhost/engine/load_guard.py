@@ -42,7 +42,7 @@ class LoadGuard:
 
         def watch() -> None:
             while not over.wait(_EVERY_S):
-                self.look()
+                self.check_free_memory()
 
         threading.Thread(target=watch, daemon=True).start()
         try:
@@ -50,7 +50,7 @@ class LoadGuard:
         finally:
             over.set()
 
-    def look(self) -> None:
+    def check_free_memory(self) -> None:
         """Look once, and act; report the action at most once in 30 s."""
         earlier_free = self._free()
         if earlier_free >= self.minimum_gib or self.now() < self._rest_until:

@@ -14,7 +14,7 @@ _PHASES = (
 _ERROR = re.compile(r"\bERROR\b|[Ee]rror[:\s]|FATAL|Killed|refused")
 
 
-def phase(line: str) -> str | None:
+def announced_phase(line: str) -> str | None:
     """Return the phase that a line of the engine's log announces, or None."""
     for pattern, text in _PHASES:
         if match := pattern.search(line):
@@ -22,7 +22,7 @@ def phase(line: str) -> str | None:
     return None
 
 
-def reason(lines: list[str]) -> list[str]:
+def failure_lines(lines: list[str]) -> list[str]:
     """Return the few last lines of a failed unit that give the reason: our verdict, else errors."""
     verdict = [line for line in lines if _OUR_LINE.search(line)][-1:]
     errors = [line for line in lines if _ERROR.search(line) and " WARNING " not in line]

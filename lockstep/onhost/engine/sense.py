@@ -1,7 +1,8 @@
 """Questions with one right answer for a model that generates, to find nonsense within seconds.
 
-The questions and their judges are in `probes`. A model with `sense: "record"` talks nonsense by
-nature. Its judge is the log-probabilities that it had when its answers were first accepted.
+The questions and their judges are in `sense_questions`. A model with `sense: "record"` talks
+nonsense by nature. Its judge is the log-probabilities that it had when its answers were first
+accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lockstep.onhost.core import config
-from lockstep.onhost.engine import openai_api, probes, sense_pooling
+from lockstep.onhost.engine import openai_api, sense_pooling, sense_questions
 
 # A hundred numbers are 300 tokens of Qwen and 400 of Mistral. Thoughts that cannot be turned off
 # need room too.
@@ -24,7 +25,7 @@ THINKING_OFF = {"chat_template_kwargs": {"enable_thinking": False, "thinking": F
 ANSWER_S = 300.0
 # After this time no further question begins: an engine of 3 tok/s is slow, but does not lie.
 ENOUGH_S = 300.0
-# For a model that is judged by its record: enough for `probes.LEADING`.
+# For a model that is judged by its record: enough for `sense_questions.LEADING`.
 RECORD_TOKENS, RECORD_OTHERS = 16, 5
 # Log-probabilities of one prompt were the same to the last digit in two passes of 420 answers of
 # vLLM's CPU build, also after a start with other threads and without its prefix cache (2026-11-23).
@@ -53,8 +54,8 @@ class SenseVerdict:
         looks: Each question; after the first nonsense no other is asked.
         by_record: Whether the record alone decided.
         seconds: Duration of the whole check.
-        answers: Question → the kept part of its answer: "sha256", and "leading" as `probes.leading`
-            gives it.
+        answers: Question → the kept part of its answer: "sha256", and "leading" as
+            `sense_questions.leading_tokens` gives it.
     """
 
     looks: tuple[SenseCheck, ...]
@@ -74,19 +75,19 @@ class SenseVerdict:
     def words(self) -> str:
         """One sentence for the operator."""
         how = f" ({RECORD_ONLY})" if self.by_record else ""
-        if wrong := self._of("nonsense"):
+        if wrong := self._checks_text("nonsense"):
             return f"talks nonsense{how}: {wrong}"
         sound = ", ".join(look.probe for look in self.looks if look.state == "sound")
         sentence = f"makes sense{how}: {sound}" if sound else f"sense is not known{how}"
-        silent = self._of("untold")
+        silent = self._checks_text("untold")
         return sentence + (f"; could not be asked: {silent}" if silent else "")
 
-    def _of(self, state: State) -> str:
+    def _checks_text(self, state: State) -> str:
         every = (f"{look.probe}: {look.words}" for look in self.looks if look.state == state)
         return "; ".join(every)
 
 
-def look(
+def judge_engine_sense(
     model: config.Model, key: str | None, record: Mapping[str, Any] | None = None
 ) -> SenseVerdict:
     """Ask `model.url` all of the model's questions, and judge; end at the first nonsense.
@@ -95,12 +96,12 @@ def look(
     """
     began = time.monotonic()
     if model.kind != "chat":
-        return SenseVerdict((_look_at_pooling(model, key),), seconds=time.monotonic() - began)
+        return SenseVerdict((_judge_pooling(model, key),), seconds=time.monotonic() - began)
     session = _Session(model, key, record or {})
     if not model.logprobs:
         session.no_logprobs = "this engine ends when it is asked for them while drafting"
-    pair = (probes.ECHO, probes.COUNT)
-    alone = pair if session.by_record or not model.tools else (*pair, probes.TOOL)
+    pair = (sense_questions.ECHO, sense_questions.COUNT)
+    alone = pair if session.by_record or not model.tools else (*pair, sense_questions.TOOL)
     for probe in alone:
         if session.has_ended or time.monotonic() - began > ENOUGH_S:
             break
@@ -121,7 +122,7 @@ def look(
     return SenseVerdict(tuple(session.looks), session.by_record, seconds, session.answers)
 
 
-def _look_at_pooling(model: config.Model, key: str | None) -> SenseCheck:
+def _judge_pooling(model: config.Model, key: str | None) -> SenseCheck:
     """Judge a model that does not generate text."""
     if model.sense == "record":
         return SenseCheck(model.kind, "untold", "a record holds answers in words only")
@@ -164,7 +165,7 @@ class _Session:
     def add(self, name: str, state: State, words: str) -> None:
         self.looks.append(SenseCheck(name, state, words))
 
-    def judge_probe(self, probe: probes.Probe) -> tuple[State, str]:
+    def judge_probe(self, probe: sense_questions.SenseQuestion) -> tuple[State, str]:
         """Ask and judge one question, and keep its first answer, which was asked for alone."""
         try:
             answer = self._answer(probe)
@@ -174,16 +175,16 @@ class _Session:
             return "nonsense", f"expected {probe.expected_answer}, no answer came ({error})"[:240]
         except ValueError as error:
             return "nonsense", f"expected {probe.expected_answer}, came {error}"
-        answer_record = {"sha256": answer.sha256, "leading": probes.leading(answer)}
+        answer_record = {"sha256": answer.sha256, "leading": sense_questions.leading_tokens(answer)}
         self.answers.setdefault(probe.name, answer_record)
         if self.by_record:
             return self._compare_with_record(probe, answer)
-        if wrong := probe.wrong(answer):
+        if wrong := probe.fault_of_answer(answer):
             return "nonsense", f"expected {probe.expected_answer}, came {wrong}"
-        why = probe.untold(answer)
+        why = probe.reason_undecided(answer)
         return ("untold" if why else "sound"), why
 
-    def _answer(self, probe: probes.Probe) -> probes.ProbeAnswer:
+    def _answer(self, probe: sense_questions.SenseQuestion) -> sense_questions.SenseAnswer:
         """Return one answer.
 
         Raises:
@@ -201,12 +202,14 @@ class _Session:
             body = {**more, **probe.more}
             try:
                 raw = openai_api.chat(self.model, self.key, probe.prompt, ANSWER_S, body)
-                return probes.parse_answer(raw)
+                return sense_questions.parse_answer(raw)
             except (openai_api.RequestRefusal, openai_api.NotReady) as answer:
-                if not self._without(str(answer), isinstance(answer, openai_api.RequestRefusal)):
+                if not self._drop_refused_option(
+                    str(answer), isinstance(answer, openai_api.RequestRefusal)
+                ):
                     raise
 
-    def _without(self, message: str, is_refused: bool) -> bool:
+    def _drop_refused_option(self, message: str, is_refused: bool) -> bool:
         """Leave out one key that the engine may have refused; tell whether there was one."""
         if "JSON compliant" in message and not self.no_logprobs:
             raise ValueError(f"log-probabilities that are no numbers ({message[:120]})")
@@ -219,12 +222,12 @@ class _Session:
         return True
 
     def _compare_with_record(
-        self, probe: probes.Probe, answer: probes.ProbeAnswer
+        self, probe: sense_questions.SenseQuestion, answer: sense_questions.SenseAnswer
     ) -> tuple[State, str]:
         """Judge an answer by the model's record."""
         if not answer.tokens:
             return "nonsense", "no token came"
-        if wrong := probes.not_finite(answer):
+        if wrong := sense_questions.nonfinite_token(answer):
             return "nonsense", f"came {wrong}"
         kept_answer = self.record.get(probe.name)
         # A first answer without log-probabilities would become a record that can never judge.
@@ -232,5 +235,5 @@ class _Session:
             return "untold", "without log-probabilities nothing can be compared"
         if kept_answer is None:
             return "sound", ""
-        differs = probes.differs(kept_answer, answer, self.tolerance)
+        differs = sense_questions.difference_from_record(kept_answer, answer, self.tolerance)
         return ("nonsense", f"differs from its record: {differs}") if differs else ("sound", "")

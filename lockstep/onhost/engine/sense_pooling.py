@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from lockstep.onhost.core import config
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.request_kind import Kind
 from lockstep.onhost.engine import openai_api
 
 # The first two are the same text, the third says the same in other words, the last is unrelated.
@@ -28,7 +28,7 @@ OTHER_QUESTION = (
 )
 
 
-def embedding(model: config.Model, key: str | None, timeout: float) -> str:
+def embedding_fault(model: config.Model, key: str | None, timeout: float) -> str:
     """Return the fault in the vectors of four texts, "" if they make sense.
 
     Raises the same errors as `openai_api.ask_test_question`, for numbers that are not finite and
@@ -49,7 +49,7 @@ def embedding(model: config.Model, key: str | None, timeout: float) -> str:
     return ""
 
 
-def rerank(model: config.Model, key: str | None, timeout: float) -> str:
+def order_fault(model: config.Model, key: str | None, timeout: float) -> str:
     """Return the fault in the order of three texts, "" if it makes sense.
 
     Each of two questions is asked with its texts from best to worst and from worst to best. Raises
@@ -67,8 +67,8 @@ def rerank(model: config.Model, key: str | None, timeout: float) -> str:
 
 #: Kind of a model that does not generate text → the function that returns its fault.
 WRONG: dict[Kind, Callable[[config.Model, str | None, float], str]] = {
-    "embedding": embedding,
-    "rerank": rerank,
+    "embedding": embedding_fault,
+    "rerank": order_fault,
 }
 
 

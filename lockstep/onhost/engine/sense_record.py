@@ -37,7 +37,7 @@ def accepted_answers(paths: layout.Paths, model: config.Model) -> Mapping[str, A
     return entry["answers"] if entry else None
 
 
-def decides(paths: layout.Paths, model: config.Model) -> bool:
+def can_compare_answers(paths: layout.Paths, model: config.Model) -> bool:
     """Tell whether later answers can be compared with a model's record; True without a record.
 
     If answers came without log-probabilities when the record began, perhaps another process gave
@@ -47,12 +47,14 @@ def decides(paths: layout.Paths, model: config.Model) -> bool:
     return not record or all(answer["leading"] for answer in record.values())
 
 
-def keep(paths: layout.Paths, model: config.Model, verdict: sense.SenseVerdict, pid: int) -> str:
+def record_look(
+    paths: layout.Paths, model: config.Model, verdict: sense.SenseVerdict, pid: int
+) -> str:
     """Record a look; return a remark about the record, or "".
 
     Sound answers become the record if there is none.
     """
-    with _alone(paths):
+    with _records_lock(paths):
         last_look = LastLook(pid, time.time(), verdict.state, verdict.words)
         atomic.write_json(
             paths.last_senses, {**_read(paths.last_senses), model.name: asdict(last_look)}
@@ -73,23 +75,23 @@ def keep(paths: layout.Paths, model: config.Model, verdict: sense.SenseVerdict, 
     return "these answers are now its record" if verdict.by_record else ""
 
 
-def forget(paths: layout.Paths, name: str) -> bool:
+def remove_records(paths: layout.Paths, name: str) -> bool:
     """Remove every record of a model; tell whether there was one."""
-    with _alone(paths):
+    with _records_lock(paths):
         every = _read(paths.senses)
         was_recorded = every.pop(name, None) is not None
         atomic.write_json(paths.senses, every, mode=0o600)
     return was_recorded
 
 
-def unsee(paths: layout.Paths, name: str) -> None:
+def remove_last_look(paths: layout.Paths, name: str) -> None:
     """Forget the last look at a model, because it was cut short."""
-    with _alone(paths):
+    with _records_lock(paths):
         remaining_looks = {k: v for k, v in _read(paths.last_senses).items() if k != name}
         atomic.write_json(paths.last_senses, remaining_looks)
 
 
-def last(paths: layout.Paths) -> dict[str, LastLook]:
+def last_looks(paths: layout.Paths) -> dict[str, LastLook]:
     """Return the last look at each model since boot."""
     try:
         return {name: LastLook(**look) for name, look in _read(paths.last_senses).items()}
@@ -97,7 +99,7 @@ def last(paths: layout.Paths) -> dict[str, LastLook]:
         return {}
 
 
-def _alone(paths: layout.Paths) -> AbstractContextManager[None]:
+def _records_lock(paths: layout.Paths) -> AbstractContextManager[None]:
     # A start and the timer may end their looks at the same time.
     return file_lock.hold_lock(paths.run / "senses.lock")
 

@@ -17,7 +17,7 @@ _SHOWN_FILE = re.compile(r"^EnvironmentFiles=(.+) \(ignore_errors=(?:yes|no)\)$"
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Split a command line into words; at the blanks if its quotes do not match."""
     try:
         return shlex.split(text)
@@ -28,24 +28,26 @@ def words(text: str) -> list[str]:
 def variables(properties_text: str) -> dict[str, str]:
     """Return a unit's variables from `systemctl show`: `Environment=`, then those of its files."""
     environment_lines = re.findall(r"^Environment=(.*)$", properties_text, re.MULTILINE)
-    values = dict(_pairs(word for line in environment_lines for word in words(line)))
+    values = dict(_pairs(word for line in environment_lines for word in split_words(line)))
     for pattern in _SHOWN_FILE.findall(properties_text):
         for path in sorted(Path("/").glob(pattern.lstrip("/"))):
             try:
                 text = path.read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue
-            values |= in_file(text)
+            values |= variables_in_file_text(text)
     return values
 
 
-def in_file(text: str) -> dict[str, str]:
+def variables_in_file_text(text: str) -> dict[str, str]:
     """Return the variables of a file by systemd.exec(5): a pair a line, quotes, comments."""
     joined_text = re.sub(r"\\\n", "", text)
     lines = (line.strip() for line in joined_text.splitlines())
     pairs = _pairs(line for line in lines if line and line[0] not in "#;")
     return {
-        name.strip(): "".join(words(value)) if value.lstrip()[:1] in ("'", '"') else value.strip()
+        name.strip(): "".join(split_words(value))
+        if value.lstrip()[:1] in ("'", '"')
+        else value.strip()
         for name, value in pairs
     }
 
@@ -60,7 +62,7 @@ def argv(
     """
     joined_text = re.sub(r"\\\n\s*", " ", text)
     start_lines = re.findall(r"^ExecStart=(.+)$", joined_text, re.MULTILINE)
-    start = words(start_lines[-1].strip().lstrip(_PREFIXES)) if start_lines else []
+    start = split_words(start_lines[-1].strip().lstrip(_PREFIXES)) if start_lines else []
     filled_words = [_fill_specifiers(word, unit) for word in start]
     return [
         expanded_word
@@ -93,7 +95,7 @@ def _expand_variables(
     """Fill in variables: "$NAME" alone becomes several words, "${NAME}" is a part of one."""
     alone = re.fullmatch(r"\$(\w+)", word)
     if alone and not secret(alone[1]):
-        return words(known_variables.get(alone[1], ""))
+        return split_words(known_variables.get(alone[1], ""))
 
     def value(match: re.Match[str]) -> str:
         name = match[1]

@@ -19,7 +19,7 @@ ENGINES: dict[str, Engine] = {
 
 def counters(page: str) -> Counters | None:
     """Read an engine's Prometheus page; return None if it is no engine's."""
-    read = (engine.metrics.read(page) for engine in ENGINES.values())
+    read = (engine.metrics.parse_page(page) for engine in ENGINES.values())
     return next((engine_counters for engine_counters in read if engine_counters), None)
 
 

@@ -14,7 +14,7 @@ def is_flag(word: str) -> bool:
     return bool(_SHORT_OR_LONG.match(word))
 
 
-def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
+def flag_span(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
     """Return the span [start, end) of the last occurrence of a flag with its values, or None.
 
     The last occurrence counts, as it does for the engines' parsers.
@@ -28,7 +28,7 @@ def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
 
 def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
     """Return the (first) value of a flag, "" for a flag without one, None if it is absent."""
-    span = find(argv, names)
+    span = flag_span(argv, names)
     if span is None:
         return None
     head, *values = argv[span[0] : span[1]]

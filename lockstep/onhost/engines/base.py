@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 from typing import Any, Literal
 
-from lockstep.onhost.core.kind import Kind, Shape
 from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.engines.argv import find, is_flag, value_of
+from lockstep.onhost.core.request_kind import Kind, Shape
+from lockstep.onhost.engines.argv import flag_span, is_flag, value_of
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import (
     EngineUnavailable,
@@ -102,7 +102,7 @@ class HostMemory:
     usual_gib: float = 0.0
     seen_gib: float = 0.0
 
-    def requests(
+    def memory_requests(
         self, argv: Sequence[str], variables: Mapping[str, str]
     ) -> tuple[tuple[str, str], ...]:
         """Return (flag or variable, value) of each request, flags last, because they win."""
@@ -121,7 +121,7 @@ class HostMemory:
     def gib(self, argv: Sequence[str], variables: Mapping[str, str]) -> float:
         """Return its GiB beside the overhead; 0 if it is refused, or its value is no number."""
         kept_gib = self.usual_gib
-        for _, value in self.requests(argv, variables):
+        for _, value in self.memory_requests(argv, variables):
             with contextlib.suppress(ValueError):
                 kept_gib = float(value) * self.unit_gib
         return max(0.0, kept_gib - self.seen_gib)
@@ -132,7 +132,7 @@ class HostMemory:
         """Return the refused requests: any, or for counted data those without a bound."""
         return tuple(
             (name, value)
-            for name, value in self.requests(argv, variables)
+            for name, value in self.memory_requests(argv, variables)
             if (value.startswith("-") if self.unit_gib else value.strip().lower() not in _OFF)
         )
 
@@ -314,7 +314,7 @@ class Engine:
     packages: str = ""
 
     @property
-    def minds_experts(self) -> bool:
+    def depends_on_experts(self) -> bool:
         """True if it must be known whether a model is a mixture of experts."""
         return bool(self.guard or self.corrupting_experts)
 
@@ -328,13 +328,13 @@ class Engine:
 
     def has(self, argv: Sequence[str], key: str) -> bool:
         """Tell whether a command line has a recipe key's flag, with a value or without."""
-        return find(argv, self.spellings(key)) is not None
+        return flag_span(argv, self.spellings(key)) is not None
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """Return the kind of model that the command line asks for; None if it does not say."""
         return None
 
-    def parts(
+    def recipe_backends(
         self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
     ) -> list[str]:
         """Return the back-ends that a recipe will run, by the names of `engine_kernels.KERNELS`.
@@ -352,7 +352,7 @@ class Engine:
         Args:
             version: The engine's own version.
             recipe: {"name", "argv", "environment", "read"}; argv is its whole command line, read is
-                Lockstep's reading of that (`ParsedCommand.differs`).
+                Lockstep's reading of that (`ParsedCommand.differing_option`).
 
         Raises:
             Unanswered: The parser cannot be imported, or fails in a way that judges no argument, as
@@ -367,7 +367,7 @@ class Engine:
             ):
                 wrong = self.wrong_variable(recipe["environment"])
                 if wrong is None:
-                    wrong = self.parse(recipe["argv"]).differs(recipe.get("read", {}))
+                    wrong = self.parse(recipe["argv"]).differing_option(recipe.get("read", {}))
         except EngineUnavailable as reason:
             raise EngineUnavailable(f"{engine_name} cannot be imported: {reason}") from None
         except SystemExit:
@@ -378,7 +378,7 @@ class Engine:
             raise EngineUnavailable(f"{name}: {engine_name} cannot be asked: {error}") from None
         return wrong and f"{name}: {engine_name} {wrong}"
 
-    def answer(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
+    def ask_in_image(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
         """Ask the program inside an image which recipes it takes, if it has no parser on Python.
 
         Args:
@@ -386,7 +386,7 @@ class Engine:
             run: Runs a command line with variables inside the image.
 
         Returns:
-            {"version", "faults", "unanswered"}, as `image_answer` prints it.
+            {"version", "faults", "unanswered"}, as `recipe_check_in_image` prints it.
         """
         raise NotImplementedError
 
@@ -418,7 +418,7 @@ class Engine:
         """
         raise EngineUnavailable("it has no parser on Python")
 
-    def pool(self, of: Sizes) -> float | None:
+    def pool_limit_gib(self, of: Sizes) -> float | None:
         """Return the most that its own rule gives to weights and KV cache, GiB; None: no bound."""
         return None
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.request_kind import Kind
 from lockstep.onhost.engines.base import Engine, HostMemory, Run
 from lockstep.onhost.engines.metrics import Metrics
 
@@ -20,7 +20,7 @@ _DOCKERS_OWN = (125, 126, 127)
 class LlamaCpp(Engine):
     """The engine llama.cpp; see `Engine`."""
 
-    def answer(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
+    def ask_in_image(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
         """Ask with `--help` after each command line: that reads all of it, and loads nothing."""
         version_result = run((recipes[0]["argv"][0], "--version"), {})
         version = re.search(r"version: (\S+)", version_result.stdout + version_result.stderr)

@@ -59,7 +59,7 @@ class Metrics:
     tokens_per_step: str = ""
     rate: str = ""
 
-    def read(self, page: str) -> Counters | None:
+    def parse_page(self, page: str) -> Counters | None:
         """Read a page; return None if it is not this engine's."""
         sums: dict[str, float] = {}
         lively: dict[str, float] = {}

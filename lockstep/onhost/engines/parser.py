@@ -28,7 +28,7 @@ class ParsedCommand:
     spellings: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
-    def of(cls, parser: ArgumentParser, namespace: Namespace) -> ParsedCommand:
+    def from_parser(cls, parser: ArgumentParser, namespace: Namespace) -> ParsedCommand:
         """Make the result of a parser; `parsed` may be changed afterwards."""
         options = [action for action in parser._actions if action.option_strings]
         return cls(
@@ -37,7 +37,7 @@ class ParsedCommand:
             tuple(tuple(action.option_strings) for action in options),
         )
 
-    def differs(self, read: Mapping[str, Any]) -> str | None:
+    def differing_option(self, read: Mapping[str, Any]) -> str | None:
         """Return the first option that Lockstep read differently, with both values, or None.
 
         The value of a key is a secret, and is not shown.

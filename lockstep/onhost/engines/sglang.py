@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.onhost.core.address import at
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.core.memory_requirement import Need
+from lockstep.onhost.core.request_kind import Kind
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -44,7 +44,7 @@ class Sglang(Engine):
         words = list(argv[start + 1 :])
         if words and not words[0].startswith("-"):
             words = ["--model-path", *words]
-        return ParsedCommand.of(parser, parser.parse_args(words))
+        return ParsedCommand.from_parser(parser, parser.parse_args(words))
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """Return the kind; the flag is the same for both, and only its class shows a reranker."""
@@ -62,7 +62,7 @@ class Sglang(Engine):
         first_patterns = () if _MISTRALS_OWN.search(repository.lower()) else ("model*.safetensors",)
         return (*first_patterns, *own, *PATTERNS["auto"])
 
-    def pool(self, of: Sizes) -> float | None:
+    def pool_limit_gib(self, of: Sizes) -> float | None:
         return (of.share or self.share) * of.at_rest
 
     def need(self, of: Sizes) -> Need:
@@ -84,7 +84,11 @@ class Sglang(Engine):
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
     ) -> dict[str, object]:
-        return {"nnodes": size, "node_rank": rank, "dist_init_addr": at(master, port)}
+        return {
+            "nnodes": size,
+            "node_rank": rank,
+            "dist_init_addr": address_with_port(master, port),
+        }
 
 
 def _server_args() -> Any:

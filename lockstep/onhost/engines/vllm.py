@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.memory_requirement import Need
+from lockstep.onhost.core.request_kind import Kind
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -80,7 +80,7 @@ class Vllm(Engine):
         for command in commands():
             own = import_engine(functools.partial(command.subparser_init, subparsers))
             namespace = parser.parse_args(argv[1:])
-            reading = ParsedCommand.of(own, namespace)
+            reading = ParsedCommand.from_parser(own, namespace)
             template = getattr(namespace, "chat_template", None)
             if isinstance(template, str) and template.startswith("/"):
                 # The template is among the weights, which may not be here yet.
@@ -88,7 +88,7 @@ class Vllm(Engine):
             command.validate(namespace)
         return reading
 
-    def parts(
+    def recipe_backends(
         self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
     ) -> list[str]:
         backend = self.value(argv, "attention_backend") or environment.get("VLLM_ATTENTION_BACKEND")
@@ -114,7 +114,7 @@ class Vllm(Engine):
                 )
         return part_names
 
-    def pool(self, of: Sizes) -> float | None:
+    def pool_limit_gib(self, of: Sizes) -> float | None:
         return None if of.kv_cache else (of.share or self.share) * of.total
 
     def need(self, of: Sizes) -> Need:

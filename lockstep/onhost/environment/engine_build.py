@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic, check_cache, errors, file_lock, layout, output, program
-from lockstep.onhost.environment import engine_check, engine_content, uv_cache
+from lockstep.onhost.environment import engine_check, engine_content, uv_cache_failures
 from lockstep.onhost.fetch import growth_report
 
 SPEC = Path("/etc/lockstep/engine.json")
@@ -71,7 +71,9 @@ class Build:
         """Run one command, its output going straight to ours; raise CommandFailure if it fails."""
         output.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
-            with growth_report.report_growth(self._fills(argv), on_growth=self.content.beat):
+            with growth_report.report_growth(
+                self._fills(argv), on_growth=self.content.show_sign_of_life
+            ):
                 code, error_text = _run(argv, {**self.environment, **environment})
         except OSError as error:
             raise errors.Problem(f"{argv[0]}: {error.strerror}") from error
@@ -118,11 +120,11 @@ class Build:
             self._pip("install", *argv, **environment)
         except CommandFailure as failure:
             cache = Path(self.environment["UV_CACHE_DIR"])
-            stale = uv_cache.is_broken(failure.error_text, cache)
+            stale = uv_cache_failures.is_broken(failure.error_text, cache)
             if stale:
                 output.say("once more, without what uv had cached")
                 shutil.rmtree(cache, ignore_errors=True)
-            if not self.content.mend() and not stale:
+            if not self.content.replace_spoiled_files() and not stale:
                 raise
             self._pip("install", *argv, **environment)
 
@@ -221,10 +223,10 @@ class Build:
 
     def activate(self) -> None:
         """Point `current` at this environment, in one step."""
-        if not check_cache.every(atomic.read_json(self.record) or {}):
+        if not check_cache.passed_question_digests(atomic.read_json(self.record) or {}):
             raise errors.Problem("this build has not passed its check: run `check` first")
         current = Path(self.spec["current"])
-        atomic.link(current, self.home.name)
+        atomic.replace_link(current, self.home.name)
         output.say(f"{current} -> {self.home.name}")
 
 

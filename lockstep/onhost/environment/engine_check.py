@@ -23,7 +23,7 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import check_cache, meminfo
-from lockstep.onhost.environment import engine_classes, engine_parts
+from lockstep.onhost.environment import compiled_parts, engine_classes
 
 VLLM = engines.ENGINES["vllm"]
 #: Keys of the engine's specification that are part of the question.
@@ -48,7 +48,7 @@ def cuda_fault(expected_version: str | None, found_version: str | None, torch: s
     return None
 
 
-def triple_fault(versions: dict[str, str | None]) -> str | None:
+def flashinfer_versions_fault(versions: dict[str, str | None]) -> str | None:
     """Return the fault of the FlashInfer packages, or None."""
     present = {name: text.split("+")[0] for name, text in versions.items() if text}
     if not present:
@@ -77,7 +77,7 @@ def flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str |
     )
 
 
-def recipe_fault(recipe: dict[str, Any], engine: str, parts: engine_parts.Parts) -> str | None:
+def recipe_fault(recipe: dict[str, Any], engine: str, parts: compiled_parts.Parts) -> str | None:
     """Return why the engine refuses a recipe or cannot load its model, or None.
 
     It may refuse flags or variables. The parts of the engine that the recipe will run are added to
@@ -90,11 +90,11 @@ def recipe_fault(recipe: dict[str, Any], engine: str, parts: engine_parts.Parts)
         config = engine_classes.config(engine, recipe)
     except (engines.EngineUnavailable, engine_classes.ClassesUnreadable) as reason:
         return str(reason)
-    parts.want(recipe["name"], recipe, config)
+    parts.add_recipe(recipe["name"], recipe, config)
     return engine_classes.fault(engine, recipe["name"], config)
 
 
-def no_kernel() -> str | None:
+def kernel_obstacle() -> str | None:
     """Return why no kernel can run here, or None."""
     import torch
 
@@ -102,17 +102,17 @@ def no_kernel() -> str | None:
         return "no GPU is seen"
     # A model may be hot, and a kernel's process on a full machine could end it.
     available = meminfo.memory().available
-    if available < engine_parts.ROOM_GIB:
-        return f"{available:.1f} GiB of memory are available, not {engine_parts.ROOM_GIB:g}"
+    if available < compiled_parts.ROOM_GIB:
+        return f"{available:.1f} GiB of memory are available, not {compiled_parts.ROOM_GIB:g}"
     return None
 
 
-def examine(question: dict[str, Any]) -> dict[str, Any]:
+def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
     """Return everything that the record holds."""
     engine = engine_classes.installed_version("vllm")
-    parts = engine_parts.Parts(engine or "")
+    parts = compiled_parts.Parts(engine or "")
     triple = {name: engine_classes.installed_version(name) for name in TRIPLE}
-    faults = [triple_fault(triple)]
+    faults = [flashinfer_versions_fault(triple)]
     try:
         import torch
 
@@ -131,7 +131,7 @@ def examine(question: dict[str, Any]) -> dict[str, Any]:
         if cuda:
             faults.append(flashinfer_fault(engine, recipes))
             parts.load(Path(importlib.import_module("vllm").__file__ or "").parent)
-            parts.run(no_kernel())
+            parts.run(kernel_obstacle())
     waived_kernels = question["waive_kernels"]
     faults += [*parts.faults, *(() if waived_kernels else parts.wrong)]
     return {
@@ -150,7 +150,7 @@ def examine(question: dict[str, Any]) -> dict[str, Any]:
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
     text = os.environ["LOCKSTEP_ENGINE"]
-    record = examine(json.loads(text))
+    record = examine_environment(json.loads(text))
     record["asked"] = check_cache.digest(text)
     check_cache.write(Path(argv[0]), record)
     print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)

@@ -57,9 +57,9 @@ class Content:
             yield
         self._copier.report_copies(f"engine, {self._stage}")
 
-    def beat(self) -> None:
+    def show_sign_of_life(self) -> None:
         """Tell waiting peers that this host is still working."""
-        self._claim.beat()
+        self._claim.show_sign_of_life()
 
     @property
     def links(self) -> Path:
@@ -68,7 +68,7 @@ class Content:
 
     def bring_wheels(self) -> None:
         """Fetch the wheels that are not here; raise Problem if one cannot be had."""
-        self._store().bring(f"engine, {self._stage}", self._wheels)
+        self._store().bring_wheels(f"engine, {self._stage}", self._wheels)
 
     def bring_trees(self, home: Path, run: git_source.Run) -> None:
         """Check each source tree out below `home`; raise Problem if a commit cannot be had."""
@@ -77,7 +77,7 @@ class Content:
                 self._copier
             )
 
-    def mend(self) -> bool:
+    def replace_spoiled_files(self) -> bool:
         """Fetch files again that no longer match their hash; return False if all matched."""
         spoiled_wheels = self._store().remove_spoiled(self._wheels)
         if not spoiled_wheels:
@@ -96,4 +96,4 @@ class Content:
         files = [wheel.url for wheel in self._wheels if wheel.url]
         variables = wheel_store.variables(self._spec["index"], more, files)
         pip = wheel_store.Pip(self._spec["tools"], variables)
-        return wheel_store.WheelStore(self._folder, pip, self._copier, self.beat)
+        return wheel_store.WheelStore(self._folder, pip, self._copier, self.show_sign_of_life)

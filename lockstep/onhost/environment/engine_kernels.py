@@ -65,10 +65,12 @@ def _differs(
 
 
 def _set_config() -> Any:
-    return _of("vllm.config:set_current_vllm_config")(_of("vllm.config:VllmConfig")())
+    return _first_importable("vllm.config:set_current_vllm_config")(
+        _first_importable("vllm.config:VllmConfig")()
+    )
 
 
-def _of(*places: str) -> Any:
+def _first_importable(*places: str) -> Any:
     """Return the first of these, as MODULE:NAME, that this vLLM has."""
     for place in places:
         module, _, name = place.partition(":")
@@ -124,7 +126,7 @@ def _sampler() -> tuple[Any, Any]:
     orders = [torch.randperm(HIDDEN, device=_indices().device) for _ in range(TOKENS)]
     logits = torch.stack(orders).float()
     best = logits.argmax(-1)
-    sampler = _of("vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler")()
+    sampler = _first_importable("vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler")()
     only = _indices(*[1] * TOKENS)
     return sampler.forward(logits.clone(), {}, only, None)[0], best
 
@@ -151,7 +153,7 @@ def _qkv() -> tuple[Any, Any, Any]:
 def _flash_attention() -> tuple[Any, Any]:
     query, keys, values = _qkv()
     versions = "vllm.v1.attention.backends.fa_utils"
-    result = _of(f"{versions}:flash_attn_varlen_func")(
+    result = _first_importable(f"{versions}:flash_attn_varlen_func")(
         q=query,
         k=keys,
         v=values,
@@ -161,14 +163,16 @@ def _flash_attention() -> tuple[Any, Any]:
         cu_seqlens_k=_indices(0, TOKENS),
         softmax_scale=HEAD**-0.5,
         causal=True,
-        fa_version=_of(f"{versions}:get_flash_attn_version")(),
+        fa_version=_first_importable(f"{versions}:get_flash_attn_version")(),
     )
     return result, _attention(query, keys, values, HEAD**-0.5)
 
 
 def _flashinfer_attention() -> tuple[Any, Any]:
     query, keys, values = _qkv()
-    result = _of("flashinfer:single_prefill_with_kv_cache")(query, keys, values, causal=True)
+    result = _first_importable("flashinfer:single_prefill_with_kv_cache")(
+        query, keys, values, causal=True
+    )
     return result, _attention(query, keys, values, HEAD**-0.5)
 
 
@@ -177,7 +181,7 @@ def _triton_attention() -> tuple[Any, Any]:
 
     query, keys, values = _qkv()
     result = torch.empty_like(query)
-    _of("vllm.v1.attention.ops.triton_unified_attention:unified_attention")(
+    _first_importable("vllm.v1.attention.ops.triton_unified_attention:unified_attention")(
         q=query,
         k=keys.view(-1, PAGE, KV_HEADS, HEAD),
         v=values.view(-1, PAGE, KV_HEADS, HEAD),
@@ -206,7 +210,7 @@ def _triton_mla() -> tuple[Any, Any]:
     query, cache = _random(1, heads, latent + 64), _random(TOKENS, 1, latent + 64)
     result = torch.zeros(1, heads, latent, device="cuda", dtype=query.dtype)
     pages = cache.view(-1, PAGE, 1, latent + 64)
-    decode = _of("vllm.v1.attention.ops.triton_decode_attention:decode_attention_fwd")
+    decode = _first_importable("vllm.v1.attention.ops.triton_decode_attention:decode_attention_fwd")
     scale = (latent + 64) ** -0.5
     decode(
         query,
@@ -237,7 +241,7 @@ def _fp8_product() -> tuple[Any, Any]:
     first_matrix, right = _random(TOKENS, HIDDEN), _random(INNER, HIDDEN)
     if not ops.cutlass_scaled_mm_supports_fp8(capability):
         weight, packed_weight, scales = _marlin_fp8(right)
-        apply = _of(f"{_MARLIN}_fp8:apply_fp8_marlin_linear")
+        apply = _first_importable(f"{_MARLIN}_fp8:apply_fp8_marlin_linear")
         size = {"size_n": INNER, "size_k": HIDDEN, "bias": None}
         return apply(
             first_matrix, packed_weight, scales, _workspace(), **size
@@ -262,7 +266,7 @@ def _fp4_product() -> tuple[Any, Any]:
     marlin = os.environ.get("VLLM_NVFP4_GEMM_BACKEND") == "marlin"
     if marlin or not ops.cutlass_scaled_mm_supports_fp4(_capability()):
         weight, packed_weight, scales, whole = _marlin_fp4(right)
-        apply = _of(f"{_MARLIN}_fp4:apply_fp4_marlin_linear")
+        apply = _first_importable(f"{_MARLIN}_fp4:apply_fp4_marlin_linear")
         size = {"size_n": INNER, "size_k": HIDDEN}
         result = apply(first_matrix, packed_weight, scales, whole, _workspace(), **size)
         return result, first_matrix.float() @ weight.float()
@@ -291,15 +295,15 @@ _MARLIN = "vllm.model_executor.layers.quantization.utils.marlin_utils"
 def _workspace() -> Any:
     import torch
 
-    return _of(f"{_MARLIN}:marlin_make_workspace_new")(torch.device("cuda"))
+    return _first_importable(f"{_MARLIN}:marlin_make_workspace_new")(torch.device("cuda"))
 
 
 def _marlin_fp8(weight: Any) -> Any:
-    return _of(f"{_MARLIN}_fp8:marlin_quant_fp8_torch")(weight, -1)
+    return _first_importable(f"{_MARLIN}_fp8:marlin_quant_fp8_torch")(weight, -1)
 
 
 def _marlin_fp4(weight: Any) -> Any:
-    return _of(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
+    return _first_importable(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
 
 
 def _mixture(states: Any, up: Any, down: Any, shares: Any, expert_ids: Any) -> Any:
@@ -318,7 +322,7 @@ def _mixture(states: Any, up: Any, down: Any, shares: Any, expert_ids: Any) -> A
 def _route_tokens() -> tuple[Any, Any, Any]:
     """Return tokens, the shares of their experts, and the experts' ids: by vLLM's own kernel."""
     states = _random(TOKENS, HIDDEN)
-    route = _of("vllm.model_executor.layers.fused_moe:fused_topk")
+    route = _first_importable("vllm.model_executor.layers.fused_moe:fused_topk")
     shares, expert_ids, *_ = route(states, _random(TOKENS, EXPERTS).float(), CHOSEN, True)
     return states, shares, expert_ids
 
@@ -326,7 +330,7 @@ def _route_tokens() -> tuple[Any, Any, Any]:
 def _triton_experts() -> tuple[Any, Any]:
     states, shares, expert_ids = _route_tokens()
     up, down = _random(EXPERTS, 2 * INNER, HIDDEN), _random(EXPERTS, HIDDEN, INNER)
-    run_experts = _of("vllm.model_executor.layers.fused_moe:fused_experts")
+    run_experts = _first_importable("vllm.model_executor.layers.fused_moe:fused_experts")
     reference = _mixture(states, up, down, shares, expert_ids)
     return run_experts(states, up, down, shares, expert_ids), reference
 
@@ -348,7 +352,7 @@ def _marlin_experts(
             layers
         )
         moe_module = "vllm.model_executor.layers.fused_moe"
-        run_experts = _of(
+        run_experts = _first_importable(
             f"{moe_module}.experts.marlin_moe:fused_marlin_moe",
             f"{moe_module}.fused_marlin_moe:fused_marlin_moe",
         )
@@ -362,7 +366,7 @@ def _marlin_experts(
             down_scales,
             shares,
             expert_ids,
-            quant_type_id=getattr(_of("vllm.scalar_type:scalar_types"), storage).id,
+            quant_type_id=getattr(_first_importable("vllm.scalar_type:scalar_types"), storage).id,
             global_scale1=up_whole[0] if up_whole else None,
             global_scale2=down_whole[0] if down_whole else None,
         )
@@ -372,8 +376,9 @@ def _marlin_experts(
     return kernel
 
 
-#: Part, as `Engine.parts` names it → its kernel, and the largest difference from PyTorch's result:
-#: the rounding of 8 bits of mantissa, more if both sides were made FP4 (three bits) on the way.
+#: Part, as `Engine.recipe_backends` names it → its kernel, and the largest difference from
+#: PyTorch's result: the rounding of 8 bits of mantissa, more if both sides were made FP4 (three
+#: bits) on the way.
 KERNELS: dict[str, tuple[Callable[[], tuple[Any, Any]], float]] = {
     "matrix product": (_product, 0.02),
     "normalisation": (_norm, 0.02),

@@ -46,24 +46,24 @@ class SourceRepository:
                 self._from_origin()
             self._run(*self._git, "checkout", "--force", "--quiet", "--detach", self._commit)
             if not self._bundle.exists():
-                self._keep()
+                self._write_bundle()
 
     def _from_bundle(self, copier: peer_client.Copier) -> bool:
         if self._bundle.exists():
-            if self._take(self._bundle):
+            if self._fetch_from_bundle(self._bundle):
                 return True
             output.say(f"{self._bundle} is not a history of this commit; not used")
             self._bundle.unlink()
-        return copier.bring(self._commit, None, self._bundle, self._take)
+        return copier.copy_from_peer(self._commit, None, self._bundle, self._fetch_from_bundle)
 
-    def _take(self, bundle: Path) -> bool:
+    def _fetch_from_bundle(self, bundle: Path) -> bool:
         """Fetch a bundle's content into the repository; tell whether the commit is there now."""
         with contextlib.suppress(errors.Problem):
             self._run(*self._git, "fetch", "--quiet", "--force", "--tags", str(bundle), "HEAD")
         return self._has()
 
     def _from_origin(self) -> None:
-        address, login = url_login.for_git(self._source["git"])
+        address, login = url_login.without_login_for_git(self._source["git"])
         branch = self._source["branch"]
         # The whole history, because the fork's build looks for the commit at which it left
         # upstream.
@@ -76,7 +76,7 @@ class SourceRepository:
         if not self._has():
             self._run(*fetch, self._commit, **login)
 
-    def _keep(self) -> None:
+    def _write_bundle(self) -> None:
         new = self._bundle.with_name(f".{self._commit}.new")
         # Left by a git that was cut off, as above.
         new.with_name(f"{new.name}.lock").unlink(missing_ok=True)

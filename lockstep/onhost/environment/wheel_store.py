@@ -107,7 +107,7 @@ class WheelStore:
         """Return the hashes of wheels that are not here whole."""
         return [wheel.sha256 for wheel in wheels if not self._whole(wheel)]
 
-    def bring(self, title: str, wheels: Sequence[Wheel]) -> None:
+    def bring_wheels(self, title: str, wheels: Sequence[Wheel]) -> None:
         """Fetch missing wheels, and link all under their names; raise Problem if one cannot be had.
 
         `title` begins the lines of progress.
@@ -124,7 +124,9 @@ class WheelStore:
             if missing:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
                 output.say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
-                with growth_report.repeat(lambda: output.say(self._progress(title, missing))):
+                with growth_report.call_periodically(
+                    lambda: output.say(self._progress(title, missing))
+                ):
                     self._fetch(missing)
         for wheel in wheels:
             self._link(wheel)
@@ -162,7 +164,7 @@ class WheelStore:
             self._download(batch)
 
     def _copy(self, wheel: Wheel) -> bool:
-        return self._copier.bring(wheel.sha256, wheel.size, self._folder / wheel.sha256)
+        return self._copier.copy_from_peer(wheel.sha256, wheel.size, self._folder / wheel.sha256)
 
     def _download(self, wheels: Sequence[Wheel]) -> None:
         self._under_way.mkdir()
@@ -200,14 +202,14 @@ class WheelStore:
         self._earlier_bytes = present_bytes
         return (
             f"{title}: {whole} of {len(wheels)} wheels, {present_bytes / 1e6:.0f}"
-            f"{_total(' of {:.0f}', wheels)} MB{self._copier.note()}"
+            f"{_total(' of {:.0f}', wheels)} MB{self._copier.waiting_note()}"
         )
 
     def _link(self, wheel: Wheel) -> None:
         self.links.mkdir(parents=True, exist_ok=True)
         link, target = self.links / wheel.file, f"../{wheel.sha256}"
         if not (link.is_symlink() and str(link.readlink()) == target):
-            atomic.link(link, target)
+            atomic.replace_link(link, target)
 
 
 def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:

@@ -7,7 +7,7 @@ import os
 import pwd
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, rows, seal
+from lockstep.onhost.facts.reader_helpers import Facts, rows, seal
 
 
 def read(question: dict[str, list[str]]) -> dict[str, dict[str, Any]]:

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.history import entries
-from lockstep.onhost.facts.reading import FactUnreadable, below
-from lockstep.onhost.records import boots
+from lockstep.onhost.facts.reader_helpers import FactUnreadable, paths_below
+from lockstep.onhost.records import model_of_boot
 
 #: Steps in which the end is searched, in seconds, and how far back, in days.
 STEP_S, BACK_DAYS = 300, 30
@@ -48,8 +48,11 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     )
     document: dict[str, Any] = {"now": now, "series": [], "boot": None, "last_words": {}}
     if own:
-        document |= {"boot": _boot_before(), "last_words": _last_words(question["before_boot"])}
-    period = prometheus.end(now, question["before_boot"]) if prometheus else None
+        document |= {
+            "boot": _previous_boot(),
+            "last_words": _kept_kernel_messages(question["before_boot"]),
+        }
+    period = prometheus.end_and_boot_times(now, question["before_boot"]) if prometheus else None
     if period is None and not own:
         raise FactUnreadable(f"no sample of {question['host']} is here")
     end, boot_time, return_time = period or _end_by_journal(now, question["before_boot"])
@@ -74,7 +77,9 @@ class _Prometheus:
         self._address = url.removeprefix("http://")
         self._of = f'{{job="{job}",host="{host}"}}'
 
-    def end(self, now: float, before_boot: bool) -> tuple[float, float, float | None] | None:
+    def end_and_boot_times(
+        self, now: float, before_boot: bool
+    ) -> tuple[float, float, float | None] | None:
         """Return when the host was last seen, when its present boot began, when it was next seen.
 
         It was last seen in its present boot, with `before_boot` in the one before. None if there is
@@ -151,21 +156,21 @@ def _end_by_journal(now: float, before_boot: bool) -> tuple[float, float, float 
     return last[-1][0], boot_time, boot_time
 
 
-def _boot_before() -> dict[str, Any] | None:
+def _previous_boot() -> dict[str, Any] | None:
     """Return the model and phase of the boot before this one, and the time when it ended."""
     paths = layout.Paths()
-    past = boots.load(paths).past(boots.boot_id(paths))
+    past = model_of_boot.load(paths).past_boots(model_of_boot.boot_id(paths))
     if not past:
         return None
     last = past[-1]
     return {"model": last.model, "phase": last.phase, "ended": last.began + last.duration_s}
 
 
-def _last_words(before_boot: bool) -> dict[str, str]:
+def _kept_kernel_messages(before_boot: bool) -> dict[str, str]:
     """Return the messages that the kernel kept over the last boot."""
     if not before_boot:
         return {}
-    files = [path for folder in _PSTORE for path in below(folder)]
+    files = [path for folder in _PSTORE for path in paths_below(folder)]
     newest = max((Path(path).stat().st_mtime for path in files), default=0.0)
     words_by_file = {}
     for path in files:

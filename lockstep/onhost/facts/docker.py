@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.facts.reading import Facts, run, seal
+from lockstep.onhost.facts.reader_helpers import Facts, run, seal
 
 SOCKET = Path("/run/docker.sock")
 # The socket of one account's daemon; and Docker's snap, whose daemon has the host's socket.
@@ -65,7 +65,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         return {"fault": str(fault)}
 
 
-def ways(client: str, *, answers: bool) -> dict[str, Any]:
+def dockers_of_host(client: str, *, answers: bool) -> dict[str, Any]:
     """Return the Dockers of this host.
 
     Returns:

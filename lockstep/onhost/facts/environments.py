@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstep.onhost.facts.reading import LIMIT_S, Facts, FactUnreadable, document, run
+from lockstep.onhost.facts.reader_helpers import LIMIT_S, Facts, FactUnreadable, document, run
 
 RECORDS = "/var/cache/lockstep/images"
 # Files that uv puts into a venv besides the packages.
@@ -31,7 +31,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         "environment" under "home" (`installed_packages`), "commits" of its source trees, whether an
-        installation is "unfinished", the record of its "check", the model of the link "current",
+        installation is "unfinished", the record of its "check", the target of the link "current",
         and the record of each of "images".
     """
     home, current = question["home"], question["current"]

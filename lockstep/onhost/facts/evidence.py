@@ -12,9 +12,9 @@ from typing import Any
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts import environments, history, link, machine, network, preflight
-from lockstep.onhost.facts.reading import Facts, folder_paths, owner, rows, run, text
-from lockstep.onhost.facts.records import value_text
-from lockstep.onhost.system import apt_turn
+from lockstep.onhost.facts.deploy_records import value_text
+from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, owner, rows, run, text
+from lockstep.onhost.system import apt_lock_wait
 from lockstep.onhost.systemd import units
 
 # Besides the models' units. The first seven decide over apt's locks and sshd on the first day
@@ -59,7 +59,7 @@ def toolkit(_: object) -> Facts:
 
 def apt(_: object) -> Facts:
     """Yield the holder of apt's locks, the upgrade that waits for a boot, and the runs of apt."""
-    yield "apt now", "locks", apt_turn.holder(layout.Paths()) or "free"
+    yield "apt now", "locks", apt_lock_wait.apt_lock_holder(layout.Paths()) or "free"
     pending_updates = preflight.updates()
     yield "apt now", "one-shot upgrade", value_text(pending_updates["once"])
     yield "apt now", "daily services at work", value_text(pending_updates["daily"])

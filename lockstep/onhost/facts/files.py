@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.facts.reading import (
+from lockstep.onhost.facts.reader_helpers import (
     Facts,
-    below,
     folder_paths,
     mode,
     owner,
+    paths_below,
     rows,
     seal,
     seal_file,
@@ -58,7 +58,7 @@ def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
 def _foreign_paths(absent: Iterable[str]) -> set[str]:
     """Return the paths at which there is something that belongs to somebody else."""
     judge = ownership.Ownership()
-    return {path for path in absent if judge.file(path)}
+    return {path for path in absent if judge.owner_of_file(path)}
 
 
 def _describe(path: str, key: str | None, known_hash: str | None) -> dict[str, Any] | None:
@@ -69,7 +69,7 @@ def _describe(path: str, key: str | None, known_hash: str | None) -> dict[str, A
         return None
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(entry.st_mode), "other")
-    user, group = ownership.owners(entry)
+    user, group = ownership.owner_names(entry)
     description = {"kind": kind, "mode": mode(entry), "owner": user, "group": group, "text": None}
     if kind == "file":
         with open(path, "rb") as content:
@@ -85,7 +85,7 @@ def _describe(path: str, key: str | None, known_hash: str | None) -> dict[str, A
 
 
 def links(paths: Iterable[str]) -> dict[str, str | None]:
-    """Return the model of the link at each path, null if there is no link."""
+    """Return the target of the link at each path, null if there is no link."""
     return {path: os.readlink(path) if os.path.islink(path) else None for path in paths}
 
 
@@ -99,13 +99,15 @@ def marked_files(question: dict[str, list[str]]) -> list[str]:
     marked_paths = [
         path
         for folder in question["folders"]
-        for path in below(folder)
+        for path in paths_below(folder)
         if not os.path.islink(path) and ownership.is_marked(Path(path))
     ]
     for pattern in question["named"]:
         paths = glob.glob(pattern, recursive=True)
         marked_paths += [
-            path for path in paths if ownership.in_homes(path) or ownership.is_marked(Path(path))
+            path
+            for path in paths
+            if ownership.is_in_own_folder(path) or ownership.is_marked(Path(path))
         ]
     return sorted(marked_paths)
 
@@ -143,7 +145,7 @@ def leftovers(question: dict[str, Any]) -> Facts:
         if os.path.lexists(path) and path not in stays:
             yield "leftover", path, "present"
     for folder in question["marked"]:
-        for path in below(folder):
+        for path in paths_below(folder):
             if path in known_paths:
                 continue
             if not os.path.islink(path) and ownership.is_marked(Path(path)):
@@ -212,7 +214,7 @@ def settings(question: dict[str, Any]) -> Facts:
     those that begin with one of "theirs".
     """
     known_paths, foreign_folders = set(question["known"]), tuple(question["theirs"])
-    for path in (path for place in question["places"] for path in below(place)):
+    for path in (path for place in question["places"] for path in paths_below(place)):
         link = path.startswith(ownership.UNITS) and os.path.islink(path)
         if (
             path in known_paths

@@ -6,7 +6,14 @@ import re
 from typing import Any
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reading import Facts, digest, output, run, seal, states
+from lockstep.onhost.facts.reader_helpers import (
+    Facts,
+    digest,
+    output,
+    properties_by_unit,
+    run,
+    seal,
+)
 from lockstep.onhost.system.firewall import FirewallTrial
 
 # Docker makes rules of its own for every container, in these tables.
@@ -24,10 +31,10 @@ def read(question: dict[str, str]) -> dict[str, Any]:
         of the last load ("live"), systemd's state of the unit ("state").
     """
     properties = "--property=Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload"
-    unit_states = states(output("systemctl", "show", properties, question["unit"]))
+    unit_states = properties_by_unit(output("systemctl", "show", properties, question["unit"]))
     return {
         "kept": digest(question["kept"]),
-        "live": FirewallTrial(layout.Paths()).in_force(),
+        "live": FirewallTrial(layout.Paths()).is_in_force(),
         "state": unit_states.get(question["unit"], {}),
     }
 

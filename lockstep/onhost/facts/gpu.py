@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reading import Facts, folder_paths, text
+from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, text
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 
@@ -19,8 +19,8 @@ def findings(question: dict[str, Any]) -> Facts:
     """Yield faults of the GPU; `question` has "max_clock_mhz" of the inventory, or null."""
     findings_by_code = gpu_watch.load(layout.Paths()).findings
     most = question.get("max_clock_mhz")
-    now = gpu.look() if most else gpu.GpuReading()
-    if now.above(most):
+    now = gpu.read_gpu() if most else gpu.GpuReading()
+    if now.is_above_cap(most):
         findings_by_code["gpu-cap"] = (
             f"the clock is {now.clock_mhz:.0f} MHz, above its cap of {most} MHz"
         )
@@ -28,9 +28,9 @@ def findings(question: dict[str, Any]) -> Facts:
         yield "gpu", code, sentence
 
 
-def now(_: object) -> Facts:
+def sensor_values(_: object) -> Facts:
     """Yield power, clock, heat, and the power rails of the whole Spark if a driver has them."""
-    reading = gpu.look()
+    reading = gpu.read_gpu()
     for item, value in (
         ("power W", reading.power_w),
         ("clock MHz", reading.clock_mhz),
@@ -39,7 +39,7 @@ def now(_: object) -> Facts:
         ("last boot", gpu_watch.load(layout.Paths()).last_boot or "not cut off under a model"),
         (
             "held down by",
-            ", ".join(reading.heat) or "nothing" if reading.reasons is not None else None,
+            ", ".join(reading.heat_causes) or "nothing" if reading.reasons is not None else None,
         ),
     ):
         yield "gpu now", item, "not told" if value is None else value

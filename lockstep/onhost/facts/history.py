@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from lockstep.onhost.facts.reading import Fact, Facts, FactUnreadable, run, text
-from lockstep.onhost.records import audit
+from lockstep.onhost.facts.reader_helpers import Fact, Facts, FactUnreadable, run, text
+from lockstep.onhost.records import audit_log
 
 # Units that run apt on a Spark, besides operators (facts of the field, 2026-11).
 APT_UNITS = (
@@ -106,7 +106,7 @@ def audit_events(question: dict[str, str]) -> list[tuple[float, str]]:
     `question` has "since", as journalctl takes it; "steps": "yes" for the steps of deploys too.
     """
     least = "debug" if question["steps"] == "yes" else "info"
-    words = ("-t", audit.IDENTIFIER, "--since", question["since"], "--priority", least)
+    words = ("-t", audit_log.IDENTIFIER, "--since", question["since"], "--priority", least)
     return [(at, line) for at, _, line in entries(*words)]
 
 

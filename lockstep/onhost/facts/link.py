@@ -7,7 +7,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from lockstep.onhost.facts.reading import folder_paths, run, states, text
+from lockstep.onhost.facts.reader_helpers import folder_paths, properties_by_unit, run, text
 
 # Bytes of a frame that are not ping's: the headers of IP and ICMP, by IP's version.
 _HEADERS = {4: 28, 6: 48}
@@ -64,7 +64,9 @@ def _chosen_network(units: list[str]) -> dict[str, Any]:
 
     result = run("systemctl", "show", f"--property=Id,InvocationID,{_START}", "--", *units)
     unit, newest = max(
-        states(result.stdout).items(), key=lambda unit_state: began(unit_state[1]), default=("", {})
+        properties_by_unit(result.stdout).items(),
+        key=lambda unit_state: began(unit_state[1]),
+        default=("", {}),
     )
     if not began(newest):
         return {"unit": None, "network": None, "said": False}

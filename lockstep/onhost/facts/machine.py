@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from lockstep.onhost.facts.reading import (
+from lockstep.onhost.facts.reader_helpers import (
     Facts,
-    below,
     folder_paths,
     pairs,
+    paths_below,
     rows,
     run,
     seal_file,
@@ -220,7 +220,7 @@ def settings(question: dict[str, Any]) -> Facts:
     """Yield kernel settings in force: those that affect engines, and the question's "names"."""
     keys = set(question["names"])
     for folder in ("/proc/sys/vm", "/proc/sys/net/core"):
-        keys |= {path.removeprefix("/proc/sys/").replace("/", ".") for path in below(folder)}
+        keys |= {path.removeprefix("/proc/sys/").replace("/", ".") for path in paths_below(folder)}
     keys |= {f"net.ipv4.{name}" for name in _NET} | {f"kernel.{name}" for name in _KERNEL}
     for name, value in sysctls(sorted(keys - _VARYING)).items():
         if value is not None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.core.address import at
-from lockstep.onhost.facts.reading import Facts, digest, folder_paths, rows, run, text
+from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.facts.reader_helpers import Facts, digest, folder_paths, rows, run, text
 from lockstep.onhost.records.ownership import UNITS, is_marked
 from lockstep.onhost.system import listeners as kernel_listeners
 
@@ -81,7 +81,7 @@ def sockets(question: dict[str, Any]) -> Facts:
         if binds is not None:
             loopback = ["127.0.0.1", "::1"] if "localhost" in binds else []
             if listener.protocol == "tcp" and address not in (*binds, *loopback):
-                yield "exposed port", at(address, listener.port), listener.process
+                yield "exposed port", address_with_port(address, listener.port), listener.process
             continue
         in_container = "/docker-" in listener.place or "/docker/" in listener.place
         if listener.unit in question["units"] or in_container:
@@ -124,7 +124,7 @@ def _addresses() -> set[str]:
     return set(re.findall(r"inet6? ([^/\s]+)", address_text)) - {"127.0.0.1", "::1"}
 
 
-def reach(url: str) -> str | None:
+def connection_fault(url: str) -> str | None:
     """Return None if a TCP connection to the URL's host can be made, else the failure."""
     parts = urllib.parse.urlsplit(url)
     if not parts.hostname:
@@ -185,4 +185,4 @@ def netconsole(_: object) -> Facts:
     folder = layout.Paths().netconsole
     if text(f"{folder}/enabled") == "1":
         address, port = text(f"{folder}/remote_ip") or "", text(f"{folder}/remote_port")
-        yield "netconsole", SENT, at(address, port or "")
+        yield "netconsole", SENT, address_with_port(address, port or "")

@@ -10,7 +10,7 @@ import pwd
 from itertools import chain
 from typing import Any
 
-from lockstep.onhost.facts.reading import folder_paths, pairs, rows, run, text
+from lockstep.onhost.facts.reader_helpers import folder_paths, pairs, rows, run, text
 
 _SERIALS = (
     *("product_serial", "board_serial", "chassis_serial", "product_uuid"),

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.facts.reading import Facts, folder_paths, output, rows, run
-from lockstep.onhost.records import packages
-from lockstep.onhost.system import apt_turn
+from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, output, rows, run
+from lockstep.onhost.records import deploy_packages
+from lockstep.onhost.system import apt_lock_wait
 
 _QUERY = ("dpkg-query", "-W", "-f")
 _FORMAT = "${binary:Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n"
@@ -23,7 +23,7 @@ def read(names: Sequence[str]) -> dict[str, str]:
 
 def brought_packages(_: object) -> list[str]:
     """Return packages that leave this host when nothing needs them any more."""
-    return packages.load(layout.Paths()).packages
+    return deploy_packages.load(layout.Paths()).packages
 
 
 def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
@@ -33,13 +33,13 @@ def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
     that are being installed.
     """
     paths = layout.Paths()
-    if not set(names) - set(read(names)) or apt_turn.holder(paths):
+    if not set(names) - set(read(names)) or apt_lock_wait.apt_lock_holder(paths):
         return {}
     try:
-        packages_found = packages.unfinished_packages(paths, names)
+        packages_found = deploy_packages.unfinished_packages(paths, names)
     except errors.Problem:
         return {}  # No apt-get here, or one that hangs; the deploy's own call tries again.
-    return {} if apt_turn.holder(paths) else packages_found
+    return {} if apt_lock_wait.apt_lock_holder(paths) else packages_found
 
 
 def candidate(name: str) -> str:

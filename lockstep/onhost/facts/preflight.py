@@ -16,8 +16,14 @@ from typing import Any
 from lockstep.onhost.core import layout
 from lockstep.onhost.engine import gpu_holders
 from lockstep.onhost.facts import accounts, docker, machine, network, packages, tls
-from lockstep.onhost.facts.reading import document, folder_paths, run, states, text
-from lockstep.onhost.system import apt_turn
+from lockstep.onhost.facts.reader_helpers import (
+    document,
+    folder_paths,
+    properties_by_unit,
+    run,
+    text,
+)
+from lockstep.onhost.system import apt_lock_wait
 
 _MODELS = "/etc/lockstep/models.json"
 # An update of DGX OS that runs at every boot if its mark is missing, and an update of DGX OS can
@@ -50,7 +56,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             "unfinished": pool.submit(packages.unfinished_packages, question["packages"]),
             "tls": pool.submit(tls.read, question["tls"]),
             "earlyoom": pool.submit(packages.candidate, "earlyoom"),
-            "units_up": pool.submit(_up),
+            "units_up": pool.submit(_running_model_units),
             "gpu_held": pool.submit(gpu_holders.holder_sentences, None),
         }
         engine = docker.read({**question["docker"], "images": list(question["images"].values())})
@@ -60,7 +66,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             *(name for name, reference in question["images"].items() if reference not in images),
         ]
         urls = [url for url, needs in question["reach"].items() if set(needs) & set(lacking)]
-        reachable = dict(zip(urls, pool.map(network.reach, urls), strict=True))
+        reachable = dict(zip(urls, pool.map(network.connection_fault, urls), strict=True))
     folders = [*question["paths"], engine.get("root") or "/var/lib"]
     names = [os.path.basename(path) for path in folder_paths("/sys/class/net")]
     return {
@@ -69,7 +75,9 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         "dgx": machine.release(),
         "system": machine.base_system(),
         "docker": engine if "fault" in engine else {**engine, "cdi": machine.cdi()},
-        "docker_ways": docker.ways(question["docker_client"], answers="fault" not in engine),
+        "docker_ways": docker.dockers_of_host(
+            question["docker_client"], answers="fault" not in engine
+        ),
         "kernel": {
             "release": platform.release(),
             "command_line": text("/proc/cmdline"),
@@ -88,9 +96,9 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             "netplan": shutil.which("netplan") is not None,
             "wireless": "" if os.path.exists(question["netplan"]) else network.wireless_way(),
         },
-        "checkpoints": _present(question["cache"], question["checkpoints"]),
+        "checkpoints": _blob_sizes(question["cache"], question["checkpoints"]),
         "lacking": lacking,
-        "leases": _leases(),
+        "leases": _copying_deploys(),
         "identity": _identity(),
         "units_held": os.path.exists(_MODELS),
         "named": (document(_MODELS) or {}).get("name", ""),
@@ -106,7 +114,7 @@ def _disk(path: str) -> dict[str, int]:
     return {"device": os.stat(path).st_dev, "free": free.f_bavail * free.f_frsize}
 
 
-def _present(cache: str, checkpoints: Iterable[str]) -> dict[str, dict[str, int]]:
+def _blob_sizes(cache: str, checkpoints: Iterable[str]) -> dict[str, dict[str, int]]:
     """Return the bytes of each blob on disk per hub repository, unfinished ones included."""
     present_files: dict[str, dict[str, int]] = {}
     for model in checkpoints:
@@ -151,9 +159,9 @@ def updates() -> dict[str, Any]:
         The one-shot upgrade of DGX OS ("once"), the running ones of apt's "daily" services, and the
         "holder" of a lock of apt now, with the evidence, or null.
     """
-    units = states(run(*_SHOW, ONCE, _DAILY).stdout)
+    units = properties_by_unit(run(*_SHOW, ONCE, _DAILY).stdout)
     once = units.pop(ONCE, {})
-    holder = apt_turn.holder(layout.Paths())
+    holder = apt_lock_wait.apt_lock_holder(layout.Paths())
     return {
         "once": {
             "state": once.get("UnitFileState", ""),
@@ -165,7 +173,7 @@ def updates() -> dict[str, Any]:
     }
 
 
-def _up() -> list[str]:
+def _running_model_units() -> list[str]:
     """Return units of our models that are not off: the memory that they hold is not available."""
     models = (document(_MODELS) or {}).get("models", {})
     units = [model["unit"] for model in models.values()]
@@ -177,7 +185,7 @@ def _up() -> list[str]:
     return [unit for unit, state in interfaces.items() if state not in ("inactive", "failed")]
 
 
-def _leases() -> list[str]:
+def _copying_deploys() -> list[str]:
     """Return the deploys in which this host may copy; a killed deploy leaves its lease behind."""
     names = map(os.path.basename, folder_paths("/run/lockstep/peers"))
     return [name.removesuffix(_LEASE) for name in names if name.endswith(_LEASE)]

@@ -12,7 +12,7 @@ import time
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, run
+from lockstep.onhost.facts.reader_helpers import Facts, run
 
 #: Days; a certificate that ends sooner is reported, because its owner must act.
 SOON_DAYS = 21
@@ -66,7 +66,7 @@ def _own_certificate(certificate: str, key: str, now: float | None) -> dict[str,
             certificate,
         )
         return {"fault": f"{path}: {fault.strerror}", "days": None}
-    end = ends(certificate)
+    end = end_text(certificate)
     if end is None:
         return {"fault": f"{certificate}: openssl does not say when it ends", "days": None}
     seconds_left = ssl.cert_time_to_seconds(end) - (time.time() if now is None else now)
@@ -74,16 +74,16 @@ def _own_certificate(certificate: str, key: str, now: float | None) -> dict[str,
     return {"fault": over, "days": int(seconds_left // DAY_S)}
 
 
-def ends(certificate: str) -> str | None:
+def end_text(certificate: str) -> str | None:
     """Return the end of a certificate in a file, as openssl prints it, or None."""
-    end_text = run("openssl", "x509", "-in", certificate, "-noout", "-enddate").stdout
-    end = re.search(r"notAfter=(.+)", end_text)
+    output = run("openssl", "x509", "-in", certificate, "-noout", "-enddate").stdout
+    end = re.search(r"notAfter=(.+)", output)
     return end[1] if end else None
 
 
-def ends_at(certificate: str) -> float | None:
+def end_time(certificate: str) -> float | None:
     """Return the end of a certificate in Unix time, seconds, or None."""
-    end = ends(certificate)
+    end = end_text(certificate)
     return None if end is None else ssl.cert_time_to_seconds(end)
 
 

@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reading import Fact, Facts, below, output, states, text
-from lockstep.onhost.records import boots, memory_kills
+from lockstep.onhost.facts.reader_helpers import (
+    Fact,
+    Facts,
+    output,
+    paths_below,
+    properties_by_unit,
+    text,
+)
+from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.records.ownership import is_marked
 
 _PROPERTIES = (
@@ -48,7 +55,7 @@ def read(programs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
     unit that has done its work, and a socket, has no process with a key, so its own file counts.
 
     Returns:
-        Unit → systemd's properties, its restart key ("restart key"), its boot "links", and
+        Unit → systemd's properties, its restart key ("restart_key"), its boot "links", and
         "outdated".
     """
     boot = _links()
@@ -65,7 +72,7 @@ def read(programs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
 
 def _show(names: Sequence[str]) -> dict[str, dict[str, str]]:
     argv = ("systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}")
-    return states(output(*argv, "--", *names))
+    return properties_by_unit(output(*argv, "--", *names))
 
 
 def running_restart_key(state: Mapping[str, str]) -> str:
@@ -97,7 +104,7 @@ def _since(state: Mapping[str, str]) -> int | None:
     return int(since) if state.get("ActiveState") == "active" and since.isdigit() else None
 
 
-def _newer(path: str, since: int) -> bool:
+def _is_written_after(path: str, since: int) -> bool:
     """Tell whether a file was written after a start.
 
     The start is known to the second; a file that was written in that second counts as read.
@@ -128,7 +135,7 @@ def _is_outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -
     try:
         return since is not None and any(
             # A drop-in that systemd does not name was never read.
-            path not in read_files or _newer(path, since)
+            path not in read_files or _is_written_after(path, since)
             for path in own_drop_ins
         )
     except OSError:
@@ -200,17 +207,19 @@ def every(question: dict[str, Any]) -> Facts:
                 [] if name in own_units and not name.endswith(_SOCKET) else [state["FragmentPath"]]
             )
             reads = [] if state["SubState"] == "exited" else question["reads"].get(name, [])
-            yield from _older(name, state, [*own, *reads])
+            yield from _files_newer_than_start(name, state, [*own, *reads])
 
 
-def _older(name: str, state: Mapping[str, str], reads: Sequence[str]) -> Iterator[Fact]:
+def _files_newer_than_start(
+    name: str, state: Mapping[str, str], reads: Sequence[str]
+) -> Iterator[Fact]:
     """Yield files that were written after the start of the unit that reads them."""
     since = _since(state)
     if since is None:
         return
     places = (*reads, *state["DropInPaths"].split(), *_environment(state))
-    for path in dict.fromkeys(file for place in places for file in below(place)):
-        if _newer(path, since):
+    for path in dict.fromkeys(file for place in places for file in paths_below(place)):
+        if _is_written_after(path, since):
             yield "older process", f"{name} {path}", "started before"
 
 
@@ -220,7 +229,7 @@ def at_boot(question: dict[str, Any]) -> Facts:
     Units that are "known" are left out, because another kind reports them.
     """
     for folder in (_FOLDER, "/run/systemd/system"):
-        for path in below(folder):
+        for path in paths_below(folder):
             name, place = os.path.basename(path), os.path.dirname(path)
             if not os.path.islink(path) or name in question["known"]:
                 continue
@@ -239,11 +248,15 @@ def failed_units(_: object) -> Facts:
     )
     for line in unit_list.splitlines():
         name = line.split()[0]
-        why = boots.not_hot(layout.Paths()) if name == boots.UNIT else None
+        why = (
+            model_of_boot.no_model_reason_of_boot(layout.Paths())
+            if name == model_of_boot.UNIT
+            else None
+        )
         yield "failed unit", name, why or "failed"
 
 
 def ended_engines(_: object) -> Facts:
     """Yield engines that the memory watch has ended, and that nobody has made hot again."""
-    for kill in memory_kills.every(layout.Paths()):
+    for kill in memory_kills.all_kills(layout.Paths()):
         yield "ended engine", kill.unit, kill.reason

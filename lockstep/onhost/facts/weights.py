@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, folder_paths, text
+from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, text
 from lockstep.onhost.fetch import blob_files
 from lockstep.onhost.weights import weights_spec, weights_state
 
@@ -25,7 +25,7 @@ def read(path: str) -> dict[str, Any]:
     {} before that file is there.
     """
     spec = text(path)
-    return weights_state.states(weights_spec.parse(spec)) if spec else {}
+    return weights_state.states(weights_spec.parse_spec(spec)) if spec else {}
 
 
 def every(question: dict[str, Any]) -> Facts:
@@ -33,12 +33,12 @@ def every(question: dict[str, Any]) -> Facts:
 
     `question` has "weights" as in the specification, and "deep": whether every file is read.
     """
-    spec = weights_spec.parse(json.dumps(question["weights"]))
+    spec = weights_spec.parse_spec(json.dumps(question["weights"]))
     wanted_folders = set()
     for repository in spec.repositories:
-        wanted_folders.add(str(spec.snapshot(repository.model, repository.revision)))
+        wanted_folders.add(str(spec.snapshot_folder(repository.model, repository.revision)))
         wanted_folders |= {
-            str(spec.snapshot(borrow.model, borrow.revision)) for borrow in repository.borrow
+            str(spec.snapshot_folder(borrow.model, borrow.revision)) for borrow in repository.borrow
         }
         state = weights_state.state(spec, repository)
         yield "weights", f"{repository.model}@{repository.revision[:12]}", _state_text(state)
@@ -77,8 +77,8 @@ def _state_text(state: dict[str, object]) -> str:
 
 def _changed_paths(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> Iterator[str]:
     """Yield files whose bytes are not those of the pinned revision; this reads all files."""
-    snapshot = spec.snapshot(part.model, part.revision)
+    snapshot = spec.snapshot_folder(part.model, part.revision)
     for file in part.files:
         path = snapshot / file.path
-        if path.is_file() and not blob_files.matches(path, file.name):
+        if path.is_file() and not blob_files.matches(path, file.content_hash):
             yield str(path)

@@ -32,18 +32,18 @@ def hasher(name: str, size: int) -> Hasher:
     return digest
 
 
-def chunks(path: Path, digest: Hasher) -> Iterator[int]:
+def hash_file_in_pieces(path: Path, digest: Hasher) -> Iterator[int]:
     """Add a whole file to `digest`, piece by piece; yield the size of each piece in bytes."""
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             yield len(chunk)
-        forget(file.fileno())
+        drop_page_cache(file.fileno())
 
 
-def read(path: Path, digest: Hasher) -> int:
+def hash_file(path: Path, digest: Hasher) -> int:
     """Add a whole file to `digest`; return its size in bytes."""
-    return sum(chunks(path, digest))
+    return sum(hash_file_in_pieces(path, digest))
 
 
 def size(path: Path) -> int:
@@ -54,23 +54,23 @@ def size(path: Path) -> int:
         return 0
 
 
-def partial(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
     """Return the path of an unfinished file."""
     return path.with_name(path.name + PARTIAL)
 
 
 def bytes_begun(path: Path) -> int:
     """Return the bytes of a file, or of its unfinished part."""
-    return size(path) or size(partial(path))
+    return size(path) or size(partial_path(path))
 
 
 def matches(path: Path, name: str) -> bool:
     """Tell whether the file's content has the hash `name`."""
     digest = hasher(name, path.stat().st_size)
-    read(path, digest)
+    hash_file(path, digest)
     return digest.hexdigest() == name
 
 
-def forget(fileno: int) -> None:
+def drop_page_cache(fileno: int) -> None:
     """Drop the file's page cache: an engine needs the memory, and copies are read once."""
     os.posix_fadvise(fileno, 0, 0, os.POSIX_FADV_DONTNEED)

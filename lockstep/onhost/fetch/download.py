@@ -40,7 +40,7 @@ class DownloadSource:
     headers: dict[str, str]
 
 
-class Incomplete(OSError):
+class IncompleteTransfer(OSError):
     """A transfer that ended early, several times without a byte of progress."""
 
 
@@ -60,7 +60,7 @@ def download(source: Callable[[], DownloadSource], target: Path, name: str) -> N
         OSError, HTTPException: Trying again is useless.
     """
     is_spoiled = False
-    partial = blob_files.partial(target)
+    partial = blob_files.partial_path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     fruitless = 0
     while True:
@@ -74,7 +74,7 @@ def download(source: Callable[[], DownloadSource], target: Path, name: str) -> N
             has_grown = partial.exists() and partial.stat().st_size > earlier_bytes
             fruitless = 0 if has_grown else fruitless + 1
             if fruitless >= _ATTEMPTS:
-                raise Incomplete(str(error) or type(error).__name__) from error
+                raise IncompleteTransfer(str(error) or type(error).__name__) from error
             time.sleep(min(30, 2**fruitless))
             continue
         if not blob_files.matches(partial, name):
@@ -107,7 +107,7 @@ def _is_final(error: BaseException) -> bool:
     """Tell whether trying again is useless: disk full, no rights, HTTP 4xx but passing ones."""
     if isinstance(error, urllib.error.HTTPError):
         return 400 <= error.code < 500 and error.code not in (408, 416, 429)
-    network = (urllib.error.URLError, TimeoutError, ConnectionError, Incomplete)
+    network = (urllib.error.URLError, TimeoutError, ConnectionError, IncompleteTransfer)
     return isinstance(error, OSError) and not isinstance(error, network)
 
 
@@ -142,7 +142,7 @@ def _attempt(source: DownloadSource, partial: Path) -> None:
         os.fsync(file.fileno())
         present_bytes = partial.stat().st_size
         if size is not None and present_bytes != size:
-            raise Incomplete(f"connection closed at {present_bytes} of {size} bytes")
+            raise IncompleteTransfer(f"connection closed at {present_bytes} of {size} bytes")
 
 
 class _SameHostHeaders(urllib.request.HTTPRedirectHandler):
@@ -173,7 +173,7 @@ def _certificates() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def several(
+def work_through(
     work: Callable[[T], R],
     things: Iterable[T],
     workers: int = 4,

@@ -16,7 +16,7 @@ from lockstep.onhost.core import file_lock, layout
 from lockstep.onhost.fetch import peer_client
 
 
-def folder(paths: layout.Paths) -> Path:
+def claims_folder(paths: layout.Paths) -> Path:
     """Return the folder of claims; `sharing open` makes it, so without sharing it is absent."""
     return peer_client.offers(paths) / "claims"
 
@@ -33,7 +33,7 @@ class Claim:
             with self._path.open("a", encoding="ascii") as file:
                 file.write("".join(f"{name}\n" for name in names))
 
-    def beat(self) -> None:
+    def show_sign_of_life(self) -> None:
         """Show that the work goes on although no byte arrives (files are being checked)."""
         if self._path is not None:
             with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ class Claim:
 @contextlib.contextmanager
 def hold_claim(paths: layout.Paths, name: str, names: Iterable[str] = ()) -> Iterator[Claim]:
     """Claim content under the claim's `name` until the block ends; do nothing if nobody shares."""
-    path = folder(paths) / name
+    path = claims_folder(paths) / name
     if not path.parent.is_dir():
         yield Claim(None)
         return
@@ -59,7 +59,7 @@ def hold_claim(paths: layout.Paths, name: str, names: Iterable[str] = ()) -> Ite
         yield Claim(path)
 
 
-def alive(path: Path) -> bool:
+def is_held(path: Path) -> bool:
     """Tell whether a program holds this claim."""
     try:
         with path.open("rb") as file:

@@ -39,12 +39,12 @@ def report_growth(folder: Path, on_growth: Callable[[], None] = lambda: None) ->
         more = f"{folder.name} +{gained_bytes / 1e6:.0f} MB" if gained_bytes > 0 else "still at it"
         output.say(f"  {output.duration(time.monotonic() - began)}: {more}")
 
-    with repeat(tell, period_s=PERIOD_S, at_end=False):
+    with call_periodically(tell, period_s=PERIOD_S, at_end=False):
         yield
 
 
 @contextlib.contextmanager
-def repeat(
+def call_periodically(
     tell: Callable[[], None], period_s: float = PERIOD_S, *, at_end: bool = True
 ) -> Iterator[None]:
     """Call `tell` every `period_s` seconds while the block runs, and once at its good end."""

@@ -53,20 +53,20 @@ class Lease:
     peers: tuple[Peer, ...]
 
 
-def folder(paths: layout.Paths) -> Path:
+def leases_folder(paths: layout.Paths) -> Path:
     """Return the folder of leases, for root and for the account that fetches."""
     return paths.run / "peers"
 
 
 def offers(paths: layout.Paths) -> Path:
     """Return the folder of the deploys' offers and of claims, which the peer server reads."""
-    return folder(paths) / "offers"
+    return leases_folder(paths) / "offers"
 
 
 def lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
     """Return the newest lease of this host; None if nothing is shared or it may not be read."""
     try:
-        leases = folder(paths).glob(f"{lease_id}.client.json")
+        leases = leases_folder(paths).glob(f"{lease_id}.client.json")
         files = sorted(leases, key=lambda path: path.stat().st_mtime)
         data = json.loads(files[-1].read_text(encoding="utf-8"))
         peers = tuple(Peer(**peer) for peer in data["peers"])
@@ -99,7 +99,7 @@ class Copier:
         self._copying: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
 
-    def bring(
+    def copy_from_peer(
         self,
         name: str,
         size: int | None,
@@ -134,7 +134,7 @@ class Copier:
             self._wait(coming[0])
         return False
 
-    def note(self) -> str:
+    def waiting_note(self) -> str:
         """Return the end of a line of progress: the peers that this host waits for."""
         names = self._names(self._waiting)
         return f", waiting for {names}" if names else ""
@@ -143,7 +143,7 @@ class Copier:
         """Return the present source of content for people: peers, else the origin."""
         if names := self._names(self._copying):
             return f"from {names}"
-        return self.note().removeprefix(", ") or f"from {origin}"
+        return self.waiting_note().removeprefix(", ") or f"from {origin}"
 
     def _names(self, counter: Counter[str]) -> str:
         with self._lock:
@@ -203,7 +203,7 @@ class Copier:
             with _ask_peer(self._lease, peer, "HEAD", f"/content/{name}") as response:
                 response.read()
         except (OSError, http.client.HTTPException):
-            self._strike(peer)
+            self._count_failure(peer)
             return PeerAnswer("gone")
         if response.status == 200:
             return PeerAnswer("here", size=int(response.headers.get("Content-Length") or 0))
@@ -215,13 +215,13 @@ class Copier:
     def _copy(
         self, peer: Peer, name: str, size: int, target: Path, proves: Callable[[Path], bool] | None
     ) -> bool:
-        partial = blob_files.partial(target)
+        partial = blob_files.partial_path(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._count(self._copying, peer):
                 is_same = self._transfer(peer, name, size, partial)
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
-            self._strike(peer)
+            self._count_failure(peer)
             self._say(f"copy from {peer.name} broke off ({error or type(error).__name__})")
             return False
         if not (proves(partial) if proves else is_same):
@@ -236,7 +236,7 @@ class Copier:
     def _transfer(self, peer: Peer, name: str, size: int, partial: Path) -> bool:
         """Append the missing bytes; tell whether the whole has the hash `name`."""
         digest = blob_files.hasher(name, size)
-        have = blob_files.read(partial, digest) if partial.exists() else 0
+        have = blob_files.hash_file(partial, digest) if partial.exists() else 0
         if have == size and digest.hexdigest() == name:
             return True
         if have >= size:
@@ -260,18 +260,18 @@ class Copier:
                         self.bytes[peer.name] += count
                 file.flush()
                 os.fsync(file.fileno())
-                blob_files.forget(file.fileno())
+                blob_files.drop_page_cache(file.fileno())
         if have < size:
             raise ConnectionError(f"at {have} of {size} bytes")
         return digest.hexdigest() == name
 
-    def _strike(self, peer: Peer) -> None:
+    def _count_failure(self, peer: Peer) -> None:
         with self._lock:
             self._strikes[peer.name] += 1
             self._silent_since[peer.name] = time.monotonic()
 
 
-def end(lease: Lease) -> None:
+def end_lease(lease: Lease) -> None:
     """Tell every peer that this deploy is over; a peer that does not answer ends on its own."""
     for peer in lease.peers:
         with (

@@ -26,7 +26,7 @@ from hashlib import sha256
 from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
-from lockstep.onhost.core.address import at
+from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.fetch import download_lock, peer_client
 from lockstep.onhost.systemd import units
 
@@ -72,13 +72,13 @@ _PROPERTIES = (
 
 def open_lease(document: dict[str, Any], paths: layout.Paths) -> None:
     """Write the lease for clients and server, and make sure that the server runs."""
-    folder, offers_folder = peer_client.folder(paths), peer_client.offers(paths)
+    folder, offers_folder = peer_client.leases_folder(paths), peer_client.offers(paths)
     account = pwd.getpwnam(document["user"])
     # The server, under another account, has the inner folders mounted.
     for target_path, owner, mode in (
         (folder, 0, 0o750),
         (offers_folder, 0, 0o755),
-        (download_lock.folder(paths), account.pw_uid, 0o755),
+        (download_lock.claims_folder(paths), account.pw_uid, 0o755),
     ):
         target_path.mkdir(parents=True, exist_ok=True)
         os.chown(target_path, owner, account.pw_gid)
@@ -99,10 +99,10 @@ def open_lease(document: dict[str, Any], paths: layout.Paths) -> None:
 
 def _forget(paths: layout.Paths) -> None:
     """Remove the files of past deploys, their claims included; a held claim stays."""
-    for path in peer_client.folder(paths).rglob("*.json"):
+    for path in peer_client.leases_folder(paths).rglob("*.json"):
         path.unlink(missing_ok=True)
-    for path in download_lock.folder(paths).glob("*"):
-        if not download_lock.alive(path):
+    for path in download_lock.claims_folder(paths).glob("*"):
+        if not download_lock.is_held(path):
             path.unlink(missing_ok=True)
 
 
@@ -125,8 +125,9 @@ def _start(document: dict[str, Any], paths: layout.Paths) -> None:
     while not _answers(address, port):
         if time.monotonic() > deadline or not units.show([UNIT])[UNIT].up:
             raise errors.Problem(
-                f"{UNIT} does not listen at {at(address, port)} (journalctl -u {UNIT}). "
-                "Remedy: set fabric_address to an address of this host, or another copy_port"
+                f"{UNIT} does not listen at {address_with_port(address, port)} "
+                f"(journalctl -u {UNIT}). Remedy: set fabric_address to an address of "
+                "this host, or another copy_port"
             )
         time.sleep(0.05)
 
@@ -141,11 +142,11 @@ def _answers(address: str, port: int) -> bool:
 
 def close_lease(lease_id: str, paths: layout.Paths) -> None:
     """End the sharing of one deploy on this host and on every peer."""
-    folder, target_path = peer_client.folder(paths), peer_client.offers(paths)
+    folder, target_path = peer_client.leases_folder(paths), peer_client.offers(paths)
     lease = peer_client.lease(paths, lease_id)
     if lease is None:
         return
-    peer_client.end(lease)
+    peer_client.end_lease(lease)
     (folder / f"{lease_id}.client.json").unlink(missing_ok=True)
     (target_path / f"{lease_id}.offer.json").unlink(missing_ok=True)
     if not list(target_path.glob("*.offer.json")):

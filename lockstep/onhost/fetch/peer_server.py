@@ -21,8 +21,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from lockstep.onhost.core import errors, http_listener, program
-from lockstep.onhost.core.address import at
-from lockstep.onhost.fetch import blob_files, peer_store
+from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.fetch import blob_files, content_for_peers
 
 #: A client that takes no byte for so long is gone.
 _SILENCE_S = 60.0
@@ -32,7 +32,7 @@ class CopyServer(http_listener.HttpListener):
     """A server of one store, which ends after `idle_s` seconds without a request."""
 
     def __init__(
-        self, address: tuple[str, int], store: peer_store.PeerStore, idle_s: float
+        self, address: tuple[str, int], store: content_for_peers.PeerStore, idle_s: float
     ) -> None:
         super().__init__(address, CopyRequestHandler)
         self.store = store
@@ -67,45 +67,45 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Accept the end of a deploy."""
-        content_name = self._accept()
+        content_name = self._accepted_token()
         if content_name is None or self.path != "/end":
-            http_listener.empty(self, 401 if content_name is None else 404)
+            http_listener.send_without_body(self, 401 if content_name is None else 404)
             return
         # Recorded before the answer, so that the client may rely on it.
         self.server.over.add(content_name)
-        http_listener.empty(self, 200)
+        http_listener.send_without_body(self, 200)
         self.server.end_if_unneeded()
 
-    def _accept(self) -> str | None:
+    def _accepted_token(self) -> str | None:
         self.server.last_asked = time.monotonic()
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-        lease_name = self.server.store.accepts(token) if scheme == "Bearer" else None
+        lease_name = self.server.store.accepted_token_hash(token) if scheme == "Bearer" else None
         return None if lease_name in self.server.over else lease_name
 
     def do_GET(self) -> None:
         """Send the content, or for HEAD its length if it is here."""
-        if self._accept() is None:
-            http_listener.empty(self, 401)
+        if self._accepted_token() is None:
+            http_listener.send_without_body(self, 401)
             return
         place, _, name = self.path.lstrip("/").partition("/")
         if place != "content" or not blob_files.NAME.fullmatch(name):
-            http_listener.empty(self, 404)
+            http_listener.send_without_body(self, 404)
             return
         store = self.server.store
         path = store.path(name)
-        if path is None and (coming := store.coming(name)):
+        if path is None and (coming := store.coming_content(name)):
             headers = {"X-Lockstep-State": coming.state, "X-Lockstep-Progress": coming.progress}
-            http_listener.empty(self, 202, headers)
+            http_listener.send_without_body(self, 202, headers)
             return
         # A fetch that ended between the two questions has left it here.
         path = path or store.path(name)
         if path is None:
-            http_listener.empty(self, 404)
+            http_listener.send_without_body(self, 404)
             return
         try:
-            http_listener.send(self, path)
+            http_listener.send_file(self, path)
         except FileNotFoundError:
-            http_listener.empty(self, 404)
+            http_listener.send_without_body(self, 404)
 
     do_HEAD = do_GET
 
@@ -120,11 +120,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--flat", type=Path, action="append", default=[])
     parser.add_argument("--idle", type=float, default=1800.0, metavar="SECONDS")
     options = parser.parse_args(argv)
-    store = peer_store.PeerStore(options.hub, tuple(options.flat), options.folder)
+    store = content_for_peers.PeerStore(options.hub, tuple(options.flat), options.folder)
     try:
         server = CopyServer((options.address, options.port), store, options.idle)
     except OSError as error:
-        where = at(options.address, options.port)
+        where = address_with_port(options.address, options.port)
         raise errors.Problem(f"cannot listen at {where}: {error.strerror}") from error
     with contextlib.closing(server.socket):
         server.serve_forever()

@@ -26,7 +26,7 @@ from lockstep.onhost.core import errors, layout, program, runner, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
 from lockstep.onhost.images import image_store
-from lockstep.onhost.records import audit, deploys
+from lockstep.onhost.records import audit_log, deploy_lock
 from lockstep.onhost.weights import hub_cache
 
 KEEP = 2
@@ -34,8 +34,8 @@ KEEP = 2
 
 def refuse_while_busy(paths: layout.Paths) -> None:
     """Raise Problem (75) while a deploy or its job runs here."""
-    if other_deploy := deploys.holder(paths.deploy_lock):
-        raise _under_way(str(other_deploy))
+    if other_deploy := deploy_lock.lock_holder(paths.deploy_lock):
+        raise _busy_problem(str(other_deploy))
     refuse_jobs(paths)
 
 
@@ -47,10 +47,10 @@ def refuse_jobs(paths: layout.Paths) -> None:
     # unit, load, active, sub: a job that ended stays visible as exited or failed.
     busy = [word[0] for word in words if len(word) > 3 and word[3] in ("running", "start")]
     if busy or paths.rollout.exists():
-        raise _under_way(", ".join(busy) or "a rollout")
+        raise _busy_problem(", ".join(busy) or "a rollout")
 
 
-def _under_way(activity: str) -> errors.Problem:
+def _busy_problem(activity: str) -> errors.Problem:
     return errors.Problem(
         f"a deploy is under way ({activity}); nothing was removed. Remedy: wait for its end",
         errors.EXIT_LOCKED,
@@ -65,11 +65,11 @@ def remove(
         _remove_image(paths, docker, item)
     elif item.kind == "weights":
         note, cache_dir = item.places
-        with owner_of(cache_dir):
-            hub_cache.remove(note, cache_dir)
+        with act_as_owner(cache_dir):
+            hub_cache.remove_snapshot(note, cache_dir)
     else:
         for place in item.places:
-            with owner_of(place.parent):
+            with act_as_owner(place.parent):
                 if place.is_dir() and not place.is_symlink():
                     shutil.rmtree(place)
                 else:
@@ -83,7 +83,7 @@ def _remove_image(
     for name in (docker_api.hold_tag(item.name), item.name):
         docker.json("DELETE", f"/images/{name}", none=(404,))
     digest = item.name.partition("@")[2]
-    image_store.forget(paths.layers, digest.removeprefix("sha256:"))
+    image_store.remove_manifest(paths.layers, digest.removeprefix("sha256:"))
     name = digest.replace(":", "-")
     for folder in ("images", "questions"):
         (paths.root / "var/cache/lockstep" / folder / f"{name}.json").unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _remove_image(
 
 
 @contextmanager
-def owner_of(folder: Path) -> Iterator[None]:
+def act_as_owner(folder: Path) -> Iterator[None]:
     """Take only the rights of a folder's owner: engines could have put links there for us."""
     stat = folder.stat()
     group, user, groups = os.getegid(), os.geteuid(), os.getgroups()
@@ -160,13 +160,13 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         # Locked, not just checked: a deploy that begins now may need content that is judged
         # unneeded.
         with (
-            deploys.none_beside("gc", paths),
+            deploy_lock.keep_deploys_away("gc", paths),
             switch_lock.hold_lock(paths.switch_lock, "lockstep gc", "nothing else"),
         ):
             refuse_jobs(paths)
             answer = remove_unneeded(paths, docker, options.keep, set(_ids()))
             summary = f"removed {len(answer['removed'])}, could not remove {len(answer['failed'])}"
-            audit.note(os.environ.get("SUDO_USER", "root"), "gc", summary)
+            audit_log.add_audit_line(os.environ.get("SUDO_USER", "root"), "gc", summary)
     except docker_api.DockerUnreachable as error:
         raise errors.Problem(str(error)) from error
     print(json.dumps(answer))

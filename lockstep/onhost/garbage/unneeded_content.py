@@ -55,13 +55,13 @@ class CleanupPlan:
 
 def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> CleanupPlan:
     """Plan the removal if the `keep` newest generations stay; raise Problem without a record."""
-    every = generations.records(paths)
+    every = generations.readable_records(paths)
     if not every:
         raise errors.Problem(
             "there is no record of a generation here, so nothing is known to be superfluous. "
             "Remedy: deploy once"
         )
-    stay = generations.distinct(every)[:keep]
+    stay = generations.distinct_records(every)[:keep]
     digests = {record["digest"] for record in stay}
     unfinished_record = generations.begun_record(paths)
     text = "\n".join([json.dumps([*stay, unfinished_record]), *_mentions(paths, docker, every)])
@@ -162,7 +162,9 @@ def _stored_wheels(
     gone_places = {place for item in engines for place in item.places}
     for folder in folders:
         homes = [home for home in folder.glob("*") if _ENGINE.fullmatch(home.name)]
-        made_of = "\n".join([text, *(_made_of(home) for home in homes if home not in gone_places)])
+        made_of = "\n".join(
+            [text, *(_engine_sources(home) for home in homes if home not in gone_places)]
+        )
         store = folder / "store"
         files = [path for path in store.glob("*") if path.is_file()]
         # Names of unfinished files have more around the hash.
@@ -173,7 +175,7 @@ def _stored_wheels(
             yield UnneededItem("wheels", str(store), size, (*old, *links))
 
 
-def _made_of(home: Path) -> str:
+def _engine_sources(home: Path) -> str:
     """Return the hashes of the wheels and commits of the trees that an engine was built of."""
     return "\n".join(map(_text, [*home.glob("*.txt"), *home.glob("*/.git/HEAD")]))
 
@@ -183,7 +185,7 @@ def _images(
 ) -> Iterator[UnneededItem]:
     newest = paths.generations / f"{every[0]['number']:04}.json"
     for note in sorted(paths.pulled_images.glob("*.json")):
-        name = reference(note)
+        name = noted_image(note)
         try:
             # A newer note belongs to a deploy that has not ended yet.
             fresh = note.stat().st_mtime > newest.stat().st_mtime
@@ -195,12 +197,12 @@ def _images(
             size = int(docker.json("GET", f"/images/{name}/json").get("Size", 0))
         except docker_api.DockerError:
             size = 0
-        layer_files = image_store.alone(paths.layers, name.rpartition(":")[2])
+        layer_files = image_store.unshared_files(paths.layers, name.rpartition(":")[2])
         size += sum(file.stat().st_size for file in layer_files)
         yield UnneededItem("image", name, size, (note,))
 
 
-def reference(note: Path) -> str:
+def noted_image(note: Path) -> str:
     """Return the image that a note of `pull_image` names; "" if that cannot be read."""
     return str((atomic.read_json(note) or {}).get("reference", ""))
 

@@ -18,24 +18,35 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.core.kind import Shape
-from lockstep.onhost.gateway import swap, switch_client
-from lockstep.onhost.gateway.access import KEY_HEADERS, Access, Caller, is_loopback
+from lockstep.onhost.core.request_kind import Shape
+from lockstep.onhost.gateway import switch_client, switch_queue
+from lockstep.onhost.gateway.concurrency_limits import Slots
 from lockstep.onhost.gateway.configuration import PEER_HEADERS, GatewayConfiguration
-from lockstep.onhost.gateway.connections import alive
-from lockstep.onhost.gateway.counts import Counts
-from lockstep.onhost.gateway.forward import Content, EngineAnswer, Upstream, end_to_end
-from lockstep.onhost.gateway.hot import Hot
-from lockstep.onhost.gateway.limits import Slots
-from lockstep.onhost.gateway.models import AUTO, Models
+from lockstep.onhost.gateway.connections import dead_peer_socket_options
+from lockstep.onhost.gateway.hot_model import HotModel
+from lockstep.onhost.gateway.model_names import AUTO, Models
 from lockstep.onhost.gateway.page import Page
-from lockstep.onhost.gateway.peers import Peers, url
-from lockstep.onhost.gateway.wire import answers, incoming, refusals
-from lockstep.onhost.gateway.wire.answers import GatewayRefusal, Headers, Message, Receive, Send
-from lockstep.onhost.gateway.wire.body import Body, ClientGone, too_large
+from lockstep.onhost.gateway.peers import Peers, peer_url
+from lockstep.onhost.gateway.request_authentication import KEY_HEADERS, Access, Caller, is_loopback
+from lockstep.onhost.gateway.request_counters import Counts
+from lockstep.onhost.gateway.request_forwarding import (
+    Content,
+    EngineAnswer,
+    Upstream,
+    end_to_end_headers,
+)
+from lockstep.onhost.gateway.wire import dangerous_requests, gateway_answers, request_fields
 from lockstep.onhost.gateway.wire.cross_origin import CrossOrigin
-from lockstep.onhost.gateway.wire.form import Form
-from lockstep.onhost.gateway.wire.incoming import Document
+from lockstep.onhost.gateway.wire.gateway_answers import (
+    GatewayRefusal,
+    Headers,
+    Message,
+    Receive,
+    Send,
+)
+from lockstep.onhost.gateway.wire.multipart_form import MultipartForm
+from lockstep.onhost.gateway.wire.request_body import Body, ClientGone, too_large_refusal
+from lockstep.onhost.gateway.wire.request_fields import JsonBody
 
 #: Paths that go to the model named in the body, if its engine serves them.
 MODEL_PATHS = (
@@ -63,11 +74,11 @@ class Application:
 
     gateway: GatewayConfiguration
     host: config.HostConfig
-    hot: Hot
+    hot: HotModel
     access: Access
     peers: Peers
     counts: Counts
-    swaps: swap.Swaps
+    swaps: switch_queue.SwitchQueue
     page: Page
     authority: Path
 
@@ -75,23 +86,26 @@ class Application:
         self._models = Models(self.gateway, self.host, self.hot)
         self._slots = Slots(self.gateway.limits)
         self._pages = CrossOrigin(self.gateway.origins)
-        self._upstream, self._peer_upstream = Upstream(), Upstream(alive())
+        self._upstream, self._peer_upstream = Upstream(), Upstream(dead_peer_socket_options())
         self._most = self.gateway.limits.body_mib * 2**20
         self._router = Router(
             [
                 Route("/", self.page.page),
-                Route("/health", _health),
-                Route("/root.crt", self._root),
-                Route("/metrics", self._metrics),
-                Route("/status", _Raw(self._status), methods=["GET"]),
+                Route("/health", _health_response),
+                Route("/root.crt", self._root_certificate),
+                Route("/metrics", self._metrics_response),
+                Route("/status", _Raw(self._send_status), methods=["GET"]),
                 Route("/history", self.page.history),
-                Route("/switch", _Raw(self._switch), methods=["POST"]),
-                Route(_LIST, self._list),
-                Route(f"{_LIST}/{{name:path}}", self._model),
-                *(Route(path, _Raw(self._ask), methods=["POST"]) for path in MODEL_PATHS),
+                Route("/switch", _Raw(self._handle_switch_request), methods=["POST"]),
+                Route(_LIST, self._list_models),
+                Route(f"{_LIST}/{{name:path}}", self._describe_model),
+                *(
+                    Route(path, _Raw(self._handle_model_request), methods=["POST"])
+                    for path in MODEL_PATHS
+                ),
             ],
             redirect_slashes=False,
-            default=_answer_nothing,
+            default=_refuse_unknown_path,
         )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -103,20 +117,24 @@ class Application:
         try:
             if "\n" in scope["path"]:
                 # Routers, also those of engines, ignore a newline at the end of a path.
-                await _answer_nothing(scope, receive, send)
+                await _refuse_unknown_path(scope, receive, send)
             if listener.kind == "model":
                 method, path = scope["method"], scope["raw_path"]
                 state["caller"] = self.access.caller_of_model(listener, method, path, headers)
-                with self._place(scope, receive) as body:
-                    await body.while_here(self._through(scope, body, send))
+                with self._hold_slot_and_body(scope, receive) as body:
+                    await body.run_while_client_stays(
+                        self._forward_at_model_port(scope, body, send)
+                    )
                 return
-            if (preflight_headers := self._pages.preflight(scope)) and listener.kind != "peers":
+            if (
+                preflight_headers := self._pages.preflight_headers(scope)
+            ) and listener.kind != "peers":
                 await send(
                     {"type": "http.response.start", "status": 204, "headers": preflight_headers}
                 )
-                await send(answers.part(more=False))
+                await send(gateway_answers.body_part(more=False))
                 return
-            send = self._pages.with_headers(scope, send)
+            send = self._pages.send_with_headers(scope, send)
             scope["path"] = plain_path(scope["path"])
             if scope["path"] not in FREE:
                 state["caller"] = self.access.caller(listener, headers)
@@ -125,69 +143,75 @@ class Application:
             await self._router(scope, receive, send)
         except HTTPException as fault:
             message = f"{scope['path']} does not take {scope['method']}"
-            await self._refuse(
+            await self._send_refusal(
                 scope, receive, send, GatewayRefusal(fault.status_code, message, "method")
             )
         except GatewayRefusal as error:
-            await self._refuse(scope, receive, send, error)
+            await self._send_refusal(scope, receive, send, error)
         except ClientGone:
             return
         except asyncio.CancelledError:
             # The gateway is stopping: the connection is cut without an answer.
             return
 
-    async def _refuse(
+    async def _send_refusal(
         self, scope: Message, receive: Receive, send: Send, refusal: GatewayRefusal
     ) -> None:
-        self._count(scope, refusal)
-        await answers.refuse(receive, send, answers.api_of(scope["path"]), refusal)
+        self._count_refusal(scope, refusal)
+        await gateway_answers.send_error(
+            receive, send, gateway_answers.api_of(scope["path"]), refusal
+        )
 
-    def _count(self, scope: Message, refusal: GatewayRefusal) -> None:
+    def _count_refusal(self, scope: Message, refusal: GatewayRefusal) -> None:
         caller: Caller | None = scope["state"].get("caller")
-        self.counts.refusal(caller.person.name if caller else None, refusal.reason)
+        self.counts.count_refusal(caller.person.name if caller else None, refusal.reason)
 
-    async def _status(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _send_status(self, scope: Message, receive: Receive, send: Send) -> None:
         caller, request = _caller(scope), Request(scope, receive)
         answer = await self.page.status(request, caller.person, alone=caller.hops > 0)
         is_stream = isinstance(answer, StreamingResponse)
-        with self._slot(caller) if is_stream else contextlib.nullcontext():
+        with self._hold_caller_slot(caller) if is_stream else contextlib.nullcontext():
             await answer(scope, receive, send)
 
-    async def _root(self, _: Request) -> Response:
+    async def _root_certificate(self, _: Request) -> Response:
         try:
             text = await asyncio.to_thread(self.authority.read_bytes)
         except OSError:
             message = "this gateway's certificate is of no authority of its own"
             raise GatewayRefusal(404, message, "path") from None
         # Phones and browsers offer to install a certificate of this type.
-        return answers.whole(text, "application/x-x509-ca-cert")
+        return gateway_answers.whole_response(text, "application/x-x509-ca-cert")
 
-    async def _metrics(self, _: Request) -> Response:
-        return answers.whole(self.counts.text(), prometheus_client.CONTENT_TYPE_LATEST)
+    async def _metrics_response(self, _: Request) -> Response:
+        return gateway_answers.whole_response(
+            self.counts.prometheus_text(), prometheus_client.CONTENT_TYPE_LATEST
+        )
 
-    async def _list(self, request: Request) -> Response:
-        data = await self._listing(_caller(request.scope))
-        return answers.document({"object": "list", "data": data})
+    async def _list_models(self, request: Request) -> Response:
+        data = await self._listed_models(_caller(request.scope))
+        return gateway_answers.json_response({"object": "list", "data": data})
 
-    async def _model(self, request: Request) -> Response:
+    async def _describe_model(self, request: Request) -> Response:
         name, caller = request.path_params["name"], _caller(request.scope)
-        for entry in await self._listing(caller):
+        for entry in await self._listed_models(caller):
             if entry["id"] == name:
-                return answers.document(entry)
+                return gateway_answers.json_response(entry)
         # Names that the engine or the hub use for a model are not listed.
         if model := await self._models.model(name):
-            return answers.document(self._models.entry(name, model, model))
-        raise await self._unknown(name, caller)
+            return gateway_answers.json_response(self._models.entry(name, model, model))
+        raise await self._unknown_model_refusal(name, caller)
 
-    async def _listing(self, caller: Caller) -> list[dict[str, Any]]:
+    async def _listed_models(self, caller: Caller) -> list[dict[str, Any]]:
         own = await self._models.listing()
         # The other gateway asks each of its peers itself.
-        return own if caller.hops else await self.peers.listing(own)
+        return own if caller.hops else await self.peers.models_with_peers(own)
 
-    async def _switch(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _handle_switch_request(self, scope: Message, receive: Receive, send: Send) -> None:
         person = _caller(scope).person
         body = Body(receive)
-        wish = Document(await body.whole(_LONGEST_SWITCH)).read(incoming.SwitchRequest)
+        wish = JsonBody(await body.read_whole(_LONGEST_SWITCH)).validate_fields(
+            request_fields.SwitchRequest
+        )
         if person.role != "operate":
             message = (
                 f"{person.name} may use models, not switch them: that takes a key of role operate"
@@ -197,23 +221,25 @@ class Application:
             known_models = ", ".join(self.host.models)
             message = f"no model {wish.model!r} here; models: {known_models}, none, cancel"
             raise GatewayRefusal(404, message, "model")
-        await body.while_here(self._switching(wish.model, person.name, send))
+        await body.run_while_client_stays(
+            self._stream_switch_progress(wish.model, person.name, send)
+        )
 
-    async def _switching(self, model: str, person: str, send: Send) -> None:
+    async def _stream_switch_progress(self, model: str, person: str, send: Send) -> None:
         answer = EngineAnswer(send, "openai", self.gateway.keepalive_s)
-        lines = switch_client.switch(model, person)
-        while line := await answer.patiently(anext(lines, None)):
+        lines = switch_client.request_switch(model, person)
+        while line := await answer.await_with_keepalive(anext(lines, None)):
             if line.get("code") == errors.EXIT_LOCKED and not answer.has_started:
                 raise GatewayRefusal(409, line["said"], "switching", _LOCKED_RETRY_S)
-            self.hot.forget()
-            await answer.event(line)
-        await answer.end()
+            self.hot.discard_known_state()
+            await answer.send_event(line)
+        await answer.end_event_stream()
 
-    async def _ask(self, scope: Message, receive: Receive, send: Send) -> None:
-        with self._place(scope, receive) as body:
-            await body.while_here(self._to_model(scope, body, send))
+    async def _handle_model_request(self, scope: Message, receive: Receive, send: Send) -> None:
+        with self._hold_slot_and_body(scope, receive) as body:
+            await body.run_while_client_stays(self._answer_by_model(scope, body, send))
 
-    async def _to_model(self, scope: Message, body: Body, send: Send) -> None:
+    async def _answer_by_model(self, scope: Message, body: Body, send: Send) -> None:
         path, caller = scope["path"], _caller(scope)
         # Send the path as documented, so that the engine cannot read it differently.
         scope["raw_path"] = path.encode()
@@ -222,50 +248,50 @@ class Application:
                 415, "a compressed body cannot be read here", "encoding", close=True
             )
         kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        content = await body.whole(self._most)
-        document: Document | Form
-        document = Form(kind, content) if _is_form(kind) else Document(content)
-        model_request = document.read(incoming.AskedOfModel)
-        refusals.check(model_request)
-        api, streams = answers.api_of(path), bool(model_request.stream)
+        content = await body.read_whole(self._most)
+        document: JsonBody | MultipartForm
+        document = MultipartForm(kind, content) if _is_multipart_form(kind) else JsonBody(content)
+        model_request = document.validate_fields(request_fields.ModelRequest)
+        dangerous_requests.refuse_dangerous_fields(model_request)
+        api, streams = gateway_answers.api_of(path), bool(model_request.stream)
         answer = EngineAnswer(send, api, self.gateway.keepalive_s if streams else None)
         try:
             name = model_request.model
             model = await self._models.model(name)
-            serving = await self.hot.serving(model) if model else None
+            serving = await self.hot.query_serving_variant(model) if model else None
             if (
                 serving is None
                 # Do not forward a request that was already forwarded.
                 and not caller.hops
-                and await self._at_peers(answer, scope, document, name, only=model is None)
+                and await self._forward_to_peers(answer, scope, document, name, only=model is None)
             ):
                 return
             if model is None:
-                raise await self._unknown(name, caller)
+                raise await self._unknown_model_refusal(name, caller)
             async with contextlib.AsyncExitStack() as stack:
                 wanted_model = AUTO if name == AUTO else model
-                turn = self.swaps.until_hot(wanted_model, caller.person.name)
-                await answer.patiently(stack.enter_async_context(turn))
+                turn = self.swaps.wait_until_hot(wanted_model, caller.person.name)
+                await answer.await_with_keepalive(stack.enter_async_context(turn))
                 if name == AUTO:
                     # `auto` may be another model after the wait for a switch.
                     model = await self._models.model(AUTO) or model
-                serving = self.hot.serves(model)
+                serving = self.hot.serving_variant(model)
                 if serving is None:
                     raise GatewayRefusal(503, f"{model} has just ended", "down", _DOWN_RETRY_S)
                 shapes = self.gateway.model(serving.name).evens
-                content, evened_shapes = document.rewritten(serving.served_name, path, shapes)
-                self._note_evening(answer, serving.name, evened_shapes)
+                content, evened_shapes = document.body_for_model(serving.served_name, path, shapes)
+                self._report_rewritten_shapes(answer, serving.name, evened_shapes)
                 # Keep-alive comments cannot be inserted into a compressed stream.
                 but = (b"accept-encoding",) if streams else ()
-                headers = _headers(scope, *KEY_HEADERS, *but)
+                headers = _headers_for_engine(scope, *KEY_HEADERS, *but)
                 engine = self.host.models[serving.name].engine
                 message = (
                     f"{serving.name}, which is hot, does not serve {path}: {engine} answers 404"
                 )
                 answer.no_such_path = GatewayRefusal(404, message, "path")
-                await self._to_engine(answer, scope, serving, headers, content)
-        except swap.TurnRefusal as error:
-            message = f"{model} is cold; {error.words}. {self._who_may(model)}"
+                await self._forward_to_engine(answer, scope, serving, headers, content)
+        except switch_queue.TurnRefusal as error:
+            message = f"{model} is cold; {error.words}. {self._switch_permission_text(model)}"
             await self._refuse_in_stream(
                 answer, scope, GatewayRefusal(503, message, "cold", error.retry_after_s)
             )
@@ -278,10 +304,10 @@ class Application:
         """Refuse in a stream that has begun; all other refusals are sent by `__call__`."""
         if not answer.has_started:
             raise refusal
-        self._count(scope, refusal)
-        await answer.break_off(refusal)
+        self._count_refusal(scope, refusal)
+        await answer.end_with_error_event(refusal)
 
-    async def _to_engine(
+    async def _forward_to_engine(
         self,
         answer: EngineAnswer,
         scope: Message,
@@ -296,26 +322,31 @@ class Application:
         def begins() -> None:
             nonlocal first
             first = time.monotonic()
-            counts.first_byte(name, first - began)
+            counts.record_first_byte_time(name, first - began)
 
-        with self.hot.using(name), counts.asking(person):
-            counts.request(person, name)
-            counts.running(name, self.hot.running(name))
+        with self.hot.count_running_request(name), counts.mark_person_active(person):
+            counts.count_request(person, name)
+            counts.set_running_requests(name, self.hot.running_requests(name))
             answer.first_byte = begins
             try:
                 assert serving.engine_url is not None
-                asking = self._upstream.ask(scope, serving.engine_url, headers, content)
-                tail = await answer.pass_on(await answer.patiently(asking))
+                asking = self._upstream.send_request(scope, serving.engine_url, headers, content)
+                tail = await answer.forward_answer(await answer.await_with_keepalive(asking))
                 end_time = time.monotonic()
-                counts.tokens(person, name, tail, end_time - began, end_time - first)
+                counts.count_tokens(person, name, tail, end_time - began, end_time - first)
             except GatewayRefusal:
-                self.hot.forget()
+                self.hot.discard_known_state()
                 raise
             finally:
-                counts.running(name, self.hot.running(name) - 1)
+                counts.set_running_requests(name, self.hot.running_requests(name) - 1)
 
-    async def _at_peers(
-        self, answer: EngineAnswer, scope: Message, document: Document | Form, name: str, only: bool
+    async def _forward_to_peers(
+        self,
+        answer: EngineAnswer,
+        scope: Message,
+        document: JsonBody | MultipartForm,
+        name: str,
+        only: bool,
     ) -> bool:
         """Let another gateway answer if one has the model hot, and tell whether one did.
 
@@ -323,26 +354,26 @@ class Application:
         any peer is an error.
         """
         refusal, person = None, _caller(scope).person
-        headers = _headers(scope, *KEY_HEADERS) + self.peers.headers(person)
-        for peer in await self.peers.holders(name, cold=only):
-            self.counts.request(person.name, f"at {peer.name}")
-            asking = self._peer_upstream.ask(scope, url(peer), headers, document.body)
+        headers = _headers_for_engine(scope, *KEY_HEADERS) + self.peers.forwarding_headers(person)
+        for peer in await self.peers.gateways_serving(name, cold=only):
+            self.counts.count_request(person.name, f"at {peer.name}")
+            asking = self._peer_upstream.send_request(scope, peer_url(peer), headers, document.body)
             try:
-                response = await answer.patiently(asking)
+                response = await answer.await_with_keepalive(asking)
             except GatewayRefusal as fault:
                 self.peers.mark_failed(peer)
                 refusal = fault
             else:
-                await answer.pass_on(response)
+                await answer.forward_answer(response)
                 return True
         if refusal and only:
-            raise _peer_gone(peer.name) from refusal
+            raise _peer_gone_refusal(peer.name) from refusal
         return False
 
-    async def _through(self, scope: Message, body: Body, send: Send) -> None:
+    async def _forward_at_model_port(self, scope: Message, body: Body, send: Send) -> None:
         listener = scope["state"]["listener"]
-        answer = EngineAnswer(send, answers.api_of(scope["path"]), None)
-        serving = await self.hot.serving(listener.models[0])
+        answer = EngineAnswer(send, gateway_answers.api_of(scope["path"]), None)
+        serving = await self.hot.query_serving_variant(listener.models[0])
         if serving is None:
             raise GatewayRefusal(
                 503, f"{listener.models[0]} is loading or down", "down", _DOWN_RETRY_S
@@ -350,22 +381,22 @@ class Application:
         present_names = {name for name, _ in scope["headers"]}
         # A key for this port ends here; a key for the engine passes.
         dropped_headers = () if is_loopback(listener.address) else KEY_HEADERS
-        headers = _headers(scope, *dropped_headers, length=True)
+        headers = _headers_for_engine(scope, *dropped_headers, length=True)
         content: Content = None
         reads = scope["method"] == "POST" and scope["path"] in MODEL_PATHS
         kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         # Parse it whatever Content-Encoding says: engines without decoders read the bytes as they
         # are.
-        if reads and not _is_form(kind):
-            whole = await body.whole(self._most)
+        if reads and not _is_multipart_form(kind):
+            whole = await body.read_whole(self._most)
             content, evened_shapes = self._checked_body(whole, scope["path"], serving.name)
-            self._note_evening(answer, serving.name, evened_shapes)
-            headers = _headers(scope, *dropped_headers)
+            self._report_rewritten_shapes(answer, serving.name, evened_shapes)
+            headers = _headers_for_engine(scope, *dropped_headers)
         elif present_names & {b"content-length", b"transfer-encoding"}:
-            content = body.chunks()
+            content = body.read_chunks()
         else:
-            body.nothing_expected()
-        await self._to_engine(answer, scope, serving, headers, content)
+            body.mark_as_read()
+        await self._forward_to_engine(answer, scope, serving, headers, content)
 
     def _checked_body(self, body: bytes, path: str, model: str) -> tuple[bytes, list[Shape]]:
         """Check a body for a model's own port.
@@ -373,51 +404,59 @@ class Application:
         Anything but a JSON object is left to the engine.
         """
         try:
-            document = Document(body)
+            document = JsonBody(body)
         except GatewayRefusal as refusal:
-            if refusal.reason == incoming.TOO_MUCH:
+            if refusal.reason == request_fields.TOO_MUCH:
                 # An engine that can parse it would get a body that nobody checked.
                 raise
             return body, []
-        refusals.check(document.read(incoming.ModelFields))
-        content, evened_shapes = document.rewritten(None, path, self.gateway.model(model).evens)
+        dangerous_requests.refuse_dangerous_fields(
+            document.validate_fields(request_fields.ModelFields)
+        )
+        content, evened_shapes = document.body_for_model(
+            None, path, self.gateway.model(model).evens
+        )
         return content if evened_shapes else body, evened_shapes
 
-    def _note_evening(self, answer: EngineAnswer, model: str, shapes: list[Shape]) -> None:
+    def _report_rewritten_shapes(
+        self, answer: EngineAnswer, model: str, shapes: list[Shape]
+    ) -> None:
         """Count what was evened out of a request, and tell its client."""
         if shapes:
-            self.counts.evening(model, shapes)
+            self.counts.count_rewritten_request(model, shapes)
             answer.headers = [(EVENED, ",".join(shapes).encode())]
 
     @contextlib.contextmanager
-    def _place(self, scope: Message, receive: Receive) -> Iterator[Body]:
+    def _hold_slot_and_body(self, scope: Message, receive: Receive) -> Iterator[Body]:
         """Hold a slot among the running requests, and yield the body. Refuse if all are taken."""
         caller = _caller(scope)
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
         own = scope["state"]["listener"].kind != "model"
         if own and lengths and lengths[0].isdigit() and int(lengths[0]) > self._most:
-            raise too_large(self._most)
-        with self._slot(caller), self._slots.body() as take:
+            raise too_large_refusal(self._most)
+        with self._hold_caller_slot(caller), self._slots.reserve_body_memory() as take:
             yield Body(receive, take)
 
-    def _slot(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
+    def _hold_caller_slot(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
         return self._slots.hold_slot(caller.person.name if caller.is_limited else None)
 
-    def _who_may(self, model: str | None) -> str:
+    def _switch_permission_text(self, model: str | None) -> str:
         return (
             f"A key of role operate may switch on {self.gateway.host} (its page, POST /switch), "
             f"and so may a login there: switch.sh {model or 'MODEL'}"
         )
 
-    async def _unknown(self, name: str, caller: Caller) -> GatewayRefusal:
+    async def _unknown_model_refusal(self, name: str, caller: Caller) -> GatewayRefusal:
         known_models = {
-            model["id"]: model["lockstep"]["host"] for model in await self._listing(caller)
+            model["id"]: model["lockstep"]["host"] for model in await self._listed_models(caller)
         }
         if name == AUTO:
-            message = f"no model is hot on {self.gateway.host}. {self._who_may(None)}"
+            message = (
+                f"no model is hot on {self.gateway.host}. {self._switch_permission_text(None)}"
+            )
             return GatewayRefusal(503, message, "cold", COLD_RETRY_S)
         if name in known_models:
-            return _peer_gone(known_models[name])
+            return _peer_gone_refusal(known_models[name])
         message = f"no model {name[:80]!r} here; models: {', '.join(known_models) or 'none'}"
         return GatewayRefusal(404, message, "model")
 
@@ -435,11 +474,11 @@ def plain_path(path: str) -> str:
     )
 
 
-def _is_form(content_type: str) -> bool:
+def _is_multipart_form(content_type: str) -> bool:
     return content_type.lower().startswith("multipart/form-data")
 
 
-def _peer_gone(peer: str) -> GatewayRefusal:
+def _peer_gone_refusal(peer: str) -> GatewayRefusal:
     message = f"the gateway of {peer}, which has the model, does not answer"
     return GatewayRefusal(502, message, "peer", _DOWN_RETRY_S)
 
@@ -460,17 +499,17 @@ def _caller(scope: Message) -> Caller:
     return caller
 
 
-async def _health(_: Request) -> Response:
-    return answers.document({"status": "ok"})
+async def _health_response(_: Request) -> Response:
+    return gateway_answers.json_response({"status": "ok"})
 
 
-async def _answer_nothing(scope: Message, receive: Receive, send: Send) -> None:
+async def _refuse_unknown_path(scope: Message, receive: Receive, send: Send) -> None:
     raise GatewayRefusal(
         404, "no such path; `lockstep help gateway` has all of them", "path", close=True
     )
 
 
-def _headers(scope: Message, *but: bytes, length: bool = False) -> Headers:
+def _headers_for_engine(scope: Message, *but: bytes, length: bool = False) -> Headers:
     """Return a request's headers for an engine; with `length`, keep those of an unchanged body."""
     left_out = (*but, *PEER_HEADERS) if length else (*but, *PEER_HEADERS, b"content-length")
-    return end_to_end(scope["headers"], left_out)
+    return end_to_end_headers(scope["headers"], left_out)

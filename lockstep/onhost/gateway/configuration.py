@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep.onhost.core import config
-from lockstep.onhost.core.kind import Shape
+from lockstep.onhost.core.request_kind import Shape
 
 #: Headers between two gateways: the key, and the person that the first gateway authenticated.
 PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"

@@ -18,7 +18,7 @@ FAULTS = (httpx2.HTTPError, OSError, ValueError, LookupError, TypeError)
 SocketOption = tuple[int, int, int]
 
 
-def transport(options: Sequence[SocketOption] = ()) -> httpx2.AsyncHTTPTransport:
+def http_transport(options: Sequence[SocketOption] = ()) -> httpx2.AsyncHTTPTransport:
     """Return a transport with one connection per request: servers close idle ones at any time."""
     return httpx2.AsyncHTTPTransport(
         # No server here speaks TLS, so loading a list of authorities would be wasted time.
@@ -28,7 +28,9 @@ def transport(options: Sequence[SocketOption] = ()) -> httpx2.AsyncHTTPTransport
     )
 
 
-async def document(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> dict[str, Any]:
+async def fetch_json_object(
+    transport: httpx2.AsyncHTTPTransport, request: httpx2.Request
+) -> dict[str, Any]:
     """Return the JSON object that answers a request; raise one of `FAULTS` if none comes."""
     answer = await transport.handle_async_request(request)
     try:
@@ -41,7 +43,7 @@ async def document(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request
     return document_found
 
 
-def alive(unread: bool = True) -> list[SocketOption]:
+def dead_peer_socket_options(unread: bool = True) -> list[SocketOption]:
     """Return socket options that end a connection when the other host has silently gone.
 
     With `unread`, also when that host reads nothing for so long, which a client may do.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.gateway.models import AUTO
-from lockstep.onhost.systemd import transient
+from lockstep.onhost.gateway.model_names import AUTO
+from lockstep.onhost.systemd import transient_job
 
 NONE = "none"  #: In a model's place: no model.
 FAILED_S = 60.0  #: Seconds for which a failed model is not tried again.
@@ -96,24 +96,24 @@ class FairQueue:
         """Number of waiting requests by model."""
         return Counter(waiter.model for waiter in self._waiting)
 
-    def arrive(self, waiter: QueuedRequest, host_view: QueueView, now: float) -> None:
+    def add_request(self, waiter: QueuedRequest, host_view: QueueView, now: float) -> None:
         """Let a request pass, refuse it, or queue it."""
         model = waiter.model
         if self._may_pass(waiter, self._waiting, host_view):
-            self._serve(waiter)
+            self._let_request_pass(waiter)
             return
         cold = model not in host_view.serves
         until, words = self._failures.get(model, (now, ""))
         if cold and until > now:
-            self._refuse(waiter, words, until - now)
+            self._refuse_request(waiter, words, until - now)
         elif cold and model in host_view.busy_models:
-            self._refuse(waiter, host_view.busy_models[model])
+            self._refuse_request(waiter, host_view.busy_models[model])
         elif len(self._waiting) >= self._longest_queue:
-            self._refuse(waiter, f"{len(self._waiting)} requests wait for a switch already")
+            self._refuse_request(waiter, f"{len(self._waiting)} requests wait for a switch already")
         else:
             self._waiting.append(waiter)
 
-    def leave(self, waiter: QueuedRequest) -> None:
+    def remove_request(self, waiter: QueuedRequest) -> None:
         """Remove a request that has ended, whatever its outcome."""
         if waiter.state == "served":
             self._running -= 1
@@ -121,21 +121,21 @@ class FairQueue:
             self._waiting.remove(waiter)
         waiter.state = "left"
 
-    def step(self, host_view: QueueView, now: float) -> None:
+    def settle_waiting_requests(self, host_view: QueueView, now: float) -> None:
         """Let requests pass or refuse them, by an observation of the host."""
-        self._settle(host_view, now)
+        self._settle_ended_switch(host_view, now)
         ahead: list[QueuedRequest] = []
         for waiter in list(self._waiting):
             if self._may_pass(waiter, ahead, host_view):
-                self._serve(waiter)
+                self._let_request_pass(waiter)
             elif waiter.model in host_view.busy_models and waiter.model not in host_view.serves:
-                self._refuse(waiter, host_view.busy_models[waiter.model])
-            elif waiter.model == AUTO and not self._comes(host_view):
-                self._refuse(waiter, "no model is hot")
+                self._refuse_request(waiter, host_view.busy_models[waiter.model])
+            elif waiter.model == AUTO and not self._is_any_model_hot_or_coming(host_view):
+                self._refuse_request(waiter, "no model is hot")
             else:
                 ahead.append(waiter)
 
-    def next(self, host_view: QueueView) -> QueuedRequest | None:
+    def next_request_to_switch_for(self, host_view: QueueView) -> QueuedRequest | None:
         """Return the request for which a switch may begin, or None.
 
         Clients of the hot engine's own port are not known here.
@@ -153,12 +153,12 @@ class FairQueue:
         cold = (waiter for waiter in self._waiting if waiter.model not in {AUTO, *host_view.serves})
         return next(cold, None)
 
-    def may_rest(self, host_view: QueueView) -> bool:
+    def may_stop_hot_model(self, host_view: QueueView) -> bool:
         """Tell whether the hot model may be stopped: no request waits or runs."""
         obstacle = self._waiting or self._switching or self._settling or self._running
         return not (obstacle or host_view.running or host_view.moving)
 
-    def begin(self, model: str) -> None:
+    def begin_switch(self, model: str) -> None:
         """Begin a switch to a model or to `NONE`; no request passes until it has ended."""
         self._switching = model
 
@@ -169,18 +169,18 @@ class FairQueue:
         if code == errors.EXIT_LOCKED or model == NONE:
             # Somebody else switched first, or no switch was needed; the hot model will be seen.
             return
-        if code not in (*_HOT, transient.EXIT_ALONE):
-            self._fail(model, f"the switch to {model} failed: {output}", now)
+        if code not in (*_HOT, transient_job.EXIT_ALONE):
+            self._refuse_waiting_for_model(model, f"the switch to {model} failed: {output}", now)
             return
         words = f"the switch to {model} has ended, but it is not hot: {output}"
         self._settling = _Settling(model, now + SETTLES_S, words)
         for waiter in self._waiting:
             waiter.due |= waiter.model == model
 
-    def give_up(self, words: str) -> None:
+    def refuse_all_waiting(self, words: str) -> None:
         """Refuse all waiting requests."""
         for waiter in list(self._waiting):
-            self._refuse(waiter, words)
+            self._refuse_request(waiter, words)
 
     def _may_pass(
         self, waiter: QueuedRequest, ahead: Sequence[QueuedRequest], host_view: QueueView
@@ -192,12 +192,12 @@ class FairQueue:
             over and any(earlier_waiter.model not in host_view.serves for earlier_waiter in ahead)
         )
 
-    def _comes(self, host_view: QueueView) -> bool:
+    def _is_any_model_hot_or_coming(self, host_view: QueueView) -> bool:
         """Tell whether a model is hot or about to be."""
         under_way = self._switching or self._settling or host_view.moving
         return bool(host_view.serves or under_way or {*self.waiting} - {AUTO})
 
-    def _settle(self, host_view: QueueView, now: float) -> None:
+    def _settle_ended_switch(self, host_view: QueueView, now: float) -> None:
         settling = self._settling
         if settling is None:
             return
@@ -205,24 +205,28 @@ class FairQueue:
             self._settling = None
         elif not host_view.moving and now >= settling.until:
             self._settling = None
-            self._fail(settling.model, settling.words, now)
+            self._refuse_waiting_for_model(settling.model, settling.words, now)
 
-    def _fail(self, model: str, words: str, now: float) -> None:
+    def _refuse_waiting_for_model(self, model: str, words: str, now: float) -> None:
         self._failures[model] = (now + FAILED_S, words)
         for waiter in [
             waiter_of_model for waiter_of_model in self._waiting if waiter_of_model.model == model
         ]:
-            self._refuse(waiter, words, FAILED_S)
+            self._refuse_request(waiter, words, FAILED_S)
 
-    def _serve(self, waiter: QueuedRequest) -> None:
+    def _let_request_pass(self, waiter: QueuedRequest) -> None:
         self._running += 1
-        self._decide(waiter, "served")
+        self._set_request_state(waiter, "served")
 
-    def _refuse(self, waiter: QueuedRequest, words: str, retry_after_s: float = FULL_S) -> None:
+    def _refuse_request(
+        self, waiter: QueuedRequest, words: str, retry_after_s: float = FULL_S
+    ) -> None:
         waiter.refusal = TurnRefusal(words, retry_after_s)
-        self._decide(waiter, "refused")
+        self._set_request_state(waiter, "refused")
 
-    def _decide(self, waiter: QueuedRequest, state: Literal["served", "refused"]) -> None:
+    def _set_request_state(
+        self, waiter: QueuedRequest, state: Literal["served", "refused"]
+    ) -> None:
         waiter.state = state
         # A request that has just arrived is not in the queue yet.
         if waiter in self._waiting:

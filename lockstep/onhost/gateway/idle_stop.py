@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import config, layout, output
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.gateway.hot import Hot
-from lockstep.onhost.gateway.swap import Swaps
+from lockstep.onhost.gateway.hot_model import HotModel
+from lockstep.onhost.gateway.switch_queue import SwitchQueue
 from lockstep.onhost.switching import wedge_state
 
 _LONGEST_S = 5.0
@@ -34,14 +34,14 @@ class IdleState:
     is_watched: bool = False
 
 
-class Idle:
+class IdleTime:
     """Idle time of the hot model, from successive observations."""
 
     def __init__(self) -> None:
         self._last = IdleState(None)
         self._busy = 0.0
 
-    def seconds(self, look: IdleState, now: float) -> float:
+    def idle_seconds(self, look: IdleState, now: float) -> float:
         """Return seconds since its last request, or since it became hot, as far as observed."""
         fresh = (look.hot, look.since) != (self._last.hot, self._last.since)
         # Every few minutes the watch asks an idle engine for a token.
@@ -61,37 +61,37 @@ class IdleStop:
     `swaps` does the stop, unless a request arrives.
     """
 
-    hot: Hot
+    hot: HotModel
     host: config.HostConfig
-    swaps: Swaps
+    swaps: SwitchQueue
     ttl_s: float
     paths: layout.Paths = field(default_factory=layout.Paths)
     now: Callable[[], float] = time.monotonic
-    _idle: Idle = field(default_factory=Idle, init=False)
+    _idle: IdleTime = field(default_factory=IdleTime, init=False)
 
     @property
-    def _every_s(self) -> float:
+    def _check_period_s(self) -> float:
         return min(_LONGEST_S, self.ttl_s / 10)
 
-    async def forever(self) -> None:
+    async def check_until_cancelled(self) -> None:
         """Check until cancelled."""
         while True:
-            await asyncio.sleep(self._every_s)
-            await self.step()
+            await asyncio.sleep(self._check_period_s)
+            await self.stop_idle_model()
 
-    async def step(self) -> None:
+    async def stop_idle_model(self) -> None:
         """Check once, and stop an idle model."""
-        look = await self._look()
-        if self._idle.seconds(look, self.now()) < self.ttl_s:
+        look = await self._observe_host()
+        if self._idle.idle_seconds(look, self.now()) < self.ttl_s:
             return
-        if fault := await self.swaps.let_go():
+        if fault := await self.swaps.stop_hot_model():
             rest_text = f"{look.hot} had no request for {self.ttl_s:.0f} s"
             output.say(f"lockstep gateway: {rest_text}: {fault}")
-            self._idle = Idle()
+            self._idle = IdleTime()
 
-    async def _look(self) -> IdleState:
-        await self.hot.look()
-        name = self.hot.now()
+    async def _observe_host(self) -> IdleState:
+        await self.hot.refresh_unit_states()
+        name = self.hot.hot_name()
         if name is None or not self.host.models[name].engine_url:
             return IdleState(None)
         outstanding: int | None = None
@@ -106,10 +106,10 @@ class IdleStop:
         last_asked = wedge_state.load(self.paths).asked_at
         return IdleState(
             hot=name,
-            since=self.hot.changed_at(name),
+            since=self.hot.state_change_time(name),
             last_asked=None if idle is None else self.now() - idle,
-            running=self.hot.running(name),
+            running=self.hot.running_requests(name),
             outstanding=outstanding,
             counters=counters,
-            is_watched=self.now() - last_asked <= 2 * self._every_s + 1,
+            is_watched=self.now() - last_asked <= 2 * self._check_period_s + 1,
         )

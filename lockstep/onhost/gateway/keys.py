@@ -38,9 +38,9 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def is_time(text: str) -> bool:
-    """Tell whether a text is a time as `stamp` writes it, which makes texts sort like times."""
+    """Tell whether a text is a time as `format_utc` writes it: such texts sort like times."""
     try:
-        return stamp(datetime.datetime.strptime(text, _TIME)) == text
+        return format_utc(datetime.datetime.strptime(text, _TIME)) == text
     except ValueError:
         return False
 
@@ -53,12 +53,12 @@ def is_day(text: str) -> bool:
         return False
 
 
-def stamp(time: datetime.datetime) -> str:
+def format_utc(time: datetime.datetime) -> str:
     """Format a time in UTC as in keys.json."""
     return time.strftime(_TIME)
 
 
-def utc() -> datetime.datetime:
+def utc_now() -> datetime.datetime:
     """Return the time now, in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
@@ -88,13 +88,13 @@ class Entry:
     role: Role = "use"  #: `use` asks models, `operate` switches them too.
     until: _Day | None = None  #: Last day on which it is valid, UTC; None without end.
 
-    def valid(self, now: datetime.datetime) -> bool:
+    def is_valid(self, now: datetime.datetime) -> bool:
         """Tell whether the key is valid at a time."""
         is_expired = self.until is not None and now.date().isoformat() > self.until
         return self.sha256 is not None and not is_expired
 
     @property
-    def age(self) -> tuple[str, bool, str]:
+    def age_sort_key(self) -> tuple[str, bool, str]:
         """Sort key for entries of one person.
 
         Of two changes at one time a revocation is the later.
@@ -119,7 +119,7 @@ def new_key() -> str:
     return PREFIX + secrets.token_urlsafe(32)
 
 
-def digest(key: bytes) -> str:
+def key_digest(key: bytes) -> str:
     """Return the digest of a key, as entries hold it."""
     return hashlib.sha256(key).hexdigest()
 
@@ -156,7 +156,7 @@ def load_entries(text: str, where: str) -> list[Entry]:
 
 
 def parse_entries(document: Any, where: str) -> list[Entry]:
-    """Parse entries from a document as `document` makes it; raise `BrokenKeys` if invalid."""
+    """Parse entries from what `entries_document` makes; raise `BrokenKeys` if invalid."""
     try:
         entries = document["keys"]
     except (LookupError, TypeError) as error:
@@ -169,7 +169,7 @@ def parse_entries(document: Any, where: str) -> list[Entry]:
     return list(entries_found)
 
 
-def document(entries: Iterable[Entry]) -> dict[str, Any]:
+def entries_document(entries: Iterable[Entry]) -> dict[str, Any]:
     """Return entries by person, in the form that `parse_entries` reads."""
     return {
         "keys": [
@@ -188,23 +188,23 @@ class Keys:
     """The keys of one host, reloaded when their file changes; without the file nobody has one."""
 
     path: Path = PATH
-    now: Now = utc
+    now: Now = utc_now
     _file_state: object = field(default=None, init=False)
     _entries: list[Entry] = field(default_factory=list, init=False)
 
     def person_of(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
         """Return the person of a request's key; None without a key that is known and valid."""
-        self._look()
+        self._reload_changed_file()
         now, person = self.now(), None
         for key in keys_in(headers):
-            key_hash = digest(key)
+            key_hash = key_digest(key)
             for entry in self._entries:
                 # Compare every digest in constant time, so that timing reveals nothing.
-                if hmac.compare_digest(key_hash, entry.sha256 or "") and entry.valid(now):
+                if hmac.compare_digest(key_hash, entry.sha256 or "") and entry.is_valid(now):
                     person = person or Person(entry.person, entry.role)
         return person
 
-    def _look(self) -> None:
+    def _reload_changed_file(self) -> None:
         """Reload the file if it is another one than last time.
 
         It is replaced as a whole, so changed content is always a new file.
@@ -228,9 +228,9 @@ class Keys:
                 str(error) if isinstance(error, BrokenKeys) else f"{self.path}: {errors.why(error)}"
             )
             remedy = "move the file away, and run `lockstep key list --fix`"
-            tell(f"{why}. Every key is refused. Remedy: {remedy}")
+            write_to_stderr(f"{why}. Every key is refused. Remedy: {remedy}")
 
 
-def tell(message: str) -> None:
+def write_to_stderr(message: str) -> None:
     """Write one line of the gateway's to standard error."""
     print(f"lockstep gateway: {message}", file=sys.stderr, flush=True)

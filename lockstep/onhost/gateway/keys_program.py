@@ -25,11 +25,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, program
-from lockstep.onhost.gateway import keys, usage
-from lockstep.onhost.records import audit
+from lockstep.onhost.gateway import keys, usage_totals
+from lockstep.onhost.records import audit_log
 
 
-def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage.PATH) -> int:
+def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage_totals.PATH) -> int:
     """Command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("action", choices=("list", "take"))
@@ -37,43 +37,46 @@ def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage.PATH) -> 
     try:
         if options.action == "take":
             new = keys.load_entries(sys.stdin.read(), "standard input")
-            with _alone(path):
-                entries = take(path, new)
+            with _hold_keys_lock(path):
+                entries = merge_entries(path, new)
         else:
-            entries = _read(path)
+            entries = _read_entries(path)
     except keys.BrokenKeys as error:
         raise errors.Problem(str(error)) from error
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
-    usage_by_person = {name: asdict(total) for name, total in usage.read(totals).items()}
-    print(json.dumps({**keys.document(entries), "usage": usage_by_person}))
+    usage_by_person = {
+        name: asdict(total) for name, total in usage_totals.read_totals(totals).items()
+    }
+    print(json.dumps({**keys.entries_document(entries), "usage": usage_by_person}))
     return errors.EXIT_DONE
 
 
-def take(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
+def merge_entries(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
     """Add `new` entries to the file and return all of it; newer ones in the file stay.
 
     Raises:
         keys.BrokenKeys: keys.json cannot be used.
         OSError: From the file system.
     """
-    present_entries = {entry.person: entry for entry in _read(path)}
+    present_entries = {entry.person: entry for entry in _read_entries(path)}
     changed_entries = [
         entry
         for entry in new
-        if entry.person not in present_entries or entry.age > present_entries[entry.person].age
+        if entry.person not in present_entries
+        or entry.age_sort_key > present_entries[entry.person].age_sort_key
     ]
     if changed_entries:
         present_entries |= {entry.person: entry for entry in changed_entries}
-        document = keys.document(present_entries.values())
+        document = keys.entries_document(present_entries.values())
         atomic.write_json(path, document, mode=0o640, owner=("root", keys.ACCOUNT))
         for entry in changed_entries:
             account = os.environ.get("SUDO_USER", "root")
-            audit.note(account, f"key of {entry.person}", _entry_text(entry))
+            audit_log.add_audit_line(account, f"key of {entry.person}", _entry_text(entry))
     return list(present_entries.values())
 
 
-def _read(path: Path) -> list[keys.Entry]:
+def _read_entries(path: Path) -> list[keys.Entry]:
     try:
         return keys.load_entries(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
@@ -90,7 +93,7 @@ def _entry_text(entry: keys.Entry) -> str:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _hold_keys_lock(path: Path) -> Iterator[None]:
     """Hold the lock of keys.json for changes; make its folder if missing."""
     folder = path.parent
     try:

@@ -18,9 +18,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from lockstep.onhost.gateway.history import History
 from lockstep.onhost.gateway.keys import Person
-from lockstep.onhost.operator.facts import FRESH_S, Facts
+from lockstep.onhost.gateway.metrics_history import History
+from lockstep.onhost.operator.present_facts import FRESH_S, Facts
 
 #: Written by the deploy.
 PAGE = Path("/etc/lockstep/gateway.html")
@@ -35,7 +35,7 @@ _HEADERS = {
 Peers = Callable[[], Awaitable[dict[str, Any]]]
 
 
-def policy(text: str) -> str:
+def content_security_policy(text: str) -> str:
     """Return a Content-Security-Policy that allows only a page's own styles and scripts."""
     sources: dict[str, list[str]] = {"style": [], "script": []}
     none = ["'none'"]
@@ -71,7 +71,7 @@ class Page:
             text = await asyncio.to_thread(self.path.read_text, encoding="utf-8")
         except OSError:
             return PlainTextResponse(f"{self.path} is missing: run the deploy again\n", 503)
-        headers = {**_HEADERS, "content-security-policy": policy(text)}
+        headers = {**_HEADERS, "content-security-policy": content_security_policy(text)}
         return Response(text, media_type="text/html", headers=headers)
 
     async def history(self, _: Request) -> Response:
@@ -89,21 +89,21 @@ class Page:
             headers = {**_HEADERS, "x-accel-buffering": "no"}
             events = self._events(person, alone)
             return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-        return JSONResponse(await self._now(person, alone), headers=_HEADERS)
+        return JSONResponse(await self._status_document(person, alone), headers=_HEADERS)
 
     async def _events(self, person: Person, alone: bool) -> AsyncIterator[str]:
         while True:
-            yield f"data: {json.dumps(await self._now(person, alone))}\n\n"
+            yield f"data: {json.dumps(await self._status_document(person, alone))}\n\n"
             await asyncio.sleep(FRESH_S)
 
-    async def _now(self, person: Person, alone: bool) -> dict[str, Any]:
+    async def _status_document(self, person: Person, alone: bool) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         async with self._turn:
             if (
                 self._cached_document is None
                 or loop.time() - self._cached_document[0] >= FRESH_S * 0.9
             ):
-                self._cached_document = loop.time(), await asyncio.to_thread(self.facts.now)
+                self._cached_document = loop.time(), await asyncio.to_thread(self.facts.facts_now)
             document = self._cached_document[1]
         # Outside the lock: two gateways that ask each other would deadlock.
         if self.peers and not alone:

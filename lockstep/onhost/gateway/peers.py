@@ -27,7 +27,7 @@ from lockstep.onhost.gateway.configuration import (
 )
 from lockstep.onhost.gateway.connections import FAULTS
 from lockstep.onhost.gateway.keys import ROLES, Person
-from lockstep.onhost.gateway.wire.answers import Headers
+from lockstep.onhost.gateway.wire.gateway_answers import Headers
 
 #: Seconds for which an answer counts as new, and after which the next one is waited for.
 FRESH_S, OLD_S = 2.0, 10.0
@@ -77,16 +77,16 @@ class Peers:
                 f"credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by"
             )
             raise errors.Problem(f"no {subject}. Remedy: run the deploy")
-        self._transport = connections.transport(connections.alive())
+        self._transport = connections.http_transport(connections.dead_peer_socket_options())
 
-    async def listing(self, own: Iterable[Model]) -> list[Model]:
+    async def models_with_peers(self, own: Iterable[Model]) -> list[Model]:
         """Return this host's models and those of peers, each name once.
 
         A name that several hosts have is this host's entry, whose `lockstep` lists the others as
         `peers`. Of a name that only peers have, the hot entry is taken, else the first. `state` is
         "silent" if the entry's host does not answer.
         """
-        await self._look()
+        await self._query_due_peers()
         models_by_name = {model["id"]: model for model in own}
         for state in self._states.values():
             for name, peer_model in (state.models or {}).items():
@@ -105,12 +105,12 @@ class Peers:
                 models_by_name[name] = {**have, "lockstep": {**have["lockstep"], "peers": peers}}
         return list(models_by_name.values())
 
-    async def holders(self, name: str, *, cold: bool = False) -> list[PeerGateway]:
+    async def gateways_serving(self, name: str, *, cold: bool = False) -> list[PeerGateway]:
         """Return the gateways that now serve a model, by their last answers; [] for none.
 
         With `cold`, gateways that know the name but would have to switch follow the hot ones.
         """
-        await self._look()
+        await self._query_due_peers()
         hot, cold_peers = list[PeerGateway](), list[PeerGateway]()
         for state in self._states.values():
             model = None if state.silent else (state.models or {}).get(name)
@@ -118,18 +118,18 @@ class Peers:
                 (hot if model["lockstep"]["hot"] else cold_peers).append(state.peer)
         return hot + (cold_peers if cold else [])
 
-    async def hot(self) -> dict[str, str | None]:
+    async def hot_model_by_peer(self) -> dict[str, str | None]:
         """Return the hot model of each peer, "" for none; None if the peer does not answer."""
-        await self._look()
+        await self._query_due_peers()
         await asyncio.gather(*(state.asking for state in self._states.values() if state.asking))
         return {name: state.hot for name, state in self._states.items()}
 
-    async def facts(self) -> dict[str, Any]:
+    async def facts_by_peer(self) -> dict[str, Any]:
         """Return the last facts of each peer by name, {"fault": reason} for a silent one."""
         new = []
         for state in self._states.values():
             if state.telling is None or state.telling.done():
-                state.telling = asyncio.create_task(self._tell(state))
+                state.telling = asyncio.create_task(self._report_peer_state(state))
             if state.facts is None:
                 new.append(state.telling)
         if new:
@@ -137,10 +137,10 @@ class Peers:
         unknown = {"fault": "has not answered yet"}
         return {name: state.facts or unknown for name, state in self._states.items()}
 
-    async def _tell(self, state: _PeerState) -> None:
+    async def _report_peer_state(self, state: _PeerState) -> None:
         try:
             async with asyncio.timeout(_FACTS_S):
-                state.facts = await self._get(state.peer, "/status")
+                state.facts = await self._fetch_document(state.peer, "/status")
         except FAULTS as why:
             state.facts = {"fault": f"does not answer: {errors.why(why)}"}
 
@@ -148,7 +148,7 @@ class Peers:
         """Mark a peer as silent after a failed request, until it answers again."""
         self._states[peer.name].silent = True
 
-    def headers(self, person: Person) -> Headers:
+    def forwarding_headers(self, person: Person) -> Headers:
         """Return the headers that a request to another gateway carries beside the client's."""
         values = (self._key, person.name.encode(), person.role.encode())
         return list(zip(PEER_HEADERS, values, strict=True))
@@ -166,24 +166,24 @@ class Peers:
             return None
         return Person(name, "operate" if role == "operate" else "use")
 
-    async def _look(self) -> None:
+    async def _query_due_peers(self) -> None:
         """Query peers that were not queried just now; wait for those without a recent answer."""
         tasks = []
         now = time.monotonic()
         for state in self._states.values():
             age = now - state.last_asked
             if age >= FRESH_S and (state.asking is None or state.asking.done()):
-                state.asking = asyncio.create_task(self._ask(state))
+                state.asking = asyncio.create_task(self._query_peer(state))
             if age >= OLD_S and state.asking is not None:
                 tasks.append(state.asking)
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _ask(self, state: _PeerState) -> None:
+    async def _query_peer(self, state: _PeerState) -> None:
         was = state.silent
         try:
             async with asyncio.timeout(ANSWER_S):
-                models = await self._models(state.peer)
+                models = await self._fetch_models(state.peer)
         except FAULTS as why:
             state.silent = True
             if not was:
@@ -193,26 +193,26 @@ class Peers:
             state.models, state.silent = models, False
         state.last_asked = time.monotonic()
 
-    async def _models(self, peer: PeerGateway) -> dict[str, Model]:
-        data = (await self._get(peer, "/v1/models"))["data"]
+    async def _fetch_models(self, peer: PeerGateway) -> dict[str, Model]:
+        data = (await self._fetch_document(peer, "/v1/models"))["data"]
         for model in data:
             # Fail here rather than later if an entry lacks these keys.
             model["lockstep"]["hot"], model["lockstep"]["state"]
         return {str(model["id"]): model for model in data}
 
-    async def _get(self, peer: PeerGateway, path: str) -> dict[str, Any]:
+    async def _fetch_document(self, peer: PeerGateway, path: str) -> dict[str, Any]:
         """Return a JSON document of another gateway; raise one of `FAULTS` if it gives none."""
-        own_headers = self.headers(Person(self._host, "use"))
-        request = httpx2.Request("GET", url(peer) + path, headers=own_headers)
-        return await connections.document(self._transport, request)
+        own_headers = self.forwarding_headers(Person(self._host, "use"))
+        request = httpx2.Request("GET", peer_url(peer) + path, headers=own_headers)
+        return await connections.fetch_json_object(self._transport, request)
 
 
-def url(peer: PeerGateway) -> str:
+def peer_url(peer: PeerGateway) -> str:
     """Return the URL of a gateway's `peers` listener, without a path."""
     return address.url(peer.address, peer.port)
 
 
-def key() -> str:
+def credential_key() -> str:
     """Return the key that systemd gave this unit, or ""."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     path = Path(folder or "/nonexistent", PEER_KEY_CREDENTIAL)

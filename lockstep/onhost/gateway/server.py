@@ -31,16 +31,24 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from lockstep.onhost.core import address, config, errors, layout, output, program
-from lockstep.onhost.gateway import access, app, configuration, connections, peers, swap, usage
+from lockstep.onhost.gateway import (
+    app,
+    configuration,
+    connections,
+    peers,
+    request_authentication,
+    switch_queue,
+    usage_totals,
+)
 from lockstep.onhost.gateway.configuration import ANYWHERE, ListenAddress
-from lockstep.onhost.gateway.counts import Counts
-from lockstep.onhost.gateway.history import History
-from lockstep.onhost.gateway.hot import Hot
+from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.idle_stop import IdleStop
 from lockstep.onhost.gateway.keys import Keys
+from lockstep.onhost.gateway.metrics_history import History
 from lockstep.onhost.gateway.page import Page
-from lockstep.onhost.gateway.wire import answers
-from lockstep.onhost.operator.facts import Facts
+from lockstep.onhost.gateway.request_counters import Counts
+from lockstep.onhost.gateway.wire import gateway_answers
+from lockstep.onhost.operator.present_facts import Facts
 from lockstep.onhost.systemd.restart_key import GATEWAY_SOCKET
 
 # Longer than clients keep an idle connection, so that the client is the one to close it.
@@ -63,7 +71,7 @@ class Listeners:
     def __init__(self, listeners: Sequence[ListenAddress]) -> None:
         self._listeners = {(listener.address, listener.port): listener for listener in listeners}
 
-    def of(self, transport: asyncio.BaseTransport) -> ListenAddress:
+    def listener_of(self, transport: asyncio.BaseTransport) -> ListenAddress:
         """Return the listener of a connection: that of its own address, else the wildcard one."""
         name = transport.get_extra_info("sockname")
         if isinstance(name, str):
@@ -100,11 +108,11 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
-        self.app_state = {"listener": self.listeners.of(transport)}
-        self._wait_for_head()
+        self.app_state = {"listener": self.listeners.listener_of(transport)}
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._no_longer_late()
+        self._stop_head_timer()
         if self._answering is not None:
             # From here on it receives a disconnect, and its output is discarded.
             self._answering.disconnected = True
@@ -130,29 +138,29 @@ class Protocol(HttpToolsProtocol):
         remaining_data: bytes | memoryview = data
         try:
             while remaining_data:
-                remaining_data = self._feed(remaining_data)
+                remaining_data = self._feed_parser(remaining_data)
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
         if self._head > LONGEST_HEAD and not self.transport.is_closing():
-            self._too_long()
+            self._refuse_long_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if self._late is None:
-            self._wait_for_head()
+            self._start_head_timer()
 
-    def _feed(self, data: bytes | memoryview) -> bytes | memoryview:
+    def _feed_parser(self, data: bytes | memoryview) -> bytes | memoryview:
         """Parse up to the end, or to the end of a head with an offer; return the rest."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
-            if self._offers():
+            if self._offers_upgrade():
                 head, self.parser = self._head_without_offer(), httptools.HttpRequestParser(self)
                 self.parser.feed_data(head)
                 return memoryview(data)[offer.args[0] :]
         return b""
 
-    def _offers(self) -> bool:
+    def _offers_upgrade(self) -> bool:
         """Tell whether the request just read offers another protocol; CONNECT does not count."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
@@ -165,21 +173,19 @@ class Protocol(HttpToolsProtocol):
         )
 
     def on_headers_complete(self) -> None:
-        self._no_longer_late()
-        if self.transport.is_closing() or self._offers():
+        self._stop_head_timer()
+        if self.transport.is_closing() or self._offers_upgrade():
             return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         self._head = -1
         if size > LONGEST_HEAD:
-            self._too_long()
+            self._refuse_long_head()
             return
         super().on_headers_complete()
-        # The model as it was quoted on the wire.
-        self.scope["state"]["model"] = self.url
 
     def on_message_complete(self) -> None:
         self._head = 0
-        if not self.transport.is_closing() and not self._offers():
+        if not self.transport.is_closing() and not self._offers_upgrade():
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -197,17 +203,19 @@ class Protocol(HttpToolsProtocol):
         else:
             super().shutdown()
 
-    def _wait_for_head(self) -> None:
+    def _start_head_timer(self) -> None:
         self._late = self.loop.call_later(HEAD_S, self.transport.close)
 
-    def _no_longer_late(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
 
-    def _too_long(self) -> None:
+    def _refuse_long_head(self) -> None:
         message = f"the request's line and headers are longer than {LONGEST_HEAD // 1024} KiB"
-        body = bytes(answers.document(answers.error("openai", 431, message)).body)
+        body = bytes(
+            gateway_answers.json_response(gateway_answers.error("openai", 431, message)).body
+        )
         head = (
             "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
@@ -228,7 +236,10 @@ def listening_sockets(listeners: Sequence[ListenAddress]) -> list[socket.socket]
         errors.Problem: A socket is not available.
     """
     by_systemd = os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
-    handed_sockets = {_place(handed_socket): handed_socket for handed_socket in _handed_over()}
+    handed_sockets = {
+        _address_of_socket(handed_socket): handed_socket
+        for handed_socket in _sockets_from_systemd()
+    }
     sockets = []
     for listener in listeners:
         listening = handed_sockets.pop((listener.address, listener.port), None)
@@ -241,13 +252,13 @@ def listening_sockets(listeners: Sequence[ListenAddress]) -> list[socket.socket]
                 f"systemd has not opened {where}. Remedy: systemctl restart {GATEWAY_SOCKET}; "
                 f"systemctl status {GATEWAY_SOCKET} says why it could not"
             )
-        sockets.append(_for_clients(listening or open_listener(listener)))
+        sockets.append(_set_client_socket_options(listening or open_listener(listener)))
     for spare_socket in handed_sockets.values():
         spare_socket.close()
     return sockets
 
 
-def _handed_over() -> list[socket.socket]:
+def _sockets_from_systemd() -> list[socket.socket]:
     """Return the listening sockets from systemd, as in sd_listen_fds(3)."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return []
@@ -257,20 +268,20 @@ def _handed_over() -> list[socket.socket]:
     return [socket.socket(fileno=number) for number in numbers]
 
 
-def _place(listening: socket.socket) -> tuple[str, int]:
+def _address_of_socket(listening: socket.socket) -> tuple[str, int]:
     """Return address and port of a socket in the form of `ListenAddress`."""
     name = listening.getsockname()
     return (name, 0) if isinstance(name, str) else (name[0], name[1])
 
 
-def _for_clients(listening: socket.socket) -> socket.socket:
+def _set_client_socket_options(listening: socket.socket) -> socket.socket:
     """Set the options that accepted connections inherit."""
     if listening.family != socket.AF_UNIX:
         # asyncio sets it only on sockets that name their protocol. Without it the end of an answer
         # waits 40 ms for the client's delayed acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The engine would go on for a client that has silently gone.
-        for option in connections.alive(unread=False):
+        for option in connections.dead_peer_socket_options(unread=False):
             listening.setsockopt(*option)
     return listening
 
@@ -279,7 +290,7 @@ def open_listener(listener: ListenAddress) -> socket.socket:
     """Open a listening socket; raise Problem if that fails."""
     try:
         if not listener.port:
-            return _local(Path(listener.address))
+            return _open_unix_socket(Path(listener.address))
         family = socket.AF_INET6 if ":" in listener.address else socket.AF_INET
         return socket.create_server(
             (listener.address, listener.port),
@@ -298,7 +309,7 @@ def open_listener(listener: ListenAddress) -> socket.socket:
         raise errors.Problem(message) from fault
 
 
-def _local(path: Path) -> socket.socket:
+def _open_unix_socket(path: Path) -> socket.socket:
     """Open a Unix socket for the group of its folder's owner; replace one of an earlier run."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -308,7 +319,7 @@ def _local(path: Path) -> socket.socket:
     return listening
 
 
-def ready() -> None:
+def notify_systemd_ready() -> None:
     """Tell systemd that requests are answered (Type=notify); do nothing without a listener."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -318,46 +329,54 @@ def ready() -> None:
         notify.sendto(b"READY=1", "\0" + address[1:] if address[0] == "@" else address)
 
 
-def main(argv: list[str], paths: layout.Paths | None = None, target_path: Path = usage.PATH) -> int:
+def main(
+    argv: list[str], paths: layout.Paths | None = None, target_path: Path = usage_totals.PATH
+) -> int:
     """Run the command line; see the module's docstring. `target_path` holds persons' totals."""
     program.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
     gateway, host = configuration.load(paths.gateway), config.load_host(paths.models)
     people = Keys(paths.gateway_keys)
-    peer_gateways = peers.Peers(gateway, peers.key())
-    totals = usage.Usage(target_path)
+    peer_gateways = peers.Peers(gateway, peers.credential_key())
+    totals = usage_totals.Usage(target_path)
     counts = Counts(totals)
     webui = asdict(gateway.webui) if gateway.webui else None
-    hot = Hot(host, paths)
-    swaps = swap.Swaps(hot, host, gateway, paths, peer_gateways)
+    hot = HotModel(host, paths)
+    swaps = switch_queue.SwitchQueue(hot, host, gateway, paths, peer_gateways)
     application = app.Application(
         gateway=gateway,
         host=host,
         hot=hot,
-        access=access.Access(gateway, people, peer_gateways, access.host_key(gateway)),
+        access=request_authentication.Access(
+            gateway, people, peer_gateways, request_authentication.host_key(gateway)
+        ),
         peers=peer_gateways,
         counts=counts,
         swaps=swaps,
         page=Page(
             Facts(host, paths),
-            peer_gateways.facts if gateway.peers else None,
+            peer_gateways.facts_by_peer if gateway.peers else None,
             paths.gateway_page,
             History(gateway.prometheus) if gateway.prometheus else None,
-            lambda: {"use": counts.use(), "webui_at": webui},
+            lambda: {"use": counts.usage_since_start(), "webui_at": webui},
         ),
         authority=paths.authority,
     )
     listeners = Listeners(gateway.listeners)
     sockets = listening_sockets(gateway.listening)
     for listener in gateway.listeners:
-        where = address.at(listener.address, listener.port) if listener.port else listener.address
+        where = (
+            address.address_with_port(listener.address, listener.port)
+            if listener.port
+            else listener.address
+        )
         output.say(f"lockstep gateway: {where} ({' '.join((listener.kind, *listener.models))})")
     # Connections wait in the sockets' queues until the loop runs.
-    ready()
-    beside = [totals.keep()]
+    notify_systemd_ready()
+    beside = [totals.write_periodically()]
     if gateway.ttl_s is not None:
-        beside.append(IdleStop(hot, host, swaps, gateway.ttl_s, paths).forever())
-    uvloop.run(_serve(application, listeners, sockets, beside))
+        beside.append(IdleStop(hot, host, swaps, gateway.ttl_s, paths).check_until_cancelled())
+    uvloop.run(_answer_until_signal(application, listeners, sockets, beside))
     return errors.EXIT_DONE
 
 
@@ -373,7 +392,7 @@ class GatewayServer(uvicorn.Server):
         yield
 
 
-async def _serve(
+async def _answer_until_signal(
     application: app.Application,
     listeners: Listeners,
     sockets: list[socket.socket],

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.systemd import transient
+from lockstep.onhost.systemd import transient_job
 
 SOCKET = Path("/run/lockstep-gateway-switch.sock")
 UNIT = "lockstep-gateway-switch.socket"
 _LONGEST = 1 << 20  # A line of a switch is a few hundred characters.
 
 
-async def switch(
+async def request_switch(
     model: str, person: str | None, path: Path = SOCKET
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Request a normal switch and yield its progress. Leaving early does not end the switch.
@@ -47,4 +47,4 @@ async def switch(
     finally:
         writer.close()
     fault = "the switch goes on, but its display has ended. Remedy: switch.sh wait"
-    yield {"code": transient.EXIT_ALONE, "said": fault}
+    yield {"code": transient_job.EXIT_ALONE, "said": fault}

@@ -27,7 +27,7 @@ from typing import Any
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock
 from lockstep.onhost.gateway import keys
 from lockstep.onhost.operator import switch_sh
-from lockstep.onhost.systemd import transient
+from lockstep.onhost.systemd import transient_job
 
 #: As the model: cancel the switch under way.
 CANCEL = "cancel"
@@ -58,11 +58,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     with socket.socket(fileno=0) as asker:
         try:
             check_asker(asker)
-            name, user = wish(first_line(asker))
+            name, user = parse_switch_request(request_line(asker))
         except errors.Problem as problem:
             _tell({"code": problem.code, "said": str(problem)})
             raise
-        switch(name, user, paths or layout.Paths(), _tell)
+        run_and_report_switch(name, user, paths or layout.Paths(), _tell)
     return errors.EXIT_DONE
 
 
@@ -79,7 +79,7 @@ def check_asker(asker: socket.socket) -> None:
     raise errors.Problem(message, errors.EXIT_NOT_PERMITTED)
 
 
-def first_line(asker: socket.socket) -> bytes:
+def request_line(asker: socket.socket) -> bytes:
     """Return the request's line. Raise Problem (wrong use) if it is long or does not come."""
     until, data = time.monotonic() + _LINE_S, b""
     while b"\n" not in data:
@@ -97,7 +97,7 @@ def first_line(asker: socket.socket) -> bytes:
     return data.partition(b"\n")[0]
 
 
-def wish(line: bytes) -> tuple[str, str]:
+def parse_switch_request(line: bytes) -> tuple[str, str]:
     """Return model and person, the latter as in the lock. Raise Problem (wrong use) if invalid."""
     with suppress(ValueError, LookupError, TypeError, AttributeError):
         data = json.loads(line)
@@ -110,7 +110,7 @@ def wish(line: bytes) -> tuple[str, str]:
     raise errors.Problem('expected {"model": NAME, "person": NAME or null}', errors.EXIT_USAGE)
 
 
-def switch(
+def run_and_report_switch(
     name: str, user: str, paths: layout.Paths, tell: Callable[[dict[str, Any]], None]
 ) -> None:
     """Run the switch and report its lines and its outcome, also a refusal."""
@@ -124,13 +124,13 @@ def switch(
 
     try:
         if name == CANCEL:
-            code = switch_sh.cancel(user, paths, say)
+            code = switch_sh.cancel_switch(user, paths, say)
         else:
             if name != "none":
                 config.load_host(paths.models).model(name)
             code = switch_sh.run_switch(name, user, paths, wait=False, say=say)
-        why = reason(lines)
-        if code == transient.EXIT_ALONE:
+        why = summarise_switch_end(lines)
+        if code == transient_job.EXIT_ALONE:
             return
     except switch_lock.SwitchUnderWay as problem:
         code, why = problem.code, problem.holder_text
@@ -145,7 +145,7 @@ def phase_of(line: str) -> str | None:
     return next((phase for phase, begins in _PHASES if begins.search(line)), None)
 
 
-def reason(lines: Sequence[str]) -> str:
+def summarise_switch_end(lines: Sequence[str]) -> str:
     """Summarise the end of a switch: the first failure and its reason, then the last line."""
     first = next((at for at, line in enumerate(lines) if phase_of(line) == "failed"), len(lines))
     why = list(lines[first : first + 1])

@@ -2,8 +2,8 @@
 
 usage: image-check REPOSITORY@sha256:DIGEST ENGINE
 
-The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see `image_answer`). Writes
-{"engine", "version", "asked", "faults", "unanswered", "taken"} to
+The question is /var/cache/lockstep/questions/sha256-DIGEST.json (see `recipe_check_in_image`).
+Writes {"engine", "version", "asked", "faults", "unanswered", "taken"} to
 /var/cache/lockstep/images/sha256-DIGEST.json, where "asked" is the question's SHA-256, and "taken"
 those of earlier accepted questions.
 
@@ -33,8 +33,8 @@ LIMITS = (
 )
 
 
-def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
-    """Return the answer of `image_answer` inside the image."""
+def ask_engine_in_image(reference: str, engine: str, question: Path) -> dict[str, Any]:
+    """Return the answer of `recipe_check_in_image` inside the image."""
     engine_module = engines.ENGINES[engine]
 
     def run(
@@ -47,7 +47,7 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
         return runner.run(argv, timeout=TIMEOUT_S)
 
     if not engine_module.on_python:
-        return engine_module.answer(json.loads(question.read_text(encoding="utf-8")), run)
+        return engine_module.ask_in_image(json.loads(question.read_text(encoding="utf-8")), run)
     result = run(
         ("python3", "/lockstep", "image-answer", engine, "/question.json"),
         {},
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
     name = _file(reference)
     question = FOLDER / "questions" / name
     text = question.read_text(encoding="utf-8")
-    answer = ask(reference, engine, question)
+    answer = ask_engine_in_image(reference, engine, question)
     record = {"engine": engine, **answer, "asked": check_cache.digest(text)}
     check_cache.write(FOLDER / "images" / name, record)
     subject = f"{engine} {answer['version']} in {reference.partition('@')[0]}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import file_lock
-from lockstep.onhost.core.progress import Progress
+from lockstep.onhost.core.download_progress import Progress
 from lockstep.onhost.fetch import blob_files, download, download_lock, peer_client
 from lockstep.onhost.images import registry
 
@@ -99,7 +99,7 @@ class ImageStore:
     def fill(self, manifest: Manifest) -> None:
         """Download all missing blobs, large ones first."""
         order = sorted(manifest.blobs, key=lambda blob: -blob.size)
-        download.several(lambda blob: self._bring("blobs", blob, blob.size), order)
+        download.work_through(lambda blob: self._bring("blobs", blob, blob.size), order)
 
     def progress(self, label: str, manifest: Manifest) -> str:
         """Describe how much of an image's layers is here, and the source of the rest."""
@@ -117,7 +117,7 @@ class ImageStore:
         with file_lock.hold_lock(self._folder / ".locks" / blob.name):
             if path.exists() and size in (None, path.stat().st_size):
                 return
-            if self._copier.bring(blob.name, size, path):
+            if self._copier.copy_from_peer(blob.name, size, path):
                 return
             digest = f"sha256:{blob.name}"
             try:
@@ -128,13 +128,13 @@ class ImageStore:
                 raise registry.RegistryRefusal(registry.meaning(error)) from error
 
 
-def forget(folder: Path, name: str) -> None:
+def remove_manifest(folder: Path, name: str) -> None:
     """Remove a manifest from the store, and the blobs that no other manifest there needs."""
-    for path in alone(folder, name):
+    for path in unshared_files(folder, name):
         path.unlink(missing_ok=True)
 
 
-def alone(folder: Path, name: str) -> list[Path]:
+def unshared_files(folder: Path, name: str) -> list[Path]:
     """Return the files of a manifest and of the blobs that no other manifest there needs."""
     kept_blobs: set[str] = set()
     for path in _files(folder):

@@ -24,7 +24,7 @@ _PATH = re.compile(r"/v2/.+/(?P<kind>manifests|blobs)/sha256:(?P<name>[0-9a-f]{6
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60.0
-    server: _Face
+    server: _StoreServer
 
     def handle(self) -> None:
         """Serve one connection.
@@ -46,31 +46,33 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match = _PATH.fullmatch(self.path)
         if self.path.rstrip("/") == "/v2":
-            http_listener.empty(self, 200, {"Docker-Distribution-Api-Version": "registry/2.0"})
+            http_listener.send_without_body(
+                self, 200, {"Docker-Distribution-Api-Version": "registry/2.0"}
+            )
         elif match is None or not (self.server.folder / match["name"]).exists():
-            http_listener.empty(self, 404)
+            http_listener.send_without_body(self, 404)
         else:
             path = self.server.folder / match["name"]
             headers = {"Docker-Content-Digest": f"sha256:{match['name']}"}
             kind = "application/octet-stream"
             if match["kind"] == "manifests":
                 kind = image_store.parse(image_store.read_json(path)).media_type
-            http_listener.send(self, path, {**headers, "Content-Type": kind})
+            http_listener.send_file(self, path, {**headers, "Content-Type": kind})
 
     do_HEAD = do_GET
 
 
-class _Face(http_listener.HttpListener):
+class _StoreServer(http_listener.HttpListener):
     def __init__(self, address: tuple[str, int], folder: Path) -> None:
         self.folder = folder
         super().__init__(address, _Handler)
 
 
 @contextlib.contextmanager
-def serving(address: tuple[str, int], folder: Path) -> Iterator[None]:
+def serve_store(address: tuple[str, int], folder: Path) -> Iterator[None]:
     """Serve the store while the block runs; raise Problem if the port is taken."""
     try:
-        face = _Face(address, folder)
+        face = _StoreServer(address, folder)
     except OSError as error:
         raise errors.Problem(
             f"cannot listen at {address[0]}:{address[1]} for Docker: {error.strerror}. Remedy: "

@@ -136,7 +136,7 @@ def parse_pin(reference: str, platform: str, origin: str) -> Pin:
     return Pin(repository, digest, platform, origin)
 
 
-def check(docker: docker_api.Docker, pin: Pin) -> bool:
+def is_image_present(docker: docker_api.Docker, pin: Pin) -> bool:
     """Tell whether the pinned image is here; raise Problem if it is for another platform."""
     image = docker.json("GET", f"/images/{pin.reference}/json", none=(404,))
     if image is None:
@@ -171,17 +171,17 @@ def fetch(
         manifest = image_store_found.manifest(pin.name)
         _check_platform(pin, image_store_found.platform(manifest))
         label = f"image {pin.source_name}"
-        with growth_report.repeat(
+        with growth_report.call_periodically(
             lambda: output.say(image_store_found.progress(label, manifest)), PROGRESS_S
         ):
             image_store_found.fill(manifest)
     except registry.RegistryRefusal as error:
-        raise failure(pin, str(error)) from error
+        raise pull_problem(pin, str(error)) from error
     except ValueError as error:
-        raise failure(pin, f"no manifest of one image: {error}") from error
+        raise pull_problem(pin, f"no manifest of one image: {error}") from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise failure(pin, "no space left on device" if full else str(error)) from error
+        raise pull_problem(pin, "no space left on device" if full else str(error)) from error
     copier.report_copies(f"image {pin.source_name}")
 
 
@@ -203,7 +203,7 @@ def load(
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
     # All images share one port, so a second deploy waits for its turn.
     turn = file_lock.hold_lock(paths.run / "image-face.lock")
-    with turn, loopback_registry.serving(pin.local, paths.layers):
+    with turn, loopback_registry.serve_store(pin.local, paths.layers):
         output.say(
             f"image {pin.source_name}: given to Docker; it has failed where Docker says nothing "
             f"for {output.duration(_SILENCE_S)}"
@@ -211,7 +211,7 @@ def load(
         try:
             _follow(docker.stream("POST", "/images/create", query), pin, claim)
         except docker_api.DockerError as error:
-            raise failure(pin, str(error)) from error
+            raise pull_problem(pin, str(error)) from error
 
 
 def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: download_lock.Claim) -> None:
@@ -220,10 +220,10 @@ def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: download_lock.Cla
     report_time = time.monotonic()
     for event in events:
         # Peers may wait for the image after this one.
-        claim.beat()
+        claim.show_sign_of_life()
         if "error" in event:
             detail = event.get("errorDetail") or {}
-            raise failure(pin, str(detail.get("message") or event["error"]))
+            raise pull_problem(pin, str(detail.get("message") or event["error"]))
         layer, status = str(event.get("id", "")), str(event.get("status", ""))
         if layer and not status.startswith("Pulling from"):
             every.add(layer)
@@ -236,7 +236,7 @@ def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: download_lock.Cla
             )
 
 
-def failure(pin: Pin, message: str) -> errors.Problem:
+def pull_problem(pin: Pin, message: str) -> errors.Problem:
     """Return a pull's error as cause, exit code and remedy."""
     message = message.replace(pin.digest, pin.short_digest).strip() or "no reason given"
     for pattern, code, remedy in _CAUSES:
@@ -248,7 +248,7 @@ def failure(pin: Pin, message: str) -> errors.Problem:
     )
 
 
-def hold(docker: docker_api.Docker, pin: Pin) -> None:
+def tag_as_held(docker: docker_api.Docker, pin: Pin) -> None:
     """Tag the image, so that it stays a model's while no container uses it."""
     repository, _, tag = docker_api.hold_tag(pin.reference).rpartition(":")
     docker.json("POST", f"/images/{pin.reference}/tag", {"repo": repository, "tag": tag})
@@ -267,7 +267,7 @@ def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
     return (user, password) if user else None
 
 
-def note(paths: layout.Paths, pin: Pin) -> None:
+def record_pull(paths: layout.Paths, pin: Pin) -> None:
     """Record that we pulled this image: `lockstep gc` considers no other."""
     path = paths.pulled_images / f"{pin.digest.replace(':', '-')}.json"
     atomic.write_json(path, {"reference": pin.reference}, mode=0o600)
@@ -284,8 +284,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     pin = parse_pin(options.reference, options.platform, options.origin)
     docker = docker_api.Docker(paths.docker_socket)
     try:
-        if check(docker, pin):
-            hold(docker, pin)
+        if is_image_present(docker, pin):
+            tag_as_held(docker, pin)
             output.say(f"image {pin}: here already")
             return errors.EXIT_DONE
         login = registry_login(paths.root / "root/.docker/config.json", pin)
@@ -294,10 +294,10 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             fetch(pin, paths.layers, login, copier, claim)
             taking = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
             load(taking, pin, paths, claim)
-        if not check(docker, pin):
+        if not is_image_present(docker, pin):
             raise errors.Problem(f"{pin}: pulled, but Docker does not list it")
-        hold(docker, pin)
-        note(paths, pin)
+        tag_as_held(docker, pin)
+        record_pull(paths, pin)
     except docker_api.DockerError as error:
         raise errors.Problem(f"{pin}: {error}") from error
     except docker_api.DockerUnreachable as error:

@@ -23,7 +23,7 @@ _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RegistryRefusal(Exception):
-    """A refusal by the registry, in words that `pull_image.failure` recognises."""
+    """A refusal by the registry, in words that `pull_image.pull_problem` recognises."""
 
 
 class Registry:

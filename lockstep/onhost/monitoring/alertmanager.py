@@ -43,38 +43,40 @@ class Alertmanager:
             AlertmanagerUnreachable: It gives no usable answer.
         """
         alert = {"labels": dict(labels), "annotations": dict(annotations), "endsAt": ends}
-        self._ask("POST", "/api/v2/alerts", [alert])
+        self._send_request("POST", "/api/v2/alerts", [alert])
 
     def silences(self) -> list[dict[str, Any]]:
         """Return all silences, also expired ones. Raises as `raise_alert`."""
-        all_silences: list[dict[str, Any]] = json.loads(self._ask("GET", "/api/v2/silences"))
+        all_silences: list[dict[str, Any]] = json.loads(
+            self._send_request("GET", "/api/v2/silences")
+        )
         return all_silences
 
-    def silence(self, silence: Mapping[str, Any]) -> str:
+    def put_silence(self, silence: Mapping[str, Any]) -> str:
         """Make a silence, or change the one with its "id"; return its id.
 
         Raises as `raise_alert`.
         """
-        return str(json.loads(self._ask("POST", "/api/v2/silences", silence))["silenceID"])
+        return str(json.loads(self._send_request("POST", "/api/v2/silences", silence))["silenceID"])
 
     def end_silence(self, name: str) -> None:
         """End the silence of this id. Raises as `raise_alert`."""
-        self._ask("DELETE", f"/api/v2/silence/{name}")
+        self._send_request("DELETE", f"/api/v2/silence/{name}")
 
-    def requests(self) -> dict[str, tuple[int, int]]:
+    def notification_counts(self) -> dict[str, tuple[int, int]]:
         """Return notification requests, made and failed, by way ("webhook").
 
         Raises as `raise_alert`.
         """
         made_counts, failed_counts = dict[str, int](), dict[str, int]()
-        for kind, way, value in _COUNT.findall(self._ask("GET", "/metrics").decode()):
+        for kind, way, value in _COUNT.findall(self._send_request("GET", "/metrics").decode()):
             (failed_counts if kind == "failed_" else made_counts)[way] = int(float(value))
         return {
             way: (made_counts.get(way, 0), failed_counts.get(way, 0))
             for way in made_counts | failed_counts
         }
 
-    def _ask(self, method: str, path: str, body: object = None) -> bytes:
+    def _send_request(self, method: str, path: str, body: object = None) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
         try:
             text = None if body is None else json.dumps(body)

@@ -144,12 +144,12 @@ class MetricSample:
     labels: Mapping[str, str]
 
 
-def of(name: str, value: float, **labels: str) -> MetricSample:
+def own_sample(name: str, value: float, **labels: str) -> MetricSample:
     """Return a sample of one of our own metrics, by its name without our prefix."""
     return MetricSample(f"lockstep_{name}", value, labels)
 
 
-def text(samples: Iterable[MetricSample]) -> str:
+def prometheus_text(samples: Iterable[MetricSample]) -> str:
     """Format samples in Prometheus' text format, metric by metric.
 
     Raises:

@@ -35,18 +35,18 @@ def wanted_attributes(source: str, to: str, port: str) -> dict[str, str]:
     Raises:
         errors.Problem: The route to that host does not begin at `source`, as without a cable.
     """
-    ways = _ip("route", "get", to)
+    ways = _ip_address("route", "get", to)
     if not ways or ways[0].get("prefsrc") != source:
         raise errors.Problem(f"there is no way from {source} to {to}. Remedy: look at the cable")
     device, hop = ways[0]["dev"], ways[0].get("gateway", to)
-    entries = _ip("neigh", "show", "to", hop, "dev", device)
+    entries = _ip_address("neigh", "show", "to", hop, "dev", device)
     hardware_address = next((entry["lladdr"] for entry in entries if "lladdr" in entry), None)
     attributes = {"extended": "1", "dev_name": device, "local_ip": source}
     attributes |= {"remote_ip": to, "remote_port": port}
     return {**attributes, "remote_mac": hardware_address} if hardware_address else attributes
 
 
-def _ip(*words: str) -> list[dict[str, str]]:
+def _ip_address(*words: str) -> list[dict[str, str]]:
     result = runner.run(["ip", "-json", *words])
     entries: list[dict[str, str]] = (
         json.loads(result.stdout or "[]") if result.returncode == 0 else []
@@ -60,10 +60,12 @@ class LogReceiver:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def sends(self, wanted_attributes: Mapping[str, str]) -> bool:
+    def sends_as_wanted(self, wanted_attributes: Mapping[str, str]) -> bool:
         """Tell whether it sends as wanted. An unknown hardware address makes no difference."""
         has = {"enabled": "1", **wanted_attributes}
-        return self._folder.is_dir() and all(self._get(name) == has[name] for name in has)
+        return self._folder.is_dir() and all(
+            self._read_attribute(name) == has[name] for name in has
+        )
 
     def set_up(self, wanted_attributes: Mapping[str, str]) -> None:
         """Configure and start it.
@@ -76,25 +78,25 @@ class LogReceiver:
             raise errors.Problem(NO_MODULE)
         self._folder.mkdir(exist_ok=True)
         # A target takes no change while it sends.
-        self._stop()
+        self._disable_target()
         for name, value in {"remote_mac": _ANY, **wanted_attributes}.items():
-            self._put(name, value)
-        self._put("enabled", "1")
+            self._write_attribute(name, value)
+        self._write_attribute("enabled", "1")
 
     def remove(self) -> None:
         """Remove it, if it is there. Raises as `set_up`."""
         if self._folder.is_dir():
-            self._stop()
+            self._disable_target()
             self._folder.rmdir()
 
-    def _stop(self) -> None:
-        if self._get("enabled") == "1":
-            self._put("enabled", "0")
+    def _disable_target(self) -> None:
+        if self._read_attribute("enabled") == "1":
+            self._write_attribute("enabled", "0")
 
-    def _get(self, name: str) -> str:
+    def _read_attribute(self, name: str) -> str:
         return (self._folder / name).read_text(encoding="ascii").strip()
 
-    def _put(self, name: str, value: str) -> None:
+    def _write_attribute(self, name: str, value: str) -> None:
         try:
             (self._folder / name).write_text(value, encoding="ascii")
         except OSError as fault:
@@ -103,11 +105,11 @@ class LogReceiver:
             raise errors.Problem(why) from fault
 
 
-def look(paths: layout.Paths, where: tuple[str, str, str]) -> str:
+def set_up_target_if_needed(paths: layout.Paths, where: tuple[str, str, str]) -> str:
     """Set the target up if it does not send as wanted; return the change or fault, else ""."""
     try:
         attributes, own_target = wanted_attributes(*where), LogReceiver(paths.netconsole)
-        if own_target.sends(attributes):
+        if own_target.sends_as_wanted(attributes):
             return ""
         own_target.set_up(attributes)
     except (OSError, errors.Problem) as problem:
@@ -128,7 +130,7 @@ def main(
         return errors.EXIT_USAGE
     last_message = ""
     while True:
-        message = look(paths, (argv[1], argv[2], argv[3]))
+        message = set_up_target_if_needed(paths, (argv[1], argv[2], argv[3]))
         if message and message != last_message:
             output.say(f"lockstep netconsole: {message}")
         last_message = message or last_message

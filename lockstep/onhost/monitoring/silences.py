@@ -35,7 +35,7 @@ class Silences:
     _ids: dict[str, str] | None = field(default=None, init=False)
     _end_times: dict[str, float] = field(default_factory=dict, init=False)
 
-    def keep(self, reasons: Mapping[str, bool]) -> str:
+    def ensure_silences(self, reasons: Mapping[str, bool]) -> str:
         """Ensure a silence for each reason that holds, and for no other.
 
         Returns:
@@ -47,9 +47,9 @@ class Silences:
                 self._ids = self._own_silences()
             for reason, holds in reasons.items():
                 if holds:
-                    self._last(self._ids, reason)
+                    self._extend_silence(self._ids, reason)
                 elif reason in self._ids:
-                    self._end(self._ids, reason)
+                    self._end_silences(self._ids, reason)
         except (AlertmanagerUnreachable, AlertmanagerRefusal) as fault:
             # Alertmanager may have been restarted, and know none of them.
             self._ids = None
@@ -64,27 +64,27 @@ class Silences:
             if silence["createdBy"] == AUTHOR and silence["status"]["state"] == "active"
         }
 
-    def _last(self, ids: dict[str, str], reason: str) -> None:
+    def _extend_silence(self, ids: dict[str, str], reason: str) -> None:
         now = self.now()
         if now - self._end_times.get(reason, -AGAIN_S) < AGAIN_S:
             return
         subject = {"name": "subject", "value": SUBJECTS[reason], "isRegex": True, "isEqual": True}
         silence = {
             "matchers": [subject],
-            "startsAt": _time(now),
-            "endsAt": _time(now + LASTS_S),
+            "startsAt": _iso_time(now),
+            "endsAt": _iso_time(now + LASTS_S),
             "createdBy": AUTHOR,
             "comment": reason,
         }
         silence_id = {"id": ids[reason]} if reason in ids else {}
-        ids[reason] = self.alertmanager.silence({**silence, **silence_id})
+        ids[reason] = self.alertmanager.put_silence({**silence, **silence_id})
         self._end_times[reason] = now
 
-    def _end(self, ids: dict[str, str], reason: str) -> None:
+    def _end_silences(self, ids: dict[str, str], reason: str) -> None:
         self.alertmanager.end_silence(ids[reason])
         del ids[reason]
         self._end_times.pop(reason, None)
 
 
-def _time(seconds: float) -> str:
+def _iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -13,10 +13,16 @@ from lockstep.onhost.core import config, errors, layout, meminfo, runner
 from lockstep.onhost.engine import openai_api, sense_record
 from lockstep.onhost.facts import tls
 from lockstep.onhost.facts import units as unit_facts
-from lockstep.onhost.monitoring.metrics import MetricSample, of
-from lockstep.onhost.operator import facts
-from lockstep.onhost.records import boots, generations, last_diff, memory_kills, switches
-from lockstep.onhost.switching import gpu_watch, memory_minimum, wedge_state
+from lockstep.onhost.monitoring.metrics import MetricSample, own_sample
+from lockstep.onhost.operator import present_facts
+from lockstep.onhost.records import (
+    generations,
+    last_diff,
+    memory_kills,
+    model_of_boot,
+    switch_history,
+)
+from lockstep.onhost.switching import gpu_watch, memory_watch, wedge_state
 from lockstep.onhost.system import gpu
 
 _HEALTH_TIMEOUT_S = 2.0
@@ -30,10 +36,10 @@ class Expiry:
     """The end of a certificate file's validity; `read` gives Unix time, s, or None."""
 
     path: str
-    read: Callable[[str], float | None] = tls.ends_at
+    read: Callable[[str], float | None] = tls.end_time
     _cached_expiry: tuple[float, float | None] | None = None
 
-    def now(self) -> float | None:
+    def certificate_end(self) -> float | None:
         """Return the end, at most an hour old."""
         if self._cached_expiry is None or time.monotonic() - self._cached_expiry[0] > _EXPIRY_S:
             self._cached_expiry = time.monotonic(), self.read(self.path)
@@ -41,7 +47,7 @@ class Expiry:
 
 
 @dataclass
-class Slow:
+class SlowMetrics:
     """Metrics that change slowly, or cost a program or a request.
 
     `deploying` tells whether a job of a deploy ran at the last look.
@@ -52,13 +58,13 @@ class Slow:
     expiry: Expiry | None = None
     deploying: bool = False
     _host: config.HostConfig | None = None
-    _facts: facts.Facts | None = None
+    _facts: present_facts.Facts | None = None
     _write_mtime: int = 0
     _newest_switch: float | None = None
     _switches: Counter[str] = field(default_factory=Counter)
     _generation: tuple[int, int | None] = (0, None)
 
-    def look(self) -> list[MetricSample]:
+    def read_samples(self) -> list[MetricSample]:
         """Read all of them once.
 
         Raises:
@@ -68,79 +74,84 @@ class Slow:
         host, now = self._hosts_facts()
         hot = now["hot"]
         samples = [
-            *self._models(host, now, hot),
+            *self._model_samples(host, now, hot),
             *_guard_samples(self.paths, host, now["models"]),
-            *self._records(),
-            *(of("failed_unit", 1, unit=unit) for _, unit, _ in unit_facts.failed_units(None)),
-            of("boot_unclean", int(now["last_boot"] is not None)),
+            *self._record_samples(),
+            *(
+                own_sample("failed_unit", 1, unit=unit)
+                for _, unit, _ in unit_facts.failed_units(None)
+            ),
+            own_sample("boot_unclean", int(now["last_boot"] is not None)),
         ]
         if now["disk"] is not None:
-            samples.append(of("disk_free_bytes", int(now["disk"]["free_gib"] * meminfo.GIB)))
-        self.deploying = _deploying(self.paths)
-        return [*samples, of("deploy_running", int(self.deploying))]
+            samples.append(
+                own_sample("disk_free_bytes", int(now["disk"]["free_gib"] * meminfo.GIB))
+            )
+        self.deploying = _is_deploy_under_way(self.paths)
+        return [*samples, own_sample("deploy_running", int(self.deploying))]
 
     def _hosts_facts(self) -> tuple[config.HostConfig, dict[str, Any]]:
         """Return the models as the last deploy bound them, and the host's facts."""
         write_mtime = self.paths.models.stat().st_mtime_ns
         if self._host is None or self._facts is None or write_mtime != self._write_mtime:
             self._host, self._write_mtime = config.load_host(self.paths.models), write_mtime
-            self._facts = facts.Facts(self._host, self.paths, self.gpu)
-        return self._host, self._facts.now()
+            self._facts = present_facts.Facts(self._host, self.paths, self.gpu)
+        return self._host, self._facts.facts_now()
 
-    def _models(
+    def _model_samples(
         self, host: config.HostConfig, now: dict[str, Any], hot: str | None
     ) -> Iterator[MetricSample]:
-        boot_record = boots.load(self.paths)
-        if boot_record.hot and boot_record.switched_in == boots.boot_id(self.paths):
-            yield of("wanted_hot", 1, model=boot_record.hot)
+        boot_record = model_of_boot.load(self.paths)
+        if boot_record.hot and boot_record.switched_in == model_of_boot.boot_id(self.paths):
+            yield own_sample("wanted_hot", 1, model=boot_record.hot)
         for name, state in now["models"].items():
             if state["state"] == "loading":
-                yield of("loading_model", 1, model=name)
+                yield own_sample("loading_model", 1, model=name)
             if state["state"] in ("hot", "loading"):
-                for phase, gib in memory_minimum.minimums(host.models[name]).items():
-                    yield of(
+                for phase, gib in memory_watch.minimums(host.models[name]).items():
+                    yield own_sample(
                         "memory_minimum_bytes", int(gib * meminfo.GIB), model=name, phase=phase
                     )
         if hot is None:
             return
         state, model = now["models"][hot], host.models[hot]
-        yield of("hot_model", 1, model=hot, recipe=state["recipe"])
+        yield own_sample("hot_model", 1, model=hot, recipe=state["recipe"])
         if state["since"] is not None:
-            yield of("hot_since_timestamp_seconds", state["since"], model=hot)
+            yield own_sample("hot_since_timestamp_seconds", state["since"], model=hot)
         if model.url or model.engine_url:
-            yield of("engine_up", int(_answers(model)), model=hot)
+            yield own_sample("engine_up", int(_answers_now(model)), model=hot)
         engine = now["engine"] or {}
         if "requests" in engine:
-            yield of("engine_requests", engine["requests"], model=hot)
+            yield own_sample("engine_requests", engine["requests"], model=hot)
         if engine.get("tok_s") is not None:
-            yield of("engine_tokens_per_second", engine["tok_s"], model=hot)
-        last_sense = sense_record.last(self.paths).get(hot)
+            yield own_sample("engine_tokens_per_second", engine["tok_s"], model=hot)
+        last_sense = sense_record.last_looks(self.paths).get(hot)
         if state["sense"] is not None and last_sense is not None and last_sense.state != "untold":
-            yield of("sense_ok", int(last_sense.state == "sound"), model=hot)
+            yield own_sample("sense_ok", int(last_sense.state == "sound"), model=hot)
 
-    def _records(self) -> Iterator[MetricSample]:
+    def _record_samples(self) -> Iterator[MetricSample]:
         for result, count in sorted(self._ended_switches().items()):
-            yield of("switches_total", count, result=result)
+            yield own_sample("switches_total", count, result=result)
         diff = last_diff.load(self.paths)
         if diff is not None:
             counter = Counter(finding["severity"] for finding in diff["differences"])
             for severity in _SEVERITIES:
-                yield of("drift_differences", counter[severity], severity=severity)
-            yield of("drift_read_timestamp_seconds", diff["at"])
+                yield own_sample("drift_differences", counter[severity], severity=severity)
+            yield own_sample("drift_read_timestamp_seconds", diff["at"])
         number = self._present_generation()
         if number is not None:
-            yield of("generation", number)
+            yield own_sample("generation", number)
         if self.paths.backup.exists():
-            yield of("backup_last_success_timestamp_seconds", self._last_backup())
-        end = self.expiry.now() if self.expiry else None
+            yield own_sample("backup_last_success_timestamp_seconds", self._last_backup())
+        end = self.expiry.certificate_end() if self.expiry else None
         if self.expiry and end is not None:
-            yield of("certificate_expiry_timestamp_seconds", end, path=self.expiry.path)
+            yield own_sample("certificate_expiry_timestamp_seconds", end, path=self.expiry.path)
 
     def _ended_switches(self) -> Counter[str]:
         """Count ended switches since this program began; the record holds the last ones only."""
         if not self._switches:
             self._switches.update(done=0, failed=0)
-        kept_switches = switches.load(self.paths)
+        kept_switches = switch_history.load(self.paths)
         newest = max((kept_switch.at for kept_switch in kept_switches), default=0.0)
         if self._newest_switch is not None:
             since = self._newest_switch
@@ -167,12 +178,12 @@ class Slow:
         except OSError:
             return None
         if change_mtime != self._generation[0]:
-            newest = generations.newest(self.paths)
+            newest = generations.newest_record(self.paths)
             self._generation = change_mtime, newest["number"] if newest else None
         return self._generation[1]
 
 
-def _answers(model: config.Model) -> bool:
+def _answers_now(model: config.Model) -> bool:
     try:
         openai_api.check_health(model.behind_gateway, _HEALTH_TIMEOUT_S)
     except (openai_api.NotReady, openai_api.RequestRefusal):
@@ -190,20 +201,20 @@ def _guard_samples(
         deed = wedge_state.last_deed(record, unit)
         if deed is not None:
             down = models[name]["state"] not in ("hot", "loading")
-            yield of("engine_wedged", int(deed.left_down and down), model=name)
-            yield of("wedge_deed_timestamp_seconds", round(deed.when, 3), model=name)
-    for kill in memory_kills.every(paths):
-        yield of("memory_minimum_ended", 1, model=kill.model)
+            yield own_sample("engine_wedged", int(deed.left_down and down), model=name)
+            yield own_sample("wedge_deed_timestamp_seconds", round(deed.when, 3), model=name)
+    for kill in memory_kills.all_kills(paths):
+        yield own_sample("memory_minimum_ended", 1, model=kill.model)
     findings = gpu_watch.load(paths).findings
-    yield of("gpu_hot", int("gpu-hot" in findings))
-    yield of("gpu_slow", int("gpu-slow" in findings))
-    yield of("gpu_foreign", int(gpu_watch.FOREIGN in findings))
+    yield own_sample("gpu_hot", int("gpu-hot" in findings))
+    yield own_sample("gpu_slow", int("gpu-slow" in findings))
+    yield own_sample("gpu_foreign", int(gpu_watch.FOREIGN in findings))
     if host.max_clock_mhz is not None:
-        yield of("gpu_clock_cap_hertz", host.max_clock_mhz * 10**6)
-        yield of("gpu_clock_cap_held", int("gpu-cap" not in findings))
+        yield own_sample("gpu_clock_cap_hertz", host.max_clock_mhz * 10**6)
+        yield own_sample("gpu_clock_cap_held", int("gpu-cap" not in findings))
 
 
-def _deploying(paths: layout.Paths) -> bool:
+def _is_deploy_under_way(paths: layout.Paths) -> bool:
     argv = ["systemctl", "list-units", "--plain", "--no-legend", "--no-pager", "lockstep-job-*"]
     result = runner.run(argv, timeout=30)
     if result.returncode != 0:

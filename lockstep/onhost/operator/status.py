@@ -11,9 +11,15 @@ from lockstep.onhost.cluster import cluster_status, runs
 from lockstep.onhost.core import config, errors, layout, meminfo, output, switch_lock, terminal
 from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import alive, generates, gpu_holders, log_phases, sense_record
+from lockstep.onhost.engine import (
+    generation_check,
+    gpu_holders,
+    living_processes,
+    log_phases,
+    sense_record,
+)
 from lockstep.onhost.images import image_check
-from lockstep.onhost.records import boots, memory_kills, switches
+from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
 from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
 from lockstep.onhost.systemd import restart_key, units
 
@@ -80,7 +86,7 @@ class Status:
         return next((model.name for model in self.models if model.state == "hot"), None)
 
 
-def gather(host: config.HostConfig, paths: layout.Paths, *, closely: bool = True) -> Status:
+def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool = True) -> Status:
     """Query everything once: one systemctl call, one Docker call, one token of the hot engine.
 
     Without `closely`, only queries that cost the engine nothing and need no right are made: no
@@ -92,13 +98,15 @@ def gather(host: config.HostConfig, paths: layout.Paths, *, closely: bool = True
         [*names, host.webui_unit, switch_job.UNIT, restart_key.GATEWAY, restart_key.GATEWAY_SOCKET]
     )
     wedge_record = wedge_state.load(paths)
-    last_looks = sense_record.last(paths)
-    usual = switches.usual_s(switches.load(paths))
+    last_looks = sense_record.last_looks(paths)
+    usual = switch_history.usual_seconds_by_model(switch_history.load(paths))
     main = {model.fallback: model.name for model in host.models.values() if model.fallback}
     models = []
     for model in host.models.values():
         unit = state[model.unit]
-        ready, detail = _ready(model, unit, cluster_status.of_model(host, model), closely)
+        ready, detail = _readiness(
+            model, unit, cluster_status.answering_member(host, model), closely
+        )
         models.append(
             ModelStatus(
                 name=model.name,
@@ -113,8 +121,8 @@ def gather(host: config.HostConfig, paths: layout.Paths, *, closely: bool = True
                 enabled=unit.is_enabled,
                 restarts=unit.restarts,
                 fallback_of=main.get(model.name),
-                wedge=_wedge(wedge_state.last_deed(wedge_record, model.unit), unit),
-                sense=_sense(last_looks.get(model.name), unit),
+                wedge=_wedge_text(wedge_state.last_deed(wedge_record, model.unit), unit),
+                sense=_sense_text(last_looks.get(model.name), unit),
                 memory_kill=_kill_text(paths, unit),
                 needs_gib=float(rounded_up(model.need.available(memory.total))),
                 usual_s=usual.get(model.name),
@@ -131,15 +139,15 @@ def gather(host: config.HostConfig, paths: layout.Paths, *, closely: bool = True
         gateway=gateway.active if gateway.is_installed else "not installed",
         webui=webui.active if webui.is_installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
-        last_switch=_last_switch(state[switch_job.UNIT], paths),
+        last_switch=_last_switch_text(state[switch_job.UNIT], paths),
         last_boot=gpu_watch.load(paths).last_boot,
-        boot=boots.not_hot(paths),
+        boot=model_of_boot.no_model_reason_of_boot(paths),
         problems=[
             *_unit_problems(models),
             *_gateway_problems(gateway, state[restart_key.GATEWAY_SOCKET]),
             *_webui_problems(webui, closely),
             *strays,
-            *gpu_watch.lines(paths),
+            *gpu_watch.finding_lines(paths),
         ],
         unknown=unknown,
         clusters=cluster_status.as_json(host, runs.load(paths)),
@@ -147,7 +155,7 @@ def gather(host: config.HostConfig, paths: layout.Paths, *, closely: bool = True
     )
 
 
-def _ready(
+def _readiness(
     model: config.Model, unit: units.Unit, rank: str | None, closely: bool
 ) -> tuple[bool | None, str]:
     """Return whether the model answers (None if it was not asked), and a remark on that.
@@ -159,47 +167,47 @@ def _ready(
     if unit.state == "hot" and rank:
         return None, rank
     if unit.state == "hot" and closely:
-        return generates.generating_state(model)
+        return generation_check.generating_state(model)
     if unit.state in ("failed", "restarting"):
-        return None, _failure(unit) if closely else unit.failure
+        return None, _failure_text(unit) if closely else unit.failure
     return None, last_phase(unit) if unit.state == "loading" and closely else ""
 
 
-def _wedge(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
+def _wedge_text(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
     if deed is None or (deed.left_down and unit.up):
         return None
     deed_text = "left it down" if deed.left_down else "restarted it"
     return f"the wedge watch {deed_text}: {deed.reason}; {terminal.since(deed.when)}"
 
 
-def _sense(last_look: sense_record.LastLook | None, unit: units.Unit) -> str | None:
+def _sense_text(last_look: sense_record.LastLook | None, unit: units.Unit) -> str | None:
     if last_look is None or last_look.pid != unit.main_pid or unit.state != "hot":
         return None
     return f"{last_look.words}; asked {terminal.since(last_look.at)}"
 
 
 def _kill_text(paths: layout.Paths, unit: units.Unit) -> str | None:
-    kill = None if unit.up else memory_kills.of(paths, unit.name)
+    kill = None if unit.up else memory_kills.kill_of_unit(paths, unit.name)
     return str(kill) if kill else None
 
 
-def _failure(unit: units.Unit) -> str:
+def _failure_text(unit: units.Unit) -> str:
     own_lines = [line for line in units.last_lines(unit.name, 60) if "lockstep " in line]
-    last_line = _last(own_lines)
+    last_line = _last_phase_in(own_lines)
     return f"{unit.failure}; {last_line}" if last_line else unit.failure
 
 
 def last_phase(unit: units.Unit) -> str:
     """Return the last phase of a start in its journal, or ""."""
-    return _last(units.last_lines(unit.name, 60, unit.since))
+    return _last_phase_in(units.last_lines(unit.name, 60, unit.since))
 
 
-def _last(lines: list[str]) -> str:
+def _last_phase_in(lines: list[str]) -> str:
     """Return the last phase in lines of a journal, or ""."""
-    return next(filter(None, map(log_phases.phase, reversed(lines))), "")
+    return next(filter(None, map(log_phases.announced_phase, reversed(lines))), "")
 
 
-def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
+def _last_switch_text(unit: units.Unit, paths: layout.Paths) -> str | None:
     """Return how the last switch since boot failed or was finished; None if all is well."""
     if unit.active != "failed" or unit.main_status == errors.EXIT_CANCELLED:
         return None
@@ -211,7 +219,7 @@ def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
     is_finished = False
     if unit.result == "signal":
         words = f"cut off ({unit.failure}), then: {words}"
-        is_finished = any(last.code == errors.EXIT_DONE for last in switches.load(paths)[:1])
+        is_finished = any(last.code == errors.EXIT_DONE for last in switch_history.load(paths)[:1])
     return f"{'' if is_finished else 'FAILED '}{terminal.since(unit.since)}: {words}"
 
 
@@ -253,7 +261,7 @@ def _webui_problems(webui: units.Unit, closely: bool) -> list[str]:
     again = webui.state == "loading" and webui.restarts
     if not webui.is_installed or not (again or webui.state in ("failed", "restarting")):
         return []
-    why = _failure(webui) if closely else webui.failure
+    why = _failure_text(webui) if closely else webui.failure
     return [f"Open WebUI is down: {why}. Remedy: journalctl -u {webui.name} says more"]
 
 
@@ -262,13 +270,13 @@ def _container_problems(
 ) -> tuple[list[str], list[str]]:
     """Return engine containers without a started unit, and why they could not be found."""
     try:
-        running = docker_api.Docker(paths.docker_socket, timeout=5).running()
+        running = docker_api.Docker(paths.docker_socket, timeout=5).running_containers()
     except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
         known_containers = [
             f"{words}. Remedy: switch.sh none"
             for model in host.models.values()
             if model.container and not state[model.unit].up
-            for words in alive.left_of(model, paths)
+            for words in living_processes.leftover_process_texts(model, paths)
         ]
         away = isinstance(error, docker_api.DockerUnreachable)
         if away and not any(model.container for model in host.models.values()):
@@ -291,7 +299,7 @@ def _container_problems(
     return problems, []
 
 
-def as_json(status: Status) -> dict[str, Any]:
+def status_document(status: Status) -> dict[str, Any]:
     """Return the facts for programs."""
     document = asdict(status)
     memory = document.pop("memory")
@@ -304,7 +312,7 @@ def as_json(status: Status) -> dict[str, Any]:
     }
 
 
-def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
+def status_lines(status: Status, columns: int, now: float | None = None) -> list[str]:
     """Format the status as text of at most `columns` columns."""
     now = time.time() if now is None else now
     out: list[str] = []
@@ -335,7 +343,7 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         for text in (model.sense, model.memory_kill, model.wedge):
             say(text, "  ")
         say(up and model.restarts and f"restarted {model.restarts} times", "  ")
-    for line in cluster_status.lines(status.clusters, now):
+    for line in cluster_status.status_lines(status.clusters, now):
         text = line.strip()
         say(text, line[: len(line) - len(text)])
     memory = status.memory
@@ -349,9 +357,9 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
     return [f"{status.host}: {status.hot or 'no model'} hot", *out]
 
 
-def render(status: Status) -> None:
+def print_status(status: Status) -> None:
     """Print the status; the headline and faults stand out on a terminal."""
-    first, *later_lines = lines(status, terminal.width())
+    first, *later_lines = status_lines(status, terminal.width())
     output.say(terminal.bold(first))
     for line in later_lines:
         output.say(terminal.bold(line) if line.startswith(("BROKEN", "NOW")) else line)

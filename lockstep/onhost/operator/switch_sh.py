@@ -55,9 +55,9 @@ from lockstep.onhost.core import (
     switch_lock,
     terminal,
 )
-from lockstep.onhost.operator import follow
+from lockstep.onhost.operator import log_and_wait
 from lockstep.onhost.switching import cancellation, switch_job
-from lockstep.onhost.systemd import transient, units
+from lockstep.onhost.systemd import transient_job, units
 
 _FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": (), "cancel": ()}
 
@@ -81,24 +81,24 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     subject = words.pop(0) if name == "log" and words and not words[0].startswith("-") else None
     _check_words(host, name, subject, words)
     if name == "wait":
-        return follow.wait(host, paths)
+        return log_and_wait.wait_for_switch_and_start(host, paths)
     if name in ("status", "log"):
         # Root sees containers and journals too; without a sudo rule, show what everybody may see.
         if not units.is_root() and _may_become_root(argv):
             _become_root(argv)
         if name == "log":
-            return follow.log(host.model(str(subject)), follow="-f" in words)
+            return log_and_wait.exec_model_journal(host.model(str(subject)), follow="-f" in words)
         if "--follow" in words:
-            return _follow(host, paths)
-        return _status(host, paths, as_json="--json" in words)
-    _be_root([name, *words])
+            return _print_facts_each_second(host, paths)
+        return _print_status(host, paths, as_json="--json" in words)
+    _ensure_root([name, *words])
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     if name == "cancel":
-        return cancel(user, paths)
+        return cancel_switch(user, paths)
     if "--dry" in words:
         from lockstep.onhost.operator import switch_worker
 
-        return switch_worker.rehearse(name, user, host, paths)
+        return switch_worker.rehearse_switch(name, user, host, paths)
     if "--instead" in words:
         _request_cancellation(user, paths, restore=False)
     return run_switch(name, user, paths, wait=not {"--wait", "--instead"}.isdisjoint(words))
@@ -118,29 +118,29 @@ def _check_words(host: config.HostConfig, name: str, subject: str | None, flags:
         raise errors.Problem(message, errors.EXIT_USAGE)
 
 
-def _status(host: config.HostConfig, paths: layout.Paths, as_json: bool) -> int:
+def _print_status(host: config.HostConfig, paths: layout.Paths, as_json: bool) -> int:
     from lockstep.onhost.operator import status
 
-    host_status = status.gather(host, paths)
+    host_status = status.query_status(host, paths)
     if as_json:
-        print(json.dumps(status.as_json(host_status), indent=2))
+        print(json.dumps(status.status_document(host_status), indent=2))
     else:
-        status.render(host_status)
+        status.print_status(host_status)
     return errors.EXIT_DONE
 
 
-def _follow(host: config.HostConfig, paths: layout.Paths) -> int:
+def _print_facts_each_second(host: config.HostConfig, paths: layout.Paths) -> int:
     """Print the facts as a line of JSON each second, as long as somebody reads."""
-    from lockstep.onhost.operator import facts
+    from lockstep.onhost.operator import present_facts
 
-    now = facts.Facts(host, paths).now
-    while not output.nobody_reads():
+    now = present_facts.Facts(host, paths).facts_now
+    while not output.has_lost_reader():
         output.say(json.dumps(now()))
-        clock.sleep(facts.FRESH_S)
+        clock.sleep(present_facts.FRESH_S)
     return errors.EXIT_DONE
 
 
-def _be_root(argv: list[str]) -> None:
+def _ensure_root(argv: list[str]) -> None:
     """Return as root, become root, or refuse."""
     if units.is_root():
         return
@@ -153,14 +153,14 @@ def _be_root(argv: list[str]) -> None:
 
 def _become_root(argv: list[str]) -> None:
     """Replace this process by sudo with exactly the arguments that the sudoers rule names."""
-    command = ["sudo", "-n", "--", *switch_job.program(), *argv]
+    command = ["sudo", "-n", "--", *switch_job.switch_sh_command(), *argv]
     sys.stdout.flush()
     os.execvp(command[0], command)
 
 
 def _may_become_root(argv: list[str]) -> bool:
     with suppress(errors.Problem):
-        words = ["sudo", "-n", "-l", "--", *switch_job.program(), *argv]
+        words = ["sudo", "-n", "-l", "--", *switch_job.switch_sh_command(), *argv]
         return runner.run(words, timeout=20).returncode == 0
     return False
 
@@ -172,16 +172,16 @@ def run_switch(
 
     Raise Problem (75) if another switch is under way, unless `wait` is set.
     """
-    job = switch_job.job(name, user, paths)
+    job = switch_job.switch_job_of(name, user, paths)
     since = time.time()
-    _start(job, paths, wait)
-    code = follow.follow(job, from_end=False, say=say)
-    if code != transient.EXIT_GONE:
+    _start_switch_job(job, paths, wait)
+    code = log_and_wait.show_switch_until_end(job, from_end=False, say=say)
+    if code != transient_job.EXIT_GONE:
         return code
-    return _code_on_record(paths, since, say, (user, name))
+    return _recorded_exit_code(paths, since, say, (user, name))
 
 
-def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal.say) -> int:
+def cancel_switch(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal.say) -> int:
     """End the switch under way, and show it until the previous model is hot again.
 
     Returns:
@@ -193,16 +193,16 @@ def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal
     since = time.time()
     job = _request_cancellation(user, paths, restore=True)
     if job is None:
-        raise errors.Problem(_nothing_to_cancel(paths))
-    code = follow.follow(job, from_end=True, say=say)
-    if code == transient.EXIT_GONE:
-        code = _code_on_record(paths, since, say)
+        raise errors.Problem(_nothing_to_cancel_problem(paths))
+    code = log_and_wait.show_switch_until_end(job, from_end=True, say=say)
+    if code == transient_job.EXIT_GONE:
+        code = _recorded_exit_code(paths, since, say)
     if code == errors.EXIT_DONE:
         raise errors.Problem("the switch had ended well before it could be cancelled")
     return errors.EXIT_DONE if code == errors.EXIT_CANCELLED else code
 
 
-def _code_on_record(
+def _recorded_exit_code(
     paths: layout.Paths,
     since: float,
     say: Callable[[str], None],
@@ -212,54 +212,56 @@ def _code_on_record(
 
     `meaning` is its person and model.
     """
-    from lockstep.onhost.records import switches
+    from lockstep.onhost.records import switch_history
 
     ends = [
         kept_switch
-        for kept_switch in switches.load(paths)
+        for kept_switch in switch_history.load(paths)
         if kept_switch.at >= since and meaning in (None, (kept_switch.person, kept_switch.model))
     ]
     if not ends:
         say("somebody stopped the switch")
-        return transient.EXIT_GONE
+        return transient_job.EXIT_GONE
     # The first since then: later ones belong to the next switch.
     say(ends[-1].words)
     return ends[-1].code
 
 
-def _request_cancellation(user: str, paths: layout.Paths, restore: bool) -> transient.Job | None:
+def _request_cancellation(
+    user: str, paths: layout.Paths, restore: bool
+) -> transient_job.Job | None:
     """Ask the switch under way to end, and return its job; None if there is none."""
     job = switch_job.job_under_way(paths)
-    while transient.running(units.show([job.unit])[job.unit]):
+    while transient_job.is_running(units.show([job.unit])[job.unit]):
         # A request made before the switch begins would be taken for one of an earlier switch.
         if switch_lock.holder(paths.switch_lock):
-            cancellation.ask(paths, user, restore=restore)
+            cancellation.request_cancellation(paths, user, restore=restore)
             return job
         clock.sleep(0.1)
     return None
 
 
-def _nothing_to_cancel(paths: layout.Paths) -> str:
+def _nothing_to_cancel_problem(paths: layout.Paths) -> str:
     holder = switch_lock.holder(paths.switch_lock)
     if holder is None:
         return "no switch is under way. Remedy: switch.sh none stops the model"
     return f"{holder}, and that is not to be cancelled from here. Remedy: switch.sh wait"
 
 
-def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
+def _start_switch_job(job: transient_job.Job, paths: layout.Paths, wait: bool) -> None:
     path = paths.switch_lock
     report_time = -30.0
     while True:
         holder = switch_lock.holder(path)
         try:
             if holder is None:
-                transient.start(job, paths, say=lambda _: None, wait=False)
+                transient_job.start_job(job, paths, say=lambda _: None, wait=False)
                 return
-        except transient.Busy:
+        except transient_job.OtherJobRunning:
             holder = switch_lock.holder(path)
         if not wait:
             raise switch_lock.SwitchUnderWay(holder)
-        if output.nobody_reads():
+        if output.has_lost_reader():
             # The person who asked has gone, and must not be surprised by a later switch.
             raise errors.Problem("nobody waits for this switch any more: it was not begun")
         if clock.now() - report_time >= 15:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lockstep.onhost.cluster import coordinator, planner, wire_client
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
-from lockstep.onhost.records import boots, switches
+from lockstep.onhost.records import model_of_boot, switch_history
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import switch_job, unfinished_switch
 from lockstep.onhost.systemd import units
@@ -18,32 +18,34 @@ def main(argv: list[str], paths: layout.Paths) -> int:
     """Run one of `switch_job.WORK` with its words, as root."""
     match argv:
         case [switch_job.WORKER, name, user]:
-            return switches.switch_and_record(
-                paths, user, name, lambda say: _switch(name, user, paths, say)
+            return switch_history.switch_and_record(
+                paths, user, name, lambda say: _make_switch(name, user, paths, say)
             )
         case [switch_job.FALL_BACK, name]:
-            return _fall_back(name, paths)
-    return _finish(paths)
+            return _replace_ended_model(name, paths)
+    return _finish_cut_off_switch(paths)
 
 
-def rehearse(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
+def rehearse_switch(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
     """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
-    if planner.concerns(host, name):
+    if planner.concerns_other_members(host, name):
         return coordinator.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
-    return switching.Switch(host, paths, terminal.say).rehearse(name)
+    return switching.Switch(host, paths, terminal.say).rehearse_switch(name)
 
 
-def _switch(name: str, user: str, paths: layout.Paths, say: switches.Telling) -> int:
+def _make_switch(
+    name: str, user: str, paths: layout.Paths, say: switch_history.SwitchTelling
+) -> int:
     """Make the switch, inside lockstep-switch.service."""
     host = config.load_host(paths.models)
     switch = switching.Switch(host, paths, say, user)
-    if not planner.concerns(host, name):
+    if not planner.concerns_other_members(host, name):
         with switch_lock.hold_lock(paths.switch_lock, user, name):
             # The previous holder of the lock may have started a rank here.
-            if not planner.concerns(host, name):
-                code = switch.none() if name == "none" else switch.to(name)
+            if not planner.concerns_other_members(host, name):
+                code = switch.stop_all_models() if name == "none" else switch.switch_to(name)
                 say.hot_already = switch.hot_already
-                _remember(host, paths, user)
+                _store_hot_model_for_boot(host, paths, user)
                 return code
     # Every member takes its lock itself, this host as well.
     group = coordinator.GroupSwitch(host, paths, say, user)
@@ -56,12 +58,12 @@ def _switch(name: str, user: str, paths: layout.Paths, say: switches.Telling) ->
     except wire_client.MemberUnreachable as problem:
         say(f"{problem}; stopping what is up here only")
     with switch_lock.hold_lock(paths.switch_lock, user, name):
-        code = switch.none()
-        _remember(host, paths, user)
+        code = switch.stop_all_models()
+        _store_hot_model_for_boot(host, paths, user)
         return code
 
 
-def _fall_back(name: str, paths: layout.Paths) -> int:
+def _replace_ended_model(name: str, paths: layout.Paths) -> int:
     """Fall back, in the same job, after the memory watch has ended an engine outside a switch."""
     user, wanted_model = "the memory watch", f"what replaces {name}"
 
@@ -69,25 +71,27 @@ def _fall_back(name: str, paths: layout.Paths) -> int:
         host = config.load_host(paths.models)
         switch = switching.Switch(host, paths, say, user)
         with switch_lock.hold_lock(paths.switch_lock, user, wanted_model):
-            code = switch.instead_of(name)
+            code = switch.start_replacement_of(name)
             # A boot must not bring back a model that was ended.
-            _remember(host, paths, user)
+            _store_hot_model_for_boot(host, paths, user)
             return code
 
-    return switches.switch_and_record(paths, user, wanted_model, start_replacement)
+    return switch_history.switch_and_record(paths, user, wanted_model, start_replacement)
 
 
-def _finish(paths: layout.Paths) -> int:
+def _finish_cut_off_switch(paths: layout.Paths) -> int:
     """Clean up as ExecStopPost= of that unit, if the worker did not come to its own end."""
-    work = unfinished_switch.take(paths)
+    work = unfinished_switch.take_unfinished_work(paths)
     if work is None:
         return errors.EXIT_DONE
-    return switches.switch_and_record(
-        paths, work.user, work.model, lambda say: _finish_work(work, paths, say)
+    return switch_history.switch_and_record(
+        paths, work.user, work.model, lambda say: _finish_switch_work(work, paths, say)
     )
 
 
-def _finish_work(work: unfinished_switch.UnfinishedSwitch, paths: layout.Paths, say: Say) -> int:
+def _finish_switch_work(
+    work: unfinished_switch.UnfinishedSwitch, paths: layout.Paths, say: Say
+) -> int:
     host = config.load_host(paths.models)
     if work.switch:
         group = coordinator.GroupSwitch(host, paths, say, work.user, switch=work.switch)
@@ -95,18 +99,18 @@ def _finish_work(work: unfinished_switch.UnfinishedSwitch, paths: layout.Paths, 
         return errors.EXIT_DONE
     switch = switching.Switch(host, paths, say, work.user)
     with switch_lock.hold_lock(paths.switch_lock, work.user, work.model):
-        code = switch.finish(work)
-        _remember(host, paths, work.user)
+        code = switch.finish_cut_off_switch(work)
+        _store_hot_model_for_boot(host, paths, work.user)
         return code
 
 
-def _remember(host: config.HostConfig, paths: layout.Paths, user: str) -> None:
+def _store_hot_model_for_boot(host: config.HostConfig, paths: layout.Paths, user: str) -> None:
     """Store the hot model for `boot: "last"`; a boot does not change that."""
-    if user == boots.BOOT:
+    if user == model_of_boot.BOOT:
         return
     state = units.show(model.unit for model in host.models.values())
     hot = (model.name for model in host.models.values() if state[model.unit].state == "hot")
     try:
-        boots.note_switch(paths, next(hot, None))
+        model_of_boot.record_switch_result(paths, next(hot, None))
     except OSError as error:
         output.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")

@@ -69,7 +69,7 @@ def unrecorded_items(
     return missing if baseline is None or any(missing.values()) else {}
 
 
-def note(paths: layout.Paths, names_by_part: dict[str, list[str]]) -> None:
+def record_items(paths: layout.Paths, names_by_part: dict[str, list[str]]) -> None:
     """Record the present state of names that are not recorded yet; raise OSError on failure."""
     baseline = load(paths)
     if baseline is None:
@@ -79,8 +79,8 @@ def note(paths: layout.Paths, names_by_part: dict[str, list[str]]) -> None:
     readers: dict[str, Callable[[str], Any]] = {
         "paths": lambda name: describe_path(paths.root, name),
         "accounts": groups_of,
-        "groups": members,
-        "sysctls": lambda name: setting(paths.root, name),
+        "groups": members_of_group,
+        "sysctls": lambda name: kernel_setting(paths.root, name),
     }
     for part, read in readers.items():
         have: dict[str, Any] = getattr(baseline, part)
@@ -97,7 +97,7 @@ def describe_path(root: Path, path: str) -> str | None:
         return None
     kind = "folder" if stat.S_ISDIR(entry.st_mode) else "file"
     kind = "link" if stat.S_ISLNK(entry.st_mode) else kind
-    return " ".join((kind, f"{stat.S_IMODE(entry.st_mode):04o}", *ownership.owners(entry)))
+    return " ".join((kind, f"{stat.S_IMODE(entry.st_mode):04o}", *ownership.owner_names(entry)))
 
 
 def groups_of(account: str) -> list[str] | None:
@@ -107,7 +107,7 @@ def groups_of(account: str) -> list[str] | None:
     return sorted(group.gr_name for group in grp.getgrall() if account in group.gr_mem)
 
 
-def members(group: str) -> list[str] | None:
+def members_of_group(group: str) -> list[str] | None:
     """Return the names of a group's members; None without the group."""
     try:
         return sorted(grp.getgrnam(group).gr_mem)
@@ -115,7 +115,7 @@ def members(group: str) -> list[str] | None:
         return None
 
 
-def setting(root: Path, key: str) -> str | None:
+def kernel_setting(root: Path, key: str) -> str | None:
     """Return the value of a kernel setting; None if this kernel lacks it."""
     try:
         text = (root / "proc/sys" / key.replace(".", "/")).read_text(encoding="utf-8")
@@ -124,7 +124,7 @@ def setting(root: Path, key: str) -> str | None:
     return " ".join(text.split())
 
 
-def parents(paths: Iterable[str]) -> list[str]:
+def with_parent_folders(paths: Iterable[str]) -> list[str]:
     """Return paths with all folders above them, except those in which everything is ours."""
     every = {
         str(folder)
@@ -132,10 +132,10 @@ def parents(paths: Iterable[str]) -> list[str]:
         for folder in (Path(path), *Path(path).parents)
         if str(folder) != "/"
     }
-    return sorted(path for path in every if not ownership.in_homes(path))
+    return sorted(path for path in every if not ownership.is_in_own_folder(path))
 
 
 def take(names_by_part: dict[str, list[str]]) -> None:
-    """Record names on this host, as `note` does."""
+    """Record names on this host, as `record_items` does."""
     os.umask(0o077)
-    note(layout.Paths(), names_by_part)
+    record_items(layout.Paths(), names_by_part)

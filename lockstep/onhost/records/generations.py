@@ -32,52 +32,52 @@ _CONTENTS = ("engine", "images", "weights", "files")
 Record = dict[str, Any]
 
 
-def records(paths: layout.Paths) -> list[Record]:
+def readable_records(paths: layout.Paths) -> list[Record]:
     """Return all readable records, newest first."""
-    return list(_read(paths))
+    return list(_read_records(paths))
 
 
-def newest(paths: layout.Paths) -> Record | None:
+def newest_record(paths: layout.Paths) -> Record | None:
     """Return the newest record, or None."""
-    return next(_read(paths), None)
+    return next(_read_records(paths), None)
 
 
-def number(paths: layout.Paths) -> int:
+def newest_number(paths: layout.Paths) -> int:
     """Return the number of the newest record, or 0."""
-    return int((newest(paths) or {}).get("number", 0))
+    return int((newest_record(paths) or {}).get("number", 0))
 
 
-def _read(paths: layout.Paths) -> Iterator[Record]:
+def _read_records(paths: layout.Paths) -> Iterator[Record]:
     record_paths = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
     for path in sorted(record_paths, key=lambda path: -int(path.stem)):
-        if record := _record(path):
+        if record := _read_record(path):
             yield record
 
 
 def begun_record(paths: layout.Paths) -> Record | None:
     """Return the contents of a deploy that has begun and not ended well, or None."""
-    return _record(_begun_path(paths))
+    return _read_record(_begun_path(paths))
 
 
 def deployed_record(paths: layout.Paths) -> Record | None:
     """Return the contents that the last deploy wrote here, even if it did not end well, or None."""
-    return begun_record(paths) or newest(paths)
+    return begun_record(paths) or newest_record(paths)
 
 
 def known_records(paths: layout.Paths) -> list[Record]:
     """Return all contents that deploys brought here or began to, the newest first."""
     unfinished_record = begun_record(paths)
-    return [*([unfinished_record] if unfinished_record else []), *_read(paths)]
+    return [*([unfinished_record] if unfinished_record else []), *_read_records(paths)]
 
 
-def begin(paths: layout.Paths, contents: Record) -> None:
+def record_begun(paths: layout.Paths, contents: Record) -> None:
     """Note the contents that a deploy is about to bring; they become a record when it ends well."""
-    last = newest(paths) or {"number": 0, "digest": None}
+    last = newest_record(paths) or {"number": 0, "digest": None}
     coming = last["number"] + (last["digest"] != contents["digest"])
-    _write(_begun_path(paths), {**contents, "number": coming, "note": ""})
+    _write_record(_begun_path(paths), {**contents, "number": coming, "note": ""})
 
 
-def forget_begun(paths: layout.Paths) -> None:
+def remove_begun_record(paths: layout.Paths) -> None:
     """Remove that note, because the deploy has ended well or was rolled back."""
     _begun_path(paths).unlink(missing_ok=True)
 
@@ -86,7 +86,7 @@ def _begun_path(paths: layout.Paths) -> Path:
     return paths.generations / "begun.json"
 
 
-def _write(path: Path, record: Record) -> Record:
+def _write_record(path: Path, record: Record) -> Record:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     new_record = {
         "number": record["number"],
@@ -101,14 +101,14 @@ def _write(path: Path, record: Record) -> Record:
     return new_record
 
 
-def _record(path: Path) -> Record | None:
+def _read_record(path: Path) -> Record | None:
     record = atomic.read_json(path)
     if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
         return record
     return None
 
 
-def distinct(newest_first: list[Record]) -> list[Record]:
+def distinct_records(newest_first: list[Record]) -> list[Record]:
     """Return the newest record of each contents, so that a rollback adds no third one."""
     record_by_digest: dict[str, Record] = {}
     for record in newest_first:
@@ -116,27 +116,29 @@ def distinct(newest_first: list[Record]) -> list[Record]:
     return list(record_by_digest.values())
 
 
-def previous(paths: layout.Paths) -> Record | None:
+def previous_record(paths: layout.Paths) -> Record | None:
     """Return the record before the present contents, or None."""
-    return next(iter(distinct(records(paths))[1:]), None)
+    return next(iter(distinct_records(readable_records(paths))[1:]), None)
 
 
-def record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
+def add_record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
     """Make `contents` the newest record, unless it is that already; return the newest record."""
-    last = newest(paths)
+    last = newest_record(paths)
     again = last is not None and last["digest"] == contents["digest"]
     if last is not None and again:
         new_record = last
         if last.get("lock") != contents.get("lock"):
             kept_fields = {key: last.get(key, "") for key in ("number", "date", "note")}
-            new_record = _write(_record_path(paths, last["number"]), {**contents, **kept_fields})
+            new_record = _write_record(
+                _record_path(paths, last["number"]), {**contents, **kept_fields}
+            )
     else:
         number = (last["number"] if last else 0) + 1
         fresh = {key: contents[key] for key in ("digest", *_CONTENTS)}
         made_by = {"lock": contents.get("lock"), "lockstep": contents.get("lockstep", "")}
         whole = {**fresh, **made_by, "number": number, "note": note}
-        new_record = _write(_record_path(paths, number), whole)
-    forget_begun(paths)
+        new_record = _write_record(_record_path(paths, number), whole)
+    remove_begun_record(paths)
     return new_record
 
 
@@ -144,15 +146,15 @@ def _record_path(paths: layout.Paths, number: int) -> Path:
     return paths.generations / f"{number:04}.json"
 
 
-def record_return(paths: layout.Paths, since: int, why: str) -> None:
+def record_rollback(paths: layout.Paths, since: int, why: str) -> None:
     """Make record `since` the newest again, after the rollback of a deploy that wrote one."""
-    all_records = records(paths)
+    all_records = readable_records(paths)
     was = next(
         (earlier_record for earlier_record in all_records[1:] if earlier_record["number"] == since),
         None,
     )
     if was is not None:
-        record(paths, was, f"returned from generation {all_records[0]['number']}: {why}")
+        add_record(paths, was, f"returned from generation {all_records[0]['number']}: {why}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -160,7 +162,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     paths = paths or layout.Paths()
     if argv == ["list"]:
         listing = [
-            {**item, "files": [file["path"] for file in item["files"]]} for item in records(paths)
+            {**item, "files": [file["path"] for file in item["files"]]}
+            for item in readable_records(paths)
         ]
         print(json.dumps(listing, indent=1))
         return errors.EXIT_DONE
@@ -174,7 +177,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if lacking:
         raise errors.Problem(f"standard input lacks {', '.join(lacking)}", errors.EXIT_USAGE)
     if argv == ["begin"]:
-        begin(paths, contents)
+        record_begun(paths, contents)
         return errors.EXIT_DONE
-    output.say(f"generation {record(paths, contents)['number']}")
+    output.say(f"generation {add_record(paths, contents)['number']}")
     return errors.EXIT_DONE

@@ -40,32 +40,32 @@ class MemoryKill:
         return f"{self.reason}; {terminal.since(self.when)}"
 
 
-def note(paths: layout.Paths, kill: MemoryKill) -> None:
+def record_kill(paths: layout.Paths, kill: MemoryKill) -> None:
     """Store the record, readable for everybody; raise OSError on failure."""
-    atomic.write_json(_file(paths, kill.unit), asdict(kill))
+    atomic.write_json(_kill_path(paths, kill.unit), asdict(kill))
 
 
-def forget(paths: layout.Paths, unit: str) -> None:
+def remove_kill(paths: layout.Paths, unit: str) -> None:
     """Remove the record, because the unit's model is hot again; raise OSError on failure."""
-    _file(paths, unit).unlink(missing_ok=True)
+    _kill_path(paths, unit).unlink(missing_ok=True)
 
 
-def of(paths: layout.Paths, unit: str) -> MemoryKill | None:
+def kill_of_unit(paths: layout.Paths, unit: str) -> MemoryKill | None:
     """Return how the memory watch ended this unit, or None."""
-    return _read(_file(paths, unit))
+    return _read_kill(_kill_path(paths, unit))
 
 
-def every(paths: layout.Paths) -> list[MemoryKill]:
+def all_kills(paths: layout.Paths) -> list[MemoryKill]:
     """Return all records of this boot."""
-    kills = map(_read, sorted(paths.memory_kills.glob("*.json")))
+    kills = map(_read_kill, sorted(paths.memory_kills.glob("*.json")))
     return [kill for kill in kills if kill is not None]
 
 
-def _file(paths: layout.Paths, unit: str) -> Path:
+def _kill_path(paths: layout.Paths, unit: str) -> Path:
     return paths.memory_kills / f"{unit}.json"
 
 
-def _read(path: Path) -> MemoryKill | None:
+def _read_kill(path: Path) -> MemoryKill | None:
     try:
         return MemoryKill(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

@@ -70,7 +70,7 @@ class Ownership:
         self._root = root
         self._recorded_paths = _recorded_paths(root)
 
-    def file(self, path: str) -> str:
+    def owner_of_file(self, path: str) -> str:
         """Return the owner of the file or link at `path`; "" if it is ours or absent."""
         at = self._root / path.lstrip("/")
         if not os.path.lexists(at) or self._is_known(path) or self._adopts(path):
@@ -83,11 +83,11 @@ class Ownership:
             return "" if _lies_in(inside, HOMES) else f"a link to {at.readlink()}"
         if at.is_dir():
             return "a folder"
-        if is_marked(at) or (path in CONFFILES and _as_shipped(path, at)):
+        if is_marked(at) or (path in CONFFILES and _is_as_shipped(path, at)):
             return ""
         return _owner_of(path, at)
 
-    def folder(self, path: str, mode: str, owner: str, group: str) -> str:
+    def owner_of_folder(self, path: str, mode: str, owner: str, group: str) -> str:
         """Return the owner of a folder whose mode or owner would change; "" if none, or ours."""
         at = self._root / path.lstrip("/")
         if not os.path.lexists(at) or self._is_known(path) or self._adopts(path):
@@ -95,12 +95,12 @@ class Ownership:
         if not at.is_dir():
             return "not a folder"
         entry = at.stat()
-        have = (f"{stat.S_IMODE(entry.st_mode):04o}", *owners(entry))
+        have = (f"{stat.S_IMODE(entry.st_mode):04o}", *owner_names(entry))
         if have == (mode, owner, group) or any(map(is_marked, [*at.glob("*"), *at.glob("*/*.sh")])):
             return ""
         return f"mode {have[0]}, of {have[1]}:{have[2]}; it would be {mode}, of {owner}:{group}"
 
-    def units(self, names: Sequence[str]) -> dict[str, str]:
+    def owners_of_units(self, names: Sequence[str]) -> dict[str, str]:
         """Return for each name the owner of such a unit outside our folder of units, or ""."""
         properties_text = (
             _output_of("systemctl", "show", "--property=FragmentPath", "--", *names)
@@ -111,10 +111,10 @@ class Ownership:
         origins = dict.fromkeys(names, "")
         for name, path in zip(names, files, strict=False):
             if path not in ("", "/dev/null", UNITS + name) and not self._adopts(UNITS + name):
-                origins[name] = f"{path}{_package(path)}"
+                origins[name] = f"{path}{_package_text(path)}"
         return origins
 
-    def account(self, name: str) -> str:
+    def owner_of_account(self, name: str) -> str:
         """Return the owner of the account of this name; "" if absent, or made by a deploy."""
         try:
             entry = pwd.getpwnam(name)
@@ -127,12 +127,12 @@ class Ownership:
             return ""
         return f"uid {entry.pw_uid}, home {entry.pw_dir}"
 
-    def containers(self, label: str, restart_key: str | None) -> str:
+    def containers_ended_by_restart(self, label: str, restart_key: str | None) -> str:
         """Return foreign containers that a restart of Docker would end, or "".
 
         Args:
             label: The label of our own containers.
-            generation: Restart key that Docker is to run with; if it does already, it is not
+            restart_key: Restart key that Docker is to run with; if it does already, it is not
                 restarted. None always restarts it.
         """
         main_pid = _output_of("systemctl", "show", "--property=MainPID", "--value", "--", DOCKER)
@@ -148,7 +148,7 @@ class Ownership:
         foreign_names = [name for name, label_value in pairs if not label_value]
         return f"its restart would end {', '.join(foreign_names)}" if foreign_names else ""
 
-    def keep_adopted(self, path: str) -> None:
+    def copy_before_adoption(self, path: str) -> None:
         """Copy what an adoption is about to replace, once; also a package's file."""
         at, copy = self._root / path.lstrip("/"), self._root / (ADOPTED_FOLDER + path).lstrip("/")
         if (
@@ -174,13 +174,13 @@ class Ownership:
         return not names.isdisjoint(self._adopted_names)
 
 
-def intruders(request: dict[str, Any], root: Path = Path("/")) -> dict[str, str]:
+def foreign_things(request: dict[str, Any], root: Path = Path("/")) -> dict[str, str]:
     """Return the foreign things in the way, by the name that `adopt` uses → their owner.
 
     Args:
         request: "files" with "path" and "check", "folders" with "path", "mode", "owner" and
             "group", "remove" and "links" as paths, "accounts" as names, "docker" as the arguments
-            of `Ownership.containers`, "adopt"; each may be absent.
+            of `Ownership.containers_ended_by_restart`, "adopt"; each may be absent.
         root: Another folder only in unit tests.
     """
     judge = Ownership(request.get("adopt", ()), root)
@@ -190,18 +190,20 @@ def intruders(request: dict[str, Any], root: Path = Path("/")) -> dict[str, str]
         *request.get("remove", []),
         *request.get("links", []),
     ]
-    verdicts = [(path, judge.file(path)) for path in paths]
+    verdicts = [(path, judge.owner_of_file(path)) for path in paths]
     for folder in request.get("folders", []):
-        verdict = judge.folder(*(folder[key] for key in ("path", *_FOLDER)))
+        verdict = judge.owner_of_folder(*(folder[key] for key in ("path", *_FOLDER)))
         verdicts.append((folder["path"], verdict))
     units = [file["path"] for file in files if file.get("check") == "unit"]
     # systemd prefers a unit in our folder to all others of that name.
     absent = [path for path in units if not os.path.lexists(root / path.lstrip("/"))]
     names = [path.removeprefix(UNITS) for path in absent]
-    verdicts += [(f"unit {name}", owner) for name, owner in judge.units(names).items()]
+    verdicts += [(f"unit {name}", owner) for name, owner in judge.owners_of_units(names).items()]
     if "docker" in request:
-        verdicts.append((f"unit {DOCKER}", judge.containers(**request["docker"])))
-    verdicts += [(f"account {name}", judge.account(name)) for name in request.get("accounts", [])]
+        verdicts.append((f"unit {DOCKER}", judge.containers_ended_by_restart(**request["docker"])))
+    verdicts += [
+        (f"account {name}", judge.owner_of_account(name)) for name in request.get("accounts", [])
+    ]
     # One thing may have two verdicts, and neither may hide the other.
     verdicts_by_name: dict[str, list[str]] = {}
     for item, owner in dict.fromkeys(verdicts):
@@ -231,7 +233,7 @@ def _recorded_paths(root: Path) -> frozenset[str]:
     baseline_paths = (atomic.read_json(paths.baseline) or {}).get("paths", {})
     unmarked_files = [UNMARKED_FILE] if baseline_paths.get(UNMARKED_FILE, "unknown") is None else []
     known_paths = [*unmarked_files]
-    for record in filter(None, (generations.begun_record(paths), generations.newest(paths))):
+    for record in filter(None, (generations.begun_record(paths), generations.newest_record(paths))):
         known_paths += [str(file["path"]) for file in record["files"]]
         folder, cache = record["engine"].get("folder"), record["weights"].get("cache_dir")
         # The hub's cache has a home of its own beside the models.
@@ -240,7 +242,7 @@ def _recorded_paths(root: Path) -> frozenset[str]:
     return frozenset(known_paths)
 
 
-def in_homes(path: str) -> bool:
+def is_in_own_folder(path: str) -> bool:
     """Tell whether a path lies in a folder in which everything is ours."""
     return _lies_in(path, HOMES)
 
@@ -257,7 +259,7 @@ def home_of(account: str) -> str | None:
         return None
 
 
-def owners(entry: os.stat_result) -> tuple[str, str]:
+def owner_names(entry: os.stat_result) -> tuple[str, str]:
     """Return the names of user and group, or numbers for those without a name."""
     try:
         owner = pwd.getpwuid(entry.st_uid).pw_name
@@ -272,16 +274,16 @@ def owners(entry: os.stat_result) -> tuple[str, str]:
 def _owner_of(path: str, at: Path) -> str:
     entry = at.lstat()
     day = time.strftime("%Y-%m-%d", time.gmtime(entry.st_mtime))
-    return f"written {day}, of {owners(entry)[0]}{_package(path)}"
+    return f"written {day}, of {owner_names(entry)[0]}{_package_text(path)}"
 
 
-def _package(path: str) -> str:
+def _package_text(path: str) -> str:
     """Return ", of package NAME" if dpkg knows the file, else ""."""
     name = _output_of("dpkg-query", "--search", path).partition(":")[0]
     return f", of package {name}" if name else ""
 
 
-def _as_shipped(path: str, at: Path) -> bool:
+def _is_as_shipped(path: str, at: Path) -> bool:
     """Tell whether a package's configuration file is as the package shipped it."""
     name = _output_of("dpkg-query", "--search", path).partition(":")[0]
     conffiles = (

@@ -26,7 +26,7 @@ _UNITS = PurePosixPath("/etc/systemd/system")
 _KINDS = (".service", ".socket", ".timer")
 
 
-def keep(
+def save_snapshot(
     paths: layout.Paths,
     current: str | None,
     watched_paths: Iterable[str],
@@ -40,11 +40,16 @@ def keep(
     snapshot of an earlier, unfinished rollout from the same generation stays: the files now may be
     half its own.
     """
-    newest = generations.number(paths)
+    newest = generations.newest_number(paths)
     snapshot = load(paths)
     if snapshot is None or snapshot["since"] != newest:
         snapshot = {"since": newest, "current": current, "points": None, "files": [], "absent": []}
-        snapshot |= {"whole": False, "units": {}, "hot": _hot(paths), "webui": _webui_image(paths)}
+        snapshot |= {
+            "whole": False,
+            "units": {},
+            "hot": _hot_model_name(paths),
+            "webui": _webui_image(paths),
+        }
         link = paths.root / current.lstrip("/") if current else None
         if link is not None and link.is_symlink():
             snapshot["points"] = str(link.readlink())
@@ -52,7 +57,7 @@ def keep(
     for path in dict.fromkeys(watched_paths):
         if path in known_paths:
             continue
-        file_state = _read(paths.root / path.lstrip("/"))
+        file_state = _state_of_file(paths.root / path.lstrip("/"))
         if file_state is None:
             snapshot["absent"].append(path)
         else:
@@ -66,7 +71,7 @@ def keep(
     atomic.write_json(paths.rollback_snapshot, snapshot, mode=0o600)
 
 
-def over(paths: layout.Paths, *, deploy: bool = False) -> None:
+def discard_snapshot(paths: layout.Paths, *, deploy: bool = False) -> None:
     """Discard the snapshot after a successful rollout or, with `deploy`, a whole deploy."""
     snapshot = load(paths)
     if snapshot is None or deploy or not snapshot["whole"]:
@@ -85,7 +90,7 @@ def watched_units(snapshot: Document) -> set[str]:
     }
 
 
-def _hot(paths: layout.Paths) -> str | None:
+def _hot_model_name(paths: layout.Paths) -> str | None:
     """Return the name of the model that is up."""
     try:
         models = config.load_host(paths.models).models.values()
@@ -109,7 +114,9 @@ def load(paths: layout.Paths) -> Document | None:
     return {"rollout": "", "whole": False, "units": {}, "hot": None, "webui": "", **document}
 
 
-def of_records(earlier_record: generations.Record, now: generations.Record) -> Document:
+def snapshot_between_records(
+    earlier_record: generations.Record, now: generations.Record
+) -> Document:
     """Return the document that leads from one record of this host back to another."""
     kept_paths = {file["path"] for file in earlier_record["files"]}
     engine = earlier_record["engine"]
@@ -121,7 +128,7 @@ def of_records(earlier_record: generations.Record, now: generations.Record) -> D
     }
 
 
-def restore(paths: layout.Paths, snapshot: Document) -> None:
+def restore_snapshot(paths: layout.Paths, snapshot: Document) -> None:
     """Restore files and link, and have systemd and the gateway read them.
 
     Nothing is touched if a foreign file has come into the place of one.
@@ -132,41 +139,41 @@ def restore(paths: layout.Paths, snapshot: Document) -> None:
     refuse_foreign(paths, snapshot)
     try:
         for file in snapshot["files"]:
-            there_now = _read(paths.root / file["path"].lstrip("/"))
+            there_now = _state_of_file(paths.root / file["path"].lstrip("/"))
             # Rewriting a socket's file would reopen the socket, and free its port meanwhile.
             if there_now is None or there_now.items() - file.items():
-                write_files.place(file, paths.root)
+                write_files.place_file(file, paths.root)
         for path in snapshot["absent"]:
             (paths.root / path.lstrip("/")).unlink(missing_ok=True)
         if snapshot["current"] and snapshot["points"]:
-            atomic.link(paths.root / snapshot["current"].lstrip("/"), snapshot["points"])
+            atomic.replace_link(paths.root / snapshot["current"].lstrip("/"), snapshot["points"])
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
-    generations.forget_begun(paths)
-    runner.must("systemctl", "daemon-reload", timeout=120)
-    restart_key.gateway_in_force(paths)
+    generations.remove_begun_record(paths)
+    runner.output_or_problem("systemctl", "daemon-reload", timeout=120)
+    restart_key.bring_gateway_up_to_date(paths)
 
 
 def refuse_foreign(paths: layout.Paths, snapshot: Document) -> None:
     """Raise Problem if a foreign file is at a path that the rollback would write or remove."""
     judge = ownership.Ownership(root=paths.root)
     # A rollback that was cut off has restored some of them already.
-    back = [file["path"] for file in snapshot["files"] if not _is(paths, file)]
-    owners_by_path = {path: judge.file(path) for path in (*back, *snapshot["absent"])}
+    back = [file["path"] for file in snapshot["files"] if not _has_recorded_text(paths, file)]
+    owners_by_path = {path: judge.owner_of_file(path) for path in (*back, *snapshot["absent"])}
     foreign_files = [f"{path} ({owner})" for path, owner in owners_by_path.items() if owner]
     if foreign_files:
         raise errors.Problem(
-            f"not made by Lockstep: {', '.join(foreign_files)}; nothing was changed. "
-            "Remedy: move it away and try again"
+            f"not made by Lockstep: {', '.join(foreign_files)}; nothing was changed. Remedy: "
+            "move it away and try again"
         )
 
 
-def _is(paths: layout.Paths, file: dict[str, str]) -> bool:
-    file_state = _read(paths.root / file["path"].lstrip("/"))
+def _has_recorded_text(paths: layout.Paths, file: dict[str, str]) -> bool:
+    file_state = _state_of_file(paths.root / file["path"].lstrip("/"))
     return file_state is not None and file_state["text"] == file["text"]
 
 
-def _read(path: Path) -> dict[str, str] | None:
+def _state_of_file(path: Path) -> dict[str, str] | None:
     try:
         stat = path.stat()
         text = path.read_text(encoding="utf-8", errors="surrogateescape")

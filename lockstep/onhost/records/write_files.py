@@ -27,42 +27,42 @@ from lockstep.onhost.records import ownership
 File = dict[str, Any]
 
 
-def place(file: File, root: Path = Path("/")) -> None:
+def place_file(file: File, root: Path = Path("/")) -> None:
     owner = (file["owner"], file["group"])
     path = root / file["path"].lstrip("/")
     atomic.write(path, file["text"], mode=int(file["mode"], 8), owner=owner)
 
 
-def sweep(folders: set[str]) -> None:
+def remove_half_written_files(folders: set[str]) -> None:
     """Remove half-written files of a cut-off run; some programs read every file in a folder.
 
     Files being written just now stay: other programs of ours write in these folders, too.
     """
     for folder in folders:
-        for path in filter(atomic.is_left, Path(folder).glob(f"{atomic.PREFIX}*")):
+        for path in filter(atomic.is_leftover, Path(folder).glob(f"{atomic.PREFIX}*")):
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
             else:
                 path.unlink(missing_ok=True)
 
 
-def make(folder: File) -> None:
+def make_folder(folder: File) -> None:
     """Make a folder with its mode and owner. A new one has them at once, and so counts as ours."""
     path = folder["path"]
     if os.path.isdir(path):
-        own(path, folder)
+        set_mode_and_owner(path, folder)
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = tempfile.mkdtemp(prefix=atomic.temporary_prefix(), dir=os.path.dirname(path))
     try:
-        own(new, folder)
+        set_mode_and_owner(new, folder)
         os.rename(new, path)
     except BaseException:
         os.rmdir(new)
         raise
 
 
-def own(path: str, folder: File) -> None:
+def set_mode_and_owner(path: str, folder: File) -> None:
     os.chmod(path, int(folder["mode"], 8))
     shutil.chown(path, folder["owner"], folder["group"])
 
@@ -75,7 +75,7 @@ def checker_output(*argv: str, **environment: str) -> str:
     return (result.stdout + result.stderr).strip() if result.returncode else ""
 
 
-def candidates(files: list[File], check: str, folder: str) -> list[str]:
+def write_checker_copies(files: list[File], check: str, folder: str) -> list[str]:
     """Write copies of the files that one checker reads, and return their paths."""
     paths = []
     for number, file in enumerate(item for item in files if item.get("check") == check):
@@ -105,11 +105,11 @@ _CHECKERS = {
 }
 
 
-def refusals(files: list[File]) -> list[str]:
+def checker_objections(files: list[File]) -> list[str]:
     """Return objections of systemd, sudo, sh, nft, Caddy, Prometheus and JSON; [] for none."""
     faults = []
     with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
-        units = candidates(files, "unit", folder)
+        units = write_checker_copies(files, "unit", folder)
         if units:
             verify = ("systemd-analyze", "verify", "--man=no", "--recursive-errors=no")
             faults.append(checker_output(*verify, *units, SYSTEMD_UNIT_PATH=folder + ":"))
@@ -117,7 +117,7 @@ def refusals(files: list[File]) -> list[str]:
         folder_variables = ("RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "HOME")
         for check, argv in _CHECKERS.items():
             places = dict.fromkeys(folder_variables, folder) if check == "caddy" else {}
-            for path in candidates(files, check, folder):
+            for path in write_checker_copies(files, check, folder):
                 faults.append(checker_output(*argv, path, **places))
         faults = [fault.replace(folder + "/", "") for fault in faults if fault]
     for file in files:
@@ -137,32 +137,34 @@ def must_come_first(file: File) -> bool:
     return not os.access(file["path"], os.X_OK if runs else os.F_OK)
 
 
-def write(request: dict[str, Any]) -> int:
+def write_requested_files(request: dict[str, Any]) -> int:
     files = request.get("files", [])
     removed_paths = request.get("remove", [])
-    foreign = ownership.intruders(request)
+    foreign = ownership.foreign_things(request)
     if foreign:
         print("not Lockstep's, and nothing was changed:", file=sys.stderr)
         print("\n".join(f"{name}: {owner}" for name, owner in foreign.items()), file=sys.stderr)
         return 1
     judge = ownership.Ownership(request.get("adopt", []))
     for path in [*(file["path"] for file in files), *removed_paths]:
-        judge.keep_adopted(path)
+        judge.copy_before_adoption(path)
     links = request.get("links", {})
-    sweep({os.path.dirname(path) for path in (*(file["path"] for file in files), *links)})
+    remove_half_written_files(
+        {os.path.dirname(path) for path in (*(file["path"] for file in files), *links)}
+    )
     for item in request.get("folders", []):
-        make(item)
+        make_folder(item)
     first = [file for file in files if must_come_first(file)]
     for file in first:
-        place(file)
-    faults = refusals(files)
+        place_file(file)
+    faults = checker_objections(files)
     if faults:
         print("refused by its own checker; what was there stays:", file=sys.stderr)
         print("\n".join(faults), file=sys.stderr)
         return 1
     for file in files:
         if file not in first:
-            place(file)
+            place_file(file)
     for file in files:
         if file["path"].endswith(".py"):
             # Programs that only read a host write nothing there, and would compile them each time.
@@ -171,14 +173,14 @@ def write(request: dict[str, Any]) -> int:
         if os.path.lexists(path):
             os.unlink(path)
     for path, target in links.items():
-        atomic.link(Path(path), target)
+        atomic.replace_link(Path(path), target)
     return 0
 
 
 def take(request: dict[str, Any]) -> None:
     """Write the files, and exit with the code that tells whether all of them are there."""
     try:
-        sys.exit(write(request))
+        sys.exit(write_requested_files(request))
     except OSError as fault:
         sys.exit(f"{fault.filename}: {fault.strerror}")
     except LookupError as fault:

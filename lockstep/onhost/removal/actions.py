@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from lockstep.onhost.core import atomic, errors, layout, program, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
-from lockstep.onhost.records import ownership, packages
+from lockstep.onhost.records import deploy_packages, ownership
 from lockstep.onhost.removal.items import RemovalItem
 from lockstep.onhost.switching import switch_job
 
@@ -30,7 +30,9 @@ class Actions:
         self._paths = paths
         self._docker = docker
 
-    def of(self, kind: str, items: Sequence[RemovalItem]) -> list[tuple[RemovalItem, str]]:
+    def remove_items_of_kind(
+        self, kind: str, items: Sequence[RemovalItem]
+    ) -> list[tuple[RemovalItem, str]]:
         """Do all actions of a kind; return those that failed, and why."""
         at_once: dict[str, Callable[[Sequence[RemovalItem]], None]] = {
             "model": self._models,
@@ -42,15 +44,15 @@ class Actions:
             try:
                 at_once[kind](items)
             except (errors.Problem, OSError) as error:
-                return [(item, _why(error)) for item in items]
+                return [(item, _error_reason(error)) for item in items]
             return []
         action: Callable[[RemovalItem], None] = getattr(self, f"_{kind}")
         for item in items:
             try:
                 action(item)
             except (errors.Problem, OSError, docker_api.DockerError) as error:
-                failures.append((item, _why(error)))
-        self._read_again(kind, items)
+                failures.append((item, _error_reason(error)))
+        self._reload_services(kind, items)
         return failures
 
     def _models(self, items: Sequence[RemovalItem]) -> None:
@@ -66,7 +68,7 @@ class Actions:
     def _units(self, items: Sequence[RemovalItem]) -> None:
         names = [item.name for item in items]
         # One unit without a file, as left by a trial of rules or addresses, would keep all enabled.
-        files = [name for name in names if self._at(ownership.UNITS + name).exists()]
+        files = [name for name in names if self._path_below_root(ownership.UNITS + name).exists()]
         runner.run(["systemctl", "disable", "--quiet", *files], _LIMIT_S)
         runner.run(["systemctl", "stop", *names], _LIMIT_S)
         runner.run(["systemctl", "reset-failed", *names])
@@ -77,7 +79,7 @@ class Actions:
             raise errors.Problem(f"still running: {', '.join(running_names)}")
 
     def _packages(self, items: Sequence[RemovalItem]) -> None:
-        packages.purge(self._paths, [item.name for item in items])
+        deploy_packages.purge_recorded_packages(self._paths, [item.name for item in items])
 
     def _container(self, item: RemovalItem) -> None:
         assert self._docker
@@ -94,7 +96,9 @@ class Actions:
 
     def _firewall(self, item: RemovalItem) -> None:
         # The end of its unit may have removed it.
-        runner.must("nft", f"table {item.name}; delete table {item.name}", timeout=_LIMIT_S)
+        runner.output_or_problem(
+            "nft", f"table {item.name}; delete table {item.name}", timeout=_LIMIT_S
+        )
 
     def _weights(self, item: RemovalItem) -> None:
         note = Path(item.detail)
@@ -103,10 +107,13 @@ class Actions:
         cleanup.remove(self._paths, docker_api.Docker(self._paths.docker_socket), weights)
 
     def _file(self, item: RemovalItem) -> None:
-        self._at(item.name).unlink(missing_ok=True)
+        self._path_below_root(item.name).unlink(missing_ok=True)
 
     def _original(self, item: RemovalItem) -> None:
-        at, copy = self._at(item.name), self._at(ownership.ADOPTED_FOLDER + item.name)
+        at, copy = (
+            self._path_below_root(item.name),
+            self._path_below_root(ownership.ADOPTED_FOLDER + item.name),
+        )
         if copy.is_file():
             text = copy.read_text(encoding="utf-8", errors="surrogateescape")
             atomic.write(at, text)
@@ -116,25 +123,25 @@ class Actions:
             shutil.chown(at, owner, group)
 
     def _mask(self, item: RemovalItem) -> None:
-        self._at(ownership.UNITS + item.name).unlink(missing_ok=True)
+        self._path_below_root(ownership.UNITS + item.name).unlink(missing_ok=True)
 
     def _setting(self, item: RemovalItem) -> None:
-        at = self._at(f"/proc/sys/{item.name.replace('.', '/')}")
+        at = self._path_below_root(f"/proc/sys/{item.name.replace('.', '/')}")
         at.write_text(item.detail, encoding="utf-8")
 
     def _member(self, item: RemovalItem) -> None:
         name, group = item.detail.split()
-        runner.must("gpasswd", "--delete", name, group, timeout=_LIMIT_S)
+        runner.output_or_problem("gpasswd", "--delete", name, group, timeout=_LIMIT_S)
 
     def _account(self, item: RemovalItem) -> None:
         if ownership.home_of(item.name) is not None:
-            runner.must("userdel", item.name, timeout=_LIMIT_S)
+            runner.output_or_problem("userdel", item.name, timeout=_LIMIT_S)
 
     def _group(self, item: RemovalItem) -> None:
-        runner.must("groupdel", item.name, timeout=_LIMIT_S)
+        runner.output_or_problem("groupdel", item.name, timeout=_LIMIT_S)
 
     def _content(self, item: RemovalItem) -> None:
-        at = self._at(item.name)
+        at = self._path_below_root(item.name)
         if at.is_dir() and not at.is_symlink():
             shutil.rmtree(at)
         else:
@@ -143,14 +150,14 @@ class Actions:
     def _folder(self, item: RemovalItem) -> None:
         # A folder that is not empty holds files of others.
         with suppress(OSError):
-            self._at(item.name).rmdir()
+            self._path_below_root(item.name).rmdir()
 
     _record = _program = _content
 
-    def _at(self, path: str) -> Path:
+    def _path_below_root(self, path: str) -> Path:
         return self._paths.root / path.lstrip("/")
 
-    def _read_again(self, kind: str, items: Sequence[RemovalItem]) -> None:
+    def _reload_services(self, kind: str, items: Sequence[RemovalItem]) -> None:
         """Make services reload after our files are gone, or foreign ones are back."""
         if kind not in ("file", "original", "mask"):
             return
@@ -160,7 +167,7 @@ class Actions:
             runner.run(["systemctl", "try-restart", _DROP_INS[path]], _LIMIT_S)
         drop_in = any(PurePosixPath(name).parent.name == f"{_DOCKER}.d" for name in names)
         # A restart of Docker ends containers, also those of others.
-        if drop_in and self._docker is not None and not self._docker.running():
+        if drop_in and self._docker is not None and not self._docker.running_containers():
             runner.run(["systemctl", "try-restart", _DOCKER], _LIMIT_S)
         # Without an earlier file nothing is applied: a login may come through these addresses.
         if kind == "original" and any(name.startswith("/etc/netplan/") for name in names):
@@ -171,6 +178,6 @@ def _succeeds(*argv: str) -> bool:
     return runner.run(list(argv)).returncode == 0
 
 
-def _why(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     name = getattr(error, "filename", None)
     return f"{name}: {errors.why(error)}" if name else errors.why(error)

@@ -52,7 +52,7 @@ class RemovalItem(NamedTuple):
         return f"{self.kind} {self.name}"
 
 
-class Stays(NamedTuple):
+class StayingThing(NamedTuple):
     """One thing that stays, and why."""
 
     name: str
@@ -67,18 +67,18 @@ class RemovalPlan:
     """
 
     goes: list[RemovalItem] = field(default_factory=list)
-    stays: list[Stays] = field(default_factory=list)
+    stays: list[StayingThing] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
-    def go(self, kind: str, *names: str, detail: str = "") -> None:
+    def add_removals(self, kind: str, *names: str, detail: str = "") -> None:
         """Add things of one kind to remove."""
         self.goes += [RemovalItem(kind, name, detail) for name in names]
 
-    def stay(self, name: str, why: str) -> None:
+    def add_staying(self, name: str, why: str) -> None:
         """Add a thing that stays."""
-        self.stays.append(Stays(name, why))
+        self.stays.append(StayingThing(name, why))
 
-    def names(self, kind: str) -> set[str]:
+    def names_to_remove(self, kind: str) -> set[str]:
         """Return the names to remove of a kind."""
         return {item.name for item in self.goes if item.kind == kind}
 

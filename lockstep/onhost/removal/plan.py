@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from lockstep.onhost.core import errors, layout, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
-from lockstep.onhost.records import baseline, generations, ownership, packages
-from lockstep.onhost.removal import places
+from lockstep.onhost.records import baseline, deploy_packages, generations, ownership
+from lockstep.onhost.removal import own_files
 from lockstep.onhost.removal.items import DATA, WEIGHTS, RemovalPlan
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import hub_cache as hub
@@ -47,45 +47,48 @@ class RemovalSettings:
     own: Mapping[str, Sequence[str]]
 
 
-def make(
+def make_removal_plan(
     paths: layout.Paths, docker: docker_api.Docker | None, settings: RemovalSettings
 ) -> RemovalPlan:
     """Make the plan of this host; `docker` is None if it has none."""
     record = baseline.load(paths) or baseline.Baseline(whole=False)
     plan = RemovalPlan()
-    files = places.files(paths, settings.scripts)
-    _units(paths, files, plan)
+    files = own_files.own_files_outside(paths, settings.scripts)
+    _plan_units(paths, files, plan)
     if docker is not None:
-        _dockers(paths, docker, settings, plan)
+        _plan_docker_items(paths, docker, settings, plan)
     if _runs(["nft", "list", "table", *_TABLE]):
-        plan.go("firewall", " ".join(_TABLE))
-    _weights(paths, record, settings, plan)
-    returning = places.originals(paths)
+        plan.add_removals("firewall", " ".join(_TABLE))
+    _plan_weights(paths, record, settings, plan)
+    returning = own_files.replaced_foreign_files(paths)
     leaving = [path for path in files if path not in returning]
-    plan.go("file", *leaving)
-    _packages(paths, record, settings, plan)
-    _originals(paths, returning, plan)
+    plan.add_removals("file", *leaving)
+    _plan_packages(paths, record, settings, plan)
+    _plan_originals(paths, returning, plan)
     if any(path.startswith(_NETPLAN) for path in leaving):
-        plan.stay("addresses of the fast link, until the next boot", "a login may need them")
-    _settings(paths, record, plan)
-    _accounts(record, settings, plan)
+        plan.add_staying("addresses of the fast link, until the next boot", "a login may need them")
+    _plan_settings(paths, record, plan)
+    _plan_accounts(record, settings, plan)
     keeps_data = DATA in settings.keep
-    strange = places.foreign(paths, settings.own)
-    plan.go("content", *places.contents(paths, record, settings.engines, keeps_data, strange))
-    contents = plan.names("content")
-    made_folders = places.made_folders(paths, record)
-    plan.go("folder", *(path for path in made_folders if path not in contents))
-    for path, was in places.changed_folders(paths, record, settings.folders).items():
-        plan.go("original", path, detail=was)
-    plan.go("program", *places.programs(paths, strange))
-    plan.go("record", *places.records(paths, bool(settings.keep), keeps_data))
+    strange = own_files.foreign_in_own_folders(paths, settings.own)
+    plan.add_removals(
+        "content",
+        *own_files.folders_to_remove_whole(paths, record, settings.engines, keeps_data, strange),
+    )
+    contents = plan.names_to_remove("content")
+    made_folders = own_files.made_folders(paths, record)
+    plan.add_removals("folder", *(path for path in made_folders if path not in contents))
+    for path, was in own_files.changed_folders(paths, record, settings.folders).items():
+        plan.add_removals("original", path, detail=was)
+    plan.add_removals("program", *own_files.program_folders(paths, strange))
+    plan.add_removals("record", *own_files.own_records(paths, bool(settings.keep), keeps_data))
     for path in strange:
-        plan.stay(path, "Lockstep did not write it")
-    _always(plan, bool(settings.keep), keeps_data, record)
+        plan.add_staying(path, "Lockstep did not write it")
+    _plan_staying_things(plan, bool(settings.keep), keeps_data, record)
     return plan.in_action_order()
 
 
-def _units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) -> None:
+def _plan_units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) -> None:
     """Plan our units, those that start others first; systemd stops none of a template's own."""
     names = [PurePosixPath(path).name for path in files if path.startswith(ownership.UNITS)]
     own = {name for name in names if name.endswith(_UNITS) and "@." not in name}
@@ -96,7 +99,7 @@ def _units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) -> None
     own |= {
         name
         for name, unit in units.show(loaded_names).items()
-        if name.endswith(_UNITS) and (unit.transient or _template(name) in names)
+        if name.endswith(_UNITS) and (unit.is_transient or _template_of_instance(name) in names)
     }
     models = {
         PurePosixPath(file["path"]).name
@@ -104,90 +107,94 @@ def _units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) -> None
         for file in record["files"]
     }
     hot = (name for name in sorted(own & models) if _runs(["systemctl", "is-active", name]))
-    plan.go("model", *hot)
+    plan.add_removals("model", *hot)
     order = {".timer": 0, ".socket": 1, ".service": 2}
-    plan.go("unit", *sorted(own, key=lambda name: (order[PurePosixPath(name).suffix], name)))
+    plan.add_removals(
+        "unit", *sorted(own, key=lambda name: (order[PurePosixPath(name).suffix], name))
+    )
 
 
-def _template(name: str) -> str:
+def _template_of_instance(name: str) -> str:
     """Return the template of an instance: "a@.service" of "a@b.service"; else ""."""
     stem, at, instance = name.partition("@")
     return f"{stem}@.{instance.rpartition('.')[2]}" if at else ""
 
 
-def _dockers(
+def _plan_docker_items(
     paths: layout.Paths, docker: docker_api.Docker, settings: RemovalSettings, plan: RemovalPlan
 ) -> None:
     for container in docker.json("GET", "/containers/json", {"all": "1"}):
         if docker_api.is_ours(container.get("Labels")):
-            plan.go("container", str(container["Names"][0]).lstrip("/"))
+            plan.add_removals("container", str(container["Names"][0]).lstrip("/"))
     for volume in docker.json("GET", "/volumes")["Volumes"] or []:
         name = str(volume["Name"])
         if not docker_api.is_ours(volume.get("Labels")):
             continue
         if DATA in settings.keep and not name.endswith("-cache"):
-            plan.stay(f"volume {name}", "as --keep data says")
+            plan.add_staying(f"volume {name}", "as --keep data says")
         else:
-            plan.go("volume", name)
+            plan.add_removals("volume", name)
     for note in sorted(paths.pulled_images.glob("*.json")):
-        if reference := unneeded_content.reference(note):
-            plan.go("image", reference, detail=str(note))
+        if reference := unneeded_content.noted_image(note):
+            plan.add_removals("image", reference, detail=str(note))
 
 
-def _weights(
+def _plan_weights(
     paths: layout.Paths, record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan
 ) -> None:
     cache = paths.root / f"{settings.hub_cache}/hub".lstrip("/")
-    notes = sorted(hub.notes(cache).glob("*@*"))
+    notes = sorted(hub.notes_folder(cache).glob("*@*"))
     if WEIGHTS in settings.keep:
         if notes:
-            plan.stay(f"{settings.hub_cache}: {len(notes)} models", "--keep weights")
+            plan.add_staying(f"{settings.hub_cache}: {len(notes)} models", "--keep weights")
         return
     for note in notes:
-        plan.go("weights", note.name.replace("--", "/", 1), detail=str(note))
-    for path in places.beside_weights(paths, record, settings.hub_cache):
+        plan.add_removals("weights", note.name.replace("--", "/", 1), detail=str(note))
+    for path in own_files.own_entries_in_hub_folder(paths, record, settings.hub_cache):
         # A second run finds what could not go by these notes.
-        plan.go("folder" if path.endswith("-fetched") else "content", path)
+        plan.add_removals("folder" if path.endswith("-fetched") else "content", path)
     noted_models = {note.name.partition("@")[0] for note in notes}
     for home in sorted(cache.glob("models--*")):
         if home.name.removeprefix("models--") not in noted_models:
-            plan.stay(str(home), "a model that no deploy fetched")
+            plan.add_staying(str(home), "a model that no deploy fetched")
 
 
-def _packages(
+def _plan_packages(
     paths: layout.Paths, record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan
 ) -> None:
-    package_record = packages.load(paths)
-    staying = packages.needed_packages(package_record.packages) if package_record.packages else []
-    plan.go("package", *(name for name in package_record.packages if name not in staying))
+    package_record = deploy_packages.load(paths)
+    staying = (
+        deploy_packages.needed_packages(package_record.packages) if package_record.packages else []
+    )
+    plan.add_removals("package", *(name for name in package_record.packages if name not in staying))
     for name in staying:
-        plan.stay(f"package {name}", "a package of somebody else's needs it")
+        plan.add_staying(f"package {name}", "a package of somebody else's needs it")
     earlier_names, untold = [], []
     for name, unit in settings.packages.items():
         if name in package_record.packages:
             mask = paths.root / f"{ownership.UNITS}{unit}".lstrip("/")
             if unit and mask.is_symlink() and str(mask.readlink()) == "/dev/null":
-                plan.go("mask", unit)
+                plan.add_removals("mask", unit)
         elif name in package_record.earlier_packages:
             earlier_names.append(name)
         else:
             untold.append(name)
     if earlier_names:
-        plan.stay(f"packages {', '.join(earlier_names)}", "they were here before")
+        plan.add_staying(f"packages {', '.join(earlier_names)}", "they were here before")
     if untold and record.whole:
-        plan.stay(f"packages {', '.join(untold)}", "no deploy installed them")
+        plan.add_staying(f"packages {', '.join(untold)}", "no deploy installed them")
     elif untold:
         plan.unknown.append(
             f"Whether an earlier version of Lockstep installed {', '.join(untold)}: they stay."
         )
 
 
-def _originals(paths: layout.Paths, returning: Sequence[str], plan: RemovalPlan) -> None:
-    leaving = plan.names("package")
+def _plan_originals(paths: layout.Paths, returning: Sequence[str], plan: RemovalPlan) -> None:
+    leaving = plan.names_to_remove("package")
     for path in returning:
         is_shipped = path in ownership.CONFFILES and PurePosixPath(path).name in leaving
         # It is removed with its package.
-        plan.go("file" if is_shipped else "original", path)
+        plan.add_removals("file" if is_shipped else "original", path)
     for path in ownership.CONFFILES:
         stays = path not in returning and PurePosixPath(path).name not in leaving
         if stays and ownership.is_marked(paths.root / path.lstrip("/")):
@@ -198,10 +205,10 @@ def _originals(paths: layout.Paths, returning: Sequence[str], plan: RemovalPlan)
             )
 
 
-def _settings(paths: layout.Paths, record: baseline.Baseline, plan: RemovalPlan) -> None:
+def _plan_settings(paths: layout.Paths, record: baseline.Baseline, plan: RemovalPlan) -> None:
     for key, was in record.sysctls.items():
-        if record.whole and was is not None and baseline.setting(paths.root, key) != was:
-            plan.go("setting", key, detail=was)
+        if record.whole and was is not None and baseline.kernel_setting(paths.root, key) != was:
+            plan.add_removals("setting", key, detail=was)
     drop_in = paths.root / "etc/sysctl.d/60-lockstep.conf"
     if drop_in.exists() and not record.whole:
         plan.unknown.append(
@@ -209,7 +216,7 @@ def _settings(paths: layout.Paths, record: baseline.Baseline, plan: RemovalPlan)
         )
 
 
-def _accounts(record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan) -> None:
+def _plan_accounts(record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan) -> None:
     account_groups = record.accounts
     kept_accounts = {
         name for name, home in settings.accounts.items() if _keeps(home, settings.keep)
@@ -221,20 +228,23 @@ def _accounts(record: baseline.Baseline, settings: RemovalSettings, plan: Remova
         # An earlier version's account is known by its home, which no other account has.
         is_made = account_groups[name] is None if record.whole and name in account_groups else None
         if name in kept_accounts:
-            plan.stay(f"account {name}", "what is kept belongs to it")
+            plan.add_staying(f"account {name}", "what is kept belongs to it")
         elif is_made or (is_made is None and ownership.home_of(name) == home):
-            plan.go("account", name)
+            plan.add_removals("account", name)
         else:
-            plan.stay(f"account {name}", "it was here before")
-    gone_accounts = plan.names("account")
-    if baseline.members(settings.group) is not None and record.groups.get(settings.group) is None:
-        plan.go("group", settings.group)
+            plan.add_staying(f"account {name}", "it was here before")
+    gone_accounts = plan.names_to_remove("account")
+    if (
+        baseline.members_of_group(settings.group) is not None
+        and record.groups.get(settings.group) is None
+    ):
+        plan.add_removals("group", settings.group)
     for name, was in account_groups.items():
         now = baseline.groups_of(name)
         if name in gone_accounts or now is None or not record.whole:
             continue
         for group in ((set(now) - set(was or ())) & set(record.groups)) - {settings.group}:
-            plan.go("member", f"{name} of {group}", detail=f"{name} {group}")
+            plan.add_removals("member", f"{name} of {group}", detail=f"{name} {group}")
     if not record.whole:
         plan.unknown.append(
             "Whether people were in the group docker before: memberships stay as they are."
@@ -246,7 +256,9 @@ def _keeps(home: str, keep: Sequence[str]) -> bool:
     return (home == ownership.HOME and WEIGHTS in keep) or (of_data and DATA in keep)
 
 
-def _always(plan: RemovalPlan, keeps: bool, keeps_data: bool, record: baseline.Baseline) -> None:
+def _plan_staying_things(
+    plan: RemovalPlan, keeps: bool, keeps_data: bool, record: baseline.Baseline
+) -> None:
     if not record.whole:
         plan.unknown.insert(
             0,
@@ -254,10 +266,10 @@ def _always(plan: RemovalPlan, keeps: bool, keeps_data: bool, record: baseline.B
             "and kept no record of that. Empty folders that it made may stay.",
         )
     if keeps:
-        plan.stay("the record of what was here before", "the next deploy goes on with it")
+        plan.add_staying("the record of what was here before", "the next deploy goes on with it")
     if keeps_data:
-        plan.stay(", ".join(places.DATA), "as --keep data says")
-    plan.stay(
+        plan.add_staying(", ".join(own_files.DATA), "as --keep data says")
+    plan.add_staying(
         "lines in the journal and in logs of apt and dpkg, packages that apt fetched and its "
         "lists, numbers of accounts that were given out, kernel modules until the next boot",
         "the system's own records",

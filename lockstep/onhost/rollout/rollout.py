@@ -30,7 +30,7 @@ from lockstep.onhost.cluster import cluster_rollout
 from lockstep.onhost.core import clock, config, errors, layout, output, program
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import generations, rollback_snapshot
-from lockstep.onhost.rollout import taken_back
+from lockstep.onhost.rollout import deploy_rollback
 from lockstep.onhost.switching import rollout_mark, switch
 from lockstep.onhost.systemd import restart_key, units
 
@@ -54,18 +54,18 @@ def outdated_models(host: config.HostConfig, paths: layout.Paths) -> list[config
     ]
 
 
-def go(paths: layout.Paths, gate: Sequence[str] = ()) -> int:
+def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ()) -> int:
     """Restart outdated models, and roll back on failure. Exit code as in the docstring."""
     host = config.load_host(paths.models)
-    with rollout_mark.alone(paths):
+    with rollout_mark.hold_switch_lock(paths):
         for model in outdated_models(host, paths):
             with rollout_mark.hold_mark(paths, model.name):
                 why = _refusal(host, model, paths, gate)
                 if why:
                     output.say(f"{model.name}: {why}; returning to what there was")
-                    return switched_back(paths, model.name, errors.EXIT_FAILED)
+                    return restore_and_restart(paths, model.name, errors.EXIT_FAILED)
             output.say(f"{model.name} is hot with what was deployed")
-        rollback_snapshot.over(paths)
+        rollback_snapshot.discard_snapshot(paths)
     return errors.EXIT_DONE
 
 
@@ -73,9 +73,9 @@ def _refusal(
     host: config.HostConfig, model: config.Model, paths: layout.Paths, gate: Sequence[str]
 ) -> str:
     """Return why a model may not stay as it was deployed, or ""."""
-    if not switch.Switch(host, paths, user=rollout_mark.USER).again(model.name):
+    if not switch.Switch(host, paths, user=rollout_mark.USER).restart_model(model.name):
         return "it does not start"
-    restart_key.gateway_in_force(paths)
+    restart_key.bring_gateway_up_to_date(paths)
     try:
         # Again, because the unit asks the engine itself and clients may ask through the gateway.
         _token_where_clients_ask(model)
@@ -100,29 +100,29 @@ def _token_where_clients_ask(model: config.Model) -> None:
         clock.sleep(0.2)
 
 
-def back(paths: layout.Paths, why: str) -> int:
+def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
     """Return to the previous generation on record, and start the hot model again.
 
     After a deploy that did not end well that is the newest record: the host's state before it.
     """
-    now, previous = generations.newest(paths), generations.previous(paths)
+    now, previous = generations.newest_record(paths), generations.previous_record(paths)
     unfinished_record = generations.begun_record(paths)
     if unfinished_record and now and unfinished_record["digest"] != now["digest"]:
         now, previous = unfinished_record, now
     if now is None or previous is None:
         raise errors.Problem("there is no record of a previous generation to return to")
-    snapshot = rollback_snapshot.of_records(previous, now)
+    snapshot = rollback_snapshot.snapshot_between_records(previous, now)
     rollback_snapshot.refuse_foreign(paths, snapshot)
-    group = next((model for model in _up(paths) if model.cluster), None)
+    group = next((model for model in _models_up(paths) if model.cluster), None)
     if group is not None and (code := cluster_rollout.run_switch("none")):
         return code
-    with rollout_mark.alone(paths):
-        host, hot = config.load_host(paths.models), _up(paths)
+    with rollout_mark.hold_switch_lock(paths):
+        host, hot = config.load_host(paths.models), _models_up(paths)
         for model in hot:
-            switch.Switch(host, paths, user=rollout_mark.USER).stop(model.name)
-        rollback_snapshot.restore(paths, snapshot)
+            switch.Switch(host, paths, user=rollout_mark.USER).stop_failed_model(model.name)
+        rollback_snapshot.restore_snapshot(paths, snapshot)
         note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
-        new_record = generations.record(paths, previous, note)
+        new_record = generations.add_record(paths, previous, note)
         output.say(f"generation {new_record['number']}, as {previous['number']} was")
         if group is not None:
             output.say(
@@ -130,49 +130,49 @@ def back(paths: layout.Paths, why: str) -> int:
                 f"Remedy: the same on each of them, then switch.sh {group.name}"
             )
             return errors.EXIT_NOTHING_HOT
-        return _revive(paths, hot[0].name) if hot else errors.EXIT_DONE
+        return _revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
 
 
-def _up(paths: layout.Paths) -> list[config.Model]:
+def _models_up(paths: layout.Paths) -> list[config.Model]:
     host = config.load_host(paths.models)
     state = units.show(model.unit for model in host.models.values())
     return [model for model in host.models.values() if state[model.unit].up]
 
 
-def switched_back(paths: layout.Paths, name: str, done_code: int) -> int:
+def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
     """Restore the kept state and start `name` again; return `done_code` if it is hot again."""
     host = config.load_host(paths.models)
     if name in host.models:
-        switch.Switch(host, paths, user=rollout_mark.USER).stop(name)
+        switch.Switch(host, paths, user=rollout_mark.USER).stop_failed_model(name)
     snapshot = rollback_snapshot.load(paths)
     if snapshot is None:
         output.say("what there was before is not on record: nothing to return to")
     else:
-        rollback_snapshot.restore(paths, snapshot)
-    code = _revive(paths, name)
+        rollback_snapshot.restore_snapshot(paths, snapshot)
+    code = _revive_model(paths, name)
     paths.rollback_snapshot.unlink(missing_ok=True)
     return done_code if code == errors.EXIT_DONE else code
 
 
-def _revive(paths: layout.Paths, name: str) -> int:
+def _revive_model(paths: layout.Paths, name: str) -> int:
     host = config.load_host(paths.models)
     if name not in host.models:
         output.say(f"NO MODEL IS HOT: there was no {name} before")
         return errors.EXIT_NOTHING_HOT
-    code = switch.Switch(host, paths, user=rollout_mark.USER).revive(name)
+    code = switch.Switch(host, paths, user=rollout_mark.USER).revive_model(name)
     if code == errors.EXIT_DONE:
         output.say(f"{name} is hot again, as it was before this deploy")
     return code
 
 
-def mend(paths: layout.Paths) -> int:
+def roll_back_cut_off_rollout(paths: layout.Paths) -> int:
     """Roll back as ExecStopPost= of the job, if `go` or a cluster's start was cut off."""
     name = rollout_mark.take_mark(paths)
     if name is None:
         return errors.EXIT_DONE
-    with rollout_mark.alone(paths):
+    with rollout_mark.hold_switch_lock(paths):
         output.say(f"the rollout of {name} was cut off; returning to what there was")
-        return switched_back(paths, name, errors.EXIT_DONE)
+        return restore_and_restart(paths, name, errors.EXIT_DONE)
 
 
 def _is_gate(words: Sequence[str]) -> bool:
@@ -185,20 +185,22 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     paths = paths or layout.Paths()
     verb, *arguments = argv or [""]
     if verb == "go" and _is_gate(arguments):
-        return go(paths, arguments[2:])
+        return restart_outdated_or_roll_back(paths, arguments[2:])
     if verb == "up" and arguments and _is_gate(arguments[1:]):
-        return cluster_rollout.up(paths, arguments[0], arguments[3:])
+        return cluster_rollout.start_group(paths, arguments[0], arguments[3:])
     if verb == "ended" and 1 <= len(arguments) <= 2:
         return cluster_rollout.end_rollout(paths, *arguments)
     if verb == "back" and len(arguments) <= 1:
-        return back(paths, "".join(arguments))
+        return return_to_previous_generation(paths, "".join(arguments))
     if verb == "return" and len(arguments) <= 1:
-        return taken_back.take_back(paths, "".join(arguments))
+        return deploy_rollback.roll_back_deploy(paths, "".join(arguments))
     if argv == ["mend"]:
-        return mend(paths)
+        return roll_back_cut_off_rollout(paths)
     if argv == ["begin"]:
         request = json.load(sys.stdin)
         rollout, whole = request.get("rollout", ""), request.get("whole", False)
-        rollback_snapshot.keep(paths, request["current"], request["paths"], rollout, whole=whole)
+        rollback_snapshot.save_snapshot(
+            paths, request["current"], request["paths"], rollout, whole=whole
+        )
         return errors.EXIT_DONE
     return program.usage(__doc__)

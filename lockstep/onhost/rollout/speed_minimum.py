@@ -54,7 +54,7 @@ class SpeedVerdict:
     words: str
 
 
-def decide(
+def speed_verdict(
     rates: Sequence[float], least: float | None, share: float | None, accepted_rate: float | None
 ) -> SpeedVerdict:
     """Compare the mean of some runs with the minimum.
@@ -76,7 +76,7 @@ def decide(
     return SpeedVerdict(True, speed_text)
 
 
-def measure(model: config.Model, key: str | None) -> tuple[list[float], gpu.Band]:
+def measure_speed(model: config.Model, key: str | None) -> tuple[list[float], gpu.SampleBand]:
     """Measure tok/s of each run, and power and clock of the GPU meanwhile.
 
     Raises:
@@ -84,10 +84,10 @@ def measure(model: config.Model, key: str | None) -> tuple[list[float], gpu.Band
     """
     openai_api.ask_test_question(model, key, ANSWER_S)
     # The first request of a shape may have to wait for kernels to be compiled.
-    _rate(model, key)
+    _measure_rate(model, key)
     earlier_counters = _counters_at_rest(model, key, None)
     with gpu.sample_bands() as band:
-        rates = [_rate(model, key) for _ in range(RUNS)]
+        rates = [_measure_rate(model, key) for _ in range(RUNS)]
     later_counters = _counters_at_rest(model, key, earlier_counters)
     for noun, total, expected_count in (
         ("answers", "finished_requests", RUNS),
@@ -130,7 +130,7 @@ def _counters_at_rest(
     return counters
 
 
-def _rate(model: config.Model, key: str | None) -> float:
+def _measure_rate(model: config.Model, key: str | None) -> float:
     mark = os.urandom(4).hex()
     # Streamed as `lockstep bench` has it, because an answer in one piece takes longer.
     stream = openai_api.stream_keys(engines.ENGINES.get(model.engine))
@@ -147,15 +147,15 @@ def _rate(model: config.Model, key: str | None) -> float:
     return answer.rate
 
 
-def gate(host: config.HostConfig, paths: layout.Paths, mode: str) -> int:
+def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> int:
     """Measure the hot model if it has a minimum. Exit code as in the docstring."""
-    model = _hot(host)
+    model = _hot_model(host)
     if model is None:
-        return _nothing_hot(host, mode)
+        return _report_nothing_hot(host, mode)
     if not (model.engine_url or model.url):
         output.say(f"{model.name} answers on another member of its cluster, and is measured there")
         return errors.EXIT_DONE
-    if model.minimum_sense and not mode and (code := _sense(model, paths)):
+    if model.minimum_sense and not mode and (code := _check_sense(model, paths)):
         return code
     if model.kind != "chat":
         output.say(f"{model.name} gives no tokens (kind {model.kind}), so no speed is measured")
@@ -175,16 +175,20 @@ def gate(host: config.HostConfig, paths: layout.Paths, mode: str) -> int:
     except Suspect as why:
         output.say(f"{model.name}: could not be measured: {why}")
         return errors.EXIT_DONE if mode == "baseline" else errors.EXIT_USAGE
-    verdict = decide(rates, model.minimum_tok_s, model.minimum_share, accepted_rate)
+    verdict = speed_verdict(rates, model.minimum_tok_s, model.minimum_share, accepted_rate)
     output.say(f"{model.name}: {verdict.words}")
     if mode == "accept" or (accepted_rate is None and (verdict.enough or mode == "baseline")):
-        entry = {**_entry(model, rates), **band.as_json(), "max_clock_mhz": host.max_clock_mhz}
+        entry = {
+            **_accepted_speed_entry(model, rates),
+            **band.as_json(),
+            "max_clock_mhz": host.max_clock_mhz,
+        }
         accepted_speed.save(paths, {**records, model.name: entry})
         output.say(f"{model.name}: accepted as what later deploys are compared with")
     return errors.EXIT_DONE if verdict.enough or mode else errors.EXIT_FAILED
 
 
-def _nothing_hot(host: config.HostConfig, mode: str) -> int:
+def _report_nothing_hot(host: config.HostConfig, mode: str) -> int:
     """Report that no model is hot; fail if a minimum had to be checked, but not for a baseline."""
     output.say("no model is hot, so nothing is measured")
     is_required = mode == "accept" or any(map(_has_minimum, host.models.values()))
@@ -199,10 +203,10 @@ def _has_speed_minimum(model: config.Model) -> bool:
     return (model.minimum_tok_s, model.minimum_share) != (None, None)
 
 
-def _sense(model: config.Model, paths: layout.Paths) -> int:
+def _check_sense(model: config.Model, paths: layout.Paths) -> int:
     """Ask the sense questions where clients ask; return an exit code."""
     judged_model = replace(model, sense="answers") if model.sense == "off" else model
-    verdict = sense.look(
+    verdict = sense.judge_engine_sense(
         judged_model, openai_api.api_key(model), sense_record.accepted_answers(paths, model)
     )
     output.say(f"{model.name} {verdict.words}")
@@ -211,12 +215,12 @@ def _sense(model: config.Model, paths: layout.Paths) -> int:
     return errors.EXIT_FAILED if verdict.state == "nonsense" else errors.EXIT_USAGE
 
 
-def _measure_model(model: config.Model) -> tuple[list[float], gpu.Band]:
+def _measure_model(model: config.Model) -> tuple[list[float], gpu.SampleBand]:
     engine_model = model.behind_gateway
     key = openai_api.api_key(engine_model)
     for tries_left in reversed(range(TRIES)):
         try:
-            return measure(engine_model, key)
+            return measure_speed(engine_model, key)
         except (openai_api.NotReady, openai_api.RequestRefusal) as answer:
             why = Suspect(str(answer))
         except Suspect as suspicion:
@@ -227,7 +231,7 @@ def _measure_model(model: config.Model) -> tuple[list[float], gpu.Band]:
     raise why
 
 
-def _hot(host: config.HostConfig) -> config.Model | None:
+def _hot_model(host: config.HostConfig) -> config.Model | None:
     state = units.show(model.unit for model in host.models.values())
     return next(
         (candidate for candidate in host.models.values() if state[candidate.unit].state == "hot"),
@@ -235,7 +239,7 @@ def _hot(host: config.HostConfig) -> config.Model | None:
     )
 
 
-def _entry(model: config.Model, rates: Sequence[float]) -> dict[str, Any]:
+def _accepted_speed_entry(model: config.Model, rates: Sequence[float]) -> dict[str, Any]:
     return {
         "decode_tok_s": round(sum(rates) / len(rates), 2),
         "runs": [round(rate, 2) for rate in rates],
@@ -251,4 +255,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if argv not in ([], ["--baseline"], ["--accept"]):
         return program.usage(__doc__)
     mode = argv[0].lstrip("-") if argv else ""
-    return gate(config.load_host(paths.models), paths, mode)
+    return check_hot_model(config.load_host(paths.models), paths, mode)

@@ -8,7 +8,7 @@ from lockstep.onhost.core import atomic, clock, layout
 
 
 @dataclass(frozen=True)
-class Request:
+class CancellationRequest:
     """A request to end the switch under way.
 
     Attributes:
@@ -26,24 +26,24 @@ class Request:
 class SwitchCancellation(Exception):
     """The switch under way was cancelled."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: CancellationRequest) -> None:
         super().__init__(f"cancelled by {request.user}")
         self.request = request
 
 
-def ask(paths: layout.Paths, user: str, *, restore: bool) -> None:
+def request_cancellation(paths: layout.Paths, user: str, *, restore: bool) -> None:
     """Leave a request; only root may."""
-    request = Request(user, clock.now(), restore)
+    request = CancellationRequest(user, clock.now(), restore)
     atomic.write_json(paths.cancellation, asdict(request), mode=0o600)
 
 
-def check(paths: layout.Paths, since: float) -> None:
+def raise_if_cancelled(paths: layout.Paths, since: float) -> None:
     """Raise SwitchCancellation if there was a request since then (s of the monotonic clock).
 
     A request counts once: what the switch does then can be cancelled anew.
     """
     try:
-        request = Request(**atomic.read_json(paths.cancellation))
+        request = CancellationRequest(**atomic.read_json(paths.cancellation))
     except TypeError:
         return
     if request.at >= since:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.engine import alive, gpu_holders, port
-from lockstep.onhost.records import boots, memory_kills
+from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
+from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.systemd import units
 
 EXIT_OTHER_ENGINE = 3
@@ -50,13 +50,13 @@ class Gate:
     def pass_or_refuse(self) -> None:
         """Return when the engine may start; else raise Problem with the numbers and the remedy."""
         self.make_hidden_folder()
-        if last_kill := memory_kills.of(self.paths, self.model.unit):
-            tell(f"last time {last_kill}")
+        if last_kill := memory_kills.kill_of_unit(self.paths, self.model.unit):
+            write_to_journal(f"last time {last_kill}")
         self.remove_own_orphan()
         self.wait_for_other_engines()
         self.refuse_taken_port()
         self.wait_for_memory()
-        self.note()
+        self.record_model_starting()
 
     def make_hidden_folder(self) -> None:
         """Make the folder that the unit hides from its engine; systemd starts none without it.
@@ -82,9 +82,9 @@ class Gate:
             return
         try:
             if stop_container.stop(self._docker, name, self.wait_s, self.paths):
-                tell(f"removed the orphaned container {name} of an earlier run")
+                write_to_journal(f"removed the orphaned container {name} of an earlier run")
         except docker_api.DockerError as error:
-            tell(f"container {name} not checked: {error}")
+            write_to_journal(f"container {name} not checked: {error}")
 
     def wait_for_other_engines(self) -> None:
         """Wait until no other model's unit, process or container is alive."""
@@ -93,14 +93,13 @@ class Gate:
             if self._waited_s() >= self.wait_s:
                 raise errors.Problem(
                     f"another engine is alive after {self._waited_s():.0f} s: "
-                    f"{'; '.join(live_engines)}. "
-                    f"Only one model may be hot. Remedy: switch.sh none, then "
-                    f"switch.sh {self.model.name}",
+                    f"{'; '.join(live_engines)}. Only one model may be hot. Remedy: switch.sh "
+                    f"none, then switch.sh {self.model.name}",
                     EXIT_OTHER_ENGINE,
                 )
             if self._waited_s() - last_report_s >= 10:
                 last_report_s = self._waited_s()
-                tell(
+                write_to_journal(
                     f"waiting for another engine to end, {last_report_s:.0f} s: "
                     f"{'; '.join(live_engines)}"
                 )
@@ -118,20 +117,20 @@ class Gate:
                 live_engines.append(f"{model.unit} is {unit.active} ({unit.sub})")
             elif model.container in containers:
                 live_engines.append(
-                    f"container {model.container} runs outside {model.unit} "
-                    f"(docker rm -f {model.container})"
+                    f"container {model.container} runs outside {model.unit} (docker rm -f "
+                    f"{model.container})"
                 )
             else:
-                live_engines += alive.left_of(model, self.paths)
+                live_engines += living_processes.leftover_process_texts(model, self.paths)
         return live_engines
 
     def refuse_taken_port(self) -> None:
         """Raise Problem if anybody listens at the port, and would be taken for the engine."""
-        if strangers := port.strangers(self.model, self.paths):
+        if strangers := port_listeners.foreign_listener_texts(self.model, self.paths):
             raise errors.Problem(
                 f"{' and '.join(strangers)} listens at {self.model.behind_gateway.url}, where "
-                f"{self.model.name} is to answer. Remedy: stop it, then "
-                f"switch.sh {self.model.name}; or another port (models.{self._data_key('port')})",
+                f"{self.model.name} is to answer. Remedy: stop it, then switch.sh "
+                f"{self.model.name}; or another port (models.{self._data_key('port')})",
                 EXIT_OTHER_ENGINE,
             )
 
@@ -145,7 +144,7 @@ class Gate:
         while now.free < need or now.available < need:
             if self._waited_s() - last_drop_s >= 30:
                 last_drop_s = self._waited_s()
-                tell(
+                write_to_journal(
                     f"{now.free:.1f} GiB free, {rounded_down(now.available)} GiB available of "
                     f"{rounded_up(need)} needed: dropping the page cache"
                 )
@@ -154,26 +153,26 @@ class Gate:
             if now.available >= need:
                 break
             if self._waited_s() >= self.wait_s:
-                raise self._short(now)
+                raise self._memory_shortage(now)
             if self._waited_s() - last_report_s >= 10:
                 last_report_s = self._waited_s()
-                tell(
-                    f"waiting for memory, {last_report_s:.0f} s: {rounded_down(now.available)} GiB "
-                    f"available, {rounded_up(need)} GiB needed"
+                write_to_journal(
+                    f"waiting for memory, {last_report_s:.0f} s: {rounded_down(now.available)} "
+                    f"GiB available, {rounded_up(need)} GiB needed"
                 )
             clock.sleep(1)
             now = meminfo.memory(self.paths.proc)
         memory_text = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
-        tell(f"{memory_text}, {rounded_up(need)} GiB needed")
+        write_to_journal(f"{memory_text}, {rounded_up(need)} GiB needed")
 
-    def note(self) -> None:
+    def record_model_starting(self) -> None:
         """Note on disk that the model is starting; failing is no error."""
         try:
-            boots.note_phase(self.paths, self.model.name, boots.STARTING)
+            model_of_boot.record_model_phase(self.paths, self.model.name, model_of_boot.STARTING)
         except OSError as error:
-            tell(f"start not noted in {self.paths.boots}: {errors.why(error)}")
+            write_to_journal(f"start not noted in {self.paths.boots}: {errors.why(error)}")
 
-    def _short(self, now: meminfo.Memory) -> errors.Problem:
+    def _memory_shortage(self, now: meminfo.Memory) -> errors.Problem:
         need = self.model.need.available(now.total)
         if need > now.total:
             remedy = "this host can never run it: bind a smaller recipe to the model"
@@ -183,8 +182,8 @@ class Gate:
             see = "see what holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, "
             remedy = (
                 (f"{'; '.join(holder_texts)}; " if holder_texts else see)
-                + f"then switch.sh {self.model.name}; where nothing can be stopped, another share "
-                f"(models.{self._data_key('overrides')} gpu_memory_utilization, "
+                + f"then switch.sh {self.model.name}; where nothing can be stopped, another "
+                f"share (models.{self._data_key('overrides')} gpu_memory_utilization, "
                 "`lockstep help fit`)"
             )
         return errors.Problem(
@@ -206,22 +205,22 @@ class Gate:
         # that waits for the disk cannot be killed before, and is left to its end.
         with suppress(errors.Problem):
             runner.run(["sync"], timeout=_SYNC_TIMEOUT_S)
-        meminfo.free_pages(self.paths.proc, tell)
+        meminfo.free_pages(self.paths.proc, write_to_journal)
 
     def _running(self, names: set[str]) -> set[str]:
         if not names:
             return set()
         try:
-            return set(self._docker.running(names))
+            return set(self._docker.running_containers(names))
         except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
-            tell(f"containers not checked: {error}")
+            write_to_journal(f"containers not checked: {error}")
             return set()
 
     def _waited_s(self) -> float:
         return clock.now() - self._start_time
 
 
-def tell(line: str) -> None:
+def write_to_journal(line: str) -> None:
     """Write one line to the journal, with the mark by which switch.sh finds it."""
     output.say(f"lockstep gate: {line}")
 

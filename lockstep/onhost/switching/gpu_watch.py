@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 
 from lockstep.onhost.core import atomic, clock, config, errors, layout, output, runner
 from lockstep.onhost.engine import gpu_holders, openai_api
-from lockstep.onhost.records import accepted_speed, boots
+from lockstep.onhost.records import accepted_speed, model_of_boot
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units
 
@@ -75,7 +75,7 @@ def load(paths: layout.Paths) -> GpuRecord:
         return GpuRecord()
 
 
-def lines(paths: layout.Paths) -> list[str]:
+def finding_lines(paths: layout.Paths) -> list[str]:
     """Return the findings, each with its code."""
     return [f"{code}: {finding}" for code, finding in sorted(load(paths).findings.items())]
 
@@ -87,21 +87,21 @@ class GpuState:
     host: config.HostConfig
     paths: layout.Paths
 
-    def take(self, hot: config.Model | None) -> None:
+    def check_and_record(self, hot: config.Model | None) -> None:
         """Look, restore a lost cap, and replace the record.
 
         Args:
             hot: The model that is hot and answers on this host, if any.
         """
         earlier_record = load(self.paths)
-        now = gpu.look()
+        now = gpu.read_gpu()
         verdicts = {
-            "gpu-cap": self._cap(now),
-            "gpu-hot": self._heat(now),
-            FOREIGN: self._foreign(),
+            "gpu-cap": self._restore_lost_cap(now),
+            "gpu-hot": self._heat_finding(now),
+            FOREIGN: self._foreign_gpu_holders(),
         }
         slow = earlier_record.slow
-        speed = self._slow(hot, now) if hot and not verdicts["gpu-hot"] else None
+        speed = self._slowness_reason(hot, now) if hot and not verdicts["gpu-hot"] else None
         # Without a measurement, as while nothing is asked, the count stays.
         if speed is not None:
             slow = slow + 1 if speed else 0
@@ -109,46 +109,48 @@ class GpuState:
             verdicts["gpu-slow"] = speed or earlier_record.findings.get("gpu-slow")
         findings = {code: finding for code, finding in verdicts.items() if finding}
         for code in findings.keys() - earlier_record.findings.keys():
-            tell(f"{code}: {findings[code]}")
+            write_to_journal(f"{code}: {findings[code]}")
         for code in earlier_record.findings.keys() - findings.keys():
-            tell(f"{code} is over")
-        record = GpuRecord(findings, slow, self._last_boot(earlier_record.last_boot))
+            write_to_journal(f"{code} is over")
+        record = GpuRecord(findings, slow, self._last_boot_finding(earlier_record.last_boot))
         atomic.write_json(self.paths.gpu_record, asdict(record))
 
-    def _last_boot(self, earlier_text: str | None) -> str | None:
-        cut_off = boots.cut_off(self.paths)
-        present = boots.boot_id(self.paths)
-        if cut_off is None or boots.load(self.paths).switched_in == present:
+    def _last_boot_finding(self, earlier_text: str | None) -> str | None:
+        cut_off = model_of_boot.cut_off_boot(self.paths)
+        present = model_of_boot.boot_id(self.paths)
+        if cut_off is None or model_of_boot.load(self.paths).switched_in == present:
             return None
         # The journal of that boot does not change, so one reading is enough.
         end_time = time.localtime(cut_off.began + cut_off.duration_s)
         return earlier_text or (
             f"cut off at {time.strftime('%Y-%m-%d %H:%M', end_time)} while {cut_off.model} was "
-            f"{cut_off.phase}: {_kernel_said(cut_off.id)} (`lockstep help gpu`)"
+            f"{cut_off.phase}: {_last_kernel_lines_text(cut_off.id)} (`lockstep help gpu`)"
         )
 
-    def _cap(self, now: gpu.GpuReading) -> str | None:
+    def _restore_lost_cap(self, now: gpu.GpuReading) -> str | None:
         """Restore a lost cap; return the fault if that does not help."""
         most = self.host.max_clock_mhz
-        if not now.above(most):
+        if not now.is_above_cap(most):
             return None
-        tell(f"the GPU runs at {now.clock_mhz:.0f} MHz, its cap of {most} MHz is lost: set again")
+        write_to_journal(
+            f"the GPU runs at {now.clock_mhz:.0f} MHz, its cap of {most} MHz is lost: set again"
+        )
         result = runner.run(["systemctl", "restart", gpu.CAP_UNIT], timeout=120)
         clock.sleep(AGAIN_S)
-        later_reading = gpu.look()
-        if result.returncode == 0 and not later_reading.above(most):
+        later_reading = gpu.read_gpu()
+        if result.returncode == 0 and not later_reading.is_above_cap(most):
             return None
         return (
             f"the clock is {(later_reading.clock_mhz or now.clock_mhz):.0f} MHz, above its cap of "
             f"{most} MHz. Remedy: see journalctl -u {gpu.CAP_UNIT}"
         )
 
-    def _heat(self, now: gpu.GpuReading) -> str | None:
-        if not now.heat:
+    def _heat_finding(self, now: gpu.GpuReading) -> str | None:
+        if not now.heat_causes:
             return None
         clock.sleep(AGAIN_S)
-        later_reading = gpu.look()
-        still = [words for words in later_reading.heat if words in now.heat]
+        later_reading = gpu.read_gpu()
+        still = [words for words in later_reading.heat_causes if words in now.heat_causes]
         if not still:
             return None
         reading_texts = [
@@ -167,7 +169,7 @@ class GpuState:
             "(`lockstep help gpu`)"
         )
 
-    def _foreign(self) -> str | None:
+    def _foreign_gpu_holders(self) -> str | None:
         """Return the foreign holders of GPU memory while a model of ours is up."""
         names = {model.unit: model.name for model in self.host.models.values()}
         unit_states = units.show(names)
@@ -175,18 +177,18 @@ class GpuState:
         if not up:
             return None
         try:
-            holders = gpu_holders.foreign(self.host, self.paths)
+            holders = gpu_holders.foreign_holders(self.host, self.paths)
         except errors.Problem as problem:
-            tell(str(problem))
+            write_to_journal(str(problem))
             return None
-        notable_holders = [holder for holder in holders if holder.matters]
+        notable_holders = [holder for holder in holders if holder.is_worth_report]
         if not notable_holders:
             return None
         holders_text = "; ".join(holder.words for holder in notable_holders)
         remedies = "; ".join(holder.remedy for holder in notable_holders)
         return f"beside {up[0]}, {holders_text}. Remedy: {remedies}"
 
-    def _slow(self, model: config.Model, now: gpu.GpuReading) -> str | None:
+    def _slowness_reason(self, model: config.Model, now: gpu.GpuReading) -> str | None:
         """Return why the model counts as slow, "" if it does not, None if that is unknown."""
         accepted_record = accepted_speed.load(self.paths).get(model.name, {})
         same_settings = ("recipe", model.recipe), ("image", model.image)
@@ -200,7 +202,7 @@ class GpuState:
         if now.utilization is None or now.utilization < BUSY:
             return None
         with gpu.sample_bands() as band:
-            rate = self._rate(model)
+            rate = self._token_rate(model)
         if rate is None or not band.power_w:
             return None
         band_record, least = band.as_json(), accepted_record["power_w"]["low"]
@@ -218,7 +220,7 @@ class GpuState:
             f"{UNPLUG}"
         )
 
-    def _rate(self, model: config.Model) -> float | None:
+    def _token_rate(self, model: config.Model) -> float | None:
         """Return tok/s of all requests together; None if they did not run all the while."""
         engine_model = model.behind_gateway
         try:
@@ -237,7 +239,7 @@ class GpuState:
         return token_count / seconds if token_count else None
 
 
-def _kernel_said(boot: str) -> str:
+def _last_kernel_lines_text(boot: str) -> str:
     """Describe the end of a boot, by the last lines of its kernel."""
     argv = ["journalctl", "--quiet", "--no-pager", "--dmesg", f"--boot={boot}", "--lines=200"]
     lines = runner.run([*argv, "--output=cat"], timeout=60).stdout.splitlines()
@@ -251,6 +253,6 @@ def _kernel_said(boot: str) -> str:
     )
 
 
-def tell(line: str) -> None:
+def write_to_journal(line: str) -> None:
     """Write one line to the journal."""
     output.say(f"lockstep gpu: {line}")

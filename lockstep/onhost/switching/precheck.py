@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lockstep.onhost.core import config, errors, layout, meminfo
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import alive, gpu_holders, port
+from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
 from lockstep.onhost.system import cluster_link
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import weights_spec, weights_state
@@ -26,18 +26,18 @@ class Precheck:
     docker: docker_api.Docker
     state: Mapping[str, units.Unit]
 
-    def check(self, model: config.Model) -> None:
+    def check_start(self, model: config.Model) -> None:
         """Raise Problem if a start of `model` cannot work; it says that nothing was stopped."""
         unit = self.state[model.unit]
         if not unit.is_installed:
             raise _refusal(f"{model.unit} is {unit.load}", "run the deploy")
         if cluster := self.host.cluster(model.name):
-            cluster_link.check(model.name, cluster, self.paths)
-        self._port(model)
-        self._docker_of_others(model)
-        self._memory(model)
-        self._image(model)
-        self._weights(model)
+            cluster_link.check_links(model.name, cluster, self.paths)
+        self._refuse_taken_port(model)
+        self._refuse_unreachable_docker(model)
+        self._check_memory(model)
+        self._check_image(model)
+        self._check_weights(model)
 
     def memory_figures(self) -> tuple[float, float]:
         """Return GiB available now, and the most GiB that the running units can hold.
@@ -53,17 +53,19 @@ class Precheck:
         }
         return now.available, sum(up.values())
 
-    def _port(self, model: config.Model) -> None:
+    def _refuse_taken_port(self, model: config.Model) -> None:
         # The kernel tells the owner of a socket to root alone; the gate checks again.
         if not units.is_root():
             return
-        if strangers := port.strangers(model, self.paths, self.host.models.values()):
+        if strangers := port_listeners.foreign_listener_texts(
+            model, self.paths, self.host.models.values()
+        ):
             raise _refusal(
                 f"{model.name}: {' and '.join(strangers)} listens at {model.behind_gateway.url}",
                 "stop it, or set another port of the model",
             )
 
-    def _docker_of_others(self, model: config.Model) -> None:
+    def _refuse_unreachable_docker(self, model: config.Model) -> None:
         """Refuse if Docker, which must remove other models' containers, does not reach them."""
         # A rehearsal by an account without access to Docker reports the rest.
         if not units.is_root():
@@ -71,7 +73,8 @@ class Precheck:
         for other_model in self.host.other_models(model.name):
             container = other_model.container
             if not container or not (
-                self.state[other_model.unit].up or alive.processes(other_model, self.paths)
+                self.state[other_model.unit].up
+                or living_processes.processes(other_model, self.paths)
             ):
                 continue
             try:
@@ -86,7 +89,7 @@ class Precheck:
                     "nothing was stopped. `switch.sh none` ends it without Docker"
                 ) from error
 
-    def _memory(self, model: config.Model) -> None:
+    def _check_memory(self, model: config.Model) -> None:
         total = meminfo.memory(self.paths.proc).total
         need = model.need.available(total)
         if need > total:
@@ -104,7 +107,7 @@ class Precheck:
                 or "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
             )
 
-    def _image(self, model: config.Model) -> None:
+    def _check_image(self, model: config.Model) -> None:
         if not model.container or not model.image:
             return
         try:
@@ -119,9 +122,9 @@ class Precheck:
         except docker_api.DockerUnreachable as error:
             raise errors.Problem(f"{model.name}: {error}; nothing was stopped") from error
 
-    def _weights(self, model: config.Model) -> None:
+    def _check_weights(self, model: config.Model) -> None:
         for checkpoint in model.weights:
-            lacking = self._lacking(checkpoint)
+            lacking = self._missing_model_files(checkpoint)
             if lacking:
                 more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
                 raise _refusal(
@@ -130,16 +133,16 @@ class Precheck:
                     "run the deploy, it fetches them",
                 )
 
-    def _lacking(self, checkpoint: str) -> list[str]:
+    def _missing_model_files(self, checkpoint: str) -> list[str]:
         """Return a model's files that are missing or of the wrong size, from `stat` calls alone."""
         if checkpoint.startswith("/"):
             place = self.paths.root / checkpoint.lstrip("/")
             return [] if place.exists() else [f"{checkpoint} does not exist"]
         try:
-            state = weights_state.of_model(self.paths.weights, checkpoint)
+            state = weights_state.state_of_model(self.paths.weights, checkpoint)
         except LookupError as error:
             return [str(error)]
-        except (OSError, weights_spec.BadSpec) as error:
+        except (OSError, weights_spec.WeightsSpecError) as error:
             return [f"{self.paths.weights} cannot be read: {errors.why(error)}"]
         return [*state["missing"], *state["wrong_size"], *state["not_merged"]]
 

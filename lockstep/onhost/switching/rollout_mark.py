@@ -39,7 +39,7 @@ def take_mark(paths: layout.Paths) -> str | None:
 
 
 @contextmanager
-def alone(paths: layout.Paths) -> Iterator[None]:
+def hold_switch_lock(paths: layout.Paths) -> Iterator[None]:
     """Hold the switch lock, after waiting for anybody else's switch."""
     began, last_report_s = clock.now(), -30.0
     with ExitStack() as stack:

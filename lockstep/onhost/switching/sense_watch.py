@@ -27,19 +27,21 @@ from lockstep.onhost.systemd import units
 _AGAIN_S = 20 * 3600.0
 
 
-def ask(model: config.Model, paths: layout.Paths, pid: int) -> sense.SenseVerdict:
+def ask_sense_questions(model: config.Model, paths: layout.Paths, pid: int) -> sense.SenseVerdict:
     """Ask a model the questions, record the verdict, and print it."""
     engine_model = model.behind_gateway
     key = openai_api.api_key(engine_model)
-    verdict = sense.look(engine_model, key, sense_record.accepted_answers(paths, model))
-    note = sense_record.keep(paths, model, verdict, pid)
-    tell(f"{model.name} {verdict.words}" + (f"; {note}" if note else ""))
+    verdict = sense.judge_engine_sense(
+        engine_model, key, sense_record.accepted_answers(paths, model)
+    )
+    note = sense_record.record_look(paths, model, verdict, pid)
+    write_to_journal(f"{model.name} {verdict.words}" + (f"; {note}" if note else ""))
     return verdict
 
 
-def ask_at_rest(model: config.Model, paths: layout.Paths, unit: units.Unit) -> None:
+def ask_daily_while_idle(model: config.Model, paths: layout.Paths, unit: units.Unit) -> None:
     """Ask for the timer: once a day, and only while the engine is idle."""
-    last_look = sense_record.last(paths).get(model.name)
+    last_look = sense_record.last_looks(paths).get(model.name)
     if last_look and last_look.pid == unit.main_pid and time.time() - last_look.at < _AGAIN_S:
         return
     try:
@@ -49,17 +51,17 @@ def ask_at_rest(model: config.Model, paths: layout.Paths, unit: units.Unit) -> N
         return
     if counters is None or counters.outstanding:
         return
-    if ask(model, paths, unit.main_pid).state != "nonsense":
+    if ask_sense_questions(model, paths, unit.main_pid).state != "nonsense":
         return
     # Checked again, because the unit may have been stopped meanwhile.
     now = units.show([model.unit])[model.unit]
     if now.state == "hot" and now.main_pid == unit.main_pid:
-        ask(model, paths, unit.main_pid)
+        ask_sense_questions(model, paths, unit.main_pid)
     else:
-        sense_record.unsee(paths, model.name)
+        sense_record.remove_last_look(paths, model.name)
 
 
-def tell(line: str) -> None:
+def write_to_journal(line: str) -> None:
     """Write one line to the journal."""
     output.say(f"lockstep sense: {line}")
 
@@ -77,8 +79,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     candidates = [host.model(options.model)] if options.model else list(host.models.values())
     if options.forget:
         for model in candidates:
-            if sense_record.forget(paths, model.name):
-                tell(f"{model.name}: its record is removed; the next answers become it")
+            if sense_record.remove_records(paths, model.name):
+                write_to_journal(f"{model.name}: its record is removed; the next answers become it")
         return errors.EXIT_DONE
     state = units.show(model.unit for model in candidates)
     hot = next((model for model in candidates if state[model.unit].state == "hot"), None)
@@ -86,13 +88,13 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if options.rest:
         switching = switch_lock.holder(paths.switch_lock) is not None or paths.rollout.exists()
         if hot and answers and hot.sense != "off" and not switching:
-            ask_at_rest(hot, paths, state[hot.unit])
+            ask_daily_while_idle(hot, paths, state[hot.unit])
         return errors.EXIT_DONE
     if hot is None or not answers:
-        tell("no model is hot that answers here")
+        write_to_journal("no model is hot that answers here")
         return errors.EXIT_USAGE
     if hot.sense == "off":
         hot = replace(hot, sense="answers")
-    verdict = ask(hot, paths, state[hot.unit].main_pid)
+    verdict = ask_sense_questions(hot, paths, state[hot.unit].main_pid)
     codes = {"sound": errors.EXIT_DONE, "nonsense": errors.EXIT_FAILED}
     return codes.get(verdict.state, errors.EXIT_USAGE)

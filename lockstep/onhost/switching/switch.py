@@ -16,15 +16,15 @@ from functools import partial
 
 from lockstep.onhost.core import atomic, clock, config, errors, layout, meminfo, output, runner
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
-from lockstep.onhost.docker import container_group, docker_api, stop_container
-from lockstep.onhost.engine import alive, log_phases, openai_api
-from lockstep.onhost.records import boots, memory_kills, switches
+from lockstep.onhost.docker import container_processes, docker_api, stop_container
+from lockstep.onhost.engine import living_processes, log_phases, openai_api
+from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
 from lockstep.onhost.switching import (
     cancellation,
     gate,
-    journal,
+    journal_tail,
     precheck,
-    timing,
+    switch_timing,
     unfinished_switch,
 )
 from lockstep.onhost.systemd import units
@@ -54,85 +54,87 @@ class Switch:
     ) -> None:
         self._host = host
         self._print = say
-        self.hot_already = False  #: True if `to` had nothing to start.
+        self.hot_already = False  #: True if `switch_to` had nothing to start.
         self._spoke = 0.0
         self._began = clock.now()
         self._cancellable = False
         self._paths = paths
         self._user = user
-        self._steps = timing.Steps()
+        self._steps = switch_timing.Steps()
         self._docker = docker_api.Docker(paths.docker_socket, precheck.DOCKER_S)
 
-    def to(self, name: str) -> int:
+    def switch_to(self, name: str) -> int:
         """Make `name` the one hot model; return 0, else one of `EXIT_*` by what is hot now."""
         model = self._host.model(name)
         with self._steps.time_step("check"):
-            state = self._state()
-            if state[model.unit].state == "hot" and not self._up_beside(model, state):
+            state = self._unit_states()
+            if state[model.unit].state == "hot" and not self._other_units_up(model, state):
                 try:
                     return self._already_hot(model)
                 except openai_api.NotReady as answer:
                     self._say(f"{name} is up but does not serve ({answer}): restarting it")
             try:
-                self._precheck(state).check(model)
+                self._precheck(state).check_start(model)
             except errors.Problem as refusal:
-                return self._refuse(model, refusal, state)
-        previous = self._previous(model, state)
+                return self._refuse_switch(model, refusal, state)
+        previous = self._model_to_bring_back(model, state)
         self._forget_interrupted()
-        if usual := switches.usual_s(switches.load(self._paths)).get(name):
+        if usual := switch_history.usual_seconds_by_model(switch_history.load(self._paths)).get(
+            name
+        ):
             self._say(f"a switch to {name} usually takes {output.duration(usual)}")
         work = unfinished_switch.UnfinishedSwitch(
             name, previous.name if previous else None, self._user
         )
         with unfinished_switch.keep_on_record(self._paths, work):
-            return self._replace(model, previous, state)
+            return self._start_or_replace_model(model, previous, state)
 
-    def _refuse(self, model: config.Model, refusal: errors.Problem, state: State) -> int:
+    def _refuse_switch(self, model: config.Model, refusal: errors.Problem, state: State) -> int:
         """Raise the refusal, or start the model that a cancelled switch left to this one."""
         interrupted_model = self._host.models.get(self._interrupted_name() or "")
         if interrupted_model is None:
             raise refusal
         self._forget_interrupted()
         self._say(f"{model.name} FAILED: {refusal}")
-        code = self._replace(interrupted_model, None, state)
+        code = self._start_or_replace_model(interrupted_model, None, state)
         return errors.EXIT_FAILED if code == errors.EXIT_DONE else code
 
-    def none(self) -> int:
+    def stop_all_models(self) -> int:
         """Stop every model's unit; raise Problem if one does not end."""
         self._forget_interrupted()
-        has_stopped = self._stop_all(self._state())
-        self._forgive()
+        has_stopped = self._stop_all(self._unit_states())
+        self._reset_failed_units()
         self._say("no model is hot" if has_stopped else "no model was hot")
         return errors.EXIT_DONE
 
-    def start(self, name: str) -> bool:
+    def start_model(self, name: str) -> bool:
         """Start a model while nothing else is up; tell whether it is hot."""
-        return self._attempt(self._host.model(name), lambda: None)
+        return self._attempt_start(self._host.model(name), lambda: None)
 
-    def drop(self) -> None:
+    def stop_units_up(self) -> None:
         """Stop all units that are up, silently if there are none."""
-        self._stop_all(self._state())
+        self._stop_all(self._unit_states())
 
-    def again(self, name: str) -> bool:
+    def restart_model(self, name: str) -> bool:
         """Stop and start a model, whose files may be new; tell whether it is hot."""
         model = self._host.model(name)
-        return self._attempt(model, lambda: self._stop([model]))
+        return self._attempt_start(model, lambda: self._stop_units([model]))
 
-    def revive(self, name: str) -> int:
-        """Start a model that was hot until now, without the precheck; codes as for `to`."""
-        return self._replace(self._host.model(name), None, self._state())
+    def revive_model(self, name: str) -> int:
+        """Start a model that was hot until now, without the precheck; codes as for `switch_to`."""
+        return self._start_or_replace_model(self._host.model(name), None, self._unit_states())
 
-    def stop(self, name: str) -> None:
+    def stop_failed_model(self, name: str) -> None:
         """Stop a failed model, and with that its restarts; report errors."""
         self._quietly_stop([self._host.model(name)])
 
-    def instead_of(self, name: str) -> int:
-        """Start the replacement of a model that the memory watch has ended; codes as for `to`.
+    def start_replacement_of(self, name: str) -> int:
+        """Start the replacement of a model that the memory watch ended; codes as for `switch_to`.
 
         It is the fallback, else the previously hot model, but never one that the memory watch has
         ended too.
         """
-        model, state = self._host.model(name), self._state()
+        model, state = self._host.model(name), self._unit_states()
         up = [
             other_model.name
             for other_model in self._host.models.values()
@@ -143,10 +145,10 @@ class Switch:
             return errors.EXIT_DONE
         spares = [
             spare
-            for spare in self._spares(model, self._hot_before(model))
-            if spare.cluster is None and memory_kills.of(self._paths, spare.unit) is None
+            for spare in self._replacement_models(model, self._hot_before(model))
+            if spare.cluster is None and memory_kills.kill_of_unit(self._paths, spare.unit) is None
         ]
-        why = memory_kills.of(self._paths, model.unit)
+        why = memory_kills.kill_of_unit(self._paths, model.unit)
         self._say(f"{name}: {why.reason}" if why else f"{name} was ended")
         if not spares:
             self._say(f"NO MODEL IS HOT: {name} was ended, and nothing may take its place")
@@ -156,7 +158,7 @@ class Switch:
             first.name, second.name if second else None, self._user
         )
         with unfinished_switch.keep_on_record(self._paths, work):
-            return self._replace(first, second, state)
+            return self._start_or_replace_model(first, second, state)
 
     def _hot_before(self, model: config.Model) -> config.Model | None:
         """Return the model that was hot before the switch that made a model hot."""
@@ -166,18 +168,18 @@ class Switch:
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def finish(self, work: unfinished_switch.UnfinishedSwitch) -> int:
-        """Continue a switch that was cut off; codes as for `to`."""
+    def finish_cut_off_switch(self, work: unfinished_switch.UnfinishedSwitch) -> int:
+        """Continue a switch that was cut off; codes as for `switch_to`."""
         self._say(f"the switch to {work.model} was cut off, finishing it")
         model = self._host.model(work.model)
         previous = self._host.models.get(work.previous) if work.previous else None
-        state = self._state()
+        state = self._unit_states()
         if state[model.unit].up:
             # A unit that is starting goes on starting; only the others are stopped.
             state = {name: unit for name, unit in state.items() if name != model.unit}
-        return self._replace(model, previous, state)
+        return self._start_or_replace_model(model, previous, state)
 
-    def rehearse(self, name: str) -> int:
+    def rehearse_switch(self, name: str) -> int:
         """Report what a switch would do; touch nothing.
 
         Returns:
@@ -187,18 +189,18 @@ class Switch:
         Raises:
             errors.Problem: It would be refused at once.
         """
-        state = self._state()
+        state = self._unit_states()
         up = sorted({t.name for t in self._host.models.values() if state[t.unit].up})
         self._say(f"up now: {', '.join(up) or 'no model'}")
         if name == "none":
             self._say(f"would stop {', '.join(up)}" if up else "nothing to do")
             return errors.EXIT_DONE
         model = self._host.model(name)
-        if state[model.unit].state == "hot" and not self._up_beside(model, state):
+        if state[model.unit].state == "hot" and not self._other_units_up(model, state):
             self._say(f"{name} is hot already: would ask it for a token")
             return errors.EXIT_DONE
         check = self._precheck(state)
-        check.check(model)
+        check.check_start(model)
         available, held_gib = check.memory_figures()
         need = model.need.available(meminfo.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
@@ -213,7 +215,10 @@ class Switch:
         if not held_gib and need > available:
             self._say(f"would wait {gate.DEFAULT_WAIT_S:.0f} s for memory and then be refused")
             return errors.EXIT_FAILED
-        spare = [spare.name for spare in self._spares(model, self._previous(model, state))]
+        spare = [
+            spare.name
+            for spare in self._replacement_models(model, self._model_to_bring_back(model, state))
+        ]
         self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
         return errors.EXIT_DONE
 
@@ -221,13 +226,13 @@ class Switch:
         self._spoke = clock.now()
         self._print(line)
 
-    def _state(self) -> State:
+    def _unit_states(self) -> State:
         return units.show(model.unit for model in self._host.models.values())
 
     def _precheck(self, state: State) -> precheck.Precheck:
         return precheck.Precheck(self._host, self._paths, self._docker, state)
 
-    def _up_beside(self, model: config.Model, state: State) -> list[config.Model]:
+    def _other_units_up(self, model: config.Model, state: State) -> list[config.Model]:
         return [
             other_model
             for other_model in self._host.other_models(model.name)
@@ -247,14 +252,14 @@ class Switch:
                 f"{_HOT_TEST_QUESTION_S:.0f} s ({answer}): busy or wedged. Remedy: switch.sh "
                 f"none, then switch.sh {model.name}"
             ) from answer
-        self._forgive()
+        self._reset_failed_units()
         self.hot_already = True
         self._say(f"{model.name} is hot already ({test_answer})")
         return errors.EXIT_DONE
 
-    def _previous(self, model: config.Model, state: State) -> config.Model | None:
+    def _model_to_bring_back(self, model: config.Model, state: State) -> config.Model | None:
         """Return the model to bring back if the start fails: one that was up and not failing."""
-        for other_model in self._up_beside(model, state):
+        for other_model in self._other_units_up(model, state):
             if state[other_model.unit].state in ("hot", "loading"):
                 return other_model
         return self._host.models.get(self._interrupted_name() or "")
@@ -270,33 +275,39 @@ class Switch:
         if self._interrupted_name():
             self._paths.hot_before.unlink(missing_ok=True)
 
-    def _spares(self, model: config.Model, previous: config.Model | None) -> list[config.Model]:
+    def _replacement_models(
+        self, model: config.Model, previous: config.Model | None
+    ) -> list[config.Model]:
         """Return the models to start instead of a model that does not start, best first."""
         fallback = self._host.models.get(model.fallback) if model.fallback else None
         candidates = [spare for spare in (fallback, previous) if spare is not None]
         return [spare for at, spare in enumerate(candidates) if spare not in candidates[:at]]
 
-    def _replace(self, model: config.Model, previous: config.Model | None, state: State) -> int:
+    def _start_or_replace_model(
+        self, model: config.Model, previous: config.Model | None, state: State
+    ) -> int:
         tried_models = [model]
         self._cancellable = True
         try:
-            if self._attempt(model, lambda: self._stop_all(state)):
-                self._forgive()
-                self._note_hot(model.name, previous)
+            if self._attempt_start(model, lambda: self._stop_all(state)):
+                self._reset_failed_units()
+                self._record_hot_model(model.name, previous)
                 return errors.EXIT_DONE
-            for spare in self._spares(model, previous):
+            for spare in self._replacement_models(model, previous):
                 # A unit that restarts itself would come back beside the next one.
-                stop = partial(self._stop, tuple(tried_models))
+                stop = partial(self._stop_units, tuple(tried_models))
                 tried_models.append(spare)
-                if self._attempt(spare, stop):
-                    return self._instead(model, spare, was_hot=spare == previous)
+                if self._attempt_start(spare, stop):
+                    return self._report_instead(model, spare, was_hot=spare == previous)
         except cancellation.SwitchCancellation as error:
-            return self._take_back(error.request, tried_models, previous)
-        return self._nothing_hot(tried_models, "failed" if previous else "failed; none was before")
+            return self._undo_cancelled_switch(error.request, tried_models, previous)
+        return self._report_nothing_hot(
+            tried_models, "failed" if previous else "failed; none was before"
+        )
 
-    def _take_back(
+    def _undo_cancelled_switch(
         self,
-        request: cancellation.Request,
+        request: cancellation.CancellationRequest,
         tried_models: Sequence[config.Model],
         previous: config.Model | None,
     ) -> int:
@@ -304,42 +315,42 @@ class Switch:
         model = tried_models[0]
         self._say(f"{request.user} cancelled the switch to {model.name}")
         if previous in tried_models:
-            return self._nothing_hot(tried_models, f"failed, or {request.user} cancelled it")
+            return self._report_nothing_hot(tried_models, f"failed, or {request.user} cancelled it")
         if previous is None or not request.restore:
             self._quietly_stop(tried_models)
-            self._forgive()
+            self._reset_failed_units()
             if previous:
-                self._note_hot(None, previous)
+                self._record_hot_model(None, previous)
             self._say(f"the switch to {model.name} was cancelled; no model is hot")
             return errors.EXIT_CANCELLED
         try:
-            if self._attempt(previous, partial(self._stop, tuple(tried_models))):
-                self._forgive()
+            if self._attempt_start(previous, partial(self._stop_units, tuple(tried_models))):
+                self._reset_failed_units()
                 self._say(f"the switch to {model.name} was cancelled; {previous.name} is hot again")
                 return errors.EXIT_CANCELLED
         except cancellation.SwitchCancellation as second:
             request = second.request
-        return self._nothing_hot(
+        return self._report_nothing_hot(
             [*tried_models, previous], f"failed, or {request.user} cancelled it"
         )
 
-    def _nothing_hot(self, tried_models: Sequence[config.Model], why: str) -> int:
+    def _report_nothing_hot(self, tried_models: Sequence[config.Model], why: str) -> int:
         self._quietly_stop(tried_models)
         self._say(f"NO MODEL IS HOT: {' and '.join(model.name for model in tried_models)} {why}")
         return errors.EXIT_NOTHING_HOT
 
-    def _note_hot(self, name: str | None, previous: config.Model | None) -> None:
+    def _record_hot_model(self, name: str | None, previous: config.Model | None) -> None:
         previous_name = previous.name if previous else None
         with suppress(OSError):
             atomic.write_json(self._paths.hot_before, {"hot": name, "before": previous_name})
 
-    def _forgive(self) -> None:
+    def _reset_failed_units(self) -> None:
         """Reset failed units, now that the operator has the model that they asked for.
 
         The journal keeps the reason; `lockstep diff` would name the units until somebody reset them
         by hand.
         """
-        names = [*(model.unit for model in self._host.models.values()), boots.UNIT]
+        names = [*(model.unit for model in self._host.models.values()), model_of_boot.UNIT]
         # The operator's request is done, so a fault here must not fail it.
         with suppress(errors.Problem):
             failed_units = [
@@ -348,7 +359,7 @@ class Switch:
             if failed_units:
                 runner.run(["systemctl", "reset-failed", "--", *failed_units])
 
-    def _instead(self, model: config.Model, spare: config.Model, was_hot: bool) -> int:
+    def _report_instead(self, model: config.Model, spare: config.Model, was_hot: bool) -> int:
         again = " again" if was_hot else ""
         if spare.name == model.fallback:
             self._say(f"{model.name} FAILED; its fallback {spare.name} is hot{again}")
@@ -356,18 +367,18 @@ class Switch:
         self._say(f"the switch to {model.name} FAILED; {spare.name} is hot{again}")
         return errors.EXIT_FAILED
 
-    def _attempt(self, model: config.Model, first: Callable[[], object]) -> bool:
+    def _attempt_start(self, model: config.Model, first: Callable[[], object]) -> bool:
         """Do `first`, then start `model`; a fault is reported and ends only this attempt."""
         try:
             first()
-            return self._start(model)
+            return self._start_unit(model)
         except errors.Problem as problem:
             self._say(f"{model.name} FAILED: {problem}")
             return False
 
     def _quietly_stop(self, models: Iterable[config.Model]) -> None:
         try:
-            self._stop(models)
+            self._stop_units(models)
         except errors.Problem as problem:
             self._say(str(problem))
 
@@ -383,11 +394,11 @@ class Switch:
             if up:
                 began = clock.now()
                 self._say(f"stopping {', '.join(names)}")
-                self._stop(up)
+                self._stop_units(up)
                 self._say(f"stopped in {output.duration(clock.now() - began)}")
             return bool(self._remove_stray_containers(state) + names)
 
-    def _stop(self, models: Iterable[config.Model]) -> None:
+    def _stop_units(self, models: Iterable[config.Model]) -> None:
         """Stop units, and with that also the restarts of those that fail.
 
         A unit is stopped once no process is left: systemd calls one stopped whose container lives.
@@ -399,7 +410,9 @@ class Switch:
             raise errors.Problem(f"systemctl stop failed: {result.stderr.strip()}")
         began = clock.now()
         while leftovers := [
-            words for stopped_model in models for words in alive.left_of(stopped_model, self._paths)
+            words
+            for stopped_model in models
+            for words in living_processes.leftover_process_texts(stopped_model, self._paths)
         ]:
             waited_s = clock.now() - began
             if waited_s >= _GONE_S:
@@ -419,9 +432,9 @@ class Switch:
         }
         if not names:
             return []
-        stray = {name for name in names if container_group.processes(name, self._paths)}
+        stray = {name for name in names if container_processes.processes(name, self._paths)}
         try:
-            running = self._docker.running(names)
+            running = self._docker.running_containers(names)
             stray |= {name for name in running if docker_api.is_ours(running[name].get("Labels"))}
             for name in sorted(running.keys() - stray):
                 self._say(f"container {name} is not Lockstep's and stays")
@@ -435,7 +448,7 @@ class Switch:
                 self._say(f"container {name} was ended, its name is not free yet: {error}")
         return sorted(stray)
 
-    def _start(self, model: config.Model) -> bool:
+    def _start_unit(self, model: config.Model) -> bool:
         """Start a unit and show its progress; its readiness check is part of the start.
 
         Raises:
@@ -447,14 +460,14 @@ class Switch:
         # A unit that hit its start limit would refuse although the operator asks for it.
         runner.run(["systemctl", "reset-failed", "--", model.unit])
         self._say(f"starting {model.name}")
-        with journal.JournalTail(model.unit, since, self._say):
+        with journal_tail.JournalTail(model.unit, since, self._say):
             result = self._run_watched(["systemctl", "start", "--", model.unit], "starting")
         took = output.duration(clock.now() - began)
         unit = units.show([model.unit])[model.unit]
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
         if result.returncode == 0 and unit.state == "hot":
-            test_answer = self._test_answer(model.unit, since)
+            test_answer = self._report_test_answer(model.unit, since)
             self._say(f"took: {self._steps}")
             self._say(
                 f"{model.name} is hot, started in {took}"
@@ -463,13 +476,13 @@ class Switch:
             return True
         self._say(f"{model.name} FAILED after {took}: {unit.failure}")
         # The memory watch's record may come a moment later: it kills first.
-        if memory_kill := memory_kills.of(self._paths, model.unit):
+        if memory_kill := memory_kills.kill_of_unit(self._paths, model.unit):
             self._say(f"  {memory_kill.reason}")
-        for line in log_phases.reason(units.last_lines(unit.name, 60, since)):
+        for line in log_phases.failure_lines(units.last_lines(unit.name, 60, since)):
             self._say(f"  {line}")
         return False
 
-    def _test_answer(self, unit: str, since: float) -> str | None:
+    def _report_test_answer(self, unit: str, since: float) -> str | None:
         test_answer = self._steps.add_start(unit, units.last_lines(unit, 20, since))
         if test_answer:
             return test_answer
@@ -480,7 +493,7 @@ class Switch:
 
     def _check_cancelled(self) -> None:
         if self._cancellable:
-            cancellation.check(self._paths, self._began)
+            cancellation.raise_if_cancelled(self._paths, self._began)
 
     def _run_watched(
         self, argv: list[str], doing: str, limit_s: float | None = None

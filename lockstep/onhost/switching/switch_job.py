@@ -7,16 +7,16 @@ from pathlib import Path
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.core.program import command
-from lockstep.onhost.systemd import transient
+from lockstep.onhost.systemd import transient_job
 
 WORKER, FALL_BACK, FINISH = "--worker", "--fall-back", "--finish"
 #: First words of the job's own commands, which operators do not use.
 WORK = (WORKER, FALL_BACK, FINISH)
-#: The unit of `job`.
+#: The unit of `switch_job_of`.
 UNIT = "lockstep-switch.service"
 
 
-def program() -> list[str]:
+def switch_sh_command() -> list[str]:
     """Return the command line of switch.sh's own program."""
     return [*command("switch")]
 
@@ -29,41 +29,41 @@ def log_file(paths: layout.Paths) -> Path:
     return paths.run / "switch.log"
 
 
-def job(name: str, user: str, paths: layout.Paths) -> transient.Job:
+def switch_job_of(name: str, user: str, paths: layout.Paths) -> transient_job.Job:
     """Return the job of the switch to `name` that `user` asks for."""
     return _job(paths, WORKER, name, user)
 
 
-def job_under_way(paths: layout.Paths) -> transient.Job:
+def job_under_way(paths: layout.Paths) -> transient_job.Job:
     """Return the job of the switch under way, for reading only."""
-    return transient.Job("switch", (), unit_prefix="lockstep-", log=log_file(paths))
+    return transient_job.Job("switch", (), unit_prefix="lockstep-", log=log_file(paths))
 
 
-def fall_back(name: str, paths: layout.Paths) -> transient.Job:
+def replacement_job(name: str, paths: layout.Paths) -> transient_job.Job:
     """Return the job that starts the replacement of `name`, which the memory watch has ended."""
     return _job(paths, FALL_BACK, name)
 
 
-def _job(paths: layout.Paths, *words: str) -> transient.Job:
-    return transient.Job(
+def _job(paths: layout.Paths, *words: str) -> transient_job.Job:
+    return transient_job.Job(
         name="switch",
         unit_prefix="lockstep-",
-        argv=(*program(), *words),
+        argv=(*switch_sh_command(), *words),
         log=log_file(paths),
         # status shows its last line to everybody.
         log_mode=0o644,
         properties=(
             # A switch must survive the memory pressure that it may be the remedy for.
             "OOMScoreAdjust=-900",
-            f"ExecStopPost={_finisher(paths)}",
+            f"ExecStopPost={_finish_command(paths)}",
             # Finishing a switch includes a start, which its own unit limits.
             "TimeoutStopSec=7200",
         ),
     )
 
 
-def _finisher(paths: layout.Paths) -> str:
+def _finish_command(paths: layout.Paths) -> str:
     """Return the command that finishes a switch which was cut off, and costs nothing otherwise."""
-    words = [str(paths.unfinished_switch), *program(), FINISH]
+    words = [str(paths.unfinished_switch), *switch_sh_command(), FINISH]
     # systemd turns two `$` into one.
     return shlex.join(["/bin/sh", "-c", 'test ! -e "$0" || exec "$@"', *words]).replace("$", "$$")

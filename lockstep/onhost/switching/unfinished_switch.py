@@ -37,7 +37,7 @@ def keep_on_record(paths: layout.Paths, work: UnfinishedSwitch) -> Iterator[None
     path.unlink(missing_ok=True)
 
 
-def take(paths: layout.Paths) -> UnfinishedSwitch | None:
+def take_unfinished_work(paths: layout.Paths) -> UnfinishedSwitch | None:
     """Remove and return the work on record: a second interruption is not mended again."""
     try:
         data = json.loads(paths.unfinished_switch.read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lockstep.onhost.core import errors, layout, topology
 
 
-def check(name: str, cluster: topology.Cluster, paths: layout.Paths) -> None:
+def check_links(name: str, cluster: topology.Cluster, paths: layout.Paths) -> None:
     """Check that all links of this host are there; else raise Problem for the model `name`."""
     lacking = []
     for interface, device in cluster.links.items():
@@ -20,8 +20,10 @@ def check(name: str, cluster: topology.Cluster, paths: layout.Paths) -> None:
             lacking.append(f"no RDMA device {device} at {interface}")
     if lacking:
         raise errors.Problem(
-            f"{name} runs over the fast link of cluster {cluster.name}, and {cluster.me.name} has "
-            f"{' and '.join(lacking)}; nothing was stopped. Remedy: plug the cable in, and see "
-            "that the Spark at its other end is on. DGX OS hides a ConnectX port without a link; "
-            "sudo rm /etc/nvidia/cx7-hotplug-enabled and a reboot keep it"
+            f"{name} runs over the fast link of cluster {cluster.name}, and "
+            f"{cluster.own_member.name} has {' and '.join(lacking)}; nothing was stopped. "
+            "Remedy: plug the cable in, and see that the Spark at its other end is on. DGX OS "
+            "hides "
+            "a ConnectX port without a link; sudo rm /etc/nvidia/cx7-hotplug-enabled and a "
+            "reboot keep it"
         )

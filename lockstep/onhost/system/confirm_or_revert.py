@@ -31,52 +31,54 @@ class Trial(ABC):
         self._unit = f"lockstep-{program}-back"
 
     @abstractmethod
-    def remember(self) -> None:
+    def store_state(self) -> None:
         """Store the present state in `backup`."""
 
     @abstractmethod
-    def restore(self) -> None:
+    def restore_state(self) -> None:
         """Restore the state in `backup`, and remove it."""
 
-    def alone(self) -> AbstractContextManager[None]:
+    def hold_trial_lock(self) -> AbstractContextManager[None]:
         """Hold the lock, because two deploys and the timer may come together."""
         return file_lock.hold_lock(self.lock)
 
-    def try_out(self, seconds: int, apply: Callable[[], None]) -> None:
+    def apply_with_revert_timer(self, seconds: int, apply: Callable[[], None]) -> None:
         """Make a change, with a timer that reverts it.
 
         Raises:
             errors.Problem: The change failed, and was reverted at once.
         """
-        self.disarm()
+        self.stop_revert_timer()
         # After two unconfirmed attempts, the state before both comes back.
         if not self.backup.exists():
-            self.remember()
+            self.store_state()
         argv = ["systemd-run", "--quiet", "--collect", f"--unit={self._unit}"]
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
         try:
             # The timer comes first: this connection may not live to see the next command.
-            runner.must(*argv, *program.command(self.program, "back"))
+            runner.output_or_problem(*argv, *program.command(self.program, "back"))
             apply()
         except errors.Problem:
-            self.disarm()
-            self.restore()
+            self.stop_revert_timer()
+            self.restore_state()
             raise
 
-    def back(self) -> None:
+    def revert_change(self) -> None:
         """Revert the change and say so; do nothing if nothing is on trial."""
         if self.backup.exists():
-            self.restore()
+            self.restore_state()
             output.say(self.taken_back)
         # This comes last, because it may stop the timer's own service.
-        self.disarm()
+        self.stop_revert_timer()
 
-    def disarm(self) -> None:
+    def stop_revert_timer(self) -> None:
         """Stop the timer."""
         runner.run(["systemctl", "stop", f"{self._unit}.timer"])
 
 
-def options(doc: str | None, argv: list[str], actions: Mapping[str, str]) -> argparse.Namespace:
+def parse_trial_options(
+    doc: str | None, argv: list[str], actions: Mapping[str, str]
+) -> argparse.Namespace:
     """Parse `action`, `seconds` and `adopt` of `try`; `actions` has all with a word of help."""
     parser = program.parser(doc)
     known_actions = parser.add_subparsers(dest="action", required=True)

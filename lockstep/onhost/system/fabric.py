@@ -36,22 +36,22 @@ class FabricTrial(confirm_or_revert.Trial):
         message = f"{self._file} was taken back: nobody confirmed it"
         super().__init__("fabric", target_path, target_path.with_suffix(".lock"), message)
 
-    def attempt(self, text: str, seconds: int, adopt: bool = False) -> None:
+    def apply_on_trial(self, text: str, seconds: int, adopt: bool = False) -> None:
         """Apply a file, with a timer that undoes it unless somebody keeps it."""
         path = f"/etc/netplan/{_NAME}"
         judge = ownership.Ownership([path] if adopt else [], self._root)
-        if owner := judge.file(path):
+        if owner := judge.owner_of_file(path):
             raise errors.Problem(
                 f"{path} was not made by Lockstep ({owner}); nothing was changed. Remedy: set "
                 f'fabric.netplan to False, or take it over: "adopt": ("{path}",)'
             )
-        _check(text)
-        judge.keep_adopted(path)
-        self.try_out(seconds, lambda: self._apply(text))
+        _check_netplan_file(text)
+        judge.copy_before_adoption(path)
+        self.apply_with_revert_timer(seconds, lambda: self._apply_netplan(text))
 
-    def keep(self) -> None:
+    def keep_change(self) -> None:
         """Keep the change; raise Problem if it was reverted meanwhile."""
-        self.disarm()
+        self.stop_revert_timer()
         if not self.backup.exists():
             raise errors.Problem(
                 f"{self._file} was taken back: no new login came through in time. Remedy: look at "
@@ -59,16 +59,16 @@ class FabricTrial(confirm_or_revert.Trial):
             )
         self.backup.unlink()
 
-    def remember(self) -> None:
+    def store_state(self) -> None:
         """Store the file, and the addresses and routes by which this host is reached."""
         old = self._file.read_text(encoding="utf-8") if self._file.exists() else None
-        atomic.write_json(self.backup, {"text": old, "links": _links()}, mode=0o600)
+        atomic.write_json(self.backup, {"text": old, "links": _link_states()}, mode=0o600)
 
-    def _apply(self, text: str) -> None:
+    def _apply_netplan(self, text: str) -> None:
         atomic.write(self._file, text, mode=0o600)
-        runner.must("netplan", "apply")
+        runner.output_or_problem("netplan", "apply")
 
-    def restore(self) -> None:
+    def restore_state(self) -> None:
         """Restore the file, and every earlier address and route."""
         kept_state = json.loads(self.backup.read_text(encoding="utf-8"))
         if kept_state["text"] is None:
@@ -87,10 +87,10 @@ class FabricTrial(confirm_or_revert.Trial):
         self.backup.unlink()
 
 
-def _links() -> dict[str, dict[str, Any]]:
+def _link_states() -> dict[str, dict[str, Any]]:
     """Return MTU, addresses that other hosts reach, and default routes by interface."""
     links_by_name: dict[str, dict[str, Any]] = {}
-    for link in json.loads(runner.must("ip", "-json", "address", "show") or "[]"):
+    for link in json.loads(runner.output_or_problem("ip", "-json", "address", "show") or "[]"):
         if link["ifname"] == "lo":
             continue
         addresses = [
@@ -99,7 +99,9 @@ def _links() -> dict[str, dict[str, Any]]:
             if address.get("scope") == "global"
         ]
         links_by_name[link["ifname"]] = {"mtu": link["mtu"], "addresses": addresses, "routes": []}
-    for route in json.loads(runner.must("ip", "-json", "route", "show", "default") or "[]"):
+    for route in json.loads(
+        runner.output_or_problem("ip", "-json", "route", "show", "default") or "[]"
+    ):
         if route.get("dev") in links_by_name and route.get("gateway"):
             words = ["default", "via", route["gateway"], "dev", route["dev"]]
             links_by_name[route["dev"]]["routes"].append(
@@ -108,23 +110,23 @@ def _links() -> dict[str, dict[str, Any]]:
     return links_by_name
 
 
-def _check(text: str) -> None:
+def _check_netplan_file(text: str) -> None:
     """Raise Problem if netplan does not accept the file; nothing of the host is touched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "etc/netplan" / _NAME
         atomic.write(path, text, mode=0o600)
-        runner.must("netplan", "generate", "--root-dir", folder)
+        runner.output_or_problem("netplan", "generate", "--root-dir", folder)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     actions = {"try": "apply it for some seconds", "keep": "let it stay", "back": "take it back"}
-    options = confirm_or_revert.options(__doc__, argv, actions)
+    options = confirm_or_revert.parse_trial_options(__doc__, argv, actions)
     fabric = FabricTrial(paths or layout.Paths())
     text = sys.stdin.read() if options.action == "try" else ""
-    with fabric.alone():
+    with fabric.hold_trial_lock():
         if options.action == "try":
-            fabric.attempt(text, options.seconds, options.adopt)
+            fabric.apply_on_trial(text, options.seconds, options.adopt)
         else:
-            getattr(fabric, options.action)()
+            {"keep": fabric.keep_change, "back": fabric.revert_change}[options.action]()
     return errors.EXIT_DONE

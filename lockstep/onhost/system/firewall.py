@@ -35,14 +35,14 @@ class FirewallTrial(confirm_or_revert.Trial):
         message = "the firewall's new rules were taken back: nobody confirmed them"
         super().__init__("firewall", target_path, lock, message)
 
-    def attempt(self, seconds: int) -> None:
+    def load_on_trial(self, seconds: int) -> None:
         """Load the new rules, with a timer that reverts them unless somebody keeps them."""
-        self.try_out(seconds, partial(self._load, self._rules))
+        self.apply_with_revert_timer(seconds, partial(self._load_rules, self._rules))
 
-    def keep(self) -> None:
-        """Keep the rules of `attempt`; raise Problem if they were reverted meanwhile."""
-        self.disarm()
-        if not self.in_force():
+    def keep_rules(self) -> None:
+        """Keep the rules of `load_on_trial`; raise Problem if they were reverted meanwhile."""
+        self.stop_revert_timer()
+        if not self.is_in_force():
             raise errors.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
@@ -50,41 +50,41 @@ class FirewallTrial(confirm_or_revert.Trial):
         self.backup.unlink(missing_ok=True)
         self._record_before.unlink(missing_ok=True)
 
-    def load(self) -> None:
+    def load_kept_rules(self) -> None:
         """Load the rules that were kept."""
-        self._load(self._kept_file)
+        self._load_rules(self._kept_file)
 
-    def clear(self) -> None:
+    def remove_own_rules(self) -> None:
         """Remove all rules of ours."""
-        runner.must("nft", *_EMPTY.replace("\n", "; ").split())
+        runner.output_or_problem("nft", *_EMPTY.replace("\n", "; ").split())
         self._record.unlink(missing_ok=True)
 
-    def in_force(self) -> bool:
+    def is_in_force(self) -> bool:
         """Tell whether the table is still as the last load made it."""
         record = atomic.read_json(self._record)
-        return bool(record and record["listing"] == _digest(_listing()))
+        return bool(record and record["listing"] == _digest(_listed_table()))
 
-    def remember(self) -> None:
+    def store_state(self) -> None:
         """Store the rules in force and their record, so that manual changes stay known as such."""
         self._record_before.unlink(missing_ok=True)
         if self._record.exists():
             shutil.copyfile(self._record, self._record_before)
-        atomic.write(self.backup, _EMPTY + _listing())
+        atomic.write(self.backup, _EMPTY + _listed_table())
 
-    def restore(self) -> None:
+    def restore_state(self) -> None:
         """Restore the stored rules and their record."""
-        runner.must("nft", "-f", str(self.backup))
+        runner.output_or_problem("nft", "-f", str(self.backup))
         self.backup.unlink()
         self._record.unlink(missing_ok=True)
         if self._record_before.exists():
             self._record_before.replace(self._record)
 
-    def _load(self, file: Path) -> None:
-        runner.must("nft", "-f", str(file))
-        atomic.write_json(self._record, {"listing": _digest(_listing())})
+    def _load_rules(self, file: Path) -> None:
+        runner.output_or_problem("nft", "-f", str(file))
+        atomic.write_json(self._record, {"listing": _digest(_listed_table())})
 
 
-def _listing() -> str:
+def _listed_table() -> str:
     """Return the table as the kernel has it, or ""."""
     result = runner.run(["nft", "list", "table", *_TABLE])
     return result.stdout if result.returncode == 0 else ""
@@ -103,11 +103,16 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         "load": "load the rules that were kept",
         "clear": "remove the rules",
     }
-    options = confirm_or_revert.options(__doc__, argv, actions)
+    options = confirm_or_revert.parse_trial_options(__doc__, argv, actions)
     firewall = FirewallTrial(paths or layout.Paths())
-    with firewall.alone():
+    with firewall.hold_trial_lock():
         if options.action == "try":
-            firewall.attempt(options.seconds)
+            firewall.load_on_trial(options.seconds)
         else:
-            getattr(firewall, options.action)()
+            {
+                "keep": firewall.keep_rules,
+                "back": firewall.revert_change,
+                "load": firewall.load_kept_rules,
+                "clear": firewall.remove_own_rules,
+            }[options.action]()
     return errors.EXIT_DONE

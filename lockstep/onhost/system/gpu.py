@@ -60,26 +60,26 @@ class GpuReading:
     reasons: int | None = None
 
     @property
-    def heat(self) -> list[str]:
+    def heat_causes(self) -> list[str]:
         """Causes of a slow-down by heat or by the power supply, in words."""
         return [words for bit, words in HEAT.items() if (self.reasons or 0) & bit]
 
-    def above(self, cap_mhz: int | None) -> bool:
+    def is_above_cap(self, cap_mhz: int | None) -> bool:
         """Tell whether its clock shows that a cap is not in force; False if that is unknown."""
         return bool(cap_mhz and self.clock_mhz and self.clock_mhz > cap_mhz + CAP_MARGIN_MHZ)
 
 
-def look() -> GpuReading:
+def read_gpu() -> GpuReading:
     """Read the GPU once. Fields unknown to this driver, or all without a driver, are None."""
-    return _first_look()[1]
+    return _known_fields_and_reading()[1]
 
 
-def _first_look() -> tuple[list[str], GpuReading]:
+def _known_fields_and_reading() -> tuple[list[str], GpuReading]:
     """Return the fields that this driver knows, none without one, and a first reading."""
     fields = list(_FIELDS)
     while fields:
         try:
-            result = runner.run(["nvidia-smi", *_query(fields)], timeout=20)
+            result = runner.run(["nvidia-smi", *_query_nvidia_smi(fields)], timeout=20)
         except errors.Problem:
             break
         unknown = _UNKNOWN.search(result.stdout + result.stderr)
@@ -93,14 +93,14 @@ def _first_look() -> tuple[list[str], GpuReading]:
     return [], GpuReading()
 
 
-def _query(fields: Sequence[str]) -> tuple[str, str]:
+def _query_nvidia_smi(fields: Sequence[str]) -> tuple[str, str]:
     return f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"
 
 
 def _start_repeating(fields: Sequence[str], period_ms: int) -> subprocess.Popen[str]:
     """Print a line of these fields each period, until ended; raise OSError without a driver."""
     return subprocess.Popen(
-        ("nvidia-smi", *_query(fields), f"--loop-ms={period_ms}"),
+        ("nvidia-smi", *_query_nvidia_smi(fields), f"--loop-ms={period_ms}"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -112,17 +112,17 @@ class GpuWatch:
 
     def __init__(self) -> None:
         self._newest: tuple[float, GpuReading] | None = None
-        threading.Thread(target=self._follow, daemon=True).start()
+        threading.Thread(target=self._follow_nvidia_smi, daemon=True).start()
 
-    def now(self) -> GpuReading:
+    def newest_reading(self) -> GpuReading:
         """Return the newest reading; an empty one if the driver hangs or is missing."""
         newest = self._newest
         fresh = newest is not None and time.monotonic() - newest[0] < _OLD_S
         return newest[1] if newest is not None and fresh else GpuReading()
 
-    def _follow(self) -> None:
+    def _follow_nvidia_smi(self) -> None:
         while True:
-            fields, first = _first_look()
+            fields, first = _known_fields_and_reading()
             if fields:
                 self._newest = time.monotonic(), first
                 self._read(fields)
@@ -149,7 +149,7 @@ def _number(word: str) -> float | None:
 
 
 @dataclass
-class Band:
+class SampleBand:
     """Samples over a period: power in watts and clock in MHz, each as it came."""
 
     power_w: list[float]
@@ -165,9 +165,9 @@ class Band:
 
 
 @contextlib.contextmanager
-def sample_bands() -> Iterator[Band]:
+def sample_bands() -> Iterator[SampleBand]:
     """Sample power and clock each half second while the block runs; none without a driver."""
-    band = Band([], [])
+    band = SampleBand([], [])
     try:
         asking = _start_repeating(("power.draw", "clocks.sm"), _SAMPLE_MS)
     except OSError:

@@ -58,7 +58,7 @@ def listeners(proc: Path = Path("/proc")) -> Iterator[SocketOwner]:
         )
 
 
-def at_port(port: int, proc: Path = Path("/proc")) -> list[SocketOwner]:
+def listeners_at_port(port: int, proc: Path = Path("/proc")) -> list[SocketOwner]:
     """Return the TCP listeners at a port, at any address."""
     return [
         listener
@@ -78,17 +78,17 @@ def _processes(inodes: Iterable[str], proc: Path) -> dict[str, list[int]]:
     """Return for each inode the ids of the processes that have it, youngest first."""
     inode_links = {f"socket:[{inode}]": inode for inode in inodes}
     process_ids: dict[str, list[int]] = {}
-    for pid in sorted(_ids(proc), reverse=True) if inode_links else []:
-        for link in _links(f"{proc}/{pid}/fd") & inode_links.keys():
+    for pid in sorted(_process_ids(proc), reverse=True) if inode_links else []:
+        for link in _open_files(f"{proc}/{pid}/fd") & inode_links.keys():
             process_ids.setdefault(inode_links[link], []).append(pid)
     return process_ids
 
 
-def _ids(proc: Path) -> list[int]:
+def _process_ids(proc: Path) -> list[int]:
     return [int(name) for name in os.listdir(proc) if name.isdigit()]
 
 
-def _links(folder: str) -> set[str]:
+def _open_files(folder: str) -> set[str]:
     """Return the open files of a process, if it lives and this account may read them."""
     links = set()
     with suppress(OSError):

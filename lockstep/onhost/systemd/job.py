@@ -19,7 +19,7 @@ import argparse
 from dataclasses import replace
 
 from lockstep.onhost.core import errors, layout, output, program, runner
-from lockstep.onhost.systemd import transient, units
+from lockstep.onhost.systemd import transient_job, units
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -32,21 +32,21 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem("run: nothing to run: expected -- ARGV...", errors.EXIT_USAGE)
     if not units.is_root():
         raise errors.Problem("only root may start a job", errors.EXIT_NOT_PERMITTED)
-    job = transient.Job(options.name, work, log=paths.log / "jobs" / f"{options.name}.log")
+    job = transient_job.Job(options.name, work, log=paths.log / "jobs" / f"{options.name}.log")
     if options.action == "stop":
-        runner.must("systemctl", "stop", job.unit, timeout=120)
+        runner.output_or_problem("systemctl", "stop", job.unit, timeout=120)
         return errors.EXIT_DONE
     if options.action == "attach":
         unit = units.show([job.unit])[job.unit]
         if not unit.is_installed or not job.log.exists():
             raise errors.Problem(f"job {job.name}: not running, nothing known of it since boot")
-        return transient.follow(job, from_end=True)
+        return transient_job.follow_job(job, from_end=True)
     properties = tuple(options.property)
     job = replace(job, user=options.uid, env_file=options.setenv_file, properties=properties)
-    has_started = transient.start(job, paths, output.say)
+    has_started = transient_job.start_job(job, paths, output.say)
     if not has_started:
         output.say(f"job {job.name}: is running already, following it")
-    return transient.follow(job, from_end=not has_started)
+    return transient_job.follow_job(job, from_end=not has_started)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -30,7 +30,7 @@ def old(unit: units.Unit, paths: layout.Paths) -> bool:
     return (running and running[1]) != (match and match[1])
 
 
-def gateway_in_force(paths: layout.Paths) -> None:
+def bring_gateway_up_to_date(paths: layout.Paths) -> None:
     """Bring the gateway and its ports up to date with their files, or end them without these.
 
     Faults are reported only: no model is stopped for them.

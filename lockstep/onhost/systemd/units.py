@@ -57,7 +57,7 @@ class Unit:
         return self.file_state in ("enabled", "enabled-runtime", "linked-runtime-enabled")
 
     @property
-    def transient(self) -> bool:
+    def is_transient(self) -> bool:
         """True if `systemd-run` made it: it has a file in /run alone."""
         return self.file_state == "transient"
 

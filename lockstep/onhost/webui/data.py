@@ -28,7 +28,7 @@ _VANISHED = re.compile(r"cp: cannot (?:stat|open|access) .+: No such file or dir
 _REPLACED = re.compile(r"cp: skipping file .+, as it was replaced while being copied")
 
 
-def folder(paths: layout.Paths, volume: str) -> Path | None:
+def volume_folder(paths: layout.Paths, volume: str) -> Path | None:
     """Return the folder of a volume's files; None without the volume.
 
     Raises:
@@ -44,7 +44,7 @@ def folder(paths: layout.Paths, volume: str) -> Path | None:
     return paths.root / str(volume_facts["Mountpoint"]).lstrip("/") if volume_facts else None
 
 
-def copy(source: Path, to: Path, *, live: bool = False) -> None:
+def copy_folder(source: Path, to: Path, *, live: bool = False) -> None:
     """Copy a folder with owners, modes and times to a path that is not there yet.
 
     Args:
@@ -57,7 +57,7 @@ def copy(source: Path, to: Path, *, live: bool = False) -> None:
         errors.Problem: Anything else could not be copied, so the result is no copy.
     """
     for tries_left in reversed(range(_TRIES)):
-        remove(to)
+        remove_folder(to)
         words = ["cp", "--archive", "--reflink=auto", "--", str(source), str(to)]
         result = runner.run(words, timeout=_COPY_S, env={**os.environ, "LC_ALL": "C"})
         lines = result.stderr.strip().splitlines()
@@ -70,28 +70,28 @@ def copy(source: Path, to: Path, *, live: bool = False) -> None:
     if live:
         for database in databases(source):
             _copy_database(database, to / database.relative_to(source))
-    _flush(to)
+    _flush_folder(to)
 
 
-def remove(path: Path) -> None:
+def remove_folder(path: Path) -> None:
     """Remove a folder of ours with all that is in it, if it is there."""
     if path.exists():
         shutil.rmtree(path)
 
 
-def replace(data: Path, by: Path) -> None:
+def replace_folder(data: Path, by: Path) -> None:
     """Replace `data` by a copy of `by`; a repetition after a power cut has the same result."""
     new, old = data.with_name(f"{data.name}.new"), data.with_name(f"{data.name}.old")
-    copy(by, new)
+    copy_folder(by, new)
     if data.exists():
-        remove(old)
+        remove_folder(old)
         data.rename(old)
     new.rename(data)
     atomic.flush(data.parent)
-    remove(old)
+    remove_folder(old)
 
 
-def within(backup_folder: Path) -> Path:
+def data_folder_in_backup(backup_folder: Path) -> Path:
     """Return the data's folder among the files of a backup; raise Problem without one."""
     target_path = next((path.parent for path in sorted(backup_folder.rglob(DATABASE))), None)
     if target_path is None:
@@ -104,7 +104,7 @@ def databases(data: Path) -> list[Path]:
     return [path for path in sorted(data.rglob("*")) if _is_database(path)]
 
 
-def fault(database: Path) -> str:
+def database_faults(database: Path) -> str:
     """Return the faults that SQLite finds in a database; "" if it is intact."""
     try:
         with _open_copy(database) as connection:
@@ -115,7 +115,7 @@ def fault(database: Path) -> str:
     return "" if reasons == "ok" else reasons
 
 
-def chats_since(data: Path, since: float) -> int | None:
+def count_chats_since(data: Path, since: float) -> int | None:
     """Count chats that were begun or continued after a time (Unix, s); None if unknown."""
     try:
         with _open_copy(data / DATABASE) as connection:
@@ -125,7 +125,7 @@ def chats_since(data: Path, since: float) -> int | None:
         return None
 
 
-def _flush(folder: Path) -> None:
+def _flush_folder(folder: Path) -> None:
     """Flush a copy to disk. sync(2) would wait for all other writes to any disk."""
     for target_path in (folder, *folder.rglob("*")):
         if target_path.is_dir() or (target_path.is_file() and not target_path.is_symlink()):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from lockstep.onhost.core import atomic, errors, layout, schema
-from lockstep.onhost.records import restic
-from lockstep.onhost.records.restic import BackupSnapshot
+from lockstep.onhost.records import restic_repository
+from lockstep.onhost.records.restic_repository import BackupSnapshot
 from lockstep.onhost.webui import data
 
 T = TypeVar("T")
@@ -103,15 +103,15 @@ class WebUiRecord:
 
 def load(paths: layout.Paths) -> WebUiRecord:
     """Return the record, empty if missing; raise Problem if it is unreadable."""
-    return _read(WebUiRecord, paths.webui) if paths.webui.exists() else WebUiRecord()
+    return _read_json(WebUiRecord, paths.webui) if paths.webui.exists() else WebUiRecord()
 
 
-def _read(kind: type[T], path: Path) -> T:
+def _read_json(kind: type[T], path: Path) -> T:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {error}") from error
-    return schema.build(kind, document, where=str(path), error=_unusable)
+    return schema.build(kind, document, where=str(path), error=_unusable_file_problem)
 
 
 def save(paths: layout.Paths, record: WebUiRecord) -> None:
@@ -119,80 +119,87 @@ def save(paths: layout.Paths, record: WebUiRecord) -> None:
     atomic.write_json(paths.webui, asdict(record), mode=0o600)
 
 
-def snapshots(paths: layout.Paths) -> list[Snapshot]:
+def complete_copies(paths: layout.Paths) -> list[Snapshot]:
     """Return the complete copies, newest first."""
     snapshot_files = paths.webui_kept.glob("[0-9]*/about.json")
     return sorted(
-        (_read(Snapshot, path) for path in snapshot_files), key=lambda snapshot: -snapshot.number
+        (_read_json(Snapshot, path) for path in snapshot_files),
+        key=lambda snapshot: -snapshot.number,
     )
 
 
-def kept_data(paths: layout.Paths, number: int) -> Path:
+def copied_data_folder(paths: layout.Paths, number: int) -> Path:
     """Return the folder of a copy's data."""
     return paths.webui_kept / f"{number:04}" / "data"
 
 
-def keep(paths: layout.Paths, source: Path, record: WebUiRecord) -> Snapshot:
+def keep_copy(paths: layout.Paths, source: Path, record: WebUiRecord) -> Snapshot:
     """Copy data that nobody has open, and mark the copy on disk once it is complete."""
-    snapshot = Snapshot(_next(paths), time.time(), record.image, record.generation)
-    if restic.config(paths) is None:
-        return take(paths, source, snapshot)
-    own = restic.ResticRepository(paths)
-    own.make()
+    snapshot = Snapshot(_next_copy_number(paths), time.time(), record.image, record.generation)
+    if restic_repository.backup_settings(paths) is None:
+        return make_plain_copy(paths, source, snapshot)
+    own = restic_repository.ResticRepository(paths)
+    own.make_repository()
     tags = [TAG, f"generation={snapshot.generation}", f"image={snapshot.image}"]
-    snapshot = replace(snapshot, repository=own.place, backup=own.save([source], tags))
-    _say(paths, snapshot)
+    snapshot = replace(snapshot, repository=own.place, backup=own.save_snapshot([source], tags))
+    _write_copy_description(paths, snapshot)
     return snapshot
 
 
-def take(paths: layout.Paths, source: Path, snapshot: Snapshot | BackupSnapshot) -> Snapshot:
+def make_plain_copy(
+    paths: layout.Paths, source: Path, snapshot: Snapshot | BackupSnapshot
+) -> Snapshot:
     """Make a plain copy of data, described by a snapshot or a backup."""
     if isinstance(snapshot, BackupSnapshot):
         generation = int(snapshot.tag("generation") or 0)
-        snapshot = Snapshot(_next(paths), snapshot.at, snapshot.tag("image"), generation)
-    folder = kept_data(paths, snapshot.number).parent
-    data.remove(folder)
+        snapshot = Snapshot(
+            _next_copy_number(paths), snapshot.at, snapshot.tag("image"), generation
+        )
+    folder = copied_data_folder(paths, snapshot.number).parent
+    data.remove_folder(folder)
     folder.mkdir(parents=True, mode=0o700)
-    data.copy(source, folder / "data")
-    _say(paths, snapshot)
+    data.copy_folder(source, folder / "data")
+    _write_copy_description(paths, snapshot)
     return snapshot
 
 
-def put_back(paths: layout.Paths, place: Path, number: int) -> None:
+def restore_copy(paths: layout.Paths, place: Path, number: int) -> None:
     """Replace the data by a copy; a repetition after a power cut has the same result."""
     snapshot_to_restore = next(
-        (snapshot for snapshot in snapshots(paths) if snapshot.number == number), None
+        (snapshot for snapshot in complete_copies(paths) if snapshot.number == number), None
     )
     if snapshot_to_restore is None or not snapshot_to_restore.backup:
-        data.replace(place, kept_data(paths, number))
+        data.replace_folder(place, copied_data_folder(paths, number))
         return
-    target_path = kept_data(paths, number)
-    data.remove(target_path)
-    restic.ResticRepository(paths, snapshot_to_restore.repository).unpack(
+    target_path = copied_data_folder(paths, number)
+    data.remove_folder(target_path)
+    restic_repository.ResticRepository(paths, snapshot_to_restore.repository).restore_snapshot(
         snapshot_to_restore.backup, target_path
     )
-    data.replace(place, data.within(target_path))
-    data.remove(target_path)
+    data.replace_folder(place, data.data_folder_in_backup(target_path))
+    data.remove_folder(target_path)
 
 
-def forget_old(paths: layout.Paths) -> None:
+def remove_oldest_copies(paths: layout.Paths) -> None:
     """Remove the oldest copies."""
-    for snapshot in snapshots(paths)[KEPT:]:
+    for snapshot in complete_copies(paths)[KEPT:]:
         if snapshot.backup:
-            restic.ResticRepository(paths, snapshot.repository).forget(snapshot.backup)
-        data.remove(kept_data(paths, snapshot.number).parent)
+            restic_repository.ResticRepository(paths, snapshot.repository).forget_snapshot(
+                snapshot.backup
+            )
+        data.remove_folder(copied_data_folder(paths, snapshot.number).parent)
 
 
-def _next(paths: layout.Paths) -> int:
-    kept_snapshots = snapshots(paths)
+def _next_copy_number(paths: layout.Paths) -> int:
+    kept_snapshots = complete_copies(paths)
     return kept_snapshots[0].number + 1 if kept_snapshots else 1
 
 
-def _say(paths: layout.Paths, snapshot: Snapshot) -> None:
-    folder = kept_data(paths, snapshot.number).parent
+def _write_copy_description(paths: layout.Paths, snapshot: Snapshot) -> None:
+    folder = copied_data_folder(paths, snapshot.number).parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     atomic.write_json(folder / "about.json", asdict(snapshot), mode=0o600)
 
 
-def _unusable(description: str, *, where: str, **_: object) -> errors.Problem:
+def _unusable_file_problem(description: str, *, where: str, **_: object) -> errors.Problem:
     return errors.Problem(f"{where}: {description}")

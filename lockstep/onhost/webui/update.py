@@ -37,10 +37,10 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, clock, errors, layout, output, program, runner
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import port
-from lockstep.onhost.engine.ready import MainProcess
+from lockstep.onhost.engine import port_listeners
+from lockstep.onhost.engine.readiness import MainProcess
 from lockstep.onhost.records import generations
-from lockstep.onhost.records.restic import BackupSnapshot
+from lockstep.onhost.records.restic_repository import BackupSnapshot
 from lockstep.onhost.system import listeners
 from lockstep.onhost.systemd import units
 from lockstep.onhost.webui import data, record
@@ -53,27 +53,28 @@ _DOCKER_S = 20.0
 _WANTED_S = 3600.0
 
 
-def alone(paths: layout.Paths, url: str, container: str | None = None) -> None:
+def refuse_taken_port(paths: layout.Paths, url: str, container: str | None = None) -> None:
     """Raise Problem if anybody listens at its port, except its container if one is named."""
-    foreign_listeners = port.listening(url, paths)
+    foreign_listeners = port_listeners.listeners_at_url(url, paths)
     if foreign_listeners and container:
         container_facts = docker_api.Docker(paths.docker_socket, _DOCKER_S).container(container)
         foreign_listeners = [
             listener
             for listener in foreign_listeners
-            if not (container_facts and _is_in(container_facts["Id"], listener, paths))
+            if not (container_facts and _is_of_container(container_facts["Id"], listener, paths))
         ]
     if foreign_listeners:
-        owners = " and ".join(port.words(listener, paths.proc) for listener in foreign_listeners)
+        owners = " and ".join(
+            port_listeners.listener_text(listener, paths.proc) for listener in foreign_listeners
+        )
         raise errors.Problem(
             f"{owners} listens at {urllib.parse.urlsplit(url).netloc}, where Open WebUI is to "
-            "answer, "
-            "and reads what people type there. Remedy: stop it, then sudo systemctl restart of "
-            "Open WebUI's unit; or another port (webui.port)"
+            "answer, and reads what people type there. Remedy: stop it, then sudo systemctl "
+            "restart of Open WebUI's unit; or another port (webui.port)"
         )
 
 
-def _is_in(container: str, listener: listeners.SocketOwner, paths: layout.Paths) -> bool:
+def _is_of_container(container: str, listener: listeners.SocketOwner, paths: layout.Paths) -> bool:
     """Tell whether a process of a container has it: Docker's control groups are named by its id."""
     for process in listener.processes:
         with contextlib.suppress(OSError):
@@ -82,33 +83,33 @@ def _is_in(container: str, listener: listeners.SocketOwner, paths: layout.Paths)
     return False
 
 
-def begin(paths: layout.Paths, unit: str, volume: str, image: str) -> None:
+def prepare_data_for_image(paths: layout.Paths, unit: str, volume: str, image: str) -> None:
     """Copy or return the data before `image` opens them.
 
     Raises:
         errors.Problem: The unit is to start again, with its former file.
     """
-    present_record, place = record.load(paths), data.folder(paths, volume)
+    present_record, place = record.load(paths), data.volume_folder(paths, volume)
     if place is None:
         return
     if present_record.update and (
         present_record.update.failure or present_record.update.to != image
     ):
-        present_record = _return_data(paths, unit, place, present_record, image)
+        present_record = _restore_data_before_update(paths, unit, place, present_record, image)
     if (
         present_record.update is None
         and present_record.image != image
         and (place / data.DATABASE).exists()
     ):
-        present_record = _keep_data(paths, unit, place, present_record, image)
+        present_record = _copy_data_before_update(paths, unit, place, present_record, image)
     update = present_record.update
     if update and update.use is not None:
-        record.put_back(paths, place, update.use)
+        record.restore_copy(paths, place, update.use)
         record.save(paths, replace(present_record, update=replace(update, use=None)))
         output.say(f"Open WebUI has the data of copy {update.use}")
 
 
-def _return_data(
+def _restore_data_before_update(
     paths: layout.Paths, unit: str, place: Path, present_record: record.WebUiRecord, image: str
 ) -> record.WebUiRecord:
     """Restore the data from before an update; return the record without that update."""
@@ -116,24 +117,24 @@ def _return_data(
     assert update is not None
     last = present_record.last
     if update.failure:
-        _unit_back(paths, unit, present_record)
+        _restore_unit_file(paths, unit, present_record)
         last = f"{update.to} {update.failure}; {present_record.image} is back, with its data"
-    record.put_back(paths, place, update.snapshot)
+    record.restore_copy(paths, place, update.snapshot)
     present_record = replace(present_record, update=None, last=last)
     record.save(paths, present_record)
-    record.forget_old(paths)
+    record.remove_oldest_copies(paths)
     output.say(f"Open WebUI has the data of before {update.to} again")
     if update.failure and image == update.to:
         raise errors.Problem(last)
     return present_record
 
 
-def _keep_data(
+def _copy_data_before_update(
     paths: layout.Paths, unit: str, place: Path, present_record: record.WebUiRecord, image: str
 ) -> record.WebUiRecord:
     """Copy the data before another image opens them; return the record with that update."""
     try:
-        snapshot = record.keep(paths, place, present_record)
+        snapshot = record.keep_copy(paths, place, present_record)
     except (errors.Problem, OSError) as error:
         if not present_record.unit:
             raise
@@ -142,9 +143,9 @@ def _keep_data(
             f"{present_record.image} stays"
         )
         record.save(paths, replace(present_record, last=last))
-        _unit_back(paths, unit, present_record)
+        _restore_unit_file(paths, unit, present_record)
         raise errors.Problem(last) from error
-    where = snapshot.repository or record.kept_data(paths, snapshot.number).parent
+    where = snapshot.repository or record.copied_data_folder(paths, snapshot.number).parent
     output.say(f"copied Open WebUI's data: {where}")
     if not present_record.image:
         # Without a record of the earlier state there is no way back to it.
@@ -163,15 +164,15 @@ def _unit_file(paths: layout.Paths, unit: str) -> Path:
     return paths.root / "etc/systemd/system" / unit
 
 
-def _unit_back(paths: layout.Paths, unit: str, present_record: record.WebUiRecord) -> None:
+def _restore_unit_file(paths: layout.Paths, unit: str, present_record: record.WebUiRecord) -> None:
     path, text = _unit_file(paths, unit), "\n".join(present_record.unit)
     if path.read_text(encoding="utf-8") == text:
         return
     atomic.write(path, text)
-    runner.must("systemctl", "daemon-reload", timeout=120)
+    runner.output_or_problem("systemctl", "daemon-reload", timeout=120)
 
 
-def ready(
+def wait_until_serving(
     paths: layout.Paths, unit: str, volume: str, image: str, url: str, alive: Callable[[], None]
 ) -> None:
     """Wait until it serves, and check after an update that its database is intact.
@@ -179,13 +180,13 @@ def ready(
     Raises:
         errors.Problem: It does not serve, or the database is broken.
     """
-    _wait(url, alive)
-    alone(paths, url, unit.removesuffix(".service"))
+    _wait_for_answer(url, alive)
+    refuse_taken_port(paths, url, unit.removesuffix(".service"))
     present_record = record.load(paths)
     lines = tuple(_unit_file(paths, unit).read_text(encoding="utf-8").split("\n"))
-    place = data.folder(paths, volume)
+    place = data.volume_folder(paths, volume)
     if (present_record.update or present_record.image != image) and place:
-        wrong = data.fault(place / data.DATABASE)
+        wrong = data.database_faults(place / data.DATABASE)
         if wrong:
             raise errors.Problem(f"its database is broken: {wrong}")
         alive()
@@ -195,10 +196,10 @@ def ready(
         now = replace(now, last="")
     if now != present_record:
         record.save(paths, now)
-        record.forget_old(paths)
+        record.remove_oldest_copies(paths)
 
 
-def _wait(url: str, alive: Callable[[], None]) -> None:
+def _wait_for_answer(url: str, alive: Callable[[], None]) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     began = clock.now()
     while True:
@@ -225,7 +226,7 @@ def end_update(paths: layout.Paths, unit: str, result: str) -> None:
         return
     why = {"timeout": "did not serve in time"}.get(result, "did not serve with its database open")
     record.save(paths, replace(present_record, update=replace(present_record.update, failure=why)))
-    _unit_back(paths, unit, present_record)
+    _restore_unit_file(paths, unit, present_record)
     output.say(f"{present_record.update.to} {why}: {present_record.image} returns, with its data")
 
 
@@ -248,14 +249,14 @@ def start_unit(paths: layout.Paths, verb: str, unit: str) -> None:
 
 def list_copies(paths: layout.Paths, volume: str) -> dict[str, object]:
     """Return the present image, and each copy with the number of chats changed since."""
-    place = data.folder(paths, volume)
+    place = data.volume_folder(paths, volume)
     copies = [
         {
             **asdict(snapshot),
             "date": snapshot.date,
-            "chats_since": data.chats_since(place, snapshot.at) if place else None,
+            "chats_since": data.count_chats_since(place, snapshot.at) if place else None,
         }
-        for snapshot in record.snapshots(paths)
+        for snapshot in record.complete_copies(paths)
     ]
     return {"image": record.load(paths).image, "snapshots": copies}
 
@@ -267,22 +268,24 @@ def restore_data(
 
     If they do not serve, the present ones return.
     """
-    present_record, place = record.load(paths), data.folder(paths, volume)
+    present_record, place = record.load(paths), data.volume_folder(paths, volume)
     if place is None or not present_record.image:
         raise errors.Problem("Open WebUI has never served here. Remedy: deploy first")
-    restored_snapshot = record.take(paths, data.within(target_path), saved_snapshot)
+    restored_snapshot = record.make_plain_copy(
+        paths, data.data_folder_in_backup(target_path), saved_snapshot
+    )
     result = runner.run(["systemctl", "stop", "--", unit], timeout=300)
     if result.returncode:
         raise errors.Problem(result.stderr.strip())
-    snapshot = record.keep(paths, place, present_record)
+    snapshot = record.keep_copy(paths, place, present_record)
     update = record.Update(present_record.image, snapshot.number, restored_snapshot.number)
     record.save(paths, replace(present_record, update=update, wanted_copy=None))
     start_unit(paths, "start", unit)
 
 
-def use(paths: layout.Paths, image: str, number: int) -> None:
+def select_copy_for_image(paths: layout.Paths, image: str, number: int) -> None:
     """Select a copy for an image that is to come; raise Problem if there is no such copy."""
-    if number not in [snapshot.number for snapshot in record.snapshots(paths)]:
+    if number not in [snapshot.number for snapshot in record.complete_copies(paths)]:
         raise errors.Problem(f"there is no copy {number} of Open WebUI's data")
     wanted_copy = record.WantedCopy(image, number, time.time() + _WANTED_S)
     record.save(paths, replace(record.load(paths), wanted_copy=wanted_copy))
@@ -311,18 +314,20 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             of_verb.add_argument("--main-pid", type=int, required=True)
     options = parser.parse_args(argv)
     if options.verb == "alone":
-        alone(paths, options.url)
+        refuse_taken_port(paths, options.url)
     elif options.verb == "begin":
-        begin(paths, options.unit, options.volume, options.image)
+        prepare_data_for_image(paths, options.unit, options.volume, options.image)
     elif options.verb == "ready":
         process = MainProcess(options.main_pid)
-        ready(paths, options.unit, options.volume, options.image, options.url, process.check)
+        wait_until_serving(
+            paths, options.unit, options.volume, options.image, options.url, process.check_alive
+        )
     elif options.verb == "ended":
         end_update(paths, options.unit, os.environ.get("SERVICE_RESULT", "success"))
     elif options.verb == "snapshots":
         json.dump(list_copies(paths, options.volume), sys.stdout)
     elif options.verb == "use":
-        use(paths, options.image, options.number)
+        select_copy_for_image(paths, options.image, options.number)
     else:
         start_unit(paths, options.verb, options.unit)
     return errors.EXIT_DONE

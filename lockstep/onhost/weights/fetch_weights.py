@@ -32,23 +32,23 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args(argv)
     try:
-        spec = weights_spec.parse(options.spec.read_text(encoding="utf-8"))
+        spec = weights_spec.parse_spec(options.spec.read_text(encoding="utf-8"))
         token = _token(options.token_file)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}", errors.EXIT_USAGE) from error
-    except weights_spec.BadSpec as error:
+    except weights_spec.WeightsSpecError as error:
         raise errors.Problem(f"{options.spec}: {error}", errors.EXIT_USAGE) from error
     if options.small:
-        spec = spec.small()
+        spec = spec.small_files_spec()
     paths = paths or layout.Paths()
     copier = peer_client.Copier(peer_client.lease(paths))
     # Peers wait for the claim named "weights", which comes later.
     name = "small" if options.small else CLAIM
-    with download_lock.hold_claim(paths, name, weights_state.absent(spec)) as claim:
+    with download_lock.hold_claim(paths, name, weights_state.absent_content(spec)) as claim:
         store = weights_store.WeightsStore(spec, token, copier, claim)
-        store.announce()
+        store.report_incomplete()
         for repository in spec.repositories:
-            store.bring(repository, "small files" if options.small else "complete")
+            store.complete_repository(repository, "small files" if options.small else "complete")
     copier.report_copies("weights")
     return errors.EXIT_DONE
 

@@ -25,24 +25,24 @@ class Revision(NamedTuple):
     bytes: int
 
 
-def notes(cache_dir: Path) -> Path:
+def notes_folder(cache_dir: Path) -> Path:
     """Return the folder of the notes."""
     return cache_dir.parent / "lockstep-fetched"
 
 
-def mark_own(cache_dir: Path, repository: str, commit: str) -> None:
+def note_own_snapshot(cache_dir: Path, repository: str, commit: str) -> None:
     """Note that a snapshot is ours, before its first byte comes, unless it is there already."""
     if (cache_dir / f"models--{repository}/snapshots/{commit}").exists():
         return
-    notes(cache_dir).mkdir(parents=True, exist_ok=True)
-    (notes(cache_dir) / f"{repository}@{commit}").touch()
+    notes_folder(cache_dir).mkdir(parents=True, exist_ok=True)
+    (notes_folder(cache_dir) / f"{repository}@{commit}").touch()
 
 
 def unneeded_revisions(cache_dir: Path, text: str) -> Iterator[Revision]:
     """Yield snapshots of ours whose commit is not in `text`."""
     revisions = [
         (note, match[1], match[2])
-        for note in sorted(notes(cache_dir).glob("*"))
+        for note in sorted(notes_folder(cache_dir).glob("*"))
         if (match := _NOTE.fullmatch(note.name)) and match[2] not in text
     ]
     counted_blobs: set[Path] = set()
@@ -58,7 +58,7 @@ def unneeded_revisions(cache_dir: Path, text: str) -> Iterator[Revision]:
         yield Revision(note, f"{name.replace('--', '/', 1)}@{commit}", size)
 
 
-def remove(note: Path, cache_dir: Path) -> None:
+def remove_snapshot(note: Path, cache_dir: Path) -> None:
     """Remove the snapshot of one note, with the blobs that only it needed, and the note last."""
     match = _NOTE.fullmatch(note.name)
     assert match, note

@@ -38,7 +38,7 @@ _Inside = schema.Rule(
 )
 
 
-class BadSpec(ValueError):
+class WeightsSpecError(ValueError):
     """An unusable specification; `str()` names the key, the value found and those allowed."""
 
 
@@ -55,13 +55,13 @@ class File:
     blob: _Blob | None = None
 
     @property
-    def name(self) -> str:
+    def content_hash(self) -> str:
         """Hash by which the hub's cache and every peer know the content."""
         return self.sha256 or self.blob or ""
 
 
 _HASHED = schema.Rule(
-    "has no hash", lambda file: file.name, "sha256 of a file in LFS, blob of any other"
+    "has no hash", lambda file: file.content_hash, "sha256 of a file in LFS, blob of any other"
 )
 
 
@@ -108,7 +108,7 @@ class Spec:
         """The address of the hub, perhaps with a login."""
         return (self.endpoint or DEFAULT_ENDPOINT).rstrip("/")
 
-    def small(self) -> Spec:
+    def small_files_spec(self) -> Spec:
         """Return its small files alone, which an engine's code reads before the weights.
 
         Merged folders and names are left out, because they promise a complete checkpoint.
@@ -121,26 +121,26 @@ class Spec:
         return replace(self, repositories=tuple(few))
 
     @property
-    def stamps(self) -> Path:
+    def stamps_folder(self) -> Path:
         """Folder of the stamps, which record the files that were read and found right."""
         return self.cache_dir.parent / "lockstep-verified"
 
-    def stamp(self, part: WeightsPart) -> Path:
+    def stamp_path(self, part: WeightsPart) -> Path:
         """Return the stamp file of one repository: {path: {size, mtime_ns, and sha256 or blob}}."""
-        return self.stamps / f"{_folder(part.model)}@{part.revision}.json"
+        return self.stamps_folder / f"{_folder(part.model)}@{part.revision}.json"
 
     def repository_folder(self, model: str) -> Path:
         """Return the hub cache's folder of one repository, with blobs/, refs/ and snapshots/."""
         return self.cache_dir / f"models--{_folder(model)}"
 
-    def snapshot(self, model: str, revision: str) -> Path:
+    def snapshot_folder(self, model: str, revision: str) -> Path:
         """Return the hub cache's folder with the files of one revision."""
         return self.repository_folder(model) / "snapshots" / revision
 
     def model_path(self, repository: RepositoryPart) -> Path:
         """Return the folder for an engine: the snapshot, or the merged folder if it borrows."""
         if not repository.borrow:
-            return self.snapshot(repository.model, repository.revision)
+            return self.snapshot_folder(repository.model, repository.revision)
         target_path = self.cache_dir.parent / "lockstep-merged"
         return target_path / _folder(repository.model) / repository.revision
 
@@ -153,16 +153,16 @@ def _is_small(file: File) -> bool:
     return (file.size or 0) <= SMALL
 
 
-def parse(text: str) -> Spec:
-    """Parse a specification; raise BadSpec with the fault and its place."""
+def parse_spec(text: str) -> Spec:
+    """Parse a specification; raise WeightsSpecError with the fault and its place."""
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise BadSpec(f"not JSON: {error}") from error
-    return schema.build(Spec, data, where="the specification", error=_bad)
+        raise WeightsSpecError(f"not JSON: {error}") from error
+    return schema.build(Spec, data, where="the specification", error=_spec_error)
 
 
-def _bad(
+def _spec_error(
     description: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
-) -> BadSpec:
-    return BadSpec(schema.sentence(description, found, allowed))
+) -> WeightsSpecError:
+    return WeightsSpecError(schema.sentence(description, found, allowed))

@@ -11,9 +11,9 @@ from lockstep.onhost.core import atomic
 from lockstep.onhost.weights import weights_spec
 
 
-def stamps(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> dict[str, Any]:
+def read_stamps(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> dict[str, Any]:
     """Return the stamps of one repository, empty if they are missing or unreadable."""
-    data = atomic.read_json(spec.stamp(part))
+    data = atomic.read_json(spec.stamp_path(part))
     return data if isinstance(data, dict) else {}
 
 
@@ -33,10 +33,10 @@ class Files:
     present: int = 0
 
 
-def files(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> Files:
+def check_files(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> Files:
     """Check the files of one repository, without those that it borrows."""
-    snapshot = spec.snapshot(part.model, part.revision)
-    stamps_by_file = stamps(spec, part)
+    snapshot = spec.snapshot_folder(part.model, part.revision)
+    stamps_by_file = read_stamps(spec, part)
     file_states = Files()
     for file in part.files:
         try:
@@ -70,9 +70,9 @@ def state(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> d
     `incomplete`. Borrowed files are named with their repository.
     """
     own, *borrowed_parts = repository.parts
-    own_files = files(spec, own)
+    own_files = check_files(spec, own)
     for part in borrowed_parts:
-        part_files = files(spec, part)
+        part_files = check_files(spec, part)
         for own_names, part_names in (
             (own_files.missing, part_files.missing),
             (own_files.wrong_size, part_files.wrong_size),
@@ -81,7 +81,7 @@ def state(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> d
             own_names.extend(f"{part.model}/{path}" for path in part_names)
     not_merged = _not_merged(spec, repository)
     lacking = [*own_files.missing, *own_files.wrong_size, *own_files.unverified_paths, *not_merged]
-    refs = all(right_ref(spec, repository, ref) for ref in repository.refs)
+    refs = all(is_ref_right(spec, repository, ref) for ref in repository.refs)
     return {
         "state": "complete" if refs and not lacking else "incomplete",
         "path": str(spec.model_path(repository)),
@@ -94,40 +94,44 @@ def state(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> d
     }
 
 
-def of_model(path: Path, model: str) -> dict[str, Any]:
+def state_of_model(path: Path, model: str) -> dict[str, Any]:
     """Return the `state` of one model in the specification at `path`.
 
     Raises:
         OSError: The specification cannot be read.
-        BadSpec: It is unusable.
+        WeightsSpecError: It is unusable.
         LookupError: It does not name the model.
     """
-    spec = weights_spec.parse(path.read_text(encoding="utf-8"))
+    spec = weights_spec.parse_spec(path.read_text(encoding="utf-8"))
     for repository in spec.repositories:
         if repository.model == model:
             return state(spec, repository)
     raise LookupError(f"{path} does not name it")
 
 
-def absent(spec: weights_spec.Spec) -> list[str]:
+def absent_content(spec: weights_spec.Spec) -> list[str]:
     """Return the names of the content that is not in the cache yet."""
     parts = [part for repository in spec.repositories for part in repository.parts]
     missing = [
-        file.name
+        file.content_hash
         for part in parts
         for file in part.files
-        if not (spec.snapshot(part.model, part.revision) / file.path).exists()
+        if not (spec.snapshot_folder(part.model, part.revision) / file.path).exists()
     ]
     return list(dict.fromkeys(missing))
 
 
-def right_ref(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart, ref: str) -> bool:
+def is_ref_right(
+    spec: weights_spec.Spec, repository: weights_spec.RepositoryPart, ref: str
+) -> bool:
     """Tell whether a name that an engine may ask for (`main`) leads to the pinned revision."""
     path = spec.repository_folder(repository.model) / "refs" / ref
     return path.is_file() and path.read_text(encoding="utf-8") == repository.revision
 
 
-def links(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> dict[str, str]:
+def merged_links(
+    spec: weights_spec.Spec, repository: weights_spec.RepositoryPart
+) -> dict[str, str]:
     """Return the merged folder's links: path inside it → relative target. Empty without borrowing.
 
     A borrowed file takes the place of the repository's own file of that name.
@@ -136,7 +140,7 @@ def links(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> d
         return {}
     target_path = spec.model_path(repository)
     sources = {
-        file.path: spec.snapshot(part.model, part.revision) / file.path
+        file.path: spec.snapshot_folder(part.model, part.revision) / file.path
         for part in repository.parts
         for file in part.files
     }
@@ -150,6 +154,6 @@ def _not_merged(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart
     target_path = spec.model_path(repository)
     return [
         path
-        for path, target in links(spec, repository).items()
+        for path, target in merged_links(spec, repository).items()
         if not (target_path / path).is_symlink() or str((target_path / path).readlink()) != target
     ]

@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Iterable
 
 from lockstep.onhost.core import atomic, errors, file_lock, output
-from lockstep.onhost.core.progress import Progress
+from lockstep.onhost.core.download_progress import Progress
 from lockstep.onhost.fetch import (
     blob_files,
     download,
@@ -49,30 +49,34 @@ class WeightsStore:
         self._spec = spec
         self._copier = copier
         self._claim = claim
-        self._hub, self._login = url_login.apart(spec.hub)
+        self._hub, self._login = url_login.without_login(spec.hub)
         # A login in the address is meant for that server; the token is for the public hub.
         self._headers = self._login or ({"Authorization": f"Bearer {token}"} if token else {})
 
-    def bring(self, repository: weights_spec.RepositoryPart, description: str) -> None:
+    def complete_repository(
+        self, repository: weights_spec.RepositoryPart, description: str
+    ) -> None:
         """Make one repository complete and report it as `description`; raise Problem on failure."""
         for part in repository.parts:
-            hub_cache.mark_own(self._spec.cache_dir, part.model.replace("/", "--"), part.revision)
+            hub_cache.note_own_snapshot(
+                self._spec.cache_dir, part.model.replace("/", "--"), part.revision
+            )
         for part in repository.parts:
-            corrupt = self.verify(part)
+            corrupt = self.corrupt_files(part)
             if corrupt:
                 files = f"{len(corrupt)} corrupt files: {', '.join(corrupt)}"
                 output.say(f"weights {part.model}: {files}; fetching them again")
-                self._remove(part, corrupt)
-            self._download(part)
-        self.merge(repository)
+                self._remove_files(part, corrupt)
+            self._download_missing(part)
+        self.merge_repository(repository)
         self._write_refs(repository)
         output.say(
             f"weights {repository.model}: {description} at {self._spec.model_path(repository)}"
         )
 
-    def _remove(self, part: weights_spec.WeightsPart, paths: Iterable[str]) -> None:
+    def _remove_files(self, part: weights_spec.WeightsPart, paths: Iterable[str]) -> None:
         """Remove files from the snapshot together with the blobs behind them."""
-        snapshot = self._spec.snapshot(part.model, part.revision)
+        snapshot = self._spec.snapshot_folder(part.model, part.revision)
         for path in paths:
             link = snapshot / path
             blob = link.resolve()
@@ -80,35 +84,35 @@ class WeightsStore:
             # A blob may be shared with another revision; a broken one is broken there too.
             blob.unlink(missing_ok=True)
 
-    def _download(self, part: weights_spec.WeightsPart) -> None:
+    def _download_missing(self, part: weights_spec.WeightsPart) -> None:
         """Download missing files; raise Problem for the first file that failed."""
-        snapshot = self._spec.snapshot(part.model, part.revision)
+        snapshot = self._spec.snapshot_folder(part.model, part.revision)
         missing = [file for file in part.files if not (snapshot / file.path).exists()]
         if not missing:
             return
         self._check_disk(part, sum(file.size or 0 for file in missing))
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(missing, key=lambda file: -(file.size or 0))
-        with growth_report.repeat(lambda: output.say(self.progress(part))):
-            download.several(
-                lambda file: self._fetch(part, file),
+        with growth_report.call_periodically(lambda: output.say(self.progress_text(part))):
+            download.work_through(
+                lambda file: self._fetch_file(part, file),
                 order,
-                on_result=lambda file, _: self._stamp(part, file),
+                on_result=lambda file, _: self._record_verified_file(part, file),
             )
 
-    def announce(self) -> None:
+    def report_incomplete(self) -> None:
         """Report how much of each incomplete repository is here, before any download."""
         parts = {
             part.model: part for repository in self._spec.repositories for part in repository.parts
         }
         for part in parts.values():
-            snapshot = self._spec.snapshot(part.model, part.revision)
+            snapshot = self._spec.snapshot_folder(part.model, part.revision)
             if not all((snapshot / file.path).exists() for file in part.files):
-                output.say(self.progress(part))
+                output.say(self.progress_text(part))
 
-    def progress(self, part: weights_spec.WeightsPart) -> str:
+    def progress_text(self, part: weights_spec.WeightsPart) -> str:
         """Describe how much of it is here, and the source of the rest."""
-        snapshot = self._spec.snapshot(part.model, part.revision)
+        snapshot = self._spec.snapshot_folder(part.model, part.revision)
         paths = [snapshot / file.path for file in part.files]
         sizes = [path.stat().st_size for path in paths if path.exists()]
         present_bytes = sum(sizes) + _unfinished_bytes(self._spec, part)
@@ -122,12 +126,14 @@ class WeightsStore:
             )
         )
 
-    def _stamp(self, part: weights_spec.WeightsPart, file: weights_spec.File) -> None:
+    def _record_verified_file(
+        self, part: weights_spec.WeightsPart, file: weights_spec.File
+    ) -> None:
         """Record that a file was read and found right."""
-        path = self._spec.snapshot(part.model, part.revision) / file.path
-        stamps_by_file = weights_state.stamps(self._spec, part)
+        path = self._spec.snapshot_folder(part.model, part.revision) / file.path
+        stamps_by_file = weights_state.read_stamps(self._spec, part)
         stamps_by_file[file.path] = weights_state.stamp_of(file, path.stat())
-        atomic.write_json(self._spec.stamp(part), stamps_by_file)
+        atomic.write_json(self._spec.stamp_path(part), stamps_by_file)
 
     def _check_disk(self, part: weights_spec.WeightsPart, needed_bytes: int) -> None:
         self._spec.cache_dir.mkdir(parents=True, exist_ok=True)
@@ -140,35 +146,35 @@ class WeightsStore:
                 EXIT_DISK_FULL,
             )
 
-    def verify(self, part: weights_spec.WeightsPart) -> list[str]:
+    def corrupt_files(self, part: weights_spec.WeightsPart) -> list[str]:
         """Read every file without a stamp; return corrupt ones, also those of the wrong size."""
-        snapshot = self._spec.snapshot(part.model, part.revision)
-        state = weights_state.files(self._spec, part)
+        snapshot = self._spec.snapshot_folder(part.model, part.revision)
+        state = weights_state.check_files(self._spec, part)
         corrupt, unread = list(state.wrong_size), set(state.unverified_paths)
         files = [file for file in part.files if file.path in unread]
         total, read, report_time = sum(file.size or 0 for file in files), 0, time.monotonic()
         for file in files:
-            digest = blob_files.hasher(file.name, (snapshot / file.path).stat().st_size)
-            for size in blob_files.chunks(snapshot / file.path, digest):
+            digest = blob_files.hasher(file.content_hash, (snapshot / file.path).stat().st_size)
+            for size in blob_files.hash_file_in_pieces(snapshot / file.path, digest):
                 read += size
                 if time.monotonic() - report_time >= PROGRESS_S:
                     report_time = time.monotonic()
-                    self._claim.beat()
+                    self._claim.show_sign_of_life()
                     output.say(f"weights {part.model}: checking, {_gb(read)} of {_gb(total)} GB")
-            if digest.hexdigest() == file.name:
-                self._stamp(part, file)
+            if digest.hexdigest() == file.content_hash:
+                self._record_verified_file(part, file)
             else:
                 corrupt.append(file.path)
         return corrupt
 
-    def merge(self, repository: weights_spec.RepositoryPart) -> None:
+    def merge_repository(self, repository: weights_spec.RepositoryPart) -> None:
         """Build the folder of links for a repository that borrows, whole or not at all."""
         if not weights_state.state(self._spec, repository)["not_merged"]:
             return
         target_path = self._spec.model_path(repository)
         new = target_path.with_name(f"{target_path.name}.new")
         shutil.rmtree(new, ignore_errors=True)
-        for path, target in weights_state.links(self._spec, repository).items():
+        for path, target in weights_state.merged_links(self._spec, repository).items():
             link = new / path
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
@@ -179,43 +185,47 @@ class WeightsStore:
         """Point the names that an engine may ask for (`main`) at the pinned revision."""
         refs = self._spec.repository_folder(repository.model) / "refs"
         for ref in repository.refs:
-            if not weights_state.right_ref(self._spec, repository, ref):
+            if not weights_state.is_ref_right(self._spec, repository, ref):
                 atomic.write(refs / ref, repository.revision)
 
-    def _fetch(self, part: weights_spec.WeightsPart, file: weights_spec.File) -> None:
+    def _fetch_file(self, part: weights_spec.WeightsPart, file: weights_spec.File) -> None:
         """Put one file into the cache with its hash checked; else raise Problem with the remedy."""
         # The layout of huggingface_hub's cache, and its lock: blobs/HASH, a relative link.
         repository = self._spec.repository_folder(part.model)
-        blob = repository / "blobs" / file.name
-        pointer = self._spec.snapshot(part.model, part.revision) / file.path
+        blob = repository / "blobs" / file.content_hash
+        pointer = self._spec.snapshot_folder(part.model, part.revision) / file.path
         path = urllib.parse.quote(f"{part.model}/resolve/{part.revision}/{file.path}")
         source = download.DownloadSource(f"{self._hub}/{path}", file.size, self._headers)
-        lock = self._spec.cache_dir / ".locks" / repository.name / f"{file.name}.lock"
+        lock = self._spec.cache_dir / ".locks" / repository.name / f"{file.content_hash}.lock"
         try:
             with file_lock.hold_lock(lock):
-                if blob.exists() and not blob_files.matches(blob, file.name):
+                if blob.exists() and not blob_files.matches(blob, file.content_hash):
                     blob.unlink()
-                if not blob.exists() and not self._copier.bring(file.name, file.size, blob):
-                    download.download(lambda: source, blob, file.name)
+                if not blob.exists() and not self._copier.copy_from_peer(
+                    file.content_hash, file.size, blob
+                ):
+                    download.download(lambda: source, blob, file.content_hash)
             pointer.parent.mkdir(parents=True, exist_ok=True)
             pointer.unlink(missing_ok=True)
             pointer.symlink_to(os.path.relpath(blob, pointer.parent))
         except OSError as error:
             where = f"{part.model}@{part.revision[:12]} {file.path}"
-            code, why = self._meaning(part, error)
+            code, why = self._download_failure(part, error)
             raise errors.Problem(f"{where}: {why}", code) from error
 
-    def _meaning(self, part: weights_spec.WeightsPart, error: OSError) -> tuple[int, str]:
+    def _download_failure(self, part: weights_spec.WeightsPart, error: OSError) -> tuple[int, str]:
         """Return the exit code, and the fault with its remedy."""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             full = f"disk full under {self._spec.cache_dir}"
             return EXIT_DISK_FULL, f"{full}. Remedy: free space, then run again; it resumes"
         if isinstance(error, download.SpoiledDownload):
             return errors.EXIT_FAILED, (
-                "corrupt, also after fetching it again. Remedy: check the disk (dmesg, smartctl) "
-                f"and the source {self._hub}"
+                "corrupt, also after fetching it again. Remedy: check the disk (dmesg, "
+                f"smartctl) and the source {self._hub}"
             )
-        if isinstance(error, urllib.error.HTTPError) and (refusal := self._refusal(part, error)):
+        if isinstance(error, urllib.error.HTTPError) and (
+            refusal := self._hub_refusal_text(part, error)
+        ):
             return refusal
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         return errors.EXIT_FAILED, (
@@ -223,7 +233,7 @@ class WeightsStore:
             "then run again; it resumes"
         )
 
-    def _refusal(
+    def _hub_refusal_text(
         self, part: weights_spec.WeightsPart, error: urllib.error.HTTPError
     ) -> tuple[int, str] | None:
         """Explain a status of the hub, as huggingface_hub 2.4.0 reads it; None if unknown."""
@@ -235,8 +245,8 @@ class WeightsStore:
             )
         if why == "GatedRepo":
             return EXIT_NO_ACCESS, (
-                f"access is gated. Remedy: accept the licence at {page} and give the token of that "
-                "account"
+                f"access is gated. Remedy: accept the licence at {page} and give the token of "
+                "that account"
             )
         if why == "RepoNotFound" or error.code == 401:
             return EXIT_NOT_FOUND, (

@@ -128,7 +128,7 @@ def browser(namespace: Path | None = None, chromium: Chromium | None = None) -> 
 
 
 def faults(page: Page) -> list[str]:
-    """The faults of a page for somebody who cannot read it, hear it, or hit a model with a finger.
+    """The faults of a page for somebody who cannot read it, hear it, or hit a target with a finger.
 
     axe-core reports breaches of a rule of WCAG or of one of its own for good practice.
     """

@@ -23,8 +23,8 @@ from onhost_fakes import FakeSystemd, host_root
 from raw_engine import LIMIT_S, Wire, notify_socket
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.core.kind import SHAPES
-from lockstep.onhost.gateway import hot as looks
+from lockstep.onhost.core.request_kind import SHAPES
+from lockstep.onhost.gateway import hot_model as looks
 from lockstep.onhost.gateway import keys, peers, server
 from lockstep.onhost.gateway import switch_client as asking
 from lockstep.onhost.gateway.configuration import (
@@ -33,7 +33,7 @@ from lockstep.onhost.gateway.configuration import (
     ListenAddress,
     ServedModel,
 )
-from lockstep.onhost.gateway.wire import body
+from lockstep.onhost.gateway.wire import request_body
 
 #: Models of a host in these tests; "safe" is the fallback of "mistral", "vectors" embeds.
 UNITS = {name: f"{name}.service" for name in ("qwen", "mistral", "safe", "vectors")}
@@ -171,11 +171,16 @@ def prepare_spark(folder: Path, **settings: object) -> Iterator[Spark]:
 def write_keys(paths: layout.Paths, roles: Sequence[str] = ("use", "operate")) -> None:
     """Write keys.json with a person of each role."""
     entries = [
-        keys.Entry(PEOPLE[role], keys.stamp(keys.utc()), keys.digest(KEYS[role].encode()), role)  # type: ignore[arg-type]
+        keys.Entry(
+            PEOPLE[role],
+            keys.format_utc(keys.utc_now()),
+            keys.key_digest(KEYS[role].encode()),
+            role,
+        )  # type: ignore[arg-type]
         for role in roles
     ]
     paths.gateway_keys.parent.mkdir(parents=True, exist_ok=True)
-    paths.gateway_keys.write_text(json.dumps(keys.document(entries)))
+    paths.gateway_keys.write_text(json.dumps(keys.entries_document(entries)))
 
 
 def start(
@@ -199,9 +204,9 @@ def start(
         peers.ANSWER_S = 180.0
         looks.EVERY_S = 0.2
         # Set the function's default: modules imported before hold the function already.
-        asking.switch.__defaults__ = (spark.switch,)
+        asking.request_switch.__defaults__ = (spark.switch,)
         if patience_s is not None:
-            body.PATIENCE_S = patience_s
+            request_body.PATIENCE_S = patience_s
         if handed_sockets is not None:
             # systemd does this before it starts the program of a socket.
             for place, number in enumerate(high):

@@ -13,7 +13,7 @@ from gateway_process import MODELS, Spark, running
 from lab_servers import CONTENT, ask, until
 
 from lab.content.standin import engine
-from lockstep.onhost.core.kind import SHAPES, Shape
+from lockstep.onhost.core.request_kind import SHAPES, Shape
 from lockstep.onhost.gateway.configuration import ServedModel
 
 

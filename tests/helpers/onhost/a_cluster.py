@@ -152,10 +152,10 @@ class Spark(ModelHost):
         member_agent = process.do(lambda: agent.Agent(self.paths, participant.Times()))
 
         def run() -> None:
-            member_agent.member.resume()
+            member_agent.member.undo_earlier_agents_part()
             while True:
                 clock.sleep(1.0)
-                member_agent.step()
+                member_agent.check_switch_and_groups()
 
         threading.Thread(target=lambda: process.do(run), daemon=True).start()
 
@@ -222,7 +222,7 @@ class Spark(ModelHost):
     def ask(self, verb: str, body: wire_client.Answer | None = None) -> wire_client.Answer:
         """The agent's answer to a member."""
         cluster = config.load_host(self.paths.models).clusters["pair"]
-        return wire_client.MemberClient(cluster, KEY.encode()).ask(cluster.me, verb, body)
+        return wire_client.MemberClient(cluster, KEY.encode()).ask(cluster.own_member, verb, body)
 
 
 def _one_by_one(work, names):
@@ -253,7 +253,7 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     sparks = hosts_of(folder, monkeypatch, count, 7079)
     wire = SimpleNamespace(HTTPConnection=Line, HTTPException=http.client.HTTPException)
     monkeypatch.setattr(wire_client, "http", SimpleNamespace(client=wire))
-    monkeypatch.setattr(wire_client, "at_once", _one_by_one)
+    monkeypatch.setattr(wire_client, "work_in_parallel", _one_by_one)
     monkeypatch.setattr(wire_server, "ClusterServer", Port)
     monkeypatch.setattr(Port, "open", {})
     switch = onhost_fake_systemd.HERE["switch.sh",]

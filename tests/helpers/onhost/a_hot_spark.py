@@ -27,5 +27,5 @@ class HotSpark(ModelHost):
 
     def status_text(self) -> str:
         """The output of `switch.sh status`."""
-        gathered_status = status.gather(config.load_host(self.paths.models), self.paths)
-        return " ".join(line.strip() for line in status.lines(gathered_status, 60))
+        gathered_status = status.query_status(config.load_host(self.paths.models), self.paths)
+        return " ".join(line.strip() for line in status.status_lines(gathered_status, 60))

@@ -16,7 +16,7 @@ import forked_host
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
-from lockstep.files.programs import closure
+from lockstep.files.programs import modules_with_imports
 from lockstep.onhost import facts
 
 REPOSITORY = Path(__file__).parents[3]
@@ -67,7 +67,7 @@ def ask(
 
 
 def _of_others(name: str, question: object, folder: Path | None, replace: dict[str, str]) -> Any:
-    texts = closure("facts", f"facts.{name.partition('.')[0]}")
+    texts = modules_with_imports("facts", f"facts.{name.partition('.')[0]}")
     new_texts = dict(texts)
     for old, new in replace.items():
         assert any(old in text for text in new_texts.values())
@@ -77,7 +77,7 @@ def _of_others(name: str, question: object, folder: Path | None, replace: dict[s
         for path, text in new_texts.items()
         if text != texts[path]
     }
-    result = take(remote_exec.questions({name: question}), folder, replacements)
+    result = take(remote_exec.readers_input({name: question}), folder, replacements)
     assert (result.returncode, result.stderr) == (0, "")
     return json.loads(result.stdout)
 

@@ -41,10 +41,10 @@ class Spark:
             return [row[0] for row in db.execute("SELECT title FROM chat")]
 
     def begin(self, image: str) -> None:
-        update.begin(self.paths, UNIT, VOLUME, image)
+        update.prepare_data_for_image(self.paths, UNIT, VOLUME, image)
 
     def ready(self, image: str) -> None:
-        update.ready(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
+        update.wait_until_serving(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
 
     def end(self, result: str) -> None:
         update.end_update(self.paths, UNIT, result)

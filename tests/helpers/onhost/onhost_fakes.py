@@ -24,7 +24,7 @@ import onhost_fake_systemd
 from fork import Fork
 
 from lockstep.onhost.core import clock, layout, runner
-from lockstep.onhost.docker import container_group
+from lockstep.onhost.docker import container_processes
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HELPERS = str(Path(__file__).parent)
@@ -101,8 +101,8 @@ def write_meminfo(
 
 def put_in_container(paths: layout.Paths, container: str, *processes: int) -> None:
     """Put these processes into a container of ours, as the kernel of a made-up host shows it."""
-    every = paths.groups_of_units / f"{container_group.ALL}.slice"
-    group = every / container_group.slice_of(container) / "docker-1.scope"
+    every = paths.groups_of_units / f"{container_processes.ALL}.slice"
+    group = every / container_processes.slice_of(container) / "docker-1.scope"
     group.mkdir(parents=True, exist_ok=True)
     (group / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes))
 
@@ -136,7 +136,7 @@ def let_the_kernel_kill(monkeypatch) -> list[str]:
         for file in group.rglob("cgroup.procs"):
             file.write_text("")
 
-    monkeypatch.setattr(container_group, "_kill", kill)
+    monkeypatch.setattr(container_processes, "_kill", kill)
     return killed_groups
 
 

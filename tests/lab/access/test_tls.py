@@ -65,8 +65,8 @@ def address(host: Host) -> str:
 def give_key(stack: Stack) -> None:
     """Make a key for Tessa on spark1, and let spark2 send it."""
     key = keys.new_key()
-    entry = keys.Entry("tessa", keys.stamp(keys.utc()), keys.digest(key.encode()))
-    document = json.dumps(keys.document([entry]))
+    entry = keys.Entry("tessa", keys.format_utc(keys.utc_now()), keys.key_digest(key.encode()))
+    document = json.dumps(keys.entries_document([entry]))
     stack.spark1.root(f"echo '{document}' | {KEYS} take")
     stack.two.root(f"umask 077; echo 'Authorization: Bearer {key}' > {HEADER}")
 

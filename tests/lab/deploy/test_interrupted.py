@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from stack import Host, Stack, until
 
-from lockstep.onhost.records.deploys import SILENCE_S
+from lockstep.onhost.records.deploy_lock import SILENCE_S
 
 WEIGHTS_JOB = "lockstep-job-weights.service"
 FETCH = "Weights | Fetch and verify weights"

@@ -301,7 +301,7 @@ def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(lab_hos
         assert "restarting" in lab_host.root(f"{look}; {look}")
         until(lambda: lab_host.show(unit, "MainPID") not in (pid, "0"), "spark1: restarted")
         assert lab_host.switch("wait").code == 0
-        # As after two restarts; what it counts: tests/unit/onhost/switching/test_wedge.py.
+        # As after two restarts; what it counts: tests/unit/onhost/switching/test_wedge_watch.py.
         lab_host.root(f"python3 -c {shlex.quote(RESTARTED_TWICE)}")
         wedge(lab_host)
         assert "left down" in lab_host.root(f"{look}; {look}")

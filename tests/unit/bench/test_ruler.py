@@ -269,6 +269,14 @@ def test_a_file_that_is_no_result_is_refused_with_a_sentence(tmp_path: Path, tex
     assert "x.json" in result.output and "Traceback" not in result.output
 
 
+def test_a_result_of_before_is_of_no_use_beside_new_ones(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"schema": 2, "subject": {"target": "qwen"}}')
+    result = CliRunner().invoke(main, ["bench", "compare", str(path), str(path)])
+    words = " ".join(result.output.split())
+    assert "not a result of this version; found schema 2; allowed: 3. Measure again." in words
+
+
 @pytest.mark.parametrize("models", [{"data": []}, {"data": ["x"]}, {"data": 3}, {}])
 def test_a_server_that_is_no_engine_is_refused_with_a_sentence(
     tmp_path: Path, models: object

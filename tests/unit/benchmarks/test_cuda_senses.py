@@ -3,31 +3,42 @@
 import random
 
 from benchmarks.cuda import questions, senses
-from lockstep.onhost.engine import probes
+from lockstep.onhost.engine import sense_questions
 
 
-def _answer(question: questions.Question) -> probes.ProbeAnswer:
-    return probes.ProbeAnswer(question.answer, tokens=1)
+def _answer(question: questions.Question) -> sense_questions.SenseAnswer:
+    return sense_questions.SenseAnswer(question.answer, tokens=1)
 
 
 def test_questions_are_the_probes_with_other_values() -> None:
     echo = questions.echo(random.Random(1))
-    assert echo.prompt != probes.ECHO.prompt
-    assert echo.prompt.replace(echo.answer, "\n".join(probes.IDENTIFIERS)) == probes.ECHO.prompt
-    assert probes.ECHO.wrong(_answer(echo)), "another's identifiers are no right answer"
-    assert questions.count(probes.HIGHEST).prompt == probes.COUNT.prompt
-    assert not probes.COUNT.wrong(_answer(questions.count(probes.HIGHEST)))
-    assert probes.COUNT.wrong(_answer(questions.count(probes.HIGHEST - 1)))
+    assert echo.prompt != sense_questions.ECHO.prompt
+    assert (
+        echo.prompt.replace(echo.answer, "\n".join(sense_questions.IDENTIFIERS))
+        == sense_questions.ECHO.prompt
+    )
+    assert sense_questions.ECHO.fault_of_answer(_answer(echo)), (
+        "another's identifiers are no right answer"
+    )
+    assert questions.count(sense_questions.HIGHEST).prompt == sense_questions.COUNT.prompt
+    assert not sense_questions.COUNT.fault_of_answer(
+        _answer(questions.count(sense_questions.HIGHEST))
+    )
+    assert sense_questions.COUNT.fault_of_answer(
+        _answer(questions.count(sense_questions.HIGHEST - 1))
+    )
     tool = questions.tool(random.Random(1))
     assert tool.tool
-    assert probes.STATION not in tool.prompt + tool.answer
+    assert sense_questions.STATION not in tool.prompt + tool.answer
 
 
 def test_no_identifier_of_a_probe_is_learnt() -> None:
     dice = random.Random(1)
     learnt = "\n".join(questions.any_of(dice).prompt for _ in range(500))
     assert not [
-        identifier for identifier in (*probes.IDENTIFIERS, probes.STATION) if identifier in learnt
+        identifier
+        for identifier in (*sense_questions.IDENTIFIERS, sense_questions.STATION)
+        if identifier in learnt
     ]
 
 

@@ -82,7 +82,7 @@ class Site:
         return {host.name: inputs(DesiredState(host.plan, pins)) for host in hosts}
 
     def _read(self, login: object, name: str, question: str, **_: object) -> tuple[list[str], str]:
-        assert name == "records.apart"
+        assert name == "deploy_records.differences_from_generation"
         self.compared_digests.append(question)
         return self.apart, ""
 
@@ -310,5 +310,5 @@ def test_each_host_is_compared_with_the_record_that_it_went_back_to(site: Site) 
     site.apart = ["/etc/systemd/system/vllm-qwen36.service: another text"]
     result = site.back()
     assert result.exit_code == 1
-    assert site.compared_digests == [DesiredState(host.plan, FIRST).generation["digest"]]
+    assert site.compared_digests == [DesiredState(host.plan, FIRST).generation_document["digest"]]
     assert "spark1: not as its record of that generation says: /etc/systemd" in result.stderr

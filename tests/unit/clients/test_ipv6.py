@@ -15,7 +15,7 @@ from lockstep.clients.programs import PROGRAMS
 from lockstep.deploy.checked import stand_ins
 from lockstep.fleet.hosts import choose
 from lockstep.monitoring.stack import monitoring_files
-from lockstep.units.all_files import artefacts
+from lockstep.units.all_files import deployed_files
 from lockstep.units.tls_unit import tls_files
 
 INVENTORY = """\
@@ -45,7 +45,7 @@ def printed_texts(folder: Path) -> Iterator[tuple[str, str]]:
     for host in every:
         plan = host.plan
         managed_files = (
-            *artefacts(plan, pins, engine_id="0"),
+            *deployed_files(plan, pins, engine_id="0"),
             *tls_files(plan),
             *monitoring_files(plan),
         )

@@ -28,7 +28,7 @@ def hosts(*, full: str = "", **data: Any) -> dict[str, EmptyHost]:
             facts["checkpoints"] = {name: {} for name in pins.checkpoints}
             facts["docker"]["images"] = []
         desired_state = DesiredState(plan, pins)
-        keys = {path for key in desired_state.shared_keys for path in key.modes(plan.name)}
+        keys = {path for key in desired_state.shared_keys for path in key.file_modes(plan.name)}
         seals = {path: {"seal": "of spark1"} if plan.name == full else None for path in keys}
         peers = [other_plan.name for other_plan in plans if other_plan is not plan]
         named_hosts[plan.name] = EmptyHost(

@@ -11,7 +11,7 @@ from lockstep.deploy.questions import questions
 from lockstep.files.remote_exec import FACTS, reader_name
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.records import boots
+from lockstep.onhost.records import model_of_boot
 
 
 def intended_questions(plan: HostPlan) -> tuple[DesiredState, dict[str, object]]:
@@ -70,7 +70,7 @@ def test_every_unit_that_starts_at_boot_is_asked_for() -> None:
 def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:
     units = intended_questions(spark())[1]["units"]
     assert isinstance(units, dict)
-    minimum = "/usr/local/lib/lockstep/lockstep/onhost/switching/memory_minimum.py"
+    minimum = "/usr/local/lib/lockstep/lockstep/onhost/switching/memory_watch.py"
     assert minimum in units["lockstep-memory.service"]
     gateway = units["lockstep-gateway.service"]
     assert "/usr/local/lib/lockstep/lockstep/onhost/gateway/server.py" in gateway
@@ -81,4 +81,4 @@ def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:
 
 def test_the_unit_of_the_next_boot_is_asked_for_where_there_is_one() -> None:
     units = intended_questions(spark(boot="last"))[1]["units"]
-    assert isinstance(units, dict) and boots.UNIT in units
+    assert isinstance(units, dict) and model_of_boot.UNIT in units

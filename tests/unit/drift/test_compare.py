@@ -168,7 +168,10 @@ def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
 
 def test_whether_a_host_was_deployed_to_is_not_guessed_where_its_record_cannot_be_read() -> None:
     bent = snapshot_copy(GOOD)
-    bent["facts"]["deployed"], bent["faults"] = {}, {"records.deployed_facts": "PermissionError"}
+    bent["facts"]["deployed"], bent["faults"] = (
+        {},
+        {"deploy_records.deployed_facts": "PermissionError"},
+    )
     report = diff_report((ONE, bent), (TWO, GOOD_TOO))
     assert (report.differences, report.code) == ((), UNKNOWN)
 

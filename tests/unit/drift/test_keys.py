@@ -13,7 +13,7 @@ from lockstep.drift.subjects import questions
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.onhost.facts import files
-from lockstep.onhost.facts.reading import seal_file
+from lockstep.onhost.facts.reader_helpers import seal_file
 from lockstep.units.agent_unit import key_path
 
 PATH = key_path("pair")

@@ -30,13 +30,13 @@ def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: 
             "repositories": [repository],
         }
     }
-    spec = weights_spec.parse(json.dumps(questions["weights"]))
+    spec = weights_spec.parse_spec(json.dumps(questions["weights"]))
     (spec_repository,) = spec.repositories
-    path = spec.snapshot(spec_repository.model, REVISION) / "a/model.safetensors"
+    path = spec.snapshot_folder(spec_repository.model, REVISION) / "a/model.safetensors"
     for target_path in (
         path,
-        spec.stamp(spec_repository),
-        spec.stamps / f"org--other@{REVISION}.json",
+        spec.stamp_path(spec_repository),
+        spec.stamps_folder / f"org--other@{REVISION}.json",
     ):
         target_path.parent.mkdir(parents=True, exist_ok=True)
         target_path.write_text("xyz")
@@ -47,7 +47,7 @@ def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: 
     ]
     assert facts == [(str(path), "other content")]
     subprocess.run(KINDS["weights content"].remedy(DriftRow(str(path), found="x")), check=True)
-    assert [target_path.name for target_path in spec.stamps.iterdir()] == [
+    assert [target_path.name for target_path in spec.stamps_folder.iterdir()] == [
         f"org--other@{REVISION}.json"
     ]
 

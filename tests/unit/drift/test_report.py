@@ -25,7 +25,7 @@ from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS, questions
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import CONFIGURATION
-from lockstep.files.programs import closure
+from lockstep.files.programs import modules_with_imports
 from lockstep.files.remote_exec import reader_name
 from lockstep.fleet.login import Login
 from lockstep.units.backup_unit import PASSWORD
@@ -131,7 +131,7 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
 def snapshot_text(request: dict[str, Any]) -> str:
     """The snapshot of this machine, by the program as a host runs it."""
     # A password that sudo did not need is left before it.
-    result = take("not needed\n" + remote_exec.questions(request))
+    result = take("not needed\n" + remote_exec.readers_input(request))
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -274,13 +274,13 @@ def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows
 
 
 def test_what_is_left_is_sent_with_what_keeps_it(tmp_path: Path) -> None:
-    document = remote_exec.document("records.last_diff", {"differences": []})
+    document = remote_exec.program_input("records.last_diff", {"differences": []})
     # The root of this machine is not to be written to.
     package = {
         path: text.replace('root: Path = Path("/")', f"root: Path = Path({str(tmp_path)!r})")
-        for path, text in closure("records.last_diff").items()
+        for path, text in modules_with_imports("records.last_diff").items()
     }
-    document = json.dumps(json.loads(document) | remote_exec.pack(package))
+    document = json.dumps(json.loads(document) | remote_exec.pack_files(package))
     argv = [sys.executable, *remote_exec.COMMAND[1:]]
     result = subprocess.run(argv, input=document, capture_output=True, text=True, check=True)
     assert result.stdout == "{}"

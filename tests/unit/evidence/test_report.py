@@ -123,7 +123,7 @@ def test_a_host_is_asked_without_a_lock() -> None:
 
 
 def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
-    text = remote_exec.questions(report.questions(PLANS[0]))
+    text = remote_exec.readers_input(report.questions(PLANS[0]))
     argv = [sys.executable, *remote_exec.COMMAND[1:]]
     result = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
     document = json.loads(result.stdout)

@@ -98,7 +98,7 @@ def test_of_each_kind_nothing_is_left(text: str, secret: str) -> None:
         "enp1s0f0np0 rocep1s0f0 roceP2p1s0f0 carrier yes, mtu 9000",
         "PixtralRotaryEmbedding from transformers.models.pixtral.modeling_pixtral",
         "/opt/lockstep/engines/current/venv/lib/python3.12/site-packages/vllm/model_executor",
-        "getty@tty1.service, nvidia-spark-run-apt-upgrade-once.service",
+        "getty@tty1.service, nvidia-spark-run-apt-upgrade-once.service, netplan@a.target",
         "68d4993b48304043",
         "MemAvailable GiB 102.20",
         "0666 root:root",

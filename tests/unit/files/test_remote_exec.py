@@ -12,13 +12,13 @@ import pytest
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
-from lockstep.files.programs import closure
+from lockstep.files.programs import modules_with_imports
 
-READERS = {"records.intruders": {}, "weights": "/none", "records.generation": None}
+READERS = {"deploy_records.intruders": {}, "weights": "/none", "deploy_records.generation": None}
 
 
 def test_a_module_comes_with_all_that_it_imports_and_its_packages() -> None:
-    modules = closure("facts.records", "facts.weights")
+    modules = modules_with_imports("facts.deploy_records", "facts.weights")
     folder = "lockstep/onhost"
     assert {f"{folder}/records/ownership.py", f"{folder}/weights/weights_spec.py"} <= set(modules)
     assert {"lockstep/__init__.py", f"{folder}/__init__.py", f"{folder}/facts/__init__.py"} < set(
@@ -38,18 +38,18 @@ def host_answer(document: str, code: str = remote_exec.COMMAND[-1]) -> Any:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_can_be_asked_alone(reader: str) -> None:
-    answer = host_answer(remote_exec.questions({reader: READERS[reader]}))
+    answer = host_answer(remote_exec.readers_input({reader: READERS[reader]}))
     assert answer == {"answers": {reader: {}}, "facts": {}, "faults": {}}
 
 
 def test_a_package_that_finds_its_modules_by_their_folder_finds_them_on_a_host_too() -> None:
     code = remote_exec.COMMAND[-1].replace('program.take(sent["asked"])', "list(ENGINES)")
     code = code.replace("program =", "from lockstep.onhost.engines import ENGINES\nprogram =")
-    answer = host_answer(remote_exec.document("facts", {}, "engines"), code)
+    answer = host_answer(remote_exec.program_input("facts", {}, "engines"), code)
     assert {"vllm", "sglang", "llamacpp"} <= set(answer)
 
 
-MODULE = "lockstep/onhost/facts/records.py"
+MODULE = "lockstep/onhost/facts/deploy_records.py"
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ MODULE = "lockstep/onhost/facts/records.py"
 def test_a_host_imports_what_it_has_installed_where_that_is_what_is_sent(
     tmp_path: Path, text: str | None, is_imported: bool
 ) -> None:
-    for path, source in closure("facts", "facts.records").items():
+    for path, source in modules_with_imports("facts", "facts.deploy_records").items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         if text is not None or path != MODULE:
             (tmp_path / path).write_text(source + (text or "" if path == MODULE else ""))
     code = remote_exec.COMMAND[-1].replace(PROGRAMS, str(tmp_path))
     code = code.replace('program.take(sent["asked"])', "program.__file__")
-    answer = host_answer(remote_exec.questions({"records.generation": None}), code)
+    answer = host_answer(remote_exec.readers_input({"deploy_records.generation": None}), code)
     assert answer.startswith(f"{tmp_path}/") is is_imported

@@ -61,7 +61,7 @@ def sock(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 def test_pyinfras_own_connection_gives_a_silent_host_up_within_45_s(sock: socket.socket) -> None:
-    of_pyinfra.tune()
+    of_pyinfra.set_socket_options()
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     idle, every, most, untaken = (
         sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}"))
@@ -78,7 +78,7 @@ def test_a_system_without_one_of_these_limits_keeps_the_others(
     """macOS, which a deploy may come from, has neither of the two."""
     for name in ("TCP_KEEPIDLE", "TCP_USER_TIMEOUT"):
         monkeypatch.delattr(socket, name)
-    of_pyinfra.tune()
+    of_pyinfra.set_socket_options()
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from a_spark import COMMIT, pins_for, spark, wheel
 
-from lockstep.host.specs import check_wanted, engine_missing, engine_spec, weights_spec
+from lockstep.host.specs import engine_check_hash, engine_spec, missing_engine_parts, weights_spec
 from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import ModelData, Settings
@@ -165,11 +165,11 @@ EMPTY: dict[str, Any] = {
 
 
 def test_a_whole_environment_lacks_nothing() -> None:
-    assert engine_missing(BOTH, WHOLE) == {}
+    assert missing_engine_parts(BOTH, WHOLE) == {}
 
 
 def test_a_wiped_host_lacks_every_stage() -> None:
-    assert engine_missing(BOTH, EMPTY) == {
+    assert missing_engine_parts(BOTH, EMPTY) == {
         "pytorch": ["the venv", "torch 2.10.0+cu130", "torchvision 1.0"],
         "flashinfer": ["flashinfer-cubin 1.0", "flashinfer-jit-cache 1.0", "flashinfer-python 1.0"],
         "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at dddddddddddd"],
@@ -213,15 +213,15 @@ def test_each_kind_of_drift_is_seen(
         del place[path[-1]]
     else:
         place[path[-1]] = value
-    assert engine_missing(BOTH, state) == missing
+    assert missing_engine_parts(BOTH, state) == missing
 
 
 def test_the_record_of_a_check_counts_only_for_the_same_question() -> None:
     changed_spec = copy.deepcopy(SPEC)
     changed_spec["recipes"][0]["argv"].append("--enforce-eager")
-    assert check_wanted(SPEC) == check_wanted(copy.deepcopy(SPEC))
-    assert check_wanted(SPEC) != check_wanted(changed_spec)
-    assert check_wanted(SPEC) != check_wanted({**BOTH, "engine_cuda": None})
+    assert engine_check_hash(SPEC) == engine_check_hash(copy.deepcopy(SPEC))
+    assert engine_check_hash(SPEC) != engine_check_hash(changed_spec)
+    assert engine_check_hash(SPEC) != engine_check_hash({**BOTH, "engine_cuda": None})
 
 
 FILES = tuple(FilePin(name, 5, sha256=64 * "e") for name in ("config.json", "big.safetensors"))
@@ -246,7 +246,7 @@ def repositories(*texts: str) -> list[dict[str, Any]]:
     )
     spec = weights_spec(bound_plan(*texts), pins)
     # The program on the host must be able to read it.
-    on_host.parse(json.dumps(spec))
+    on_host.parse_spec(json.dumps(spec))
     entries: list[dict[str, Any]] = spec["repositories"]
     return entries
 

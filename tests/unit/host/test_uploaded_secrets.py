@@ -22,7 +22,7 @@ def intended_host(**data: object) -> DesiredState:
 def test_caddy_is_given_a_certificate_that_the_deploy_brings() -> None:
     tls = {"certificate": {"file": "~/chain.pem"}, "key": {"command": ("pass", "spark")}}
     host = intended_host(gateway={"bind": "0.0.0.0", "tls": tls})
-    chain, key = host.given_secrets
+    chain, key = host.uploaded_secrets
     assert (chain.key, key.key) == ("gateway.tls.certificate", "gateway.tls.key")
     assert key.mode == chain.mode == "0600"
     unit = next(file.text for file in host.all_files if file.path.endswith(UNIT))
@@ -37,7 +37,7 @@ def test_one_that_the_inventory_names_no_more_is_found_and_so_removed() -> None:
     tls = {"certificate": source, "key": source}
     with_all = intended_host(gateway={"bind": "0.0.0.0", "tls": tls}, monitoring=monitoring)
     patterns = questions(intended_host())["files.marked_files"]["named"]
-    paths = [secret.path for secret in with_all.given_secrets]
+    paths = [secret.path for secret in with_all.uploaded_secrets]
     assert len(paths) == 3
     for path in paths:
         assert any(fnmatch(path, pattern) for pattern in patterns), path

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from a_spark import spark
 
-from lockstep.core.errors import InventoryError
+from lockstep.checkpoints.known_checkpoints import load_knowledge
+from lockstep.core.errors import CatalogueError, InventoryError
+from lockstep.inventory.inventory_file import load
 from lockstep.inventory.settings import ModelData
 from lockstep.onhost.core import schema
 
@@ -20,8 +24,31 @@ def test_a_key_of_a_former_name_is_refused_with_the_present_one(
     with pytest.raises(InventoryError) as refusal:
         schema.build(ModelData, values, where="site.py", error=InventoryError)
     message = str(refusal.value)
-    assert f"unknown key '{former_name}'" in message
-    assert f"'{former_name}' is called '{present_name}' now: rename the key." in message
+    assert message == f"site.py: `{former_name}` is called `{present_name}` now. Rename the key."
+
+
+def test_inside_a_model_the_place_stands_before_it() -> None:
+    with pytest.raises(InventoryError, match=r"models\.q\.floor is called `minimum` now\. Rename"):
+        spark(models={"q": {"recipe": "qwen", "unit": "vllm", "floor": {}}})
+
+
+@pytest.mark.parametrize("module", ["lockstep.defaults", "group_data.all"])
+def test_who_imports_the_models_by_their_former_name_is_told_the_present_one(
+    tmp_path: Path, module: str
+) -> None:
+    inventory = tmp_path / "site.py"
+    inventory.write_text(f"from {module} import targets as _targets\nsite = []\n")
+    with pytest.raises(InventoryError) as refusal:
+        load(inventory)
+    message = str(refusal.value)
+    assert message.startswith(f"{inventory}:1: the file fails when it is read")
+    assert message.endswith("It is called 'models' now. Import that, and rename the key.")
+
+
+def test_a_catalogue_of_before_is_told_the_key_of_its_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints.yaml").write_text("models: {}\n")
+    with pytest.raises(CatalogueError, match="yaml:1: `models` is called `checkpoints` now"):
+        load_knowledge(tmp_path)
 
 
 def test_a_backup_to_the_twin_is_refused_with_the_peer() -> None:

@@ -98,6 +98,11 @@ CASES = {
         file="group_data/site.py",
         text='\ntargets = {"q": {"recipe": "a", "unit": "q"}}\n',
     ),
+    "a key of before at the top of the inventory": Case(
+        "site.py:3: nothing reads 'targets' at the top of an inventory, and it is called 'models' "
+        "now; allowed: 'models' in a host's mapping…",
+        names="targets = {}\n",
+    ),
     "a key for all hosts at the top of the inventory": Case(
         "site.py:3: nothing reads 'firewall' at the top of an inventory…",
         names='firewall = {"open": ("tcp/3389",)}\n',

@@ -16,7 +16,7 @@ from lockstep.lock.lock_items import wanted_items
 from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.recipes.recipe_file import parse
 from lockstep.recipes.sizing import serving
-from lockstep.units.variants import variants
+from lockstep.units.model_variants import variants
 
 VLLM = """
 recipe_version: "2"

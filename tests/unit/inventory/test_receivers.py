@@ -8,7 +8,7 @@ import pytest
 from a_spark import spark
 
 from lockstep.core.errors import InventoryError
-from lockstep.host.uploaded_secrets import given_secrets
+from lockstep.host.uploaded_secrets import uploaded_secrets_of
 
 MAIL = {"email": "a@example.org", "smarthost": "mail.example.org:587", "sender": "s@example.org"}
 
@@ -48,7 +48,7 @@ def test_secrets_come_from_the_operator_s_machine_for_root_alone() -> None:
     )
     plan = spark(monitoring={"enabled": True, "tell": tell})
     secret_files = {
-        secret.key: (secret.path, secret.mode, secret.group) for secret in given_secrets(plan)
+        secret.key: (secret.path, secret.mode, secret.group) for secret in uploaded_secrets_of(plan)
     }
     assert secret_files == {
         "monitoring.tell[0].token": ("/etc/lockstep/secrets/alerts-1-ntfy", "0600", "root"),
@@ -59,7 +59,7 @@ def test_secrets_come_from_the_operator_s_machine_for_root_alone() -> None:
 def test_where_nothing_tells_no_secret_is_asked_for() -> None:
     tell = ({"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}},)
     for data in ({"enabled": False}, {"enabled": True, "alertmanager": False}):
-        assert not list(given_secrets(spark(monitoring={**data, "tell": tell})))
+        assert not list(uploaded_secrets_of(spark(monitoring={**data, "tell": tell})))
 
 
 def test_a_password_s_file_ends_with_the_password(tmp_path: Path) -> None:
@@ -67,5 +67,5 @@ def test_a_password_s_file_ends_with_the_password(tmp_path: Path) -> None:
     path = tmp_path / "password"
     path.write_text("p4ss\n")
     tell = ({**MAIL, "user": "u", "password": {"file": str(path)}},)
-    (secret,) = given_secrets(spark(monitoring={"enabled": True, "tell": tell}))
-    assert secret.with_text().text == "p4ss"
+    (secret,) = uploaded_secrets_of(spark(monitoring={"enabled": True, "tell": tell}))
+    assert secret.secret_file().text == "p4ss"

@@ -230,7 +230,7 @@ def test_a_taken_port_ends_the_start(tmp_path: Path) -> None:
 
 def test_a_kernel_that_the_driver_cannot_compile_ends_it_at_the_graphs(tmp_path: Path) -> None:
     code, output = run_to_end(tmp_path, "vllm", unsupported_ptx=True, load_seconds=0.2)
-    phases = [log_phases.phase(line) for line in output.splitlines()]
+    phases = [log_phases.announced_phase(line) for line in output.splitlines()]
     assert code == 1
     assert "capturing CUDA graphs, 0 %" in phases
     assert "a kernel cannot be compiled here: the image's CUDA is newer than the driver's" in phases

@@ -15,7 +15,7 @@ from lockstep.fit.recipe_checks import check
 from lockstep.host.desired_state import DesiredState
 from lockstep.lock.pins import CheckpointPin
 from lockstep.recipes import recipe_file
-from lockstep.units.variants import variants
+from lockstep.units.model_variants import variants
 
 KNOWN = catalogues.load()
 

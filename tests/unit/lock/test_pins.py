@@ -256,6 +256,20 @@ def test_a_damaged_record_is_refused_by_file_and_key(
     assert str(error.value).startswith(str(path))
 
 
+def test_a_lock_of_before_says_so_and_how_to_keep_or_renew_it(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+    path.write_text("version: 1\n" + model_line("").replace("checkpoints:", "models:"))
+    with pytest.raises(InventoryError) as error:
+        load(path)
+    assert str(error.value) == (
+        f"{path}:2: the lock is of an earlier version of Lockstep; found key 'models'; allowed: "
+        "'checkpoints'. Rename the key, which keeps its versions; or delete the file and run "
+        "`lockstep lock`."
+    )
+    path.write_text(path.read_text().replace("models:", "checkpoints:"))
+    assert list(load(path).checkpoints) == ["m"]
+
+
 def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     folder = tmp_path / "lab.lock.yaml"
     folder.mkdir()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from lockstep.cli.main import main
 from lockstep.monitoring.rules import PAGE, Alert, alerts, peer_alerts
 from lockstep.onhost.monitoring.metrics import METRICS
-from lockstep.onhost.switching import wedge
+from lockstep.onhost.switching import wedge_watch
 
 EVERY = (*alerts(spark(gpu={"max_clock_mhz": 2100}).settings), *peer_alerts(["spark2"]))
 _REPOSITORY = Path(__file__).parents[3]
@@ -52,8 +52,8 @@ def test_a_threshold_is_the_host_s_own() -> None:
 
 @pytest.mark.parametrize("page", [PAGE, "switching"])
 def test_how_often_the_wedge_watch_restarts_is_one_number(page: str) -> None:
-    phrase = f"after {wedge.RESTARTS} restarts in an hour"
-    assert wedge.WINDOW_S == 3600
+    phrase = f"after {wedge_watch.RESTARTS} restarts in an hour"
+    assert wedge_watch.WINDOW_S == 3600
     [alert] = [alert for alert in EVERY if alert.name == "EngineWedged"]
     assert phrase in alert.remedy
     assert phrase in (_REPOSITORY / f"docs/{page}.md").read_text(encoding="utf-8")

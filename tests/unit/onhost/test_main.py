@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.files.managed_file import PROGRAMS
-from lockstep.files.programs import closure, package, programs
+from lockstep.files.programs import modules_with_imports, package_texts, program_files
 from lockstep.onhost.__main__ import MODULES
 
 REPOSITORY = Path(__file__).parents[3]
@@ -21,7 +21,7 @@ _PYTHON = ("/usr/bin/python3", "-S", "-E")
 def programs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that a deploy writes below PROGRAMS, in a folder of their own."""
     folder = tmp_path_factory.mktemp("programs")
-    for file in programs():
+    for file in program_files():
         path = folder / file.path.removeprefix(f"{PROGRAMS}/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text)
@@ -80,15 +80,15 @@ def test_another_word_shows_all_words(
 
 
 def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
-    closure_files = closure("switching.gate")
+    closure_files = modules_with_imports("switching.gate")
     for path in ("switching/gate.py", "docker/docker_api.py", "core/config.py", "__init__.py"):
         assert f"lockstep/onhost/{path}" in closure_files
     assert "lockstep/onhost/cluster/agent.py" not in closure_files
-    assert set(closure_files) < set(package())
-    assert "lockstep/onhost/engines/sglang.py" in closure("engines")
+    assert set(closure_files) < set(package_texts())
+    assert "lockstep/onhost/engines/sglang.py" in modules_with_imports("engines")
     assert (
         closure_files["lockstep/onhost/core/memory_requirement.py"]
-        == package()["lockstep/onhost/core/memory_requirement.py"]
+        == package_texts()["lockstep/onhost/core/memory_requirement.py"]
     )
 
 

@@ -78,7 +78,7 @@ def test_a_key_comes_from_a_host_that_has_it(
     files = {
         host: {key.path: seal and {**KEPT, "seal": seal}} for host, seal in seal_by_host.items()
     }
-    assert key.giver(files) == giver
+    assert key.giving_host(files) == giver
 
 
 def test_two_authorities_are_a_finding_that_names_both() -> None:

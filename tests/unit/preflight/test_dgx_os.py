@@ -7,7 +7,7 @@ from a_snapshot import diff_report, host, perfect, snapshot_copy
 from a_spark import findings, spark
 
 from lockstep.drift.report import Report
-from lockstep.onhost.facts import machine, reading
+from lockstep.onhost.facts import machine, reader_helpers
 from lockstep.preflight import dgx_os
 
 FACTORY = """\
@@ -32,7 +32,7 @@ FILES = {"7.2.3": FACTORY, "7.5.0": FACTORY + UPDATES}
 
 def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
     """The facts of such a file."""
-    monkeypatch.setattr(reading, "text", {"/etc/dgx-release": text}.get)
+    monkeypatch.setattr(reader_helpers, "text", {"/etc/dgx-release": text}.get)
     facts_by_kind: dict[str, dict[str, str]] = {}
     for kind, item, value in machine.system({"key": ""}):
         facts_by_kind.setdefault(kind, {})[item] = str(value)

@@ -8,14 +8,20 @@ from dataclasses import replace
 import pytest
 
 from lockstep.core.errors import InventoryError, LockstepError, UnitError
-from lockstep.files.systemd_quoting import assignment, lines, path, text, word
-from lockstep.files.templating import render
+from lockstep.files.systemd_quoting import (
+    assignment,
+    free_text,
+    quoted_argument,
+    quoted_path,
+    split_before_flags,
+)
+from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Gpu, Proxy, Settings, Sources
 from lockstep.lock.pins import Pins
 from lockstep.system.base_files import absent_files, host_files, tools_environment
-from lockstep.units.all_files import artefacts
-from lockstep.units.docker_run import foreground
+from lockstep.units.all_files import deployed_files
+from lockstep.units.docker_run import foreground_options
 from lockstep.units.watch_units import watch_units
 
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
@@ -84,7 +90,7 @@ def test_a_value_that_would_break_its_file_is_refused(changed_settings: Settings
 
 
 def test_nothing_but_systemd_starts_restarts_or_updates_a_container() -> None:
-    options = foreground("some-engine")
+    options = foreground_options("some-engine")
     option_values = dict(itertools.pairwise(options))
     assert options[:2] == ("/usr/bin/docker", "run") and "--rm" in options
     assert "--detach" not in options and "-d" not in options
@@ -104,12 +110,12 @@ def test_an_operator_can_log_in_when_memory_is_short_and_protects_nothing_from_i
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
     bare = Settings(name="spark", models={})
     with pytest.raises(LockstepError, match="open-webui"):
-        artefacts(HostPlan("spark", bare, ()), Pins(), engine_id="")
+        deployed_files(HostPlan("spark", bare, ()), Pins(), engine_id="")
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\tb", "a\x7fb"])
 def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
-    for quote in (word, text):
+    for quote in (quoted_argument, free_text):
         with pytest.raises(UnitError, match="control characters"):
             quote(value)
     with pytest.raises(UnitError, match="control characters"):
@@ -131,19 +137,19 @@ def test_a_control_character_never_gets_into_a_unit(value: str) -> None:
     ],
 )
 def test_a_word_is_quoted_for_systemd(value: str, quoted_word: str) -> None:
-    assert word(value) == quoted_word
+    assert quoted_argument(value) == quoted_word
 
 
 def test_free_text_and_paths_keep_their_percent_signs() -> None:
-    assert text("50% of $HOME, it's") == "50%% of $HOME, it's"
-    assert path("/mnt/my disk/50%") == "'/mnt/my disk/50%%'"
+    assert free_text("50% of $HOME, it's") == "50%% of $HOME, it's"
+    assert quoted_path("/mnt/my disk/50%") == "'/mnt/my disk/50%%'"
     with pytest.raises(UnitError, match="backslash"):
-        text("goes on \\")
+        free_text("goes on \\")
 
 
 def test_a_command_line_breaks_before_each_flag() -> None:
     argv = ("docker", "run", "--rm", "--env", "A=b", "image@sha256:0", "serve", "-x", "-1")
-    assert lines(argv, "image@sha256:0") == [
+    assert split_before_flags(argv, "image@sha256:0") == [
         ["docker", "run"],
         ["--rm"],
         ["--env", "A=b"],
@@ -154,7 +160,7 @@ def test_a_command_line_breaks_before_each_flag() -> None:
 
 def test_a_missing_template_value_is_one_clear_error() -> None:
     with pytest.raises(LockstepError) as error:
-        render("scripts/alias.sh.j2", name="qwen")
+        render_template("scripts/alias.sh.j2", name="qwen")
     assert "templates/scripts/alias.sh.j2: a template value is missing" in str(error.value)
     assert "switch" in str(error.value)
 

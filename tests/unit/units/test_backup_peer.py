@@ -81,7 +81,7 @@ def test_the_listener_is_open_to_one_host_one_account_one_key_and_one_folder() -
     assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark1" in (
         unit
     )
-    assert UNIT in two.watching and UNIT not in desired_state.watching
+    assert UNIT in two.watch_units and UNIT not in desired_state.watch_units
     rules = file_text(two, "firewall.nft")
     assert re.findall(r"saddr { (\S+) } tcp dport 7076 accept", rules) == ["10.77.0.1/32"]
     assert "7076" not in file_text(desired_state, "firewall.nft")

@@ -40,7 +40,9 @@ def test_each_host_has_a_folder_of_its_own() -> None:
 
 def test_a_password_by_command_comes_with_the_deploy() -> None:
     desired_state = backup_host(enabled=True, password={"command": ("pass", "backup")})
-    (given_secret,) = [secret for secret in desired_state.given_secrets if secret.path == PASSWORD]
+    (given_secret,) = [
+        secret for secret in desired_state.uploaded_secrets if secret.path == PASSWORD
+    ]
     assert given_secret.mode == "0600"
 
 

@@ -21,8 +21,8 @@ from lockstep.onhost.gateway.configuration import ListenAddress, PeerGateway
 from lockstep.recipes.recipe_file import parse
 from lockstep.units.gateway_unit import gateway_configuration, gateway_files, open_url
 from lockstep.units.model_units import webui_command, webui_unit
+from lockstep.units.model_variants import Variant, unit_names, variants
 from lockstep.units.models_json import models_file
-from lockstep.units.variants import Variant, unit_names, variants
 
 RECIPE = """
 recipe_version: "2"
@@ -329,9 +329,9 @@ def test_what_changes_the_gateway_restarts_it(monkeypatch: pytest.MonkeyPatch) -
     assert restart_key(unit(settings(Gateway(ttl_s=60)))) != now
     # Models are known to it from its start.
     assert restart_key(unit(settings(model=replace(MODEL, start_timeout_s=60)))) != now
-    read = programs.package()
-    path = "lockstep/onhost/gateway/wire/even_out.py"
-    monkeypatch.setattr(programs, "package", lambda: {**read, path: "another"})
+    read = programs.package_texts()
+    path = "lockstep/onhost/gateway/wire/conversation_rewriting.py"
+    monkeypatch.setattr(programs, "package_texts", lambda: {**read, path: "another"})
     assert restart_key(unit(data)) != now
 
 

@@ -11,8 +11,8 @@ from lockstep.inventory.settings import ModelData, Settings
 from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
 from lockstep.recipes.recipe_file import parse
 from lockstep.units.model_units import webui_command
-from lockstep.units.variants import variants
-from tests.unit.units.test_variants import RECIPE
+from lockstep.units.model_variants import variants
+from tests.unit.units.test_model_variants import RECIPE
 
 TOOLS = RECIPE.replace("{port}", "{port} --enable-auto-tool-choice --tool-call-parser hermes")
 VECTORS = RECIPE.replace("{port}", "{port} --runner pooling")

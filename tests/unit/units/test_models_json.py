@@ -14,8 +14,8 @@ from pair import rank_files as of_pair
 
 from lockstep.inventory.settings import MemoryMinimum
 from lockstep.onhost.core import config
-from lockstep.units.models_json import MODELS, known_to_host, models_file
-from lockstep.units.variants import variants
+from lockstep.units.model_variants import variants
+from lockstep.units.models_json import MODELS, host_configuration, models_file
 
 TEXTS = [
     *(of_example(host)[MODELS].text for host in HOSTS),
@@ -71,7 +71,7 @@ def test_a_host_reads_what_was_written_for_it(tmp_path: Path, name: str) -> None
     host_variants = variants(settings, models, pins(settings, models), engine_id="")
     path = tmp_path / "models.json"
     path.write_text(models_file(settings, host_variants).text)
-    assert config.load_host(path) == known_to_host(settings, host_variants)
+    assert config.load_host(path) == host_configuration(settings, host_variants)
 
 
 def test_a_file_of_an_earlier_deploy_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_default_minimum_is_at_most_half_of_what_the_fit_leaves(
     )
     models = (replace(model, data=data),)
     [variant, *_] = variants(host, models, pins(host, models), engine_id="")
-    known_model = known_to_host(host, [variant]).models["qwen"]
+    known_model = host_configuration(host, [variant]).models["qwen"]
     assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
         minimums, abs=0.01
     )
@@ -147,7 +147,7 @@ def test_a_spark_of_64_gb_has_its_own_minimums(
     data = replace(models[0].data, overrides={"gpu_memory_utilization": 0.56})
     models = (replace(models[0], data=data),)
     [variant, *_] = variants(host, models, pins(host, models), engine_id="")
-    known_model = known_to_host(host, [variant]).models["qwen"]
+    known_model = host_configuration(host, [variant]).models["qwen"]
     assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
         minimums, abs=0.05
     )

@@ -14,7 +14,7 @@ from lockstep.files import templating
 from lockstep.inventory.settings import ModelData, Settings
 from lockstep.system.folders import wanted_restart_key
 from lockstep.units.model_units import model_units
-from tests.unit.units.test_variants import MODEL, RECIPE, make_variants, settings
+from tests.unit.units.test_model_variants import MODEL, RECIPE, make_variants, settings
 
 UNIT = "engine.service"
 OTHER = ModelData(recipe="spare", unit="other", port=8001)

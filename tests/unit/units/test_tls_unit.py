@@ -82,10 +82,10 @@ def test_a_host_without_the_authority_s_certificate_lacks_a_part_of_it_and_has_i
     files_without_root = {key.path: {"mode": "0600", "seal": "a", **owners}, ROOT: None}
     whole = {**files_without_root, ROOT: {"mode": "0644", "seal": "b", **owners}}
     for desired_state in (first, second):
-        assert key.seal(desired_state.plan.name, files_without_root) is None
-        assert key.seal(desired_state.plan.name, whole) == "a"
+        assert key.owner_key_hash(desired_state.plan.name, files_without_root) is None
+        assert key.owner_key_hash(desired_state.plan.name, whole) == "a"
         # Who has it takes none from a host that lacks the certificate alone.
-        assert key.seal_for(desired_state.plan.name, files_without_root) == "a"
+        assert key.future_key_hash(desired_state.plan.name, files_without_root) == "a"
         expected_values = {
             (row.kind, row.item): row.value
             for row in expectations(desired_state, SubjectView({}, b"k"))

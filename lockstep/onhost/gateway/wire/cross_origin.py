@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.onhost.gateway.wire.answers import Headers, Message, Send
+from lockstep.onhost.gateway.wire.gateway_answers import Headers, Message, Send
 
 #: Seconds for which a browser may cache the permission.
 REMEMBERED_S = 600
@@ -22,7 +22,7 @@ class CrossOrigin:
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
 
-    def preflight(self, scope: Message) -> Headers | None:
+    def preflight_headers(self, scope: Message) -> Headers | None:
         """Return the headers that answer a browser's preflight request; None if it is none.
 
         A preflight carries no key, and learns only that the origin is listed.
@@ -32,7 +32,7 @@ class CrossOrigin:
         if not is_preflight or headers.get(b"origin") not in self._origins:
             return None
         return [
-            *self._of(headers[b"origin"]),
+            *self._headers_of_origin(headers[b"origin"]),
             (b"access-control-allow-methods", b"GET, POST"),
             # Allow whatever the page's library sends: the key decides what is permitted.
             (
@@ -42,7 +42,7 @@ class CrossOrigin:
             (b"access-control-max-age", str(REMEMBERED_S).encode()),
         ]
 
-    def with_headers(self, scope: Message, send: Send) -> Send:
+    def send_with_headers(self, scope: Message, send: Send) -> Send:
         """Wrap ``send`` to add this origin's headers and drop an engine's own CORS headers."""
         origin = dict(scope["headers"]).get(b"origin")
 
@@ -50,12 +50,12 @@ class CrossOrigin:
             if message["type"] == "http.response.start":
                 pairs = ((name.lower(), value) for name, value in message["headers"])
                 headers = [pair for pair in pairs if not pair[0].startswith(_OURS)]
-                message = {**message, "headers": [*headers, *self._of(origin)]}
+                message = {**message, "headers": [*headers, *self._headers_of_origin(origin)]}
             await send(message)
 
         return send_with_headers
 
-    def _of(self, origin: bytes | None) -> Headers:
+    def _headers_of_origin(self, origin: bytes | None) -> Headers:
         # A cache must not give one origin's answer to another.
         vary = [(b"vary", b"Origin")] if self._origins else []
         if origin is None or origin not in self._origins:

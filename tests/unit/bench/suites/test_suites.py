@@ -24,7 +24,7 @@ from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.suites.tools import TASKS, wrong
 from lockstep.bench.suites.vision import read
 from lockstep.cli.main import main
-from lockstep.onhost.engine.probes import IDENTIFIERS
+from lockstep.onhost.engine.sense_questions import IDENTIFIERS
 
 pytestmark = pytest.mark.slow
 

@@ -137,5 +137,7 @@ def test_the_host_fetches_the_file_from_another_server_than_the_page(
         store = wheel_store.WheelStore(
             tmp_path, wheel_store.Pip(sys.executable, servers), peer_client.Copier(None)
         )
-        store.bring("torch", [wheel_store.Wheel("torch", "2.10.0+cu130", name, sha256, None)])
+        store.bring_wheels(
+            "torch", [wheel_store.Wheel("torch", "2.10.0+cu130", name, sha256, None)]
+        )
     assert (tmp_path / sha256).read_bytes() == content

@@ -52,7 +52,7 @@ def test_a_host_fetches_locked_wheels_from_the_index_of_its_pip(tmp_path: Path) 
     ]
     assert len(every) > 5
     pip = wheel_store.Pip(sys.executable, wheel_store.variables(None, []))
-    wheel_store.WheelStore(tmp_path, pip, peer_client.Copier(None)).bring("tools", every)
+    wheel_store.WheelStore(tmp_path, pip, peer_client.Copier(None)).bring_wheels("tools", every)
     assert {path.name for path in (tmp_path / "wheels").iterdir()} == {
         package.file for package in every
     }

@@ -19,10 +19,10 @@ def pair(tmp_path, monkeypatch):
     with cluster_of(tmp_path, monkeypatch, 2) as sparks:
         for spark in sparks:
             write(spark, OLD)
-            generations.record(spark.paths, generation(OLD))
-            rollback_snapshot.keep(spark.paths, None, [f"/etc/systemd/system/{GLM}"], ID)
+            generations.add_record(spark.paths, generation(OLD))
+            rollback_snapshot.save_snapshot(spark.paths, None, [f"/etc/systemd/system/{GLM}"], ID)
             write(spark, NEW)
-            generations.record(spark.paths, generation(NEW))
+            generations.add_record(spark.paths, generation(NEW))
         yield sparks
 
 
@@ -56,7 +56,7 @@ def member_states(sparks) -> list[tuple[str, str, list[str]]]:
     return [
         (
             unit(spark).read_text().strip().rpartition("=")[2],
-            generations.records(spark.paths)[0]["digest"],
+            generations.readable_records(spark.paths)[0]["digest"],
             spark.hot,
         )
         for spark in sparks
@@ -86,7 +86,7 @@ def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
     assert pair[0].switch("glm")[0] == 0
     assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
     note = f"returned from generation 2: {lines[-1]}"
-    assert [generations.records(spark.paths)[0]["note"] for spark in pair] == [note, note]
+    assert [generations.readable_records(spark.paths)[0]["note"] for spark in pair] == [note, note]
     assert not any(spark.paths.rollback_snapshot.exists() for spark in pair)
 
 
@@ -127,7 +127,10 @@ def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
     assert pair[0].run("rollout.rollout", "back")[0] == 0
     assert pair[0].switch("glm")[0] == 0
     assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
-    assert generations.records(pair[1].paths)[0]["note"] == "returned from generation 2: too slow"
+    assert (
+        generations.readable_records(pair[1].paths)[0]["note"]
+        == "returned from generation 2: too slow"
+    )
 
 
 def test_what_another_deploy_kept_is_not_returned_to(pair):

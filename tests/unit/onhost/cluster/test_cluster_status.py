@@ -71,7 +71,7 @@ def host(rank: int) -> config.HostConfig:
 
 
 def shown_lines(rank: int, group: runs.ClusterRun) -> list[str]:
-    return cluster_status.lines(cluster_status.as_json(host(rank), {"pair": group}), 1000.0)
+    return cluster_status.status_lines(cluster_status.as_json(host(rank), {"pair": group}), 1000.0)
 
 
 def test_status_tells_when_the_last_token_came_and_who_is_silent():
@@ -81,8 +81,10 @@ def test_status_tells_when_the_last_token_came_and_who_is_silent():
     assert head.startswith("cluster pair (spark1, spark2): glm hot since ")
     assert details == ["  a token came 12 s ago", "  spark2: silent for 6 s"]
     assert shown_lines(1, group)[1] == "  spark1 was heard 12 s ago"
-    assert cluster_status.of_model(host(1), host(1).model("glm")) == ("rank 1 of 2; spark1 answers")
-    assert cluster_status.of_model(host(0), host(0).model("glm")) is None
+    assert cluster_status.answering_member(host(1), host(1).model("glm")) == (
+        "rank 1 of 2; spark1 answers"
+    )
+    assert cluster_status.answering_member(host(0), host(0).model("glm")) is None
 
 
 def test_status_says_why_a_group_ended_and_that_it_was_started_again():
@@ -96,4 +98,4 @@ def test_status_says_why_a_group_ended_and_that_it_was_started_again():
 
 
 def test_a_cluster_that_never_ran_is_not_mentioned():
-    assert cluster_status.lines(cluster_status.as_json(host(0), {}), 1.0) == []
+    assert cluster_status.status_lines(cluster_status.as_json(host(0), {}), 1.0) == []

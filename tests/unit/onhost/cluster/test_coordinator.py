@@ -10,8 +10,8 @@ from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import runs as cluster_groups
 from lockstep.onhost.core import clock, config, errors, switch_lock
-from lockstep.onhost.records import boots, switches
-from lockstep.onhost.switching import cancellation, journal
+from lockstep.onhost.records import model_of_boot, switch_history
+from lockstep.onhost.switching import cancellation, journal_tail
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def calls(spark) -> list[str]:
 def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
     work = one_rank_up(pair, 600)
 
-    cancellation.ask(pair[0].paths, "ben", restore=True)
+    cancellation.request_cancellation(pair[0].paths, "ben", restore=True)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -69,16 +69,16 @@ def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
 
 
 def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
-    enter = journal.JournalTail.__enter__
+    enter = journal_tail.JournalTail.__enter__
 
-    def late(tail: journal.JournalTail) -> None:
+    def late(tail: journal_tail.JournalTail) -> None:
         clock.sleep(5)
         enter(tail)
 
-    monkeypatch.setattr(journal.JournalTail, "__enter__", late)
+    monkeypatch.setattr(journal_tail.JournalTail, "__enter__", late)
     work = pair[0].switch_begun("glm")
     until(lambda: "starting glm" in pair[1].log.getvalue(), "it begins")
-    cancellation.ask(pair[0].paths, "ben", restore=True)
+    cancellation.request_cancellation(pair[0].paths, "ben", restore=True)
 
     assert "hot again: own on spark2" in work.output()
     assert hot_everywhere(pair) == [[], ["own"]]
@@ -87,7 +87,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
 def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
     work = one_rank_up(pair, 600)
 
-    cancellation.ask(pair[0].paths, "ben", restore=False)
+    cancellation.request_cancellation(pair[0].paths, "ben", restore=False)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -116,7 +116,7 @@ def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_a
     assert pair[1].switch("glm")[0] == 0
     pair[0].systemd.unit(OWN, start_ok=False)
     assert pair[0].switch("own")[0] != 0
-    records = [switches.load(spark.paths) for spark in pair]
+    records = [switch_history.load(spark.paths) for spark in pair]
     # The latest first; on the host where it was asked for it is its operator's own.
     assert [(record.model, record.code) for record in records[1]][-1] == ("glm", 0)
     peer_record = records[0][-1]
@@ -126,7 +126,7 @@ def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_a
     assert (back.model, back.code, back.words) == ("own", 1, "glm is hot")
     assert back.person.endswith(" on spark1")
     # Of `boot: "last"`.
-    assert [boots.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
+    assert [model_of_boot.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
 
 
 def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
@@ -135,8 +135,8 @@ def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
 
     assert code == 0
     assert lines[0].startswith("glm is hot already (")
-    assert switches.load(pair[1].paths)[0].hot_already
-    assert not switches.load(pair[0].paths)[0].hot_already
+    assert switch_history.load(pair[1].paths)[0].hot_already
+    assert not switch_history.load(pair[0].paths)[0].hot_already
     assert calls(pair[1])[-1] == f"systemctl start -- {GLM}"
 
 
@@ -267,13 +267,13 @@ def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_a
     pair, monkeypatch
 ):
     pair[0].switch("glm")
-    concerns, questions = cluster_plan.concerns, []
+    concerns, questions = cluster_plan.concerns_other_members, []
 
     def not_yet(*words):
         questions.append(words)
         return len(questions) > 1 and concerns(*words)
 
-    monkeypatch.setattr(cluster_plan, "concerns", not_yet)
+    monkeypatch.setattr(cluster_plan, "concerns_other_members", not_yet)
     assert pair[1].switch("own")[0] == 0
     assert hot_everywhere(pair) == [[], ["own"]]
 
@@ -449,7 +449,7 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     pair[1].kill_agent()
     pair[1].power_on()
     until(lambda: pair[1].hot == ["own"], "its model is back")
-    message = switches.load(pair[1].paths)[0].words
+    message = switch_history.load(pair[1].paths)[0].words
     assert message == "it was undone: the cluster agent was restarted"
     work.output()
     assert pair[0].hot == []

@@ -70,7 +70,7 @@ def spark(tmp_path, monkeypatch):
             self.file("/var/lib/lockstep-deploy/generations/0001.json", json.dumps(record))
 
         def facts(self, **changes: object) -> dict[str, str]:
-            return launch_check.gather(replace(MODEL, **changes), PAIR, self.paths)
+            return launch_check.launch_facts(replace(MODEL, **changes), PAIR, self.paths)
 
     return Spark()
 
@@ -98,14 +98,16 @@ def test_a_difference_gives_every_value():
 def test_where_nothing_was_deployed_that_is_said(spark):
     # A deploy starts the group before its end: what it wrote is compared, not what was there.
     record = json.loads((spark.paths.generations / "0001.json").read_text())
-    generations.begin(spark.paths, {**record, "digest": "new", "lock": "another"})
+    generations.record_begun(spark.paths, {**record, "digest": "new", "lock": "another"})
     assert spark.facts()["hash of the lock"] == "another"
     # One that failed before it wrote anything here says nothing of what is.
     files = [{**file, "text": "new"} for file in record["files"]]
-    generations.begin(spark.paths, {**record, "digest": "new", "lock": "another", "files": files})
+    generations.record_begun(
+        spark.paths, {**record, "digest": "new", "lock": "another", "files": files}
+    )
     facts = spark.facts()
     assert (facts["hash of the lock"], facts[CHANGED]) == (record["lock"], "nothing")
-    generations.forget_begun(spark.paths)
+    generations.remove_begun_record(spark.paths)
     (spark.paths.generations / "0001.json").unlink()
     assert spark.facts()["hash of the lock"] == "no deploy on record"
 

@@ -89,7 +89,7 @@ def test_bytes_that_are_no_text_come_through(tmp_path):
 def test_a_link_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     link = tmp_path / "current"
     for target in ("one", "two"):
-        atomic.link(link, target)
+        atomic.replace_link(link, target)
         assert str(link.readlink()) == target
     assert [path.name for path in tmp_path.iterdir()] == ["current"]
 

@@ -21,9 +21,11 @@ def stored_record(path: Path) -> dict[str, Any]:
 def test_what_an_engine_took_before_counts_after_another_question(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     check_cache.write(path, {"asked": OLD, "faults": []})
-    assert not check_cache.has(stored_record(path), NEW)
+    assert not check_cache.has_passed(stored_record(path), NEW)
     check_cache.write(path, {"asked": NEW, "faults": []})
-    assert check_cache.has(stored_record(path), OLD) and check_cache.has(stored_record(path), NEW)
+    assert check_cache.has_passed(stored_record(path), OLD) and check_cache.has_passed(
+        stored_record(path), NEW
+    )
     check_cache.write(path, {"asked": OLD, "faults": []})
     assert stored_record(path) == {"asked": OLD, "faults": [], "taken": [NEW]}
 
@@ -32,11 +34,11 @@ def test_what_it_refused_does_not_count_and_forgets_nothing(tmp_path: Path) -> N
     path = tmp_path / "record.json"
     check_cache.write(path, {"asked": OLD, "faults": []})
     check_cache.write(path, {"asked": NEW, "faults": ["no such flag"]})
-    assert check_cache.has(stored_record(path), OLD) and not check_cache.has(
+    assert check_cache.has_passed(stored_record(path), OLD) and not check_cache.has_passed(
         stored_record(path), NEW
     )
     check_cache.write(path, {"asked": check_cache.digest("third"), "faults": []})
-    assert not check_cache.has(stored_record(path), NEW)
+    assert not check_cache.has_passed(stored_record(path), NEW)
 
 
 def test_a_word_that_was_taken_back_counts_no_more(tmp_path: Path) -> None:
@@ -44,14 +46,16 @@ def test_a_word_that_was_taken_back_counts_no_more(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     check_cache.write(path, {"asked": OLD, "faults": []})
     check_cache.write(path, {"asked": OLD, "faults": ["a kernel is wrong"]})
-    assert not check_cache.has(stored_record(path), OLD)
+    assert not check_cache.has_passed(stored_record(path), OLD)
 
 
 def test_no_more_questions_are_kept_than_generations(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     for number in range(20):
         check_cache.write(path, {"asked": str(number), "faults": []})
-    assert check_cache.every(stored_record(path)) == [str(number) for number in range(19, 3, -1)]
+    assert check_cache.passed_question_digests(stored_record(path)) == [
+        str(number) for number in range(19, 3, -1)
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"taken": []}'])
@@ -60,4 +64,4 @@ def test_a_record_that_cannot_be_read_is_replaced(tmp_path: Path, text: str) -> 
     path.write_text(text)
     check_cache.write(path, {"asked": NEW, "faults": []})
     assert stored_record(path)["taken"] == []
-    assert not check_cache.has(None, NEW)
+    assert not check_cache.has_passed(None, NEW)

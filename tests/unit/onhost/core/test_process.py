@@ -12,17 +12,17 @@ from lockstep.onhost.core import process
 
 def test_a_process_lives_until_it_ends_and_another_of_its_number_is_not_it() -> None:
     running = subprocess.Popen(["sleep", "60"])
-    start = process.start_of(running.pid)
+    start = process.start_ticks(running.pid)
     assert start > 0 and process.is_alive(running.pid, start)
     assert not process.is_alive(running.pid, start - 1)
     running.kill()
     running.wait()
-    assert process.start_of(running.pid) == 0
+    assert process.start_ticks(running.pid) == 0
     assert not process.is_alive(running.pid, start)
 
 
 def test_of_one_that_proc_hides_the_number_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "start_of", lambda _: 0)
+    monkeypatch.setattr(process, "start_ticks", lambda _: 0)
     assert process.is_alive(os.getpid(), 7)
     child = subprocess.Popen(["true"])
     child.wait()

@@ -33,7 +33,7 @@ def test_a_member_knows_its_rank_and_the_others(tmp_path):
     host = load(tmp_path)
     cluster = host.cluster("glm")
 
-    assert (cluster.me.name, cluster.first.address) == ("spark2", "10.77.0.11")
+    assert (cluster.own_member.name, cluster.first_member.address) == ("spark2", "10.77.0.11")
     assert [member.name for member in cluster.other_members] == ["spark1"]
     # Only rank 0 answers clients.
     assert host.model("glm").url == ""

@@ -23,6 +23,6 @@ def test_a_daemon_that_hangs_is_restarted_and_one_that_is_not_there_is_started(
         if state == "hangs":
             daemon.listen()
         with pytest.raises(docker_api.DockerUnreachable) as problem:
-            docker_api.Docker(path, timeout=0.05).running()
+            docker_api.Docker(path, timeout=0.05).running_containers()
     assert f"Remedy: sudo systemctl {remedy} docker" in str(problem.value)
     assert ("a hot model" in str(problem.value)) == (remedy == "restart")

@@ -77,7 +77,7 @@ def test_shared_memory_of_an_engine_that_is_killed_is_taken_back() -> None:
         segment = Path("/dev/shm", child.stdout.readline().strip())
         assert segment.exists()
         # In this process, for systemd is as quick to kill the rest.
-        assert not end_engine.end(child.pid, 0.2)
+        assert not end_engine.end_process(child.pid, 0.2)
         assert not segment.exists()
 
 

@@ -46,7 +46,7 @@ class Spark:
         return [str(holder) for holder in self.foreign()]
 
     def foreign(self) -> list[gpu_holders.GpuHolder]:
-        return gpu_holders.foreign(config.load_host(self.paths.models), self.paths)
+        return gpu_holders.foreign_holders(config.load_host(self.paths.models), self.paths)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_engines_that_people_run_are_known(spark, argv, program_name):
     spark.process(9, "/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope", *argv)
     (line,) = spark.shows(f"9, {argv[0]}, 512")
     assert f"({program_name})" in line and line.endswith("`sudo kill 9`")
-    assert spark.foreign()[0].matters
+    assert spark.foreign()[0].is_worth_report
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_engines_that_people_run_are_known(spark, argv, program_name):
 def test_only_engines_and_what_is_large_matter_beside_a_model(spark, argv, used_mib, matters):
     spark.process(9, "/system.slice/x.service", *argv)
     assert spark.shows(f"9, {argv[0]}, {used_mib}")
-    assert spark.foreign()[0].matters is matters
+    assert spark.foreign()[0].is_worth_report is matters
 
 
 def test_ours_are_not_among_them(spark):
@@ -119,7 +119,9 @@ def test_ours_are_not_among_them(spark):
     spark.process(3, "/system.slice/lockstep-job-engine.service", "python3")
     assert spark.shows("1, v, 9000", "2, s, 9000", "3, p, 9000") == []
     # Until the first deploy only a container's label says so.
-    assert [holder.place for holder in gpu_holders.foreign(None, spark.paths)] == ["vllm.service"]
+    assert [holder.place for holder in gpu_holders.foreign_holders(None, spark.paths)] == [
+        "vllm.service"
+    ]
 
 
 def test_what_may_be_ours_is_not_accused_while_docker_is_silent(spark):

@@ -37,7 +37,7 @@ class Host:
         self.after_gib = after_gib
         for control in controls:
             control.write_text("")
-        self.guard.look()
+        self.guard.check_free_memory()
         texts = [control.read_text() for control in controls]
         assert texts in (["", ""], ["3\n", "1\n"])
         return texts != ["", ""]
@@ -77,9 +77,9 @@ def test_no_minimum_and_no_figures_do_nothing(host: Host) -> None:
     assert not host.look(0.0, 19.0)
     host.guard.minimum_gib = 8.0
     (host.paths.proc / "meminfo").write_text("MemTotal: 1 kB\n")
-    host.guard.look()
+    host.guard.check_free_memory()
     (host.paths.proc / "meminfo").unlink()
-    host.guard.look()
+    host.guard.check_free_memory()
     assert host.lines == []
 
 
@@ -89,7 +89,7 @@ def test_a_kernel_that_refuses_is_told_and_nothing_fails(host: Host) -> None:
         control.unlink(missing_ok=True)
         control.mkdir()
     write_meminfo(host.paths, 20.0, 3.0)
-    host.guard.look()
+    host.guard.check_free_memory()
     assert host.lines[:2] == [
         "drop_caches not written: Is a directory",
         "compact_memory not written: Is a directory",

@@ -10,14 +10,17 @@ import pytest
 from a_model import model
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.engine import openai_api, probes, sense, sense_pooling
+from lockstep.onhost.engine import openai_api, sense, sense_pooling, sense_questions
 
 RIGHT = {
-    "echo": "\n".join(probes.IDENTIFIERS),
+    "echo": "\n".join(sense_questions.IDENTIFIERS),
     "count": " ".join(map(str, range(1, 101))),
 }
 CALL = {"name": "read_temperature", "arguments": '{"station": "KX4417", "hours": 6}'}
-PROBES = {probe.prompt: probe.name for probe in (probes.ECHO, probes.COUNT, probes.TOOL)}
+PROBES = {
+    probe.prompt: probe.name
+    for probe in (sense_questions.ECHO, sense_questions.COUNT, sense_questions.TOOL)
+}
 
 
 class Engine(FakeEngine):
@@ -69,7 +72,7 @@ def engine() -> Iterator[Engine]:
 
 def look(engine: Engine, record: Any = None, **keys: Any) -> sense.SenseVerdict:
     model_model = model(url=engine.url, served_name="served", **{"sense": "answers", **keys})
-    return sense.look(model_model, "s3cret", record)
+    return sense.judge_engine_sense(model_model, "s3cret", record)
 
 
 def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Engine) -> None:

@@ -48,7 +48,7 @@ def test_the_last_start_counts_and_lines_may_be_continued() -> None:
     ],
 )
 def test_a_file_of_variables(text: str, variables: Mapping[str, str]) -> None:
-    assert unit_command_line.in_file(text) == variables
+    assert unit_command_line.variables_in_file_text(text) == variables
 
 
 def test_a_file_wins_and_one_that_is_not_there_is_none(tmp_path: Path) -> None:

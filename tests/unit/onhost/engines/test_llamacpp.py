@@ -154,7 +154,7 @@ def ask_engine(
             return CompletedProcess(list(words), 0, "", said_of_it)
         return CompletedProcess(list(words), code, "usage", stderr)
 
-    return LLAMA.answer(recipes, run), runs
+    return LLAMA.ask_in_image(recipes, run), runs
 
 
 def test_its_own_program_reads_the_whole_command_line_and_loads_nothing() -> None:
@@ -202,7 +202,7 @@ def test_its_counters_are_read_without_a_total_of_requests() -> None:
     ],
 )
 def test_its_log_tells_how_far_a_start_is(line: str, phase: str) -> None:
-    assert log_phases.phase(line) == phase
+    assert log_phases.announced_phase(line) == phase
 
 
 def test_its_context_stands_in_its_list_of_models() -> None:

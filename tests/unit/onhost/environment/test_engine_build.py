@@ -20,7 +20,7 @@ import pytest
 from a_repository import fork, git, source
 from forked_host import run_program
 
-from lockstep.host.specs import check_wanted, engine_missing
+from lockstep.host.specs import engine_check_hash, missing_engine_parts
 from lockstep.onhost.core import errors, file_lock
 from lockstep.onhost.environment import engine_build
 from lockstep.onhost.facts import environments
@@ -220,7 +220,7 @@ class Site:
         return environments.read(self.spec)
 
     def missing(self) -> dict[str, list[str]]:
-        return engine_missing(self.spec, self.engine_facts())
+        return missing_engine_parts(self.spec, self.engine_facts())
 
     def calls(self) -> list[tuple[list[str], dict[str, str]]]:
         """The calls of uv: arguments and the variables that it reads."""
@@ -304,7 +304,7 @@ def test_what_is_not_to_be_there_is_taken_out(
 
 
 def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
-    """test_uv_cache.py has what the real uv says of each part."""
+    """test_uv_cache_failures.py has what the real uv says of each part."""
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
     message = f"cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n"
@@ -433,7 +433,7 @@ def test_wrong_use_says_how(argv: list[str], message: str) -> None:
 def record(site: Site, **changes: Any) -> None:
     """A check of this environment that passed, or one with changes."""
     site.home.mkdir(parents=True, exist_ok=True)
-    text = {"asked": check_wanted(site.spec), "version": "0.19.2", "faults": [], **changes}
+    text = {"asked": engine_check_hash(site.spec), "version": "0.19.2", "faults": [], **changes}
     (site.home / "check.json").write_text(json.dumps(text))
 
 

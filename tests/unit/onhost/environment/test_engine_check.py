@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from forked_host import run_program
 
-from lockstep.host.specs import check_wanted
+from lockstep.host.specs import engine_check_hash
 from lockstep.onhost.environment import engine_check
-from lockstep.onhost.environment.engine_check import cuda_fault, triple_fault
+from lockstep.onhost.environment.engine_check import cuda_fault, flashinfer_versions_fault
 
 # Each starts Python, as a host does.
 pytestmark = pytest.mark.slow
@@ -191,7 +191,7 @@ def test_an_engine_that_takes_every_recipe_has_no_fault(
     code, record, output = venv.ask()
     assert (code, output) == (0, "")
     assert record == {
-        "asked": check_wanted(venv.question),
+        "asked": engine_check_hash(venv.question),
         "version": "0.19.2",
         "torch": "2.10.0+cu130",
         "cuda": "13.0",
@@ -417,7 +417,7 @@ def test_flashinfers_three_packages_agree_or_none_is_there(
     versions: tuple[str | None, ...], agree: bool
 ) -> None:
     names = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
-    fault = triple_fault(dict(zip(names, versions, strict=True)))
+    fault = flashinfer_versions_fault(dict(zip(names, versions, strict=True)))
     phrases = (
         f"{name} {version or 'missing'}" for name, version in zip(names, versions, strict=True)
     )

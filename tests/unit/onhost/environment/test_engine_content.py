@@ -132,10 +132,10 @@ def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, ind
     with download_lock.hold_claim(peer.paths, "engine-pytorch", [NAME]):
         task = threading.Thread(target=host.bring)
         task.start()
-        target_path = download_lock.folder(host.paths) / "engine-pytorch"
+        target_path = download_lock.claims_folder(host.paths) / "engine-pytorch"
         deadline = time.monotonic() + 180
         while (
-            not (target_path.exists() and download_lock.alive(target_path))
+            not (target_path.exists() and download_lock.is_held(target_path))
             and time.monotonic() < deadline
         ):
             time.sleep(0.001)
@@ -252,7 +252,7 @@ def test_a_password_is_for_its_own_server_and_on_no_command_line(tmp_path, index
     url = f"{login}{index.host}/whl/files/{QUOTED}"
     pip = wheel_store.Pip(host.spec["tools"], wheel_store.variables(None, [], [url]))
     store = wheel_store.WheelStore(tmp_path / "two", pip, peer_client.Copier(None))
-    store.bring("vllm", [wheel_store.Wheel("torch", "1", FILE, NAME, None, url)])
+    store.bring_wheels("vllm", [wheel_store.Wheel("torch", "1", FILE, NAME, None, url)])
     assert index.requests[-1].headers.get("Authorization") == basic
     output = capfd.readouterr()
     argv = (tmp_path / "argv").read_text()
@@ -306,11 +306,13 @@ def test_without_an_index_pips_own_configuration_names_it(tmp_path, index, monke
 @pytest.mark.slow
 def test_a_host_that_downloads_shows_that_it_gets_on(tmp_path, index, monkeypatch):
     monkeypatch.setattr(
-        growth_report, "repeat", functools.partial(growth_report.repeat, period_s=0.01)
+        growth_report,
+        "call_periodically",
+        functools.partial(growth_report.call_periodically, period_s=0.01),
     )
     host = Host(tmp_path, index)
     beaten = threading.Event()
-    monkeypatch.setattr(download_lock.Claim, "beat", lambda claim: beaten.set())
+    monkeypatch.setattr(download_lock.Claim, "show_sign_of_life", lambda claim: beaten.set())
 
     def answer(request):
         # As slow as a line that others must not lose patience with.

@@ -61,7 +61,7 @@ def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(
         folder.mkdir(parents=True)
         for file, content in {"name": name, **files}.items():
             (folder / file).write_text(f"{content}\n")
-    assert [(item, value) for _, item, value in facts.now(None)] == [
+    assert [(item, value) for _, item, value in facts.sensor_values(None)] == [
         ("power W", 38.5),
         ("clock MHz", 2418.0),
         ("temperature °C", 68.0),
@@ -76,5 +76,5 @@ def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(
 
 def test_evidence_without_a_driver_says_so(card: AGpu) -> None:
     card.program.write_text("#!/bin/sh\nexit 9\n")
-    evidence = {item: value for _, item, value in facts.now(None)}
+    evidence = {item: value for _, item, value in facts.sensor_values(None)}
     assert evidence["power W"] == evidence["held down by"] == "not told"

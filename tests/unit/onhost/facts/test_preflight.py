@@ -20,7 +20,7 @@ from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import layout, meminfo
 from lockstep.onhost.facts import docker as dockers
-from lockstep.onhost.facts import machine, network, packages, preflight, reading
+from lockstep.onhost.facts import machine, network, packages, preflight, reader_helpers
 
 # A key that nobody uses, and what `ssh-keygen -lf` shows of it.
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK5r80uRFOOEmHwCHd1jEkejsC3/dtDhj651LkZy9Ycj"
@@ -78,9 +78,11 @@ class Spark:
         monkeypatch.setenv("PATH", f"{self.bin}:{os.environ['PATH']}")
         paths = layout.Paths(self.root)
         monkeypatch.setattr(layout, "Paths", lambda: paths)
-        monkeypatch.setattr(reading, "open", self._open, raising=False)
+        monkeypatch.setattr(reader_helpers, "open", self._open, raising=False)
         monkeypatch.setattr(
-            preflight, "folder_paths", lambda place: reading.folder_paths(self.host_path(place))
+            preflight,
+            "folder_paths",
+            lambda place: reader_helpers.folder_paths(self.host_path(place)),
         )
         keys = SimpleNamespace(glob=lambda path: map(str, self.root.glob(path.lstrip("/"))))
         monkeypatch.setattr(preflight, "glob", keys)
@@ -114,7 +116,7 @@ class Spark:
         return Path(self.host_path(path)).open(*how, **more)
 
     def _run(self, *argv: str) -> Any:
-        return reading.run(Path(argv[0]).name, *argv[1:])
+        return reader_helpers.run(Path(argv[0]).name, *argv[1:])
 
     def preflight_answer(self, **questions: Any) -> Any:
         """The whole answer, as it is sent."""
@@ -139,13 +141,13 @@ def docker(spark: Spark) -> Iterator[FakeDocker]:
 
 def test_units_of_ours_that_are_not_off_are_told(spark: Spark) -> None:
     states = ("active", "activating", "failed", "inactive")
-    assert preflight._up() == []
+    assert preflight._running_model_units() == []
     spark.write(
         "/etc/lockstep/models.json", json.dumps({"models": {s: {"unit": s} for s in states}})
     )
     rows = "".join(f"{state} loaded {state} any A unit\\n" for state in states)
     spark.does("systemctl", f"[ $1 != list-units ] || printf '{rows}'")
-    assert preflight._up() == ["active", "activating"]
+    assert preflight._running_model_units() == ["active", "activating"]
 
 
 def container(name: str, *labels: str, port: int = 0) -> dict[str, Any]:
@@ -281,7 +283,7 @@ def test_preflight_tells_which_dockers_there_are(
     monkeypatch.setattr(dockers, "_ROOTLESS", "./run/user/*/docker.sock")
     monkeypatch.setattr(dockers, "_SNAP", str(spark.root / "snap-docker"))
     none = {"client": False, "rootless": [], "snap": False, "said": ""}
-    assert dockers.ways(str(client), answers=True) == none
+    assert dockers.dockers_of_host(str(client), answers=True) == none
     spark.does("docker", "")
     spark.does("systemctl", "echo active")
     spark.write("snap-docker")
@@ -290,12 +292,12 @@ def test_preflight_tells_which_dockers_there_are(
     (spark.root / "run/user/anna").mkdir()
     own = FakeDocker(Path("run/user/anna/docker.sock"))
     own.answers = {"/info": INFO}
-    ways = dockers.ways(str(client), answers=True)
+    ways = dockers.dockers_of_host(str(client), answers=True)
     own.close()
     assert ways == {"client": True, "rootless": ["anna"], "snap": True, "said": ""}
     line = "failed to start daemon: error initializing buildkit: invalid database"
     spark.does("journalctl", f"echo Starting; echo '{line}'; echo stopped")
-    message = dockers.ways(str(client), answers=False)["said"]
+    message = dockers.dockers_of_host(str(client), answers=False)["said"]
     assert message == "error initializing buildkit: invalid database"
 
 

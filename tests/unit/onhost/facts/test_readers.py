@@ -46,7 +46,7 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     result = subprocess.run(
         [sys.executable, *remote_exec.COMMAND[1:]],
         # What sudo reads a password from comes first.
-        input="password\n" + remote_exec.questions(question) + "\n",
+        input="password\n" + remote_exec.readers_input(question) + "\n",
         capture_output=True,
         text=True,
         check=True,

@@ -34,17 +34,17 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
     tmp_path: Path,
 ) -> None:
     weights_question = question(tmp_path)
-    spec = weights_spec.parse(json.dumps(weights_question))
+    spec = weights_spec.parse_spec(json.dumps(weights_question))
     store = weights_store.WeightsStore(
         spec, None, peer_client.Copier(None), download_lock.Claim(None)
     )
     for part in spec.repositories[0].parts:
         for file in part.files:
-            path = spec.snapshot(part.model, part.revision) / file.path
+            path = spec.snapshot_folder(part.model, part.revision) / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(FILES[file.path])
-        assert store.verify(part) == []
-    store.merge(spec.repositories[0])
+        assert store.corrupt_files(part) == []
+    store.merge_repository(spec.repositories[0])
     assert weights_state.state(spec, spec.repositories[0])["state"] == "complete"
 
     for path in spec.cache_dir.glob("models--*/snapshots/*/*"):
@@ -64,7 +64,7 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
     assert set(deep) - set(quick) == {
         (
             "weights content",
-            str(spec.snapshot(model, parts[model].revision) / path),
+            str(spec.snapshot_folder(model, parts[model].revision) / path),
             "other content",
         )
         for model, path in findings

@@ -56,7 +56,7 @@ def test_what_is_not_here_yet_is_copied_and_counted(first_spark, tmp_path, name,
     if present_bytes:
         (tmp_path / "blob.incomplete").write_bytes(BODY[:present_bytes])
     copy = copier(first_spark.as_peer())
-    assert copy.bring(name, len(BODY), tmp_path / "blob")
+    assert copy.copy_from_peer(name, len(BODY), tmp_path / "blob")
     assert (tmp_path / "blob").read_bytes() == BODY
     assert copy.bytes == (
         {"spark1": len(BODY) - present_bytes} if present_bytes < len(BODY) else {}
@@ -74,7 +74,7 @@ def test_corrupt_content_is_refused_and_taken_from_another_peer(sparks, tmp_path
     lines: list[str] = []
     # The wrong one is asked for it first.
     order = (corrupt_spark, two) if int(NAME[:8], 16) % 2 == 0 else (two, corrupt_spark)
-    assert copier(*(spark.as_peer() for spark in order), lines=lines).bring(
+    assert copier(*(spark.as_peer() for spark in order), lines=lines).copy_from_peer(
         NAME, len(BODY), tmp_path / "blob"
     )
     assert (tmp_path / "blob").read_bytes() == BODY
@@ -84,7 +84,7 @@ def test_corrupt_content_is_refused_and_taken_from_another_peer(sparks, tmp_path
 
 def test_with_nothing_but_corrupt_peers_the_caller_fetches_from_the_start(first_spark, tmp_path):
     first_spark.has(bytes(len(BODY)), NAME)
-    assert not copier(first_spark.as_peer()).bring(NAME, len(BODY), tmp_path / "blob")
+    assert not copier(first_spark.as_peer()).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
     assert list(tmp_path.glob("blob*")) == []
 
 
@@ -116,13 +116,13 @@ def test_a_peer_that_vanishes_in_the_middle_is_replaced_by_another(first_spark, 
         else (first_spark.as_peer(), dying)
     )
     copy = copier(*order)
-    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
+    assert copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
     assert (tmp_path / "blob").read_bytes() == BODY
     assert copy.bytes == {"dying": 700_000, "spark1": len(BODY) - 700_000}
 
 
 def test_without_another_peer_the_caller_goes_on_with_what_came(dying, tmp_path):
-    assert not copier(dying).bring(NAME, len(BODY), tmp_path / "blob")
+    assert not copier(dying).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
     assert (tmp_path / "blob.incomplete").read_bytes() == BODY[:700_000]
 
 
@@ -130,7 +130,7 @@ def test_a_peer_that_is_off_is_no_failure(tmp_path):
     with socketserver.TCPServer(("127.0.0.1", 0), Cut) as server:
         port = server.server_address[1]
     off = peer_client.Peer("off", "127.0.0.1", port, earlier=True)
-    assert not copier(off).bring(NAME, len(BODY), tmp_path / "blob")
+    assert not copier(off).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
 
 
 @pytest.mark.parametrize("call", ["request", "getresponse"])
@@ -149,7 +149,9 @@ def test_a_peer_that_loses_its_route_after_it_was_asked_is_no_failure(
 
     monkeypatch.setattr(http.client.HTTPConnection, call, lose_route)
     lines: list[str] = []
-    assert not copier(first_spark.as_peer(), lines=lines).bring(NAME, len(BODY), tmp_path / "blob")
+    assert not copier(first_spark.as_peer(), lines=lines).copy_from_peer(
+        NAME, len(BODY), tmp_path / "blob"
+    )
     assert lines == ["copy from spark1 broke off (No route to host)"]
 
 
@@ -161,11 +163,11 @@ def test_a_full_disk_is_not_the_peers(first_spark, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fill_disk)
     with pytest.raises(OSError, match="No space left"):
-        copier(first_spark.as_peer()).bring(NAME, len(BODY), tmp_path / "blob")
+        copier(first_spark.as_peer()).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
 
 
 def test_nobody_shares_where_there_is_no_lease(tmp_path):
-    assert not peer_client.Copier(None).bring(NAME, len(BODY), tmp_path / "blob")
+    assert not peer_client.Copier(None).copy_from_peer(NAME, len(BODY), tmp_path / "blob")
 
 
 def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(
@@ -175,13 +177,13 @@ def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(
     copy = copier(first_spark.as_peer(earlier=True))
     with download_lock.hold_claim(first_spark.paths, "weights", [NAME]):
         task = threading.Thread(
-            target=lambda: results.append(copy.bring(NAME, len(BODY), tmp_path / "blob"))
+            target=lambda: results.append(copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob"))
         )
         task.start()
         deadline = time.monotonic() + 180
-        while copy.note() == "" and time.monotonic() < deadline:
+        while copy.waiting_note() == "" and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert copy.note() == ", waiting for spark1"
+        assert copy.waiting_note() == ", waiting for spark1"
         assert results == []
         first_spark.has(BODY)
         task.join(180)
@@ -192,13 +194,15 @@ def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(
 def test_a_later_peer_is_not_waited_for(first_spark, tmp_path):
     """Else two would wait for each other for ever."""
     with download_lock.hold_claim(first_spark.paths, "weights", [NAME]):
-        assert not copier(first_spark.as_peer(earlier=False)).bring(NAME, 1, tmp_path / "blob")
+        assert not copier(first_spark.as_peer(earlier=False)).copy_from_peer(
+            NAME, 1, tmp_path / "blob"
+        )
 
 
 def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(
     first_spark, monkeypatch
 ):
-    monkeypatch.setattr("lockstep.onhost.fetch.peer_store._FRESH_S", 0.0)
+    monkeypatch.setattr("lockstep.onhost.fetch.content_for_peers._FRESH_S", 0.0)
     first_spark.offer(weights=[NAME])
     assert first_spark.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
     with download_lock.hold_claim(first_spark.paths, "weights", ["0" * 64]) as claim:
@@ -226,9 +230,9 @@ def test_an_earlier_peer_that_does_not_move_is_not_waited_for_for_ever(
     copy = copier(first_spark.as_peer(earlier=True), lines=lines)
     if limit == "PATIENCE_S":
         with download_lock.hold_claim(first_spark.paths, "weights", [NAME]):
-            assert not copy.bring(NAME, len(BODY), tmp_path / "blob")
+            assert not copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
     else:
-        assert not copy.bring(NAME, len(BODY), tmp_path / "blob")
+        assert not copy.copy_from_peer(NAME, len(BODY), tmp_path / "blob")
     assert lines == ["spark1 does not go on with what it was to fetch; not waiting for it"]
 
 
@@ -262,7 +266,7 @@ def test_a_server_ends_with_the_last_deploy_that_needed_it(first_spark):
     # A deploy that is over has no rights, another one goes on.
     assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 401
     assert first_spark.ask("HEAD", f"/content/{NAME}", "u" * 43)[0] == 404
-    peer_client.end(peer_client.Lease("u" * 43, (first_spark.as_peer(),)))
+    peer_client.end_lease(peer_client.Lease("u" * 43, (first_spark.as_peer(),)))
     first_spark.wait_for_end()
 
 
@@ -310,13 +314,13 @@ def test_the_last_file_of_a_fetch_is_there_for_who_asks_at_once(first_spark):
 
 def test_what_arrives_between_two_looks_is_found(first_spark, monkeypatch):
     store = first_spark.server.store
-    real_coming = store.coming
+    real_coming = store.coming_content
 
     def late(name):
         first_spark.has(BODY)
         return real_coming(name)
 
-    monkeypatch.setattr(store, "coming", late)
+    monkeypatch.setattr(store, "coming_content", late)
     assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 200
 
 
@@ -342,6 +346,6 @@ def test_a_host_busy_with_something_else_is_seen_to_get_on_towards_what_is_expec
     with download_lock.hold_claim(first_spark.paths, "first", ["0" * 64]) as claim:
         earlier_headers = first_spark.ask("HEAD", f"/content/{NAME}")[1]
         assert earlier_headers["X-Lockstep-State"] == "expected"
-        claim.beat()
+        claim.show_sign_of_life()
         later_headers = first_spark.ask("HEAD", f"/content/{NAME}")[1]
         assert later_headers["X-Lockstep-Progress"] != earlier_headers["X-Lockstep-Progress"]

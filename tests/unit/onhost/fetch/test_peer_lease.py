@@ -60,7 +60,7 @@ def test_a_lease_is_written_for_client_and_server_and_the_token_only_for_the_cli
 ):
     systemd.unit(UNIT, ActiveState="active", SubState="running")
     assert run(monkeypatch, paths, "open", document=lease()) == 0
-    client = peer_client.folder(paths) / "0123456789abcdef.client.json"
+    client = peer_client.leases_folder(paths) / "0123456789abcdef.client.json"
     offer = peer_client.offers(paths) / "0123456789abcdef.offer.json"
     assert stat.S_IMODE(client.stat().st_mode) == 0o600
     assert stat.S_IMODE(offer.stat().st_mode) == 0o644
@@ -86,10 +86,10 @@ def own(paths) -> dict:
 def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     systemd, paths, monkeypatch, capsys, own
 ):
-    old = peer_client.folder(paths) / "aaaaaaaaaaaaaaaa.client.json"
-    download_lock.folder(paths).mkdir(parents=True)
+    old = peer_client.leases_folder(paths) / "aaaaaaaaaaaaaaaa.client.json"
+    download_lock.claims_folder(paths).mkdir(parents=True)
     old.write_text("{}")
-    (download_lock.folder(paths) / "weights").write_text("")
+    (download_lock.claims_folder(paths) / "weights").write_text("")
     assert run(monkeypatch, paths, "open", document=own) == 0
     assert capsys.readouterr().out == ""
     [call] = systemd.calls
@@ -102,14 +102,14 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     assert TOKEN not in call
     # It has an account of its own, and is given the inner folder: no other comes to a claim, which
     # it could hold.
-    folder, target_path = peer_client.folder(paths), peer_client.offers(paths)
+    folder, target_path = peer_client.leases_folder(paths), peer_client.offers(paths)
     assert (
         f"TemporaryFileSystem={paths.run}:ro" in call and f"BindReadOnlyPaths={target_path}" in call
     )
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
-    assert folder in download_lock.folder(paths).parents
+    assert folder in download_lock.claims_folder(paths).parents
     # What a deploy of the past left is gone.
-    assert not old.exists() and list(download_lock.folder(paths).iterdir()) == []
+    assert not old.exists() and list(download_lock.claims_folder(paths).iterdir()) == []
     assert run(monkeypatch, paths, "close", own["id"]) == 0
     deadline = time.monotonic() + 180
     while peer_lease._answers("127.0.0.1", own["port"]):
@@ -117,10 +117,10 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
 
 
 def test_a_claim_that_is_held_survives_the_start_of_a_server(systemd, paths, monkeypatch, own):
-    download_lock.folder(paths).mkdir(parents=True)
+    download_lock.claims_folder(paths).mkdir(parents=True)
     with download_lock.hold_claim(paths, "weights", ["a" * 64]):
         assert run(monkeypatch, paths, "open", document=own) == 0
-        assert (download_lock.folder(paths) / "weights").exists()
+        assert (download_lock.claims_folder(paths) / "weights").exists()
     assert run(monkeypatch, paths, "close", own["id"]) == 0
 
 
@@ -142,7 +142,7 @@ def test_closing_tells_every_peer_and_stops_the_own_server(systemd, paths, monke
     other_spark.wait_for_end()
     other_spark.server.server_close()
     assert systemd.calls == [f"systemctl stop {UNIT}"]
-    assert list(peer_client.folder(paths).rglob("*.json")) == []
+    assert list(peer_client.leases_folder(paths).rglob("*.json")) == []
 
 
 def test_closing_one_deploy_leaves_another_its_server(systemd, paths, monkeypatch):

@@ -105,11 +105,11 @@ def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -
     ],
 )
 def test_an_address_without_a_password_stays_as_it_is(address: str) -> None:
-    assert url_login.for_git(address) == (address, {})
+    assert url_login.without_login_for_git(address) == (address, {})
 
 
 def test_the_variables_are_for_that_server_only() -> None:
-    public_url, variables = url_login.for_git("https://token@[::1]:8443/a/b.git?x=1")
+    public_url, variables = url_login.without_login_for_git("https://token@[::1]:8443/a/b.git?x=1")
     assert public_url == "https://[::1]:8443/a/b.git?x=1"
     assert variables["GIT_CONFIG_KEY_0"] == "http.https://[::1]:8443/.extraHeader"
     login = base64.b64encode(b"token:").decode()

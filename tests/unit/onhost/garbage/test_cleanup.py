@@ -14,7 +14,7 @@ from onhost_fakes import FakeDocker, FakeSystemd, host_root
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
-from lockstep.onhost.records import deploys, generations
+from lockstep.onhost.records import deploy_lock, generations
 from lockstep.onhost.weights import hub_cache
 
 # None is a part of another.
@@ -54,7 +54,7 @@ def spark(tmp_path, monkeypatch):
             note.write_text(json.dumps({"reference": reference}))
             os.utime(note, (1, 1))
             self.fetch(COMMITS[number])
-            generations.record(self.paths, self.record(number))
+            generations.add_record(self.paths, self.record(number))
 
         def record(self, number: int) -> dict:
             revision = f"{MODEL.replace('--', '/')}@{COMMITS[number]}"
@@ -71,12 +71,12 @@ def spark(tmp_path, monkeypatch):
             units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
             for number, digest in ((2, "3"), (1, "4")):
                 record = {**self.record(number), "digest": digest, "files": units}
-                generations.record(self.paths, record)
+                generations.add_record(self.paths, record)
 
         def fetch(self, commit: str, *, is_noted: bool = True) -> None:
             """A snapshot with one file of its own and one that all revisions share."""
             if is_noted:
-                hub_cache.mark_own(self.cache, MODEL, commit)
+                hub_cache.note_own_snapshot(self.cache, MODEL, commit)
             snapshot = self.cache / f"models--{MODEL}/snapshots/{commit}"
             snapshot.mkdir(parents=True)
             for name, blob in (("own", f"own-{commit[0]}"), ("shared", "shared")):
@@ -121,21 +121,21 @@ WITHOUT_OLDEST = (["b", "c"], ["b", "c"], ["b", "c"], ["own-b", "own-c", "shared
 def test_of_three_generations_the_oldest_goes(spark):
     earlier_contents = spark.contents
     assert spark.plan() == OLDEST
-    assert (spark.contents, len(generations.records(spark.paths))) == (earlier_contents, 3)
+    assert (spark.contents, len(generations.readable_records(spark.paths))) == (earlier_contents, 3)
     answer = spark.remove()
     assert spark.code == 0
     assert [item["id"] for item in answer["removed"]] == OLDEST
     assert [item["bytes"] for item in answer["removed"]] == [8192, 1000, 4096]
     assert spark.contents == WITHOUT_OLDEST
     assert sorted(spark.docker.tags.values()) == sorted(IMAGES[1:])
-    assert [record["number"] for record in generations.records(spark.paths)] == [3, 2]
+    assert [record["number"] for record in generations.readable_records(spark.paths)] == [3, 2]
     assert spark.plan() == []
 
 
 def test_what_a_deploy_has_begun_to_bring_is_needed_before_it_is_on_record(spark):
-    generations.begin(spark.paths, {**spark.record(0), "digest": "the oldest once more"})
+    generations.record_begun(spark.paths, {**spark.record(0), "digest": "the oldest once more"})
     assert spark.plan() == []
-    generations.forget_begun(spark.paths)
+    generations.remove_begun_record(spark.paths)
     assert spark.plan() == OLDEST
 
 
@@ -145,7 +145,7 @@ def test_the_present_alone_may_stay(spark):
 
 
 def test_a_generation_returned_to_is_the_present_one(spark):
-    generations.record(spark.paths, spark.record(0))
+    generations.add_record(spark.paths, spark.record(0))
     assert spark.plan() == SECOND
 
 
@@ -201,8 +201,8 @@ def test_what_is_not_ours_is_not_even_looked_at(spark):
 
 def test_a_snapshot_that_was_there_before_is_not_noted_as_ours(spark):
     spark.fetch("d" * 40, is_noted=False)
-    hub_cache.mark_own(spark.cache, MODEL, "d" * 40)
-    assert not (hub_cache.notes(spark.cache) / f"{MODEL}@{'d' * 40}").exists()
+    hub_cache.note_own_snapshot(spark.cache, MODEL, "d" * 40)
+    assert not (hub_cache.notes_folder(spark.cache) / f"{MODEL}@{'d' * 40}").exists()
 
 
 def test_with_a_revision_go_its_names_its_stamp_and_its_merged_folder(spark):
@@ -222,7 +222,7 @@ def test_with_a_revision_go_its_names_its_stamp_and_its_merged_folder(spark):
 
 
 def test_the_last_revision_takes_the_repository_with_it(spark):
-    hub_cache.mark_own(spark.cache, "org--other", "f" * 40)
+    hub_cache.note_own_snapshot(spark.cache, "org--other", "f" * 40)
     snapshot = spark.cache / "models--org--other/snapshots" / ("f" * 40)
     snapshot.mkdir(parents=True)
     spark.remove(f"weights org/other@{'f' * 40}")
@@ -363,7 +363,7 @@ def test_an_image_in_use_stays_with_the_reason_and_the_rest_goes(spark):
         {"id": OLDEST[1], "why": "image is being used by stopped container 12"}
     ]
     assert [item["id"] for item in answer["removed"]] == [OLDEST[0], OLDEST[2]]
-    assert len(generations.records(spark.paths)) == 3
+    assert len(generations.readable_records(spark.paths)) == 3
 
 
 def test_a_job_of_a_deploy_is_not_disturbed(spark):
@@ -418,15 +418,15 @@ def test_files_are_removed_with_the_rights_of_their_owner_only(spark, request):
     groups = os.getgroups()
     request.addfinalizer(lambda: os.setgroups(groups))
     os.setgroups([4, 24])
-    with cleanup.owner_of(Path(folder)):
+    with cleanup.act_as_owner(Path(folder)):
         identities.append((os.geteuid(), os.getegid(), os.getgroups()))
     assert identities == [(12345, 12346, [])]
     assert (os.geteuid(), os.getegid(), os.getgroups()) == (0, 0, [4, 24])
 
 
 def test_a_deploy_that_holds_its_lock_keeps_it_out(spark):
-    deploy = deploys.Deploy("1", "anna", "laptop", "deploy of spark", 1.0)
-    with deploys.hold_lock(deploy, spark.paths.deploy_lock):
+    deploy = deploy_lock.Deploy("1", "anna", "laptop", "deploy of spark", 1.0)
+    with deploy_lock.hold_lock(deploy, spark.paths.deploy_lock):
         for act in (lambda: cleanup.main(["plan"], spark.paths), lambda: spark.remove(*OLDEST)):
             with pytest.raises(errors.Problem, match="anna from laptop: deploy of sp") as error:
                 act()
@@ -441,10 +441,10 @@ def test_a_deploy_that_begins_between_look_and_removal_is_kept_out(spark, monkey
 
     def plan(*args):
         result = real_plan(*args)
-        deploy = deploys.Deploy("1", "anna", "laptop", "deploy of spark", time.time())
+        deploy = deploy_lock.Deploy("1", "anna", "laptop", "deploy of spark", time.time())
         with (
-            pytest.raises(deploys.DeployUnderWay) as error,
-            deploys.hold_lock(deploy, spark.paths.deploy_lock),
+            pytest.raises(deploy_lock.DeployUnderWay) as error,
+            deploy_lock.hold_lock(deploy, spark.paths.deploy_lock),
         ):
             lines.append("it deploys beside gc")
         lines.append(str(error.value))

@@ -30,7 +30,7 @@ from raw_engine import chunk
 
 from lockstep.onhost.gateway.app import MODEL_PATHS
 from lockstep.onhost.gateway.server import LONGEST_HEAD
-from lockstep.onhost.gateway.wire import json_object
+from lockstep.onhost.gateway.wire import json_value_replacement
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_the_list_is_found_under_its_other_names(spark: Spark, path: str) -> Non
 
 
 def test_a_form_goes_to_the_model_that_it_names(spark: Spark) -> None:
-    """Recognition of a form: wire/test_form.py."""
+    """Recognition of a form: wire/test_multipart_form.py."""
     head = {"content-type": "multipart/form-data; boundary=x"}
     body = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n--x--\r\n'
     client = spark.client()
@@ -338,7 +338,7 @@ def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, options: dict[s
         (f"{CHAT}%0A", b"{%s}", {}, 404),
         (CHAT, "{%s}", {}, 400),
         (CHAT, b'{"x":"\xed\xa0\x80",%s}', {}, 400),
-        (CHAT, b'{"x":"%b",%%s}' % (b"," * json_object.VALUES), {}, 400),
+        (CHAT, b'{"x":"%b",%%s}' % (b"," * json_value_replacement.VALUES), {}, 400),
         (CHAT, b'{"x":%b,%%s}' % (b"[" * 2000 + b"]" * 2000), {}, 400),
     ],
 )

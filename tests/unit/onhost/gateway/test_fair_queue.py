@@ -16,7 +16,7 @@ from lockstep.onhost.gateway.fair_queue import (
     QueueView,
     TurnRefusal,
 )
-from lockstep.onhost.gateway.models import AUTO
+from lockstep.onhost.gateway.model_names import AUTO
 
 LEAST_S, BOUND = 100.0, 4
 NAMES = ("qwen", "mistral", "tiny")
@@ -54,20 +54,20 @@ class House:
 
         waiter = QueuedRequest(model, "anna", count_outcome)
         self.every.append(waiter)
-        self.turns.arrive(waiter, self.host_view(), self.now)
+        self.turns.add_request(waiter, self.host_view(), self.now)
         return waiter
 
     def leaves(self, waiter: QueuedRequest) -> None:
-        self.turns.leave(waiter)
+        self.turns.remove_request(waiter)
 
     def look(self, seconds: float = 0.0) -> None:
         """Do one step, as the gateway does twice a second."""
         self.now += seconds
-        self.turns.step(self.host_view(), self.now)
-        waiter = self.turns.next(self.host_view())
+        self.turns.settle_waiting_requests(self.host_view(), self.now)
+        waiter = self.turns.next_request_to_switch_for(self.host_view())
         if waiter and not self.own:
             assert not self.running(), "a switch begins while a request runs"
-            self.turns.begin(waiter.model)
+            self.turns.begin_switch(waiter.model)
             self.started_models.append(waiter.model)
             self.switching = waiter.model
 
@@ -400,6 +400,6 @@ def test_every_other_end_of_a_switch_is_a_failure(code):
 def test_who_can_no_longer_be_looked_after_is_refused():
     house = House()
     waiter = house.comes("mistral")
-    house.turns.give_up("nobody looks")
+    house.turns.refuse_all_waiting("nobody looks")
     assert words(waiter) == "nobody looks"
     assert house.turns.idle

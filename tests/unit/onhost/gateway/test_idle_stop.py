@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lockstep.onhost.core import config
 from lockstep.onhost.gateway import switch_client
 from lockstep.onhost.gateway.configuration import GatewayConfiguration
-from lockstep.onhost.gateway.hot import Hot
-from lockstep.onhost.gateway.idle_stop import Idle, IdleState, IdleStop
-from lockstep.onhost.gateway.swap import Swaps
+from lockstep.onhost.gateway.hot_model import HotModel
+from lockstep.onhost.gateway.idle_stop import IdleState, IdleStop, IdleTime
+from lockstep.onhost.gateway.switch_queue import SwitchQueue
 from lockstep.onhost.switching import wedge_state
 
 QUIET = IdleState("qwen", since=100.0, counters={"tokens": 5.0})
@@ -23,9 +23,9 @@ QUIET = IdleState("qwen", since=100.0, counters={"tokens": 5.0})
 
 def idle(*looks: IdleState, every_s: float = 10.0) -> float:
     """The seconds of rest at the last of these readings."""
-    idle_clock, idle_s = Idle(), 0.0
+    idle_clock, idle_s = IdleTime(), 0.0
     for number, look in enumerate(looks):
-        idle_s = idle_clock.seconds(look, 1000.0 + number * every_s)
+        idle_s = idle_clock.idle_seconds(look, 1000.0 + number * every_s)
     return idle_s
 
 
@@ -76,12 +76,12 @@ def test_who_asks_through_the_gateway_counts_while_the_watch_looks():
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 100)), min_size=1))
 def test_it_never_rests_longer_than_since_the_last_sign_of_a_request(looks):
-    idle_clock, now, last = Idle(), 1000.0, 1000.0
-    idle_clock.seconds(QUIET, now)
+    idle_clock, now, last = IdleTime(), 1000.0, 1000.0
+    idle_clock.idle_seconds(QUIET, now)
     for busy, seconds in looks:
         now += seconds
         last = now if busy else last
-        assert idle_clock.seconds(replace(QUIET, running=int(busy)), now) == pytest.approx(
+        assert idle_clock.idle_seconds(replace(QUIET, running=int(busy)), now) == pytest.approx(
             now - last
         )
 
@@ -105,13 +105,13 @@ class Clock:
 
 def resting(spark: SwitchingSpark, clock: Clock) -> IdleStop:
     host = config.load_host(spark.paths.models)
-    hot = Hot(host, spark.paths)
-    swaps = Swaps(
+    hot = HotModel(host, spark.paths)
+    swaps = SwitchQueue(
         hot,
         host,
         GatewayConfiguration("spark1", ()),
         spark.paths,
-        switch=lambda model, person: switch_client.switch(model, person, spark.socket),
+        switch=lambda model, person: switch_client.request_switch(model, person, spark.socket),
     )
     return IdleStop(hot, host, swaps, 60.0, spark.paths, clock)
 
@@ -120,12 +120,12 @@ def test_a_model_without_requests_is_let_go_by_an_ordinary_switch(spark, capsys)
     async def story() -> None:
         clock = Clock()
         idle_switch = resting(spark, clock)
-        await idle_switch.step()
+        await idle_switch.stop_idle_model()
         clock.now += 59
-        await idle_switch.step()
+        await idle_switch.stop_idle_model()
         assert spark.hot == ["mistral"]
         clock.now += 1
-        await idle_switch.step()
+        await idle_switch.stop_idle_model()
 
     asyncio.run(story())
     assert spark.hot == []
@@ -140,13 +140,13 @@ def test_the_watchs_own_token_is_told_apart(spark):
     async def story(asked_at: float) -> list[str]:
         clock = Clock()
         idle_switch = resting(spark, clock)
-        await idle_switch.step()
+        await idle_switch.stop_idle_model()
         clock.now += 59
         wedge_state.save(spark.paths, wedge_state.WedgeRecord(asked_at=asked_at))
         spark.engine.metrics = page(2.0 + asked_at)
-        await idle_switch.step()
+        await idle_switch.stop_idle_model()
         clock.now += 30
-        await idle_switch.step()
+        await idle_switch.stop_idle_model()
         return spark.hot
 
     assert asyncio.run(story(0.0)) == ["mistral"]
@@ -160,7 +160,7 @@ def test_a_rank_that_answers_nobody_is_left_to_its_first_member(spark):
         clock = Clock()
         idle_switch = resting(spark, clock)
         for _ in range(3):
-            await idle_switch.step()
+            await idle_switch.stop_idle_model()
             clock.now += 100
 
     asyncio.run(story())

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import keys, keys_program, usage
+from lockstep.onhost.gateway import keys, keys_program, usage_totals
 
 ANNA = {
     "person": "anna",
     "since": "2026-11-01T00:00:00Z",
-    "sha256": keys.digest(b"anna's"),
+    "sha256": keys.key_digest(b"anna's"),
     "role": "use",
     "until": None,
 }
 REVOKED = {**ANNA, "since": "2026-11-02T00:00:00Z", "sha256": None}
-BEN = {**ANNA, "person": "ben", "sha256": keys.digest(b"ben's"), "role": "operate"}
+BEN = {**ANNA, "person": "ben", "sha256": keys.key_digest(b"ben's"), "role": "operate"}
 BEN |= {"until": "2026-12-31"}
 
 
@@ -90,9 +90,9 @@ def test_what_is_here_already_is_not_written(host: AHost) -> None:
 def test_it_says_what_stands_and_what_was_asked(
     host: AHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    usage_counts = usage.Usage(host.totals)
-    usage_counts.add("anna", requests=2, refusals=1)
-    usage_counts.write()
+    usage_counts = usage_totals.Usage(host.totals)
+    usage_counts.add_usage("anna", requests=2, refusals=1)
+    usage_counts.write_changed_totals()
     assert keys_program.main(["list"], host.path, host.totals) == 0
     assert json.loads(capsys.readouterr().out)["keys"] == []
     host.take(BEN, ANNA)

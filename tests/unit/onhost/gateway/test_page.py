@@ -12,10 +12,10 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.onhost.gateway import page
 from lockstep.onhost.gateway.keys import Person
-from lockstep.onhost.operator.facts import Facts
+from lockstep.onhost.operator.present_facts import Facts
 
 ANNA, BOB = Person("anna", "operate"), Person("bob", "use")
 
@@ -26,7 +26,7 @@ class CountedFacts:
     def __init__(self) -> None:
         self.looks = 0
 
-    def now(self) -> dict[str, Any]:
+    def facts_now(self) -> dict[str, Any]:
         self.looks += 1
         return {"host": "spark1", "looks": self.looks}
 
@@ -42,8 +42,8 @@ def page_request(query: str = "", accept: str = "application/json") -> Request:
 
 
 def test_only_the_pages_own_script_and_styles_may_run() -> None:
-    text = render("page/gateway.html.j2")
-    policy = page.policy(text)
+    text = render_template("page/gateway.html.j2")
+    policy = page.content_security_policy(text)
     for kind in ("script", "style"):
         inside = text.partition(f"<{kind}>")[2].partition(f"</{kind}>")[0]
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
@@ -53,7 +53,7 @@ def test_only_the_pages_own_script_and_styles_may_run() -> None:
 
 
 def test_the_page_holds_nothing_of_elsewhere_and_nothing_that_its_policy_refuses() -> None:
-    text = render("page/gateway.html.j2")
+    text = render_template("page/gateway.html.j2")
     # The link to Open WebUI is one to this host.
     own = ("http://www.w3.org/2000/svg", "http://${location.hostname}:")
     foreign = text.replace(own[0], "").replace(own[1], "")
@@ -75,7 +75,9 @@ def test_the_page_comes_with_its_policy_and_is_kept_by_nobody(tmp_path) -> None:
     html.write_text("<script>1</script>")
     answer = asyncio.run(make_page(CountedFacts(), path=html).page(page_request()))
     assert (answer.status_code, bytes(answer.body)) == (200, b"<script>1</script>")
-    assert answer.headers["content-security-policy"] == page.policy("<script>1</script>")
+    assert answer.headers["content-security-policy"] == page.content_security_policy(
+        "<script>1</script>"
+    )
     assert answer.headers["cache-control"] == "no-store"
 
 

@@ -101,7 +101,9 @@ def test_the_models_of_others_are_listed_once_with_their_host() -> None:
 
     async def check(peer_gateways: Peers) -> None:
         own = [model("qwen", "cold", "spark1"), model("mistral", "hot", "spark1")]
-        models = {entry["id"]: entry["lockstep"] for entry in await peer_gateways.listing(own)}
+        models = {
+            entry["id"]: entry["lockstep"] for entry in await peer_gateways.models_with_peers(own)
+        }
         peer_state = {"host": "spark2", "state": "hot", "hot": True}
         assert models["qwen"] == {
             **{"state": "cold", "hot": False, "host": "spark1"},
@@ -116,12 +118,15 @@ def test_the_models_of_others_are_listed_once_with_their_host() -> None:
 
 def test_of_others_with_one_model_the_hot_one_is_the_entry() -> None:
     async def check(peer_gateways: Peers) -> None:
-        (entry,) = await peer_gateways.listing([])
+        (entry,) = await peer_gateways.models_with_peers([])
         assert entry["lockstep"]["host"] == "spark3"
         assert entry["lockstep"]["peers"] == [{"host": "spark2", "state": "cold", "hot": False}]
-        assert names(await peer_gateways.holders("qwen")) == ["spark3"]
-        assert names(await peer_gateways.holders("qwen", cold=True)) == ["spark3", "spark2"]
-        assert await peer_gateways.holders("another", cold=True) == []
+        assert names(await peer_gateways.gateways_serving("qwen")) == ["spark3"]
+        assert names(await peer_gateways.gateways_serving("qwen", cold=True)) == [
+            "spark3",
+            "spark2",
+        ]
+        assert await peer_gateways.gateways_serving("another", cold=True) == []
 
     run_check(check, StandInPeer([model("qwen", "cold")]), StandInPeer([model("qwen")]))
 
@@ -132,7 +137,7 @@ def test_they_are_asked_with_the_key_and_seldom(monkeypatch: pytest.MonkeyPatch)
 
     async def check(peer_gateways: Peers) -> None:
         for _ in range(5):
-            await peer_gateways.holders("qwen")
+            await peer_gateways.gateways_serving("qwen")
         (request,) = peer.requests
         assert request.startswith("GET /v1/models ")
         assert f"{PEER_KEY}: {KEY}" in request and f"{PEER_PERSON}: spark1" in request
@@ -147,7 +152,7 @@ def test_one_that_gives_no_answer_holds_nothing_and_is_named(
     peer, other_peer = StandInPeer([model("qwen")]), StandInPeer([model("qwen")])
 
     async def check(peer_gateways: Peers) -> None:
-        assert names(await peer_gateways.holders("qwen")) == ["spark2", "spark3"]
+        assert names(await peer_gateways.gateways_serving("qwen")) == ["spark2", "spark3"]
         if fault == "silent":
             monkeypatch.setattr(peers, "ANSWER_S", 2.0)
             peer.silent = True
@@ -157,11 +162,11 @@ def test_one_that_gives_no_answer_holds_nothing_and_is_named(
             peer.models = [{"id": "qwen", "lockstep": {"host": "spark2"}}]
         for value in peer_gateways._states.values():
             value.last_asked = float("-inf")
-        assert names(await peer_gateways.holders("qwen", cold=True)) == ["spark3"]
+        assert names(await peer_gateways.gateways_serving("qwen", cold=True)) == ["spark3"]
         assert silent(peer_gateways) == ["spark2"]
         # Its last word is too old to switch by.
-        assert await peer_gateways.hot() == {"spark2": None, "spark3": "qwen"}
-        (entry,) = await peer_gateways.listing([])
+        assert await peer_gateways.hot_model_by_peer() == {"spark2": None, "spark3": "qwen"}
+        (entry,) = await peer_gateways.models_with_peers([])
         assert entry["lockstep"]["host"] == "spark3"
         assert entry["lockstep"]["peers"] == [{"host": "spark2", "state": "silent", "hot": False}]
 
@@ -176,11 +181,11 @@ def test_a_silent_one_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -
     peer = StandInPeer([model("qwen")], silent=True)
 
     async def check(peer_gateways: Peers) -> None:
-        assert await peer_gateways.holders("qwen") == []
+        assert await peer_gateways.gateways_serving("qwen") == []
         # Would wait an hour, if it waited.
         monkeypatch.setattr(peers, "ANSWER_S", 3600.0)
         monkeypatch.setattr(peers, "FRESH_S", 0.0)
-        assert await peer_gateways.holders("qwen") == []
+        assert await peer_gateways.gateways_serving("qwen") == []
 
     run_check(check, peer)
 
@@ -190,11 +195,11 @@ def test_one_that_was_silent_comes_back(monkeypatch: pytest.MonkeyPatch) -> None
     peer = StandInPeer([model("qwen")], silent=True)
 
     async def check(peer_gateways: Peers) -> None:
-        assert await peer_gateways.holders("qwen") == []
-        assert await peer_gateways.hot() == {"spark2": None}
+        assert await peer_gateways.gateways_serving("qwen") == []
+        assert await peer_gateways.hot_model_by_peer() == {"spark2": None}
         monkeypatch.setattr(peers, "FRESH_S", 0.0)
         peer.silent = False
-        while not await peer_gateways.holders("qwen"):
+        while not await peer_gateways.gateways_serving("qwen"):
             await asyncio.sleep(0)
         assert silent(peer_gateways) == []
 
@@ -203,9 +208,9 @@ def test_one_that_was_silent_comes_back(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_after_a_failed_request_none_is_sent_there() -> None:
     async def check(peer_gateways: Peers) -> None:
-        first, second = await peer_gateways.holders("qwen")
+        first, second = await peer_gateways.gateways_serving("qwen")
         peer_gateways.mark_failed(first)
-        assert await peer_gateways.holders("qwen") == [second]
+        assert await peer_gateways.gateways_serving("qwen") == [second]
 
     run_check(check, StandInPeer([model("qwen")]), StandInPeer([model("qwen")]))
 
@@ -213,9 +218,9 @@ def test_after_a_failed_request_none_is_sent_there() -> None:
 def test_a_gateway_is_believed_by_the_key_alone() -> None:
     async def check(peer_gateways: Peers) -> None:
         assert peer_gateways.caller_of(headers()) == Person("anna", "operate")
-        assert peer_gateways.caller_of(peer_gateways.headers(Person("bert", "use"))) == Person(
-            "bert", "use"
-        )
+        assert peer_gateways.caller_of(
+            peer_gateways.forwarding_headers(Person("bert", "use"))
+        ) == Person("bert", "use")
         for wrong in (
             headers(peer="sk-" + 43 * "x"),
             headers(peer=""),
@@ -238,7 +243,7 @@ def test_without_a_key_nobody_is_believed() -> None:
 
 
 def test_an_address_of_ipv6_is_an_url() -> None:
-    assert peers.url(PeerGateway("spark2", "fd00::2", 8090)) == "http://[fd00::2]:8090"
+    assert peers.peer_url(PeerGateway("spark2", "fd00::2", 8090)) == "http://[fd00::2]:8090"
 
 
 def test_what_is_hot_elsewhere_is_known_by_the_models_own_name() -> None:
@@ -247,6 +252,6 @@ def test_what_is_hot_elsewhere_is_known_by_the_models_own_name() -> None:
     resting, busy = StandInPeer([model("qwen", "cold")]), StandInPeer([alias, model("qwen")])
 
     async def check(peers: Peers) -> None:
-        assert await peers.hot() == {"spark2": "", "spark3": "qwen"}
+        assert await peers.hot_model_by_peer() == {"spark2": "", "spark3": "qwen"}
 
     run_check(check, resting, busy)

@@ -12,8 +12,8 @@ from uvicorn.server import ServerState
 
 from lockstep.onhost.gateway import server
 from lockstep.onhost.gateway.configuration import ListenAddress
-from lockstep.onhost.gateway.forward import EngineAnswer
-from lockstep.onhost.gateway.wire import answers
+from lockstep.onhost.gateway.request_forwarding import EngineAnswer
+from lockstep.onhost.gateway.wire import gateway_answers
 
 LISTENER = ListenAddress("local", "127.0.0.1", 8090)
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -63,14 +63,14 @@ def leave(protocol: server.Protocol, transport: Closing) -> None:
     transport.is_closed = True
 
 
-async def whole(answer: EngineAnswer, send: answers.Send) -> None:
-    await answers.document({})({"type": "http"}, send=send, receive=None)  # type: ignore[arg-type]
+async def whole(answer: EngineAnswer, send: gateway_answers.Send) -> None:
+    await gateway_answers.json_response({})({"type": "http"}, send=send, receive=None)  # type: ignore[arg-type]
 
 
-async def events(answer: EngineAnswer, send: answers.Send) -> None:
-    await answer.event({"said": "loading"})
-    await answer.event({"said": "hot"})
-    await answer.end()
+async def events(answer: EngineAnswer, send: gateway_answers.Send) -> None:
+    await answer.send_event({"said": "loading"})
+    await answer.send_event({"said": "hot"})
+    await answer.end_event_stream()
 
 
 @pytest.mark.parametrize("in_line", [0, 1, 2])
@@ -141,7 +141,7 @@ def test_many_offers_of_another_protocol_in_line_are_read_one_by_one() -> None:
 
 def test_who_came_just_before_the_end_is_answered() -> None:
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        await answers.document({})(scope, receive, send)
+        await gateway_answers.json_response({})(scope, receive, send)
 
     async def scenario() -> tuple[bool, list[bytes], bool]:
         protocol, transport = connect_to(application)

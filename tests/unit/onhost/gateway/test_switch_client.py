@@ -1,4 +1,4 @@
-"""Asking for a switch at its socket, where it does not go well; test_swap.py has the rest."""
+"""Asking for a switch at its socket, where it does not go well; the rest: test_switch_queue.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.onhost.gateway import switch_client
 
 
 async def every(*words, path) -> list[dict]:
-    return [message async for message in switch_client.switch(*words, path)]
+    return [message async for message in switch_client.request_switch(*words, path)]
 
 
 def test_without_the_socket_the_answer_names_its_unit(tmp_path):

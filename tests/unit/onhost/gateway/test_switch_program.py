@@ -110,7 +110,7 @@ def test_a_lost_connection_ends_the_display_and_not_the_switch(spark, tmp_path):
 )
 def test_a_wish_is_a_model_and_a_person_and_nothing_else(line):
     with pytest.raises(errors.Problem, match=r"expected \{"):
-        switch_program.wish(line)
+        switch_program.parse_switch_request(line)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_who_sends_nothing_is_not_waited_for(monkeypatch):
     own_end, client_end = socket.socketpair()
     with own_end, client_end, pytest.raises(errors.Problem, match="no line of"):
         client_end.sendall(b'{"model"')
-        switch_program.first_line(own_end)
+        switch_program.request_line(own_end)
 
 
 def of_nobody() -> tuple[socket.socket, socket.socket]:

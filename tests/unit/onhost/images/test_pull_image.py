@@ -154,12 +154,12 @@ def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
 
 def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pull, paths, origin):
     """Else it would fetch them itself in the moment between."""
-    download_lock.folder(paths).mkdir(parents=True)
+    download_lock.claims_folder(paths).mkdir(parents=True)
     claimed_digests: list[set[str]] = []
 
     def config(request: SeenRequest) -> Reply:
-        [claim] = download_lock.folder(paths).iterdir()
-        assert download_lock.alive(claim)
+        [claim] = download_lock.claims_folder(paths).iterdir()
+        assert download_lock.is_held(claim)
         claimed_digests.append(set(claim.read_text().split()))
         return Reply(BODIES["config"])
 
@@ -183,10 +183,10 @@ def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
     assert pull() == 0
     other_manifest = manifest_of(BODIES["layer1"])  # the same layers, another configuration
     (paths.layers / name_of(other_manifest)).write_bytes(other_manifest)
-    image_store.forget(paths.layers, DIGEST[7:])
+    image_store.remove_manifest(paths.layers, DIGEST[7:])
     kept_digests = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other_manifest)}
     assert stored_digests(paths) == kept_digests
-    image_store.forget(paths.layers, name_of(other_manifest))
+    image_store.remove_manifest(paths.layers, name_of(other_manifest))
     assert stored_digests(paths) == set()
 
 
@@ -388,7 +388,7 @@ def test_docker_that_speaks_tls_first_is_told_in_http_that_there_is_none(tmp_pat
     """Without a status line it gives up; there need not be a line end in what it sends."""
     address = ("127.0.0.1", free_port())
     with (
-        loopback_registry.serving(address, tmp_path),
+        loopback_registry.serve_store(address, tmp_path),
         socket.create_connection(address, 20) as client,
     ):
         client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 500)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lockstep.onhost.monitoring.metrics import METRICS, MetricSample, text
+from lockstep.onhost.monitoring.metrics import METRICS, MetricSample, prometheus_text
 
 
 def test_names_follow_the_convention_of_prometheus() -> None:
@@ -19,7 +19,7 @@ def test_names_follow_the_convention_of_prometheus() -> None:
 
 
 def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
-    metrics_text = text(
+    metrics_text = prometheus_text(
         [
             MetricSample("lockstep_gpu_power_watts", 61.5, {}),
             MetricSample("lockstep_failed_unit", 1, {"unit": 'a"b\\c.service'}),
@@ -48,4 +48,4 @@ def test_samples_become_the_text_that_the_textfile_collector_reads() -> None:
 )
 def test_what_the_table_does_not_have_is_refused(sample: MetricSample) -> None:
     with pytest.raises(ValueError, match=sample.name):
-        text([sample])
+        prometheus_text([sample])

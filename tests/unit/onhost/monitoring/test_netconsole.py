@@ -37,11 +37,11 @@ class Kernel(netconsole.LogReceiver):
         self.target = stand_in().Target()
         self.puts: list[str] = []
 
-    def _get(self, name: str) -> str:
+    def _read_attribute(self, name: str) -> str:
         value: str = self.target.has[name]
         return value
 
-    def _put(self, name: str, value: str) -> None:
+    def _write_attribute(self, name: str, value: str) -> None:
         self.puts.append(name)
         try:
             self.target.put(name, value)
@@ -71,9 +71,9 @@ def ip(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
 
 def test_the_kernel_is_told_where_to_send(kernel: Kernel, ip: Any) -> None:
     attributes = netconsole.wanted_attributes(*WHERE)
-    assert not kernel.sends(attributes)
+    assert not kernel.sends_as_wanted(attributes)
     kernel.set_up(attributes)
-    assert kernel.sends(attributes)
+    assert kernel.sends_as_wanted(attributes)
     has = kernel.target.has
     assert (has["enabled"], has["extended"], has["remote_mac"]) == ("1", "1", MAC)
     assert (has["dev_name"], has["local_ip"], has["remote_ip"]) == ("lo", *WHERE[:2])
@@ -83,10 +83,10 @@ def test_one_that_sends_takes_a_change_only_after_a_stop(kernel: Kernel, ip: Any
     kernel.set_up(netconsole.wanted_attributes(*WHERE))
     ip["neigh"] = [{"lladdr": "02:00:00:00:00:08"}]
     attributes = netconsole.wanted_attributes(*WHERE)
-    assert not kernel.sends(attributes)
+    assert not kernel.sends_as_wanted(attributes)
     kernel.puts.clear()
     kernel.set_up(attributes)
-    assert kernel.puts[0] == "enabled" and kernel.sends(attributes)
+    assert kernel.puts[0] == "enabled" and kernel.sends_as_wanted(attributes)
 
 
 def test_a_neighbour_that_is_not_known_is_everybody_and_changes_nothing_later(
@@ -97,7 +97,7 @@ def test_a_neighbour_that_is_not_known_is_everybody_and_changes_nothing_later(
     kernel.set_up(netconsole.wanted_attributes(*WHERE))
     assert kernel.target.has["remote_mac"] == "ff:ff:ff:ff:ff:ff"
     kernel.set_up(attributes)
-    assert kernel.sends(netconsole.wanted_attributes(*WHERE))
+    assert kernel.sends_as_wanted(netconsole.wanted_attributes(*WHERE))
     assert kernel.target.has["remote_mac"] == MAC
 
 

@@ -36,7 +36,7 @@ class Fake(Alertmanager):
         self._count_request()
         return list(self.silence_by_name.values())
 
-    def silence(self, silence: Mapping[str, Any]) -> str:
+    def put_silence(self, silence: Mapping[str, Any]) -> str:
         self._count_request()
         name = str(silence.get("id") or len(self.silence_by_name) + 1)
         if "id" in silence and name not in self.silence_by_name:
@@ -81,18 +81,18 @@ def watch(fake: Fake, clock: Clock) -> Silences:
 
 
 def test_a_switch_silences_the_model_and_is_taken_back(watch: Silences, fake: Fake) -> None:
-    assert watch.keep(NONE | {SWITCH: True}) == ""
+    assert watch.ensure_silences(NONE | {SWITCH: True}) == ""
     assert fake.active() == {SWITCH: "model"}
-    assert watch.keep(NONE) == ""
+    assert watch.ensure_silences(NONE) == ""
     assert fake.active() == {}
 
 
 def test_a_deploy_silences_the_host_too_and_each_ends_for_itself(
     watch: Silences, fake: Fake
 ) -> None:
-    watch.keep({SWITCH: True, DEPLOY: True})
+    watch.ensure_silences({SWITCH: True, DEPLOY: True})
     assert fake.active() == {SWITCH: "model", DEPLOY: "model|host"}
-    watch.keep(NONE | {DEPLOY: True})
+    watch.ensure_silences(NONE | {DEPLOY: True})
     assert fake.active() == {DEPLOY: "model|host"}
 
 
@@ -103,27 +103,27 @@ def test_a_silence_ends_by_itself_soon_and_lasts_as_long_as_its_reason(
         (only,) = fake.silence_by_name.values()
         return datetime.fromisoformat(only["endsAt"]).timestamp()
 
-    watch.keep(NONE | {SWITCH: True})
+    watch.ensure_silences(NONE | {SWITCH: True})
     assert ends() == clock.now + 120
     for _ in range(600):
         clock.now += 1
-        watch.keep(NONE | {SWITCH: True})
+        watch.ensure_silences(NONE | {SWITCH: True})
         assert clock.now + 89 <= ends() <= clock.now + 120
     assert fake.request_count < 30
 
 
 def test_nothing_is_asked_where_there_is_no_reason(watch: Silences, fake: Fake) -> None:
-    watch.keep(NONE)
+    watch.ensure_silences(NONE)
     earlier_count = fake.request_count
     for _ in range(100):
-        watch.keep(NONE)
+        watch.ensure_silences(NONE)
     assert fake.request_count == earlier_count
 
 
 def test_what_a_killed_watch_left_is_taken_over(fake: Fake, clock: Clock) -> None:
-    Silences(fake, clock).keep({SWITCH: True, DEPLOY: True})
+    Silences(fake, clock).ensure_silences({SWITCH: True, DEPLOY: True})
     later_silences = Silences(fake, clock)
-    later_silences.keep(NONE | {SWITCH: True})
+    later_silences.ensure_silences(NONE | {SWITCH: True})
     assert fake.active() == {SWITCH: "model"} and len(fake.silence_by_name) == 2
 
 
@@ -135,25 +135,25 @@ def test_silences_of_other_people_stay(watch: Silences, fake: Fake) -> None:
         "matchers": [{"value": ".*"}],
         "status": {"state": "active"},
     }
-    watch.keep(NONE | {SWITCH: True})
-    watch.keep(NONE)
+    watch.ensure_silences(NONE | {SWITCH: True})
+    watch.ensure_silences(NONE)
     assert list(fake.active().values()) == [".*"]
 
 
 def test_an_alertmanager_that_is_away_is_tried_again(watch: Silences, fake: Fake) -> None:
     fake.away = AlertmanagerUnreachable("refused")
-    assert watch.keep(NONE | {SWITCH: True}) == "refused"
+    assert watch.ensure_silences(NONE | {SWITCH: True}) == "refused"
     fake.away = None
-    assert watch.keep(NONE | {SWITCH: True}) == ""
+    assert watch.ensure_silences(NONE | {SWITCH: True}) == ""
     assert fake.active() == {SWITCH: "model"}
 
 
 def test_one_that_has_forgotten_its_silences_is_told_anew(
     watch: Silences, fake: Fake, clock: Clock
 ) -> None:
-    watch.keep(NONE | {SWITCH: True})
+    watch.ensure_silences(NONE | {SWITCH: True})
     fake.silence_by_name.clear()
     clock.now += 60
-    assert watch.keep(NONE | {SWITCH: True}) == "not found"
-    assert watch.keep(NONE | {SWITCH: True}) == ""
+    assert watch.ensure_silences(NONE | {SWITCH: True}) == "not found"
+    assert watch.ensure_silences(NONE | {SWITCH: True}) == ""
     assert fake.active() == {SWITCH: "model"}

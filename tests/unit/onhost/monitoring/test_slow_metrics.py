@@ -14,8 +14,8 @@ from onhost_fakes import write_models
 
 from lockstep.onhost.core import atomic
 from lockstep.onhost.monitoring import slow_metrics
-from lockstep.onhost.monitoring.metrics import METRICS, SLOW_S, text
-from lockstep.onhost.records import boots, last_diff, memory_kills, switches
+from lockstep.onhost.monitoring.metrics import METRICS, SLOW_S, prometheus_text
+from lockstep.onhost.records import last_diff, memory_kills, model_of_boot, switch_history
 from lockstep.onhost.switching import gpu_watch, wedge_state
 from lockstep.onhost.system import gpu
 
@@ -37,11 +37,11 @@ class Spark(HotSpark):
         write_models(self.paths, {"qwen": self.model, "mistral": mistral})
         self.engine.metrics = COUNTERS
         # Only bounds a hang; a busy machine takes longer for the engine's counters.
-        monkeypatch.setattr(slow_metrics.facts, "_PATIENCE_S", 180.0)
+        monkeypatch.setattr(slow_metrics.present_facts, "_PATIENCE_S", 180.0)
         self.shows("active", SubState="running", MainPID="7")
         self.reading = gpu.GpuReading()
         self.expiry = slow_metrics.Expiry("/etc/ssl/spark.pem", lambda _: 1.8e9)
-        self.slow = slow_metrics.Slow(self.paths, lambda: self.reading, self.expiry)
+        self.slow = slow_metrics.SlowMetrics(self.paths, lambda: self.reading, self.expiry)
 
     def shows(self, state: str, **more: str) -> None:
         """Set the properties that systemd shows of its unit."""
@@ -49,8 +49,8 @@ class Spark(HotSpark):
 
     def look(self) -> dict[str, dict[str, Any]]:
         """Metric, without its prefix → its labels as text → value; the text is accepted, too."""
-        samples = self.slow.look()
-        text(samples)
+        samples = self.slow.read_samples()
+        prometheus_text(samples)
         values_by_metric: dict[str, dict[str, Any]] = {}
         for sample in samples:
             assert METRICS[sample.name].every_s == SLOW_S
@@ -89,18 +89,20 @@ def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
 
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
-    boots.note_switch(spark.paths, "qwen")
+    model_of_boot.record_switch_result(spark.paths, "qwen")
     spark.shows("inactive")
-    time.sleep(slow_metrics.facts.FRESH_S)
+    time.sleep(slow_metrics.present_facts.FRESH_S)
     metrics = spark.look()
     assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
-    boots.note_switch(spark.paths, None)
+    model_of_boot.record_switch_result(spark.paths, None)
     assert "wanted_hot" not in spark.look()
 
 
 def test_switches_are_counted_from_the_first_look_on(spark: Spark) -> None:
     def keep(at: float, code: int) -> None:
-        switches.keep(spark.paths, switches.SwitchRecord(at, 1.0, "anna", "qwen", code, "said"))
+        switch_history.add_switch_record(
+            spark.paths, switch_history.SwitchRecord(at, 1.0, "anna", "qwen", code, "said")
+        )
 
     keep(1.0, 0)
     assert spark.look()["switches_total"] == {"done": 0, "failed": 0}
@@ -116,7 +118,9 @@ def test_what_guards_did_and_found(spark: Spark) -> None:
         wedge_state.Deed("sglang-mistral4.service", 2.0, 1790000200.0, "hung", left_down=True),
     ]
     wedge_state.save(spark.paths, wedge_state.WedgeRecord(deeds=deeds))
-    memory_kills.note(spark.paths, memory_kills.MemoryKill("qwen", UNIT, "serving", 4.0, 3.0))
+    memory_kills.record_kill(
+        spark.paths, memory_kills.MemoryKill("qwen", UNIT, "serving", 4.0, 3.0)
+    )
     findings = {"gpu-hot": "hot", gpu_watch.FOREIGN: "Ollama"}
     record = {"findings": findings, "slow": 0, "last_boot": "cut off"}
     atomic.write_json(spark.paths.gpu_record, record)

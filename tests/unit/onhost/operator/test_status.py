@@ -12,7 +12,7 @@ from onhost_fakes import put_in_container, timeless
 from lockstep.onhost.core import config, output, switch_lock, terminal
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
-from lockstep.onhost.records import memory_kills, switches
+from lockstep.onhost.records import memory_kills, switch_history
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import units
 from lockstep.onhost.systemd.restart_key import GATEWAY, GATEWAY_SOCKET
@@ -42,8 +42,8 @@ def spark(tmp_path, monkeypatch):
                 self.systemd.unit(name, **UP)
 
         def lines(self, columns: int = 40) -> list[str]:
-            host_status = status.gather(config.load_host(self.paths.models), self.paths)
-            return status.lines(host_status, columns, NOW)
+            host_status = status.query_status(config.load_host(self.paths.models), self.paths)
+            return status.status_lines(host_status, columns, NOW)
 
     spark = Spark()
     yield spark
@@ -61,8 +61,8 @@ def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_model(spark):
         text = " ".join(" ".join(spark.lines()).split())
         message = "its start will tell whether the engine takes the recipe: no libcuda.so.1"
         assert (message in text) is is_shown
-        host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
-        models = status.as_json(host_status)["models"]
+        host_status = status.query_status(config.load_host(spark.paths.models), spark.paths)
+        models = status.status_document(host_status)["models"]
         assert (models["qwen"]["silence_reason"], models["mistral"]["silence_reason"]) == (
             reason,
             None,
@@ -107,7 +107,7 @@ def test_a_container_whose_unit_is_off_is_a_broken_rule(spark):
 
 
 def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
-    monkeypatch.setattr("lockstep.onhost.engine.generates.TOKEN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("lockstep.onhost.engine.generation_check.TOKEN_TIMEOUT_S", 0.2)
     spark.engine.chat = lambda _: (503, {"error": "engine is dead"})
 
     lines = spark.lines(80)
@@ -181,7 +181,9 @@ def test_a_switch_that_was_cut_off_and_finished_has_not_failed(spark):
     cut = "unknown: cut off (signal, killed by signal 9), then: qwen is hot"
     assert spark.lines(100)[1] == f"last switch FAILED {cut}"
 
-    switches.keep(spark.paths, switches.SwitchRecord(1.0, 2.0, "anna", "qwen", 0, "qwen is hot"))
+    switch_history.add_switch_record(
+        spark.paths, switch_history.SwitchRecord(1.0, 2.0, "anna", "qwen", 0, "qwen is hot")
+    )
     assert spark.lines(100)[1] == f"last switch {cut}"
 
 
@@ -234,10 +236,10 @@ def test_json_has_the_same_facts(spark, capsys):
 )
 def test_a_gateway_that_is_down_is_said(spark, unit, state, message):
     spark.systemd.unit(unit, **state)
-    host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
+    host_status = status.query_status(config.load_host(spark.paths.models), spark.paths)
     [problem] = host_status.problems
     assert message in problem and f"journalctl -u {unit} says why" in problem
-    assert status.as_json(host_status)["problems"] == [problem]
+    assert status.status_document(host_status)["problems"] == [problem]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_an_open_webui_that_does_not_start_is_said_with_who_has_its_port(spark, 
     message = "python3 (process 7 of eve) listens at 127.0.0.1:8080, where Open WebUI is to answer"
     monkeypatch.setattr(units, "last_lines", lambda *_: [f"lockstep webui: {message}", "Stopped."])
     spark.systemd.unit("open-webui.service", Result="exit-code", **state)
-    host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
+    host_status = status.query_status(config.load_host(spark.paths.models), spark.paths)
     [problem] = host_status.problems
     assert problem.startswith("Open WebUI is down: exit-code") and message in problem
 
@@ -338,19 +340,19 @@ def test_systemds_states_in_the_operators_words(fields, state):
 )
 def test_phases_are_recognised_in_engine_logs(line, phase):
     expected_phase = {None: "weights loaded in 88.20 s", "": None}.get(phase, phase)
-    assert log_phases.phase(line) == expected_phase
+    assert log_phases.announced_phase(line) == expected_phase
 
 
 def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
     lines = ["INFO x"] * 30 + ["ValueError: no", "lockstep ready: process 7 died", "Stopped."]
-    assert log_phases.reason(lines) == ["ValueError: no", "lockstep ready: process 7 died"]
-    assert log_phases.reason(["a", "(APIServer pid=1) ERROR 11-21 no model", "b"]) == [
+    assert log_phases.failure_lines(lines) == ["ValueError: no", "lockstep ready: process 7 died"]
+    assert log_phases.failure_lines(["a", "(APIServer pid=1) ERROR 11-21 no model", "b"]) == [
         "(APIServer pid=1) ERROR 11-21 no model"
     ]
-    assert log_phases.reason(["a", "b"]) == ["a", "b"]
+    assert log_phases.failure_lines(["a", "b"]) == ["a", "b"]
     # vLLM 0.26.0 on an H200: each of its starts warns of an error that might come.
     warning_line = "(APIServer pid=1) WARNING 11-23 can cause errors like `OSError: [Errno 24]`"
-    assert log_phases.reason([warning_line, "ValueError: no"]) == ["ValueError: no"]
+    assert log_phases.failure_lines([warning_line, "ValueError: no"]) == ["ValueError: no"]
 
 
 def test_durations_as_people_say_them():
@@ -359,7 +361,7 @@ def test_durations_as_people_say_them():
 
 
 def test_an_engine_that_the_memory_watch_ended_is_told_until_it_is_up_again(spark):
-    memory_kills.note(
+    memory_kills.record_kill(
         spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.8, NOW - 60)
     )
     message = (
@@ -369,5 +371,5 @@ def test_an_engine_that_the_memory_watch_ended_is_told_until_it_is_up_again(spar
     spark.systemd.unit(QWEN_UNIT)
     assert message in " ".join(spark.lines(200))
     assert all(len(line) <= 40 for line in spark.lines())
-    host_status = status.gather(config.load_host(spark.paths.models), spark.paths)
-    assert message in status.as_json(host_status)["models"]["qwen"]["memory_kill"]
+    host_status = status.query_status(config.load_host(spark.paths.models), spark.paths)
+    assert message in status.status_document(host_status)["models"]["qwen"]["memory_kill"]

@@ -20,7 +20,7 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
-from lockstep.onhost.records import boots, memory_kills, switches
+from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
 from lockstep.onhost.switching import precheck, unfinished_switch
 from lockstep.onhost.switching import switch as switching
 
@@ -68,7 +68,7 @@ class Spark(ModelHost):
     def to(self, name: str) -> int:
         host = config.load_host(self.paths.models)
         work = switching.Switch(host, self.paths, lambda line: self.lines.append(timeless(line)))
-        return work.none() if name == "none" else work.to(name)
+        return work.stop_all_models() if name == "none" else work.switch_to(name)
 
 
 @pytest.fixture
@@ -100,7 +100,9 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
 
 
 def test_what_a_switch_usually_takes_is_said_before_it(spark):
-    switches.keep(spark.paths, switches.SwitchRecord(1.0, 97.0, "anna", "qwen", 0, ""))
+    switch_history.add_switch_record(
+        spark.paths, switch_history.SwitchRecord(1.0, 97.0, "anna", "qwen", 0, "")
+    )
 
     assert spark.to("qwen") == 0
     assert spark.lines[0] == timeless("a switch to qwen usually takes 97 s")
@@ -158,12 +160,16 @@ class MinimumEnds:
         self.spark = spark
 
     def hot(self, name: str) -> int:
-        """End a model as the minimum does; returns the exit code of the switch that follows."""
+        """End a model as the memory watch does; returns the exit code of the next switch."""
         unit, spark = UNITS[name], self.spark
         spark.systemd.unit(unit)
-        memory_kills.note(spark.paths, memory_kills.MemoryKill(name, unit, "serving", 4.0, 3.9))
+        memory_kills.record_kill(
+            spark.paths, memory_kills.MemoryKill(name, unit, "serving", 4.0, 3.9)
+        )
         host = config.load_host(spark.paths.models)
-        return switching.Switch(host, spark.paths, spark.hear, "the memory watch").instead_of(name)
+        return switching.Switch(
+            host, spark.paths, spark.hear, "the memory watch"
+        ).start_replacement_of(name)
 
 
 def test_what_the_memory_watch_ended_gives_way_to_its_fallback_and_then_to_what_was_hot(spark):
@@ -191,7 +197,7 @@ def test_what_the_memory_watch_ended_gives_way_to_what_was_hot_before_it(spark):
 
 def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
     assert spark.to("qwen") == 0
-    memory_kills.note(
+    memory_kills.record_kill(
         spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
     assert MinimumEnds(spark).hot("qwen") == 4
@@ -200,23 +206,27 @@ def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
 
 def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
-    boots.note_switch(spark.paths, "mistral")
-    memory_kills.note(
+    model_of_boot.record_switch_result(spark.paths, "mistral")
+    memory_kills.record_kill(
         spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
-    assert switch_worker._fall_back("mistral", spark.paths) == 4
-    assert boots.load(spark.paths).hot is None
+    assert switch_worker._replace_ended_model("mistral", spark.paths) == 4
+    assert model_of_boot.load(spark.paths).hot is None
 
 
 def test_what_somebody_has_started_meanwhile_stays(spark):
-    memory_kills.note(spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.9))
-    assert switch_worker._fall_back("qwen", spark.paths) == 0
+    memory_kills.record_kill(
+        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.9)
+    )
+    assert switch_worker._replace_ended_model("qwen", spark.paths) == 0
     assert spark.hot == ["mistral"]
 
 
 def test_a_start_that_the_memory_watch_ended_says_so(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    memory_kills.note(spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "loading", 8.0, 7.9))
+    memory_kills.record_kill(
+        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "loading", 8.0, 7.9)
+    )
     assert spark.to("qwen") == 1
     assert (
         "  the memory watch ended it while loading: 7.9 GiB available, below the minimum of 8.0 GiB"
@@ -442,7 +452,7 @@ def test_a_model_that_is_hot_and_generates_is_left_alone(spark):
     assert switch_sh.main(["--worker", "mistral", "anna"], spark.paths) == 0
 
     assert spark.systemd.calls == []
-    (record,) = switches.load(spark.paths)
+    (record,) = switch_history.load(spark.paths)
     assert record.words.startswith("mistral is hot already (") and record.hot_already
 
 
@@ -496,7 +506,7 @@ def test_memory_that_a_stopped_engine_still_holds_is_left_to_the_gate(spark):
 def test_a_rehearsal_says_what_would_happen_and_touches_nothing(spark):
     def rehearse(name: str) -> list[str]:
         host, lines = config.load_host(spark.paths.models), []
-        assert switching.Switch(host, spark.paths, lines.append).rehearse(name) == 0
+        assert switching.Switch(host, spark.paths, lines.append).rehearse_switch(name) == 0
         return lines
 
     assert rehearse("eagle") == [
@@ -518,7 +528,7 @@ def test_a_rehearsal_with_nothing_hot_and_too_little_memory_says_that_it_would_b
     spark.memory(20.0, need=88.0)
     host, lines = config.load_host(spark.paths.models), []
 
-    assert switching.Switch(host, spark.paths, lines.append).rehearse("qwen") == 1
+    assert switching.Switch(host, spark.paths, lines.append).rehearse_switch("qwen") == 1
     assert lines[-1] == "would wait 120 s for memory and then be refused"
     assert any(line.startswith("memory: needs 88.0 GiB, 20.0 available") for line in lines)
 
@@ -702,7 +712,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
     assert spark.hot == ["qwen"]
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
     assert not spark.paths.unfinished_switch.exists()
-    last_switch = status.gather(config.load_host(spark.paths.models), spark.paths).last_switch
+    last_switch = status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch
     assert (
         last_switch is not None
         and "cut off (signal, killed by signal 9), then: qwen is hot" in last_switch
@@ -713,7 +723,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.to("qwen")
-    assert unfinished_switch.take(spark.paths) is None
+    assert unfinished_switch.take_unfinished_work(spark.paths) is None
     assert switch_sh.main(["--finish"], spark.paths) == 0
     assert spark.hot == ["mistral"]
 
@@ -773,7 +783,7 @@ def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
         switch_sh.main(["--worker", "nothing", "anna"], spark.paths)
     records = [
         (record.person, record.model, record.code)
-        for record in reversed(switches.load(spark.paths))
+        for record in reversed(switch_history.load(spark.paths))
     ]
     assert records == [
         ("anna", "qwen", 0),
@@ -782,6 +792,6 @@ def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
         ("bob", "mistral", 0),
         ("anna", "nothing", 2),
     ]
-    last_lines = [record.words for record in reversed(switches.load(spark.paths))]
+    last_lines = [record.words for record in reversed(switch_history.load(spark.paths))]
     assert last_lines[1] == "the switch to mistral FAILED; qwen is hot again"
     assert last_lines[2] == "NO MODEL IS HOT: mistral failed; none was before"

@@ -28,7 +28,7 @@ def paths(tmp_path: Path) -> layout.Paths:
 
 def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
     assert baseline.unrecorded_items(paths, ASKED) == ASKED
-    baseline.note(paths, ASKED)
+    baseline.record_items(paths, ASKED)
     record = baseline.load(paths)
     assert record and record.whole
     assert record.paths["/data"] and record.paths["/data"].startswith("folder 0750 ")
@@ -43,7 +43,7 @@ def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
     (paths.root / "etc/lockstep.d").mkdir(parents=True)
     more = {**ASKED, "sysctls": ["vm.swappiness", "vm.later"]}
     assert baseline.unrecorded_items(paths, more)["sysctls"] == ["vm.later"]
-    baseline.note(paths, more)
+    baseline.record_items(paths, more)
     again = baseline.load(paths)
     assert again and again.sysctls == {**record.sysctls, "vm.later": None}
     assert again.paths == record.paths and again.whole
@@ -59,13 +59,13 @@ def test_a_host_that_an_earlier_version_deployed_is_known_by_its_program(
 ) -> None:
     (paths.root / path).parent.mkdir(parents=True)
     (paths.root / path).touch()
-    baseline.note(paths, ASKED)
+    baseline.record_items(paths, ASKED)
     record = baseline.load(paths)
     assert record and record.whole is whole
 
 
 def test_the_question_has_every_folder_above_but_none_of_ours() -> None:
-    parent_paths = baseline.parents(
+    parent_paths = baseline.with_parent_folders(
         ["/data/scripts/a.sh", "/etc/lockstep/x.json", "/var/lib/lockstep"]
     )
     assert parent_paths == [

@@ -40,7 +40,7 @@ def a_record(digest: str, lock: str = "l", **changes: Any) -> dict[str, Any]:
 
 
 def test_contents_name_everything_that_a_host_needs_to_serve_as_it_does() -> None:
-    contents = THIS.generation
+    contents = THIS.generation_document
     assert contents["engine"] == {"folder": "/opt/lockstep/engines", "id": THIS.engine_id}
     assert contents["images"] == sorted(THIS.images) != []
     # Borrowed files are of another repository, which must stay too.
@@ -61,7 +61,7 @@ def test_another_lock_with_the_same_contents_is_the_same_generation() -> None:
     pins = THIS.pins
     unused_pins = {"ghcr.io/a/b:main": ImagePin("sha256:" + 64 * "9", "aarch64", 1)}
     first, second = (
-        intended_host(lock_pins).generation
+        intended_host(lock_pins).generation_document
         for lock_pins in (pins, replace(pins, images={**pins.images, **unused_pins}))
     )
     assert first["digest"] == second["digest"]
@@ -74,36 +74,36 @@ def test_another_lock_with_the_same_contents_is_the_same_generation() -> None:
     }
     another = intended_host(replace(pins, python=wheels))
     assert another.engine_id != THIS.engine_id
-    assert another.generation["digest"] != first["digest"]
-    assert intended_host(pins, start_timeout_s=60).generation["digest"] != first["digest"]
+    assert another.generation_document["digest"] != first["digest"]
+    assert intended_host(pins, start_timeout_s=60).generation_document["digest"] != first["digest"]
 
 
 def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    assert generations.records(paths) == [] and generations.previous(paths) is None
+    assert generations.readable_records(paths) == [] and generations.previous_record(paths) is None
     for digest in ("one", "two"):
-        generations.record(paths, a_record(digest))
-    assert [item["number"] for item in generations.records(paths)] == [2, 1]
-    assert generations.previous(paths) == generations.records(paths)[1]
+        generations.add_record(paths, a_record(digest))
+    assert [item["number"] for item in generations.readable_records(paths)] == [2, 1]
+    assert generations.previous_record(paths) == generations.readable_records(paths)[1]
     [path] = paths.generations.glob("0002.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert generations.newest(paths) == generations.records(paths)[0]
+    assert generations.newest_record(paths) == generations.readable_records(paths)[0]
     # Going back makes a record, and not a third generation.
-    generations.record(paths, a_record("one"))
-    newest_first = generations.records(paths)
+    generations.add_record(paths, a_record("one"))
+    newest_first = generations.readable_records(paths)
     assert [item["number"] for item in newest_first] == [3, 2, 1]
-    assert [item["number"] for item in generations.distinct(newest_first)] == [3, 2]
-    assert generations.previous(paths) == newest_first[1]
+    assert [item["number"] for item in generations.distinct_records(newest_first)] == [3, 2]
+    assert generations.previous_record(paths) == newest_first[1]
 
 
 def test_what_a_deploy_began_is_no_record_until_it_has_ended_well(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    generations.record(paths, a_record("one"))
+    generations.add_record(paths, a_record("one"))
     assert generations.begun_record(paths) is None
-    generations.begin(paths, a_record("one", lock="newer"))
+    generations.record_begun(paths, a_record("one", lock="newer"))
     assert (generations.deployed_record(paths) or {})["number"] == 1
-    generations.begin(paths, a_record("two", files=[{"path": "/new"}]))
-    assert generations.number(paths) == 1 and len(generations.records(paths)) == 1
+    generations.record_begun(paths, a_record("two", files=[{"path": "/new"}]))
+    assert generations.newest_number(paths) == 1 and len(generations.readable_records(paths)) == 1
     assert [record["digest"] for record in generations.known_records(paths)] == ["two", "one"]
     deployed_record = generations.deployed_record(paths)
     assert deployed_record is not None and (
@@ -111,43 +111,43 @@ def test_what_a_deploy_began_is_no_record_until_it_has_ended_well(tmp_path: Path
         deployed_record["digest"],
     ) == (2, "two")
     assert stat.S_IMODE((paths.generations / "begun.json").stat().st_mode) == 0o600
-    generations.record(paths, a_record("two", files=[{"path": "/new"}]))
-    assert generations.number(paths) == 2 and generations.begun_record(paths) is None
+    generations.add_record(paths, a_record("two", files=[{"path": "/new"}]))
+    assert generations.newest_number(paths) == 2 and generations.begun_record(paths) is None
 
 
 def test_a_deploy_back_to_what_is_on_record_ends_what_another_began(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    first = generations.record(paths, a_record("one"), note="first")
+    first = generations.add_record(paths, a_record("one"), note="first")
     for again in (a_record("one"), a_record("one", lock="newer")):
-        generations.begin(paths, a_record("two"))
-        record = generations.record(paths, again)
+        generations.record_begun(paths, a_record("two"))
+        record = generations.add_record(paths, again)
         assert {**record, "lock": "l"} == first and record["lock"] == again["lock"]
         assert generations.known_records(paths) == [record]
 
 
 def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    first = generations.record(paths, a_record("one", lockstep="0.1.0"), note="first")
+    first = generations.add_record(paths, a_record("one", lockstep="0.1.0"), note="first")
     assert first["lockstep"] == "0.1.0"
-    assert generations.record(paths, a_record("one"), note="again") == first
-    changed_record = generations.record(paths, a_record("one", lock="other", lockstep="0.2.0"))
+    assert generations.add_record(paths, a_record("one"), note="again") == first
+    changed_record = generations.add_record(paths, a_record("one", lock="other", lockstep="0.2.0"))
     assert changed_record == {**first, "lock": "other", "lockstep": "0.2.0"}
-    assert generations.records(paths) == [changed_record]
+    assert generations.readable_records(paths) == [changed_record]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"number": 9}', "{"])
 def test_a_file_that_is_no_record_is_passed_over(tmp_path: Path, text: str) -> None:
     paths = layout.Paths(tmp_path)
-    generations.record(paths, a_record("one"))
+    generations.add_record(paths, a_record("one"))
     (paths.generations / "0009.json").write_text(text)
-    assert [item["number"] for item in generations.records(paths)] == [1]
+    assert [item["number"] for item in generations.readable_records(paths)] == [1]
 
 
 def test_the_program_records_and_lists_without_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = layout.Paths(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(THIS.generation)))
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(THIS.generation_document)))
     assert generations.main(["record"], paths) == 0
     assert capsys.readouterr().out == "generation 1\n"
     assert generations.main(["list"], paths) == 0

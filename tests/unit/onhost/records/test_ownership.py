@@ -63,14 +63,14 @@ def root(tmp_path: Path) -> Root:
 def test_nothing_there_is_nobodys_and_what_is_in_our_folders_is_ours(root: Root) -> None:
     for path in ("/etc/lockstep/models.json", "/usr/local/lib/lockstep/__main__.py"):
         root.write(path)
-        assert root.judge().file(path) == ""
-    assert root.judge().file(UNIT) == ""
-    assert root.judge().folder("/data/models", "0755", "root", "root") == ""
+        assert root.judge().owner_of_file(path) == ""
+    assert root.judge().owner_of_file(UNIT) == ""
+    assert root.judge().owner_of_folder("/data/models", "0755", "root", "root") == ""
 
 
 def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
     os.utime(root.write(UNIT), (1763683200, 1763683200))
-    assert root.judge().file(UNIT) == f"written 2025-11-21, of {USER}"
+    assert root.judge().owner_of_file(UNIT) == f"written 2025-11-21, of {USER}"
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
 def test_a_name_that_only_looks_like_ours_is_not(root: Root, path: str) -> None:
     """removal/test_plan.py has more of them."""
     root.write(path)
-    assert root.judge().file(path).startswith("written ")
+    assert root.judge().owner_of_file(path).startswith("written ")
 
 
 def test_the_list_of_apt_of_before_it_had_a_mark_is_known_by_what_was_here(root: Root) -> None:
     root.write(ownership.UNMARKED_FILE, "deb http://packages.example/ubuntu noble main\n")
-    assert root.judge().file(ownership.UNMARKED_FILE)
+    assert root.judge().owner_of_file(ownership.UNMARKED_FILE)
     for was, owner in (("file 0644 root root", "theirs"), (None, "ours")):
         baseline = {"paths": {ownership.UNMARKED_FILE: was}}
         root.write("/var/lib/lockstep-deploy/found.json", json.dumps(baseline))
-        assert bool(root.judge().file(ownership.UNMARKED_FILE)) == (owner == "theirs")
+        assert bool(root.judge().owner_of_file(ownership.UNMARKED_FILE)) == (owner == "theirs")
 
 
 def test_every_file_outside_our_folders_says_in_its_first_lines_whose_it_is() -> None:
@@ -104,7 +104,9 @@ def test_every_file_outside_our_folders_says_in_its_first_lines_whose_it_is() ->
     top = Path(__file__).resolve().parents[4] / "tests/render/golden"
     files = [path for host in top.iterdir() for path in host.rglob("*") if path.is_file()]
     outside = [
-        path for path in files if not ownership.in_homes("/" + "/".join(path.parts[_deep(top) :]))
+        path
+        for path in files
+        if not ownership.is_in_own_folder("/" + "/".join(path.parts[_deep(top) :]))
     ]
     assert len(outside) > 20
     assert [str(path) for path in outside if not ownership.is_marked(path)] == []
@@ -119,7 +121,7 @@ def test_the_mark_stands_in_the_first_lines_of_a_regular_file(root: Root) -> Non
     root.write("/data/scripts/b.sh", THEIRS + ownership.HEAD * " " + OURS)
     root.at("/data/scripts/c.sh").symlink_to("a.sh")
     judge = root.judge()
-    verdicts = [judge.file(f"/data/scripts/{name}.sh") for name in "abc"]
+    verdicts = [judge.owner_of_file(f"/data/scripts/{name}.sh") for name in "abc"]
     assert verdicts[0] == ""
     assert verdicts[1].startswith("written ")
     assert verdicts[2] == "a link to a.sh"
@@ -132,9 +134,9 @@ def test_what_the_newest_record_has_is_ours_also_where_it_became_a_mask(root: Ro
     root.at(UNIT).symlink_to("/dev/null")
     root.write("/data/old.sh")
     judge = root.judge()
-    assert judge.file(UNIT) == ""
+    assert judge.owner_of_file(UNIT) == ""
     # It was removed since; what is there now is somebody else's.
-    assert judge.file("/data/old.sh").startswith("written ")
+    assert judge.owner_of_file("/data/old.sh").startswith("written ")
 
 
 def test_what_an_unfinished_deploy_wrote_is_ours_beside_what_is_on_record(root: Root) -> None:
@@ -145,14 +147,14 @@ def test_what_an_unfinished_deploy_wrote_is_ours_beside_what_is_on_record(root: 
     newest.rename(newest.with_name("begun.json"))
     root.write("/data/new.sh")
     judge = root.judge()
-    assert judge.file(UNIT) == judge.file("/data/new.sh") == ""
+    assert judge.owner_of_file(UNIT) == judge.owner_of_file("/data/new.sh") == ""
 
 
 def test_a_damaged_record_is_none(root: Root) -> None:
     root.record(1, UNIT)
     root.write(f"{GENERATIONS}/0002.json", "{")
     root.write(UNIT)
-    assert root.judge().file(UNIT) == ""
+    assert root.judge().owner_of_file(UNIT) == ""
 
 
 @pytest.mark.parametrize("entry", [UNIT, "unit vllm.service", "unit vllm"])
@@ -160,11 +162,11 @@ def test_what_is_adopted_is_ours_and_a_copy_of_it_stays(root: Root, entry: str) 
     root.write(UNIT)
     root.write("/etc/systemd/system/other.service")
     judge = root.judge(entry)
-    assert judge.file(UNIT) == ""
-    assert judge.file("/etc/systemd/system/other.service")
-    judge.keep_adopted(UNIT)
+    assert judge.owner_of_file(UNIT) == ""
+    assert judge.owner_of_file("/etc/systemd/system/other.service")
+    judge.copy_before_adoption(UNIT)
     root.write(UNIT, OURS)
-    judge.keep_adopted(UNIT)
+    judge.copy_before_adoption(UNIT)
     assert root.at(ownership.ADOPTED_FOLDER + UNIT).read_text() == THEIRS
     assert root.at(ownership.ADOPTED_FOLDER).stat().st_mode & 0o077 == 0
 
@@ -173,33 +175,33 @@ def test_a_link_into_our_folders_is_ours_and_uv_once_there_is_a_record(root: Roo
     uv = root.at(ownership.UV)
     uv.parent.mkdir(parents=True)
     uv.symlink_to("/opt/mine/uv")
-    assert root.judge().file(ownership.UV) == "a link to /opt/mine/uv"
+    assert root.judge().owner_of_file(ownership.UV) == "a link to /opt/mine/uv"
     root.record(1)
-    assert root.judge().file(ownership.UV) == ""
+    assert root.judge().owner_of_file(ownership.UV) == ""
     uv.unlink()
     uv.write_text("a binary")
-    assert root.judge().file(ownership.UV).startswith("written ")
+    assert root.judge().owner_of_file(ownership.UV).startswith("written ")
 
 
 def test_a_folder_that_would_get_another_owner_is_named(root: Root) -> None:
     root.at("/data/models").mkdir(parents=True, mode=0o755)
     judge = root.judge()
-    assert judge.folder("/data/models", "0755", USER, GROUP) == ""
+    assert judge.owner_of_folder("/data/models", "0755", USER, GROUP) == ""
     owner_text = f"mode 0755, of {USER}:{GROUP}; it would be 0755, of nobody:nogroup"
-    assert judge.folder("/data/models", "0755", "nobody", "nogroup") == owner_text
-    assert root.judge("/data/models").folder("/data/models", "0700", USER, GROUP) == ""
+    assert judge.owner_of_folder("/data/models", "0755", "nobody", "nogroup") == owner_text
+    assert root.judge("/data/models").owner_of_folder("/data/models", "0700", USER, GROUP) == ""
     root.record(1)
     for path in ("/data/models", "/data/models/huggingface", "/opt/lockstep/engines"):
         root.at(path).mkdir(parents=True, exist_ok=True)
-        assert root.judge().folder(path, "0700", USER, GROUP) == ""
+        assert root.judge().owner_of_folder(path, "0700", USER, GROUP) == ""
 
 
 def test_a_folder_with_a_script_of_ours_is_ours(root: Root) -> None:
     root.write("/data/scripts/mine.sh")
-    assert root.judge().folder("/data/scripts", "0700", USER, GROUP)
+    assert root.judge().owner_of_folder("/data/scripts", "0700", USER, GROUP)
     root.write("/data/scripts/llm/switch.sh", OURS)
     for path in ("/data/scripts", "/data/scripts/llm"):
-        assert root.judge().folder(path, "0700", USER, GROUP) == ""
+        assert root.judge().owner_of_folder(path, "0700", USER, GROUP) == ""
 
 
 SSH = "/usr/lib/systemd/system/ssh.service"
@@ -235,25 +237,25 @@ def test_a_packages_settings_are_replaced_only_as_shipped(
 ) -> None:
     path = "/etc/default/earlyoom"
     root.write(path, "shipped\n")
-    assert root.judge().file(path).endswith(f", of {USER}, of package earlyoom")
+    assert root.judge().owner_of_file(path).endswith(f", of {USER}, of package earlyoom")
     shipped_md5 = hashlib.md5(b"shipped\n").hexdigest()
     program_outputs[CONFFILES] = f" {path} {shipped_md5}\n"
-    assert root.judge().file(path) == ""
+    assert root.judge().owner_of_file(path) == ""
     root.write(path, "shipped, and one line of mine\n")
-    assert root.judge().file(path)
+    assert root.judge().owner_of_file(path)
 
 
 @pytest.mark.usefixtures("program_outputs")
 def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) -> None:
     names = ["ssh.service", "sshd.service", "vllm.service", "none.service"]
     unit_origin = "/usr/lib/systemd/system/ssh.service, of package openssh-server"
-    assert root.judge("unit sshd").units(names) == {
+    assert root.judge("unit sshd").owners_of_units(names) == {
         "ssh.service": unit_origin,
         "sshd.service": "",
         "vllm.service": "",
         "none.service": "",
     }
-    assert root.judge().units([]) == {}
+    assert root.judge().owners_of_units([]) == {}
 
 
 def test_a_restart_of_docker_would_end_the_containers_of_others(
@@ -269,24 +271,28 @@ def test_a_restart_of_docker_would_end_the_containers_of_others(
         program_outputs[MAIN_PID] = str(process.pid)
         judge = root.judge()
         restart_reason = "its restart would end postgres, plex"
-        assert judge.containers(label, "4567") == judge.containers(label, None) == restart_reason
-        assert judge.containers(label, "0123") == ""
+        assert (
+            judge.containers_ended_by_restart(label, "4567")
+            == judge.containers_ended_by_restart(label, None)
+            == restart_reason
+        )
+        assert judge.containers_ended_by_restart(label, "0123") == ""
         # One that does not answer may have others' containers.
         del program_outputs[CONTAINERS]
-        assert "Docker does not say" in judge.containers(label, "4567")
-        assert root.judge("unit docker.service").containers(label, None) == ""
+        assert "Docker does not say" in judge.containers_ended_by_restart(label, "4567")
+        assert root.judge("unit docker.service").containers_ended_by_restart(label, None) == ""
         process.kill()
     # Docker does not run: nothing of anybody's does.
     program_outputs[MAIN_PID] = "0"
-    assert root.judge().containers(label, None) == ""
+    assert root.judge().containers_ended_by_restart(label, None) == ""
 
 
 def test_an_account_is_ours_by_its_home(monkeypatch: pytest.MonkeyPatch, root: Root) -> None:
-    assert root.judge().account("no-such-account") == ""
-    assert root.judge().account("root") == "uid 0, home /root"
-    assert root.judge("account root").account("root") == ""
+    assert root.judge().owner_of_account("no-such-account") == ""
+    assert root.judge().owner_of_account("root") == "uid 0, home /root"
+    assert root.judge("account root").owner_of_account("root") == ""
     monkeypatch.setattr(ownership, "HOME", "/root")
-    assert root.judge().account("root") == ""
+    assert root.judge().owner_of_account("root") == ""
 
 
 @pytest.mark.usefixtures("program_outputs")
@@ -302,10 +308,10 @@ def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: 
         "folders": [{"path": str(folder), "mode": "0755", "owner": USER, "group": GROUP}],
         "accounts": ["root"],
     }
-    verdicts = ask("records.intruders", questions)
+    verdicts = ask("deploy_records.intruders", questions)
     names = [str(path), str(folder), "unit ssh.service", "account root"]
     assert sorted(verdicts) == sorted(names)
-    assert ask("records.intruders", {**questions, "adopt": names}) == {}
+    assert ask("deploy_records.intruders", {**questions, "adopt": names}) == {}
 
 
 def test_a_unit_of_a_package_is_refused_whatever_its_containers(
@@ -315,17 +321,19 @@ def test_a_unit_of_a_package_is_refused_whatever_its_containers(
     unit = {"path": f"{ownership.UNITS}docker.service", "check": "unit"}
     questions = {"files": [unit], "docker": {"label": "lockstep.unit", "restart_key": ""}}
     unit_origin = "/usr/lib/systemd/system/docker.service"
-    monkeypatch.setattr(ownership.Ownership, "units", lambda *_: {"docker.service": unit_origin})
+    monkeypatch.setattr(
+        ownership.Ownership, "owners_of_units", lambda *_: {"docker.service": unit_origin}
+    )
     for containers, full_reason in (
         ("", unit_origin),
         ("its restart", f"{unit_origin}; its restart"),
     ):
         monkeypatch.setattr(
             ownership.Ownership,
-            "containers",
+            "containers_ended_by_restart",
             lambda *_, containers_reason=containers, **__: containers_reason,
         )
-        assert ownership.intruders(questions, tmp_path) == {"unit docker.service": full_reason}
+        assert ownership.foreign_things(questions, tmp_path) == {"unit docker.service": full_reason}
 
 
 def test_the_folders_of_the_deploys_own_are_ours() -> None:

@@ -93,7 +93,7 @@ def removal_plan(
         "own": OWN,
         **request_fields,
     }
-    return plan.make(paths, None, plan.RemovalSettings(**request))
+    return plan.make_removal_plan(paths, None, plan.RemovalSettings(**request))
 
 
 def names(removal: plan.RemovalPlan, kind: str) -> list[str]:
@@ -313,7 +313,7 @@ def accounts(paths: layout.Paths, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     groups_by_account = {"llm": ["docker"], "gate": [], "ann": ["docker", "lockstep", "people"]}
     groups_by_account["peer"] = []
     monkeypatch.setattr(plan.baseline, "groups_of", groups_by_account.get)
-    monkeypatch.setattr(plan.baseline, "members", lambda group: ["ann"])
+    monkeypatch.setattr(plan.baseline, "members_of_group", lambda group: ["ann"])
     record = json.loads(paths.baseline.read_text())
     record["accounts"] = {"llm": None, "gate": [], "ann": [], "peer": []}
     record["groups"] = {"docker": [], "lockstep": None}

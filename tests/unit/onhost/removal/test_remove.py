@@ -27,10 +27,10 @@ def items(root: Path) -> list[RemovalItem]:
 
 def test_all_goes(tmp_path: Path) -> None:
     todo = items(tmp_path)
-    assert remove._carry_out(Actions(layout.Paths(tmp_path), None), todo) == []
+    assert remove._do_actions_in_order(Actions(layout.Paths(tmp_path), None), todo) == []
     assert list(tmp_path.iterdir()) == []
     # Again, where nothing is left.
-    assert remove._carry_out(Actions(layout.Paths(tmp_path), None), todo) == []
+    assert remove._do_actions_in_order(Actions(layout.Paths(tmp_path), None), todo) == []
 
 
 def test_where_something_stays_the_program_and_the_record_stay(
@@ -42,7 +42,7 @@ def test_where_something_stays_the_program_and_the_record_stay(
         raise OSError(16, "Device or resource busy", "/a")
 
     monkeypatch.setattr("lockstep.onhost.removal.actions.shutil.rmtree", busy)
-    [(item, why)] = remove._carry_out(Actions(layout.Paths(tmp_path), None), todo)
+    [(item, why)] = remove._do_actions_in_order(Actions(layout.Paths(tmp_path), None), todo)
     assert item.name == "/a" and "/a: Device or resource busy" in why
     assert (tmp_path / "record").exists() and (tmp_path / "program").exists()
 
@@ -51,7 +51,10 @@ def test_a_folder_with_a_file_of_somebody_else_s_stays(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/x").write_text("")
     assert (
-        Actions(layout.Paths(tmp_path), None).of("folder", [RemovalItem("folder", "/mine")]) == []
+        Actions(layout.Paths(tmp_path), None).remove_items_of_kind(
+            "folder", [RemovalItem("folder", "/mine")]
+        )
+        == []
     )
     assert (tmp_path / "mine/x").exists()
 
@@ -61,7 +64,10 @@ def test_a_setting_has_its_value_of_before(tmp_path: Path) -> None:
     at.parent.mkdir(parents=True)
     at.write_text("10")
     actions = Actions(layout.Paths(tmp_path), None)
-    assert actions.of("setting", [RemovalItem("setting", "vm.swappiness", "60")]) == []
+    assert (
+        actions.remove_items_of_kind("setting", [RemovalItem("setting", "vm.swappiness", "60")])
+        == []
+    )
     assert at.read_text() == "60"
 
 
@@ -79,7 +85,7 @@ def test_a_unit_without_a_file_keeps_no_other_enabled(
     target_path.parent.mkdir(parents=True)
     target_path.write_text("")
     units = [RemovalItem("unit", target_path.name), RemovalItem("unit", "lockstep-back.timer")]
-    assert Actions(layout.Paths(tmp_path), None).of("unit", units) == []
+    assert Actions(layout.Paths(tmp_path), None).remove_items_of_kind("unit", units) == []
     assert ["systemctl", "disable", "--quiet", target_path.name] in commands
     assert ["systemctl", "stop", target_path.name, "lockstep-back.timer"] in commands
 
@@ -100,7 +106,10 @@ def test_addresses_of_before_are_applied_and_none_are_taken(
         at = tmp_path / f"{folder}{path}".lstrip("/")
         at.parent.mkdir(parents=True)
         at.write_text(folder)
-    assert Actions(layout.Paths(tmp_path), None).of(kind, [RemovalItem(kind, path)]) == []
+    assert (
+        Actions(layout.Paths(tmp_path), None).remove_items_of_kind(kind, [RemovalItem(kind, path)])
+        == []
+    )
     assert ("netplan" in programs) == (kind == "original")
     target_path = tmp_path / path.lstrip("/")
     assert (target_path.read_text() if target_path.exists() else None) == {

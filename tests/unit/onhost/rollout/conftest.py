@@ -49,7 +49,7 @@ def spark(tmp_path, monkeypatch):
 
         def begin(self, *more: str) -> None:
             paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/models.json", *more]
-            rollback_snapshot.keep(self.paths, "/opt/engines/current", paths)
+            rollback_snapshot.save_snapshot(self.paths, "/opt/engines/current", paths)
 
         def deploy(self) -> None:
             """Do the deploy's work between `begin` and `go`."""

@@ -121,18 +121,18 @@ def test_what_was_kept_first_is_what_one_returns_to(spark):
     spark.begin()
     spark.unit(NEW)
     spark.deploy()
-    rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
+    rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
     assert spark.unit_state == (OLD, OLD, False)
 
 
 def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
     spark.begin()
     record = {"digest": "one", "engine": {}, "images": [], "weights": {}, "files": []}
-    generations.record(spark.paths, record)
+    generations.add_record(spark.paths, record)
     spark.unit(NEW)
     spark.begin()
     spark.unit("c" * 16)
-    rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
+    rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
     assert spark.unit_state[0] == NEW
 
 
@@ -141,7 +141,7 @@ def test_modes_are_kept(spark):
     path.chmod(0o640)
     spark.begin()
     path.chmod(0o600)
-    rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
+    rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert stat.S_IMODE(spark.paths.rollback_snapshot.stat().st_mode) == 0o600
 
@@ -164,22 +164,22 @@ def a_generation(spark, digest: str, restart_key: str, *more: str) -> dict:
 
 
 def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
-    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
     spark.deploy()
-    generations.record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    generations.add_record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
     assert rollout.main(["back", "12 of 29 tok/s"], spark.paths) == 0
     assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
-    newest = generations.records(spark.paths)[0]
+    newest = generations.readable_records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == "returned from generation 2: 12 of 29 tok/s"
     assert "qwen is hot again" in capsys.readouterr().out
 
 
 def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, capsys):
-    generations.record(spark.paths, a_generation(spark, "zero", "0" * 16))
-    generations.record(spark.paths, a_generation(spark, "one", OLD))
-    generations.begin(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    generations.add_record(spark.paths, a_generation(spark, "zero", "0" * 16))
+    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
+    generations.record_begun(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
     spark.deploy()
     launch = spark.root / "data/new-launch.sh"
     launch.parent.mkdir(exist_ok=True)
@@ -187,15 +187,15 @@ def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, ca
     assert rollout.main(["back"], spark.paths) == 0
     assert spark.unit_state == (OLD, OLD, False)
     assert not launch.exists()
-    newest = generations.records(spark.paths)[0]
+    newest = generations.readable_records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (2, "one")
     assert generations.begun_record(spark.paths) is None
     assert "qwen is hot again" in capsys.readouterr().out
 
 
 def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
-    generations.record(spark.paths, a_generation(spark, "one", OLD, "/data/launch.sh"))
-    generations.record(spark.paths, a_generation(spark, "two", NEW))
+    generations.add_record(spark.paths, a_generation(spark, "one", OLD, "/data/launch.sh"))
+    generations.add_record(spark.paths, a_generation(spark, "two", NEW))
     foreign_file = spark.root / "data/launch.sh"
     foreign_file.parent.mkdir()
     foreign_file.write_text("#!/bin/sh\n# by hand, since\n")
@@ -214,12 +214,12 @@ def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
     foreign_file.parent.mkdir()
     foreign_file.write_text("#!/bin/sh\n")
     with pytest.raises(errors.Problem, match="nothing was changed"):
-        rollback_snapshot.restore(spark.paths, rollback_snapshot.load(spark.paths))
+        rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
     assert foreign_file.exists() and spark.unit_state[0] == NEW
 
 
 def test_without_a_record_there_is_nothing_to_return_to(spark):
-    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
     with pytest.raises(errors.Problem, match="no record of a previous generation"):
         rollout.main(["back"], spark.paths)
     assert spark.systemd.calls == []
@@ -249,7 +249,7 @@ def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
     data["clusters"] = {"pair": {"name": "pair", "rank": 1, "port": 7079, "members": members}}
     data["models"]["qwen"]["cluster"] = "pair"
     spark.paths.models.write_text(json.dumps(data))
-    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    generations.add_record(spark.paths, a_generation(spark, "one", OLD))
     spark.deploy()
-    generations.record(spark.paths, a_generation(spark, "two", NEW))
+    generations.add_record(spark.paths, a_generation(spark, "two", NEW))
     assert rollout.outdated_models(config.load_host(spark.paths.models), spark.paths) == []

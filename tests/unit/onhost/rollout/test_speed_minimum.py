@@ -281,7 +281,7 @@ def test_an_engine_that_answers_with_nothing_is_not_measured(spark, capsys):
     ],
 )
 def test_the_decision(rates, least, share, accepted_rate, enough):
-    assert minimum.decide(rates, least, share, accepted_rate).enough is enough
+    assert minimum.speed_verdict(rates, least, share, accepted_rate).enough is enough
 
 
 def test_wrong_use_shows_the_usage(spark, capsys):
@@ -297,7 +297,7 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
         sense_requests.append((model.url, model.sense))
         return sense.SenseVerdict((sense.SenseCheck("echo", state, "a reason"),))
 
-    monkeypatch.setattr(sense, "look", look)
+    monkeypatch.setattr(sense, "judge_engine_sense", look)
     spark.minimum(minimum_sense=True, sense="off")
     assert spark.run() == code
     # A start that asks nothing does not make a minimum mean nothing.
@@ -309,7 +309,7 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
 
 def test_nonsense_is_not_measured(spark, monkeypatch):
     wrong = sense.SenseVerdict((sense.SenseCheck("echo", "nonsense", "a reason"),))
-    monkeypatch.setattr(sense, "look", lambda model, key, record=None: wrong)
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda model, key, record=None: wrong)
     spark.minimum(minimum_sense=True, minimum_tok_s=1, sense="record")
     assert spark.run() == 1
     assert spark.engine.requests == []

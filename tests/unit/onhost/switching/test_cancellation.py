@@ -12,10 +12,10 @@ from lab_servers import until
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.gateway import switch_program
 from lockstep.onhost.operator import status, switch_sh
-from lockstep.onhost.records import switches
+from lockstep.onhost.records import switch_history
 from lockstep.onhost.switching import cancellation
 from lockstep.onhost.switching import switch as switching
-from lockstep.onhost.systemd import transient
+from lockstep.onhost.systemd import transient_job
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class GatewaySwitch:
     def __init__(self, spark: SwitchingSpark, model: str, person: str) -> None:
         self._messages: list[dict] = []
         arguments = model, f"{person}, by the gateway", spark.paths, self._messages.append
-        threading.Thread(target=switch_program.switch, args=arguments).start()
+        threading.Thread(target=switch_program.run_and_report_switch, args=arguments).start()
 
     @property
     def lines(self) -> list[str]:
@@ -69,8 +69,10 @@ def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
     # Whoever waited for it sees that too, and it is no failure.
     assert (switch.end()["code"], switch.end()["said"]) == (5, cancel["said"])
     assert "ben, by the gateway cancelled the switch to qwen" in switch.lines
-    assert switches.load(spark.paths)[0].code == errors.EXIT_CANCELLED
-    assert status.gather(config.load_host(spark.paths.models), spark.paths).last_switch is None
+    assert switch_history.load(spark.paths)[0].code == errors.EXIT_CANCELLED
+    assert (
+        status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch is None
+    )
     # Its fallback was never wanted.
     assert f"systemctl start -- {UNITS['spare']}" not in spark.systemd.calls
 
@@ -153,13 +155,13 @@ def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, mo
     spark.tell("spare", memory_gib=500.0)
 
     def follow_late(job, from_end, say):
-        until(lambda: switches.load(spark.paths), "it is kept")
-        return transient.EXIT_GONE
+        until(lambda: switch_history.load(spark.paths), "it is kept")
+        return transient_job.EXIT_GONE
 
-    monkeypatch.setattr("lockstep.onhost.operator.follow.follow", follow_late)
+    monkeypatch.setattr("lockstep.onhost.operator.log_and_wait.show_switch_until_end", follow_late)
     lines = []
     code = switch_sh.run_switch("spare", "anna", spark.paths, wait=False, say=lines.append)
-    assert code == switches.load(spark.paths)[0].code == 1
+    assert code == switch_history.load(spark.paths)[0].code == 1
     assert "needs 500.0 GiB" in lines[-1]
 
 
@@ -170,18 +172,18 @@ def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
     spark.tell("qwen", fallback=None)
     spark.systemd.unit(UNITS["qwen"], start_ok=False)
 
-    assert switch_of(spark).rehearse("qwen") == 0
-    assert switch_of(spark).to("qwen") == 1
+    assert switch_of(spark).rehearse_switch("qwen") == 0
+    assert switch_of(spark).switch_to("qwen") == 1
     assert spark.hot == ["mistral"]
     # Once, and not for a later one.
-    assert switch_of(spark).none() == 0
-    assert switch_of(spark).to("qwen") == 4
+    assert switch_of(spark).stop_all_models() == 0
+    assert switch_of(spark).switch_to("qwen") == 4
 
 
 def test_a_stop_forgets_what_a_cancelled_switch_left(spark):
     spark.paths.run.mkdir(parents=True, exist_ok=True)
     spark.paths.hot_before.write_text('{"hot": null, "before": "mistral"}')
-    assert switch_of(spark).none() == 0
+    assert switch_of(spark).stop_all_models() == 0
     assert not spark.paths.hot_before.exists()
 
 
@@ -199,19 +201,19 @@ def test_where_no_switch_is_under_way_that_is_said(spark):
 
 def test_a_request_of_before_cancels_no_later_switch(spark):
     spark.systemd.unit(UNITS["qwen"])
-    cancellation.ask(spark.paths, "ben", restore=True)
+    cancellation.request_cancellation(spark.paths, "ben", restore=True)
     clock.sleep(1)
-    assert switch_of(spark).to("qwen") == 0
+    assert switch_of(spark).switch_to("qwen") == 0
     assert spark.hot == ["qwen"]
 
 
 def test_only_root_may_leave_a_request(spark):
-    cancellation.ask(spark.paths, "ben", restore=True)
+    cancellation.request_cancellation(spark.paths, "ben", restore=True)
     assert spark.paths.cancellation.stat().st_mode & 0o777 == 0o600
 
 
 def test_who_waited_and_has_gone_starts_nothing_later(spark, monkeypatch):
-    monkeypatch.setattr("lockstep.onhost.core.output.nobody_reads", lambda: True)
+    monkeypatch.setattr("lockstep.onhost.core.output.has_lost_reader", lambda: True)
     with (
         switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"),
         pytest.raises(errors.Problem, match="nobody waits for this switch any more"),

@@ -15,7 +15,7 @@ from a_model_host import ModelHost
 from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_models
 
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.records import boots, memory_kills
+from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.switching import gate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
@@ -52,7 +52,7 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
 
 def test_who_starts_what_the_memory_watch_ended_is_told(spark, capsys):
     end = memory_kills.MemoryKill("qwen", "vllm-qwen36.service", "serving", 4.0, 3.8)
-    memory_kills.note(spark.paths, end)
+    memory_kills.record_kill(spark.paths, end)
     spark.gate("qwen").pass_or_refuse()
 
     output = capsys.readouterr().out
@@ -176,7 +176,7 @@ def test_of_a_fallback_the_remedy_names_the_key_of_its_model(spark, engine, key)
 
 def test_a_port_that_somebody_else_has_is_refused_at_once(spark, monkeypatch):
     eve = "python3 (process 7 of eve)"
-    monkeypatch.setattr(gate.port, "strangers", lambda model, paths: [eve])
+    monkeypatch.setattr(gate.port_listeners, "foreign_listener_texts", lambda model, paths: [eve])
     with pytest.raises(
         errors.Problem, match=r"of eve\) listens at http://127.0.0.1:30001"
     ) as problem:
@@ -354,8 +354,8 @@ def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, w
 
 def test_a_start_that_may_begin_is_noted_before_the_engine_runs(spark):
     spark.gate("qwen").pass_or_refuse()
-    assert [(boot.model, boot.phase) for boot in boots.load(spark.paths).boots] == [
-        ("qwen", boots.STARTING)
+    assert [(boot.model, boot.phase) for boot in model_of_boot.load(spark.paths).boots] == [
+        ("qwen", model_of_boot.STARTING)
     ]
 
 
@@ -363,7 +363,7 @@ def test_a_start_that_is_refused_is_not_noted(spark):
     write_meminfo(spark.paths, 1.0)
     with pytest.raises(errors.Problem):
         spark.gate("qwen").pass_or_refuse()
-    assert boots.load(spark.paths) == boots.BootRecord()
+    assert model_of_boot.load(spark.paths) == model_of_boot.BootRecord()
 
 
 def test_a_disk_that_takes_no_note_keeps_no_engine_down(spark, capsys):

@@ -11,7 +11,7 @@ from a_gpu import AGpu
 from a_hot_spark import HotSpark
 
 from lockstep.onhost.core import config
-from lockstep.onhost.records import accepted_speed, boots
+from lockstep.onhost.records import accepted_speed, model_of_boot
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
@@ -59,8 +59,8 @@ class Spark(HotSpark):
 
     @contextlib.contextmanager
     def sample_band(self):
-        yield (band := gpu.Band([], []))
-        reading = gpu.look()
+        yield (band := gpu.SampleBand([], []))
+        reading = gpu.read_gpu()
         band.power_w.append(reading.power_w)
         band.clock_mhz.append(reading.clock_mhz)
 
@@ -75,7 +75,7 @@ class Spark(HotSpark):
     def look(self) -> dict[str, str]:
         """One look; the findings."""
         host = config.load_host(self.paths.models)
-        gpu_watch.GpuState(host, self.paths).take(host.models["qwen"])
+        gpu_watch.GpuState(host, self.paths).check_and_record(host.models["qwen"])
         return gpu_watch.load(self.paths).findings
 
 
@@ -226,14 +226,14 @@ def test_without_a_driver_nothing_is_told(spark):
     ],
 )
 def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, words):
-    boots.note_phase(spark.paths, "qwen", boots.HOT)
+    model_of_boot.record_model_phase(spark.paths, "qwen", model_of_boot.HOT)
     spark.boot("c")
     spark.systemd.unit("kernel", journal=kernel)
     assert spark.look() == {}
     status_text = spark.status_text()
     assert "last boot cut off at " in status_text and "while qwen was hot" in status_text
     assert words in status_text
-    boots.note_switch(spark.paths, "qwen")
+    model_of_boot.record_switch_result(spark.paths, "qwen")
     spark.look()
     assert "last boot" not in spark.status_text()
 
@@ -241,8 +241,8 @@ def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, wo
 def test_an_orderly_end_and_the_first_boot_are_told_nothing_of(spark):
     spark.look()
     assert "last boot" not in spark.status_text()
-    boots.note_phase(spark.paths, "qwen", boots.STARTING)
-    boots.note_end(spark.paths, "qwen")
+    model_of_boot.record_model_phase(spark.paths, "qwen", model_of_boot.STARTING)
+    model_of_boot.record_model_end(spark.paths, "qwen")
     spark.boot("c")
     spark.look()
     assert "last boot" not in spark.status_text()

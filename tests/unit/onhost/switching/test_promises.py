@@ -23,10 +23,10 @@ from lockstep.fit.fit import prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import memory_kills
-from lockstep.onhost.switching import gate, memory_minimum
+from lockstep.onhost.switching import gate, memory_watch
 from lockstep.preflight import memory
-from lockstep.units.models_json import known_to_host
-from lockstep.units.variants import variants
+from lockstep.units.model_variants import variants
+from lockstep.units.models_json import host_configuration
 
 PLAN = spark()
 PINS = pins_for(PLAN)
@@ -42,7 +42,7 @@ HOT = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
 def host_of(plan: HostPlan) -> config.HostConfig:
     """The host's configuration for these models, as the deploy writes it."""
     host_variants = variants(plan.settings, plan.models, pins_for(plan), engine_id="e")
-    return known_to_host(plan.settings, host_variants)
+    return host_configuration(plan.settings, host_variants)
 
 
 def engine_share_gib(model: config.Model, available: float, total: float) -> float:
@@ -61,15 +61,15 @@ class Spark:
         self.paths = host_root(tmp_path / "root", {})
         self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
         # One process of `systemctl` for each look would take minutes here.
-        monkeypatch.setattr(memory_minimum.units, "show", self.show)
+        monkeypatch.setattr(memory_watch.units, "show", self.show)
         monkeypatch.setattr(gate.runner, "run", lambda *_, **__: None)
-        monkeypatch.setattr(memory_minimum, "_systemctl", lambda *_: None)
-        monkeypatch.setattr(memory_minimum, "_sigkill", lambda *_: None)
-        monkeypatch.setattr(memory_minimum.docker_api.Docker, "container", lambda *_: None)
+        monkeypatch.setattr(memory_watch, "_systemctl", lambda *_: None)
+        monkeypatch.setattr(memory_watch, "_sigkill", lambda *_: None)
+        monkeypatch.setattr(memory_watch.docker_api.Docker, "container", lambda *_: None)
         self.state: dict[str, Any] = {}
 
     def show(self, names: Any) -> dict[str, Any]:
-        off = memory_minimum.units.Unit("off", load="loaded")
+        off = memory_watch.units.Unit("off", load="loaded")
         return {name: self.state.get(name, off) for name in names}
 
     def is_admitted(
@@ -87,18 +87,18 @@ class Spark:
     ) -> str:
         """The phase in which the memory watch ends an engine that takes its whole promise; "":
         none."""
-        minimum = memory_minimum.MemoryWatch(self.paths, lambda *_: None)
+        minimum = memory_watch.MemoryWatch(self.paths, lambda *_: None)
         minimum._models = lambda: list(host.models.values())  # type: ignore[method-assign]
         write_meminfo(self.paths, gib - engine_share_gib(model, gib, total), total_gib=total)
         for words in (LOADING, HOT):
             active, sub, pid = words.values()
-            unit = memory_minimum.units.Unit(
+            unit = memory_watch.units.Unit(
                 model.unit, load="loaded", active=active, sub=sub, main_pid=int(pid)
             )
             self.state = {model.unit: unit}
-            minimum.step()
-            for end in memory_kills.every(self.paths):
-                memory_kills.forget(self.paths, model.unit)
+            minimum.check_memory()
+            for end in memory_kills.all_kills(self.paths):
+                memory_kills.remove_kill(self.paths, model.unit)
                 return f"{model.name} with {gib:.1f} of {total}: {end.reason}"
         return ""
 

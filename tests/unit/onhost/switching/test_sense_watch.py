@@ -11,7 +11,7 @@ from onhost_fakes import write_models
 from lockstep.drift.subjects import models
 from lockstep.onhost.core import atomic, config, layout, switch_lock
 from lockstep.onhost.engine import sense, sense_record
-from lockstep.onhost.facts import records
+from lockstep.onhost.facts import deploy_records
 from lockstep.onhost.switching import sense_watch
 
 LABEL = '{engine="0"}'
@@ -28,7 +28,7 @@ class Spark(HotSpark):
         self.running(0)
         self.looks: list[sense.SenseVerdict] = [SOUND]
         self.sense_requests: list[tuple[config.Model, object]] = []
-        monkeypatch.setattr(sense, "look", self.look)
+        monkeypatch.setattr(sense, "judge_engine_sense", self.look)
 
     def running(self, count: int) -> None:
         self.engine.metrics = (
@@ -146,26 +146,28 @@ def test_the_timer_restarts_nothing_and_its_finding_is_told(spark, monkeypatch):
     assert len(spark.sense_requests) == 2
     assert "talks nonsense: echo: expected a, came b; asked" in spark.status_text()
     monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
-    assert list(records.sense(None)) == [
+    assert list(deploy_records.sense_findings(None)) == [
         ("sense", "qwen", "talks nonsense: echo: expected a, came b")
     ]
     # Of a process that is gone nothing is told.
     spark.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="8")
     assert "nonsense" not in spark.status_text()
-    assert list(records.sense(None)) == []
+    assert list(deploy_records.sense_findings(None)) == []
 
 
 def test_a_record_that_decides_nothing_is_told_with_what_forgets_it(spark, monkeypatch):
     monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
     spark.model_is(sense="record")
     spark.run()
-    sense_facts = [fact for fact in records.sense(None) if fact[0] == "sense record"]
+    sense_facts = [
+        fact for fact in deploy_records.sense_findings(None) if fact[0] == "sense record"
+    ]
     assert sense_facts == [
         ("sense record", "qwen", "without log-probabilities, so it decides nothing")
     ]
     assert models.KINDS["sense record"].mend.endswith("sense {item} --forget")
     spark.run("qwen", "--forget")
-    assert [fact for fact in records.sense(None) if fact[0] == "sense record"] == []
+    assert [fact for fact in deploy_records.sense_findings(None) if fact[0] == "sense record"] == []
 
 
 def test_one_wrong_look_of_two_is_no_finding(spark, monkeypatch):
@@ -173,7 +175,7 @@ def test_one_wrong_look_of_two_is_no_finding(spark, monkeypatch):
     spark.run("--rest")
     assert "makes sense: echo; asked" in spark.status_text()
     monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
-    assert list(records.sense(None)) == [("sense", "qwen", "no nonsense")]
+    assert list(deploy_records.sense_findings(None)) == [("sense", "qwen", "no nonsense")]
 
 
 def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
@@ -181,9 +183,9 @@ def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
         spark.systemd.unit(UNIT)
         return WRONG
 
-    monkeypatch.setattr(sense, "look", stop_look)
+    monkeypatch.setattr(sense, "judge_engine_sense", stop_look)
     spark.run("--rest")
-    assert sense_record.last(spark.paths) == {}
+    assert sense_record.last_looks(spark.paths) == {}
 
 
 def test_off_is_asked_by_hand_all_the_same(spark):

@@ -69,12 +69,12 @@ def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
     (paths.root / "sys/class/infiniband/rocep1s0f0").rmdir()
     host = config.load_host(paths.models)
     with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
-        cluster_link.check("glm", host.clusters["pair"], paths)
+        cluster_link.check_links("glm", host.clusters["pair"], paths)
 
 
 def test_a_link_without_rdma_needs_no_device(paths):
     plain = replace(config.load_host(paths.models).clusters["pair"], links={"enp1s0f0np0": ""})
-    cluster_link.check("glm", plain, paths)
+    cluster_link.check_links("glm", plain, paths)
 
 
 def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
@@ -88,8 +88,8 @@ def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
     check = precheck.Precheck(host, paths, docker_api.Docker(paths.docker_socket), unit_states)
     try:
         with pytest.raises(errors.Problem, match="no network interface enp1s0f0np0"):
-            check.check(host.model("glm"))
-        check.check(host.model("own"))
+            check.check_start(host.model("glm"))
+        check.check_start(host.model("own"))
     finally:
         docker.close()
 

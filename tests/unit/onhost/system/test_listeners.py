@@ -15,10 +15,10 @@ def test_a_listening_socket_is_found_with_its_process_and_account(address: str) 
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as server:
         port = server.getsockname()[1]
-        [listener] = listeners.at_port(port)
+        [listener] = listeners.listeners_at_port(port)
         assert (listener.protocol, listener.address, listener.uid) == ("tcp", address, os.geteuid())
         assert os.getpid() in listener.processes
-    assert listeners.at_port(port) == []
+    assert listeners.listeners_at_port(port) == []
 
 
 def test_a_connection_is_no_listener() -> None:
@@ -26,7 +26,7 @@ def test_a_connection_is_no_listener() -> None:
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as client,
     ):
-        assert listeners.at_port(client.getsockname()[1]) == []
+        assert listeners.listeners_at_port(client.getsockname()[1]) == []
 
 
 def test_of_a_socket_that_others_have_too_all_are_told() -> None:
@@ -36,7 +36,7 @@ def test_of_a_socket_that_others_have_too_all_are_told() -> None:
             os.read(os.pipe()[0], 1)
             os._exit(0)
         try:
-            [listener] = listeners.at_port(server.getsockname()[1])
+            [listener] = listeners.listeners_at_port(server.getsockname()[1])
             assert {os.getpid(), child} <= set(listener.processes)
         finally:
             os.kill(child, 9)

@@ -14,7 +14,7 @@ from lab_servers import until
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
 from lockstep.onhost.core import errors, layout, output
-from lockstep.onhost.systemd import job, transient
+from lockstep.onhost.systemd import job, transient_job
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def host(tmp_path, monkeypatch):
 
 
 def test_the_systemd_call_is_complete_and_carries_no_secret():
-    work = transient.Job(
+    work = transient_job.Job(
         "torch",
         ("uv", "pip", "install", "torch"),
         user="vllm",
@@ -45,7 +45,7 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
         properties=("Nice=5",),
         log=layout.Paths().log / "jobs/torch.log",
     )
-    assert shlex.join(transient.command(work)) == (
+    assert shlex.join(transient_job.systemd_run_command(work)) == (
         "systemd-run --quiet --no-ask-password --unit=lockstep-job-torch.service "
         f"'--description=lockstep job torch {work.fingerprint}' "
         "--property=Type=exec --property=RemainAfterExit=yes --property=OOMScoreAdjust=500 "
@@ -120,13 +120,13 @@ def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
         lines.append(line)
         gate.touch()
 
-    work = transient.Job(
+    work = transient_job.Job(
         "quiet",
         ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done"),
         log=host.paths.log / "jobs/quiet.log",
     )
-    transient.start(work, host.paths)
-    assert transient.follow(work, False, say, heartbeat_s=0.2) == 0
+    transient_job.start_job(work, host.paths)
+    assert transient_job.follow_job(work, False, say, heartbeat_s=0.2) == 0
     assert {timeless(line) for line in lines} == {"job quiet: still running, 0 s"}
 
 

@@ -46,7 +46,7 @@ def test_what_becomes_of_the_gateway(
     systemd: FakeSystemd, tmp_path: Path, file: str | None, runs: str | None, verb: str | None
 ) -> None:
     systemd.unit(restart_key.GATEWAY, **(UP if runs else {}))
-    restart_key.gateway_in_force(root(tmp_path, file=file, runs=runs))
+    restart_key.bring_gateway_up_to_date(root(tmp_path, file=file, runs=runs))
     assert systemd.calls == ([f"systemctl {verb} -- {restart_key.GATEWAY}"] if verb else [])
 
 
@@ -54,7 +54,7 @@ def test_what_goes_wrong_is_said_and_stops_nobody(
     systemd: FakeSystemd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     systemd.unit(restart_key.GATEWAY, **UP, stop_fails="it hangs")
-    restart_key.gateway_in_force(root(tmp_path, file=None, runs="aa"))
+    restart_key.bring_gateway_up_to_date(root(tmp_path, file=None, runs="aa"))
     assert f"stop of {restart_key.GATEWAY} failed: it hangs" in capsys.readouterr().out
 
 
@@ -92,5 +92,5 @@ def test_ports_are_opened_anew_where_their_file_is_newer(
         file = paths.root / "etc/systemd/system" / name
         file.write_text("[Socket]\nListenStream=127.0.0.1:8090\n")
         os.utime(file, (file_time, file_time))
-    restart_key.gateway_in_force(paths)
+    restart_key.bring_gateway_up_to_date(paths)
     assert systemd.calls == ([f"systemctl {verb} -- {name}"] if verb else [])

@@ -14,7 +14,7 @@ from a_webui import NEW, OLD, VOLUME, Spark, running, text
 from onhost_fakes import let_listen
 
 from lockstep.onhost.core import errors, runner
-from lockstep.onhost.records import restic
+from lockstep.onhost.records import restic_repository
 from lockstep.onhost.webui import data, record, update
 
 
@@ -33,7 +33,7 @@ def serving_spark(spark: Spark) -> Spark:
 
 
 def numbers(spark: Spark) -> list[int]:
-    return [snapshot.number for snapshot in record.snapshots(spark.paths)]
+    return [snapshot.number for snapshot in record.complete_copies(spark.paths)]
 
 
 def test_the_same_image_has_nothing_copied(serving_spark: Spark) -> None:
@@ -50,11 +50,11 @@ def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
 def test_an_update_that_serves_keeps_a_copy_of_before(serving_spark: Spark) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    newest = record.snapshots(serving_spark.paths)[0]
+    newest = record.complete_copies(serving_spark.paths)[0]
     assert newest.image == OLD
     assert record.load(serving_spark.paths).image == NEW
     with closing(
-        sqlite3.connect(record.kept_data(serving_spark.paths, newest.number) / "webui.db")
+        sqlite3.connect(record.copied_data_folder(serving_spark.paths, newest.number) / "webui.db")
     ) as db:
         assert db.execute("SELECT title FROM chat").fetchall() == [("one",)]
 
@@ -131,7 +131,7 @@ def test_without_room_for_the_copy_the_old_image_stays(
     def full(*_: object, **__: object) -> None:
         raise errors.Problem("No space left on device")
 
-    monkeypatch.setattr(data, "copy", full)
+    monkeypatch.setattr(data, "copy_folder", full)
     with pytest.raises(errors.Problem, match="No space left"):
         serving_spark.begin(NEW)
     assert (serving_spark.unit.read_text(), serving_spark.chats) == (text(OLD), ["one"])
@@ -145,14 +145,18 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) 
     spark.chat("two", at=2**40)
     listing = update.list_copies(spark.paths, VOLUME)
     assert listing["image"] == NEW
-    fits = next(snapshot for snapshot in record.snapshots(spark.paths) if snapshot.image == OLD)
-    assert data.chats_since(spark.place, fits.at) == 1
-    update.use(spark.paths, OLD, fits.number)
+    fits = next(
+        snapshot for snapshot in record.complete_copies(spark.paths) if snapshot.image == OLD
+    )
+    assert data.count_chats_since(spark.place, fits.at) == 1
+    update.select_copy_for_image(spark.paths, OLD, fits.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
-    newest = record.snapshots(spark.paths)[0]
+    newest = record.complete_copies(spark.paths)[0]
     assert newest.image == NEW
-    with closing(sqlite3.connect(record.kept_data(spark.paths, newest.number) / "webui.db")) as db:
+    with closing(
+        sqlite3.connect(record.copied_data_folder(spark.paths, newest.number) / "webui.db")
+    ) as db:
         assert db.execute("SELECT count(*) FROM chat").fetchone() == (2,)
 
 
@@ -161,7 +165,7 @@ def test_a_copy_that_was_asked_for_long_ago_is_not_used(
 ) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    update.use(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
     later = record.load(serving_spark.paths).wanted_copy
     assert later
     monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
@@ -172,7 +176,7 @@ def test_a_copy_that_was_asked_for_long_ago_is_not_used(
 def test_a_rollback_whose_image_fails_returns_the_newer_data(serving_spark: Spark) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    update.use(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
     serving_spark.fails(OLD)
     serving_spark.begin(NEW)
     assert serving_spark.chats == ["one", "two"]
@@ -191,7 +195,7 @@ def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path
         db.execute("CREATE TABLE chat (title TEXT)")
         db.execute("INSERT INTO chat VALUES ('in the log')")
         db.commit()
-        data.copy(spark.place, tmp_path / "copy", live=True)
+        data.copy_folder(spark.place, tmp_path / "copy", live=True)
     with closing(sqlite3.connect(tmp_path / "copy/webui.db")) as db:
         assert db.execute("SELECT title FROM chat").fetchall() == [("in the log",)]
 
@@ -226,10 +230,10 @@ def test_a_file_that_vanished_is_no_fault_of_a_live_copy(
     spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cp_says(monkeypatch, GONE + GONE.replace("stat", "open").replace("': ", "' for reading: "))
-    data.copy(spark.place, tmp_path / "copy", live=True)
+    data.copy_folder(spark.place, tmp_path / "copy", live=True)
     cp_says(monkeypatch, GONE)
     with pytest.raises(errors.Problem, match="cannot be copied"):
-        data.copy(spark.place, tmp_path / "still", live=False)
+        data.copy_folder(spark.place, tmp_path / "still", live=False)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -239,17 +243,17 @@ def test_any_other_fault_of_a_live_copy_ends_it(
     for fault_text in (wrong, wrong and GONE + wrong):
         cp_says(monkeypatch, fault_text)
         with pytest.raises(errors.Problem, match="cannot be copied"):
-            data.copy(spark.place, tmp_path / "copy", live=True)
+            data.copy_folder(spark.place, tmp_path / "copy", live=True)
 
 
 def test_a_file_that_was_replaced_while_it_was_copied_is_copied_again(
     spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cp_says(monkeypatch, REPLACED)
-    data.copy(spark.place, tmp_path / "copy", live=True)
+    data.copy_folder(spark.place, tmp_path / "copy", live=True)
     cp_says(monkeypatch, *(REPLACED, GONE + REPLACED, REPLACED))
     with pytest.raises(errors.Problem, match="replaced while"):
-        data.copy(spark.place, tmp_path / "copy", live=True)
+        data.copy_folder(spark.place, tmp_path / "copy", live=True)
 
 
 def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) -> None:
@@ -258,10 +262,10 @@ def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) ->
     spark.runs(OLD)
     spark.runs(NEW)
     spark.chat("two")
-    newest = record.snapshots(spark.paths)[0]
+    newest = record.complete_copies(spark.paths)[0]
     assert newest.backup and newest.image == OLD
-    assert not record.kept_data(spark.paths, newest.number).exists()
-    update.use(spark.paths, OLD, newest.number)
+    assert not record.copied_data_folder(spark.paths, newest.number).exists()
+    update.select_copy_for_image(spark.paths, OLD, newest.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
 
@@ -281,8 +285,8 @@ def test_copies_in_the_backup_are_forgotten_as_plain_ones_are(spark: Spark) -> N
     spark.chat("one")
     for image in (OLD, NEW, OLD, NEW, OLD):
         spark.runs(image)
-    snapshots = record.snapshots(spark.paths)
-    backup_snapshots = restic.ResticRepository(spark.paths).snapshots()
+    snapshots = record.complete_copies(spark.paths)
+    backup_snapshots = restic_repository.ResticRepository(spark.paths).snapshots()
     assert [snapshot.backup for snapshot in snapshots] == [
         snapshot.id[:8] for snapshot in backup_snapshots
     ]
@@ -304,11 +308,11 @@ def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
 
 def test_it_does_not_start_where_anybody_listens_at_its_port(spark: Spark) -> None:
     url = "http://127.0.0.1:8080"
-    update.alone(spark.paths, url)
+    update.refuse_taken_port(spark.paths, url)
     let_listen(spark.paths, 7, "/user.slice/session-3.scope", port=8080)
     message = r"python3 \(process 7 of root\) listens at 127.0.0.1:8080, .* Remedy: stop it"
     with pytest.raises(errors.Problem, match=message):
-        update.alone(spark.paths, url)
+        update.refuse_taken_port(spark.paths, url)
 
 
 @pytest.mark.parametrize("group", ["/user.slice/session-3.scope", "/system.slice/docker-2.scope"])

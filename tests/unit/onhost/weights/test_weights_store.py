@@ -22,7 +22,7 @@ from a_peer import Spark, write_lease
 from local_server import LocalServer, Reply, SeenRequest, refused_address, serving
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.core.progress import Progress, read_back
+from lockstep.onhost.core.download_progress import Progress, read_back
 from lockstep.onhost.fetch import download, download_lock, peer_client
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
@@ -142,12 +142,12 @@ def fetch(spec: Path, *options: str) -> int:
 
 
 def state(spec: Path) -> dict:
-    weights = weights_spec.parse(spec.read_text())
+    weights = weights_spec.parse_spec(spec.read_text())
     return weights_state.state(weights, weights.repositories[0])
 
 
 def snapshot(spec: Path) -> Path:
-    return weights_spec.parse(spec.read_text()).snapshot("org/small", REVISION)
+    return weights_spec.parse_spec(spec.read_text()).snapshot_folder("org/small", REVISION)
 
 
 def test_nothing_there_is_all_missing(spec):
@@ -285,7 +285,7 @@ def test_what_came_corrupt_is_fetched_again_once_and_then_given_up_with_a_remedy
     assert "what came is not what its hash says; fetching it again" in capsys.readouterr().out
     assert state(spec)["state"] == "complete"
 
-    weights = weights_spec.parse(spec.read_text())
+    weights = weights_spec.parse_spec(spec.read_text())
     shutil.rmtree(weights.cache_dir)
     hub.requests.clear()
     hub.spoil[path] = 9
@@ -318,7 +318,7 @@ def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, h
 
 def test_verified_files_are_never_read_twice(spec, monkeypatch):
     fetch(spec)
-    weights = weights_spec.parse(spec.read_text())
+    weights = weights_spec.parse_spec(spec.read_text())
     store = weights_store.WeightsStore(
         weights, None, peer_client.Copier(None), download_lock.Claim(None)
     )
@@ -329,7 +329,7 @@ def test_verified_files_are_never_read_twice(spec, monkeypatch):
 
     monkeypatch.setattr("hashlib.sha256", unreadable)
     monkeypatch.setattr("hashlib.sha1", unreadable)
-    assert [store.verify(part) for part in parts] == [[], []]
+    assert [store.corrupt_files(part) for part in parts] == [[], []]
 
 
 def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch):
@@ -363,7 +363,7 @@ def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(
     assert set(hub.tokens) == {"Basic " + base64.b64encode(b"anna:g@heim").decode()}
     assert set(elsewhere.tokens) == {None}
 
-    shutil.rmtree(weights_spec.parse(text).cache_dir)
+    shutil.rmtree(weights_spec.parse_spec(text).cache_dir)
     hub.redirect_to, hub.status = None, 401
     with pytest.raises(errors.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as error:
         fetch(spec)
@@ -467,7 +467,7 @@ def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
 
     monkeypatch.setattr(download, "ThreadPoolExecutor", Pool)
     with pytest.raises(errors.Problem, match="lost"):
-        download.several(work, range(9), 1)
+        download.work_through(work, range(9), 1)
     # What was under way ends by itself.
     assert started_numbers in ([0, 1], [0, 1, 2])
 
@@ -479,7 +479,7 @@ def test_what_is_done_is_told_by_one_thread():
         threads.add(threading.current_thread())
         results.append((number, result))
 
-    download.several(lambda number: number * 10, range(20), 4, note)
+    download.work_through(lambda number: number * 10, range(20), 4, note)
     assert threads == {threading.current_thread()}
     assert sorted(results) == [(number, number * 10) for number in range(20)]
 
@@ -487,7 +487,7 @@ def test_what_is_done_is_told_by_one_thread():
 def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     copier = peer_client.Copier(None)
     monkeypatch.setattr(copier, "source", lambda origin: f"waiting for spark2, else {origin}")
-    weights = weights_spec.parse(spec.read_text())
+    weights = weights_spec.parse_spec(spec.read_text())
     repository = weights_spec.RepositoryPart(
         "org/small",
         REVISION,
@@ -501,7 +501,7 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
 
     store = weights_store.WeightsStore(weights, None, copier, download_lock.Claim(None))
-    line = store.progress(repository)
+    line = store.progress_text(repository)
     hub = urllib.parse.urlsplit(weights.hub).hostname
     amount = "1 of 2 files, 80.00 of 100.00 MB"
     assert line == f"weights org/small: {amount}, waiting for spark2, else {hub}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from gateway_process import CHAT, Spark, error, running
 
-from lockstep.onhost.gateway.wire import json_object
+from lockstep.onhost.gateway.wire import json_value_replacement
 
 pytestmark = pytest.mark.slow
 
@@ -74,8 +74,8 @@ def test_who_a_request_is_for_is_said_once(spark: Spark, twice: str) -> None:
 
 
 def test_an_object_has_a_bound_of_members(spark: Spark) -> None:
-    """Members that count: wire/test_incoming.py."""
-    members = [f'"{number}": 0' for number in range(json_object.MEMBERS)]
+    """Members that count: wire/test_request_fields.py."""
+    members = [f'"{number}": 0' for number in range(json_value_replacement.MEMBERS)]
     client = spark.client()
     client.request("POST", CHAT, "{" + ", ".join(['"model": "qwen"', *members]) + "}")
     answer = client.getresponse()

@@ -44,7 +44,7 @@ def test_without_a_key_this_host_alone_may_ask(spark: Spark) -> None:
 
 
 def test_a_web_page_cannot_make_a_browser_of_this_host_ask(spark: Spark) -> None:
-    """Every header that is judged: test_access.py."""
+    """Every header that is judged: test_request_authentication.py."""
     headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
     answer, _ = ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
     assert answer.status == 403

@@ -26,7 +26,7 @@ from gateway_process import KEYS, running, write_keys
 from local_server import Reply, serving
 from playwright.sync_api import Locator, Page, expect
 
-from lockstep.files.templating import render
+from lockstep.files.templating import render_template
 from lockstep.onhost.core import errors
 from lockstep.onhost.gateway import server, switch_client
 from lockstep.onhost.gateway.configuration import (
@@ -35,7 +35,7 @@ from lockstep.onhost.gateway.configuration import (
     ServedModel,
     WebUiAddress,
 )
-from lockstep.onhost.records import last_diff, switches
+from lockstep.onhost.records import last_diff, switch_history
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ class Spark(SwitchingSpark):
                 )
             )
         )
-        self.paths.gateway_page.write_text(render("page/gateway.html.j2"))
+        self.paths.gateway_page.write_text(render_template("page/gateway.html.j2"))
         self.engine.metrics = METRICS.format(3, 1000)
         write_keys(self.paths)
 
@@ -95,7 +95,9 @@ class Spark(SwitchingSpark):
         place = tempfile.mktemp(dir=self.paths.root.parent)
 
         def main() -> int:
-            switch_client.switch = functools.partial(switch_client.switch, path=self.socket)
+            switch_client.request_switch = functools.partial(
+                switch_client.request_switch, path=self.socket
+            )
             usage = self.paths.root / "usage.json"
             return errors.run_main("lockstep gateway", lambda: server.main([], self.paths, usage))
 
@@ -129,8 +131,9 @@ class Spark(SwitchingSpark):
             ),
             (11100, 154, "anna", "mistral", 0, "mistral is hot, started in 154 s, 31.4 tok/s"),
         ):
-            switches.keep(
-                self.paths, switches.SwitchRecord(now - at, took, person, model, code, message)
+            switch_history.add_switch_record(
+                self.paths,
+                switch_history.SwitchRecord(now - at, took, person, model, code, message),
             )
         differences = [
             {"severity": "warning", "kind": "sysctl", "item": "vm.swappiness", "how": "deploy"},
@@ -530,7 +533,9 @@ def test_peers_are_shown_and_a_silent_one_is_said(started_once, quiet):
 
 def test_words_of_others_are_words_and_no_page(started_once, quiet):
     markup = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-    switches.keep(quiet.paths, switches.SwitchRecord(time.time(), 1.0, markup, markup, 1, markup))
+    switch_history.add_switch_record(
+        quiet.paths, switch_history.SwitchRecord(time.time(), 1.0, markup, markup, 1, markup)
+    )
     with browser(chromium=started_once) as chromium:
         page = open_page(chromium, quiet)
         expect(page.get_by_role("region", name="Last switches")).to_contain_text(markup)

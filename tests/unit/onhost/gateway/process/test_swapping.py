@@ -1,6 +1,6 @@
 """Switches that the program asks for: for a request of a cold model, and for an operator.
 
-The switch does what a test says; the ordinary one is asked in test_swap.py.
+The switch does what a test says; the ordinary one is asked in test_switch_queue.py.
 """
 
 from __future__ import annotations

@@ -32,12 +32,14 @@ def scope(method: str, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
 def test_only_a_question_of_a_listed_origin_is_answered(
     pages: CrossOrigin, method: str, headers: list[tuple[bytes, bytes]]
 ) -> None:
-    assert pages.preflight(scope(method, *headers)) is None
+    assert pages.preflight_headers(scope(method, *headers)) is None
 
 
 def test_a_question_is_answered_with_what_the_page_may_send() -> None:
     names = (b"access-control-request-headers", b"authorization, x-stainless-os")
-    headers = dict(PAGES.preflight(scope("OPTIONS", (b"origin", LISTED), ASKS, names)) or ())
+    headers = dict(
+        PAGES.preflight_headers(scope("OPTIONS", (b"origin", LISTED), ASKS, names)) or ()
+    )
     assert headers[b"access-control-allow-origin"] == LISTED
     assert headers[b"access-control-allow-headers"] == names[1]
     assert (headers[b"access-control-allow-methods"], headers[b"vary"]) == (b"GET, POST", b"Origin")
@@ -62,7 +64,7 @@ def test_an_answer_says_the_origin_that_is_listed_and_nothing_of_the_engines(
 
     own = [(b"Access-Control-Allow-Origin", b"*"), (b"access-control-allow-credentials", b"true")]
     start = {"type": "http.response.start", "status": 200, "headers": [*own, (b"a", b"b")]}
-    send = pages.with_headers(scope("POST", (b"origin", origin)), keep)
+    send = pages.send_with_headers(scope("POST", (b"origin", origin)), keep)
     asyncio.run(send(start))  # type: ignore[arg-type]
     headers = dict(messages[0]["headers"])
     assert headers.pop(b"a") == b"b"

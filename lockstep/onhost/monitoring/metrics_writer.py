@@ -1,0 +1,136 @@
+"""Write a Spark's own metrics to the folder that node_exporter reads (docs/monitoring.md).
+
+usage: metrics [--certificate FILE] [--alertmanager PORT]
+
+Runs as root in lockstep-metrics.service, from boot on. Writes quick.prom each second and slow.prom
+each 15 s into the folder that systemd gives it; metrics.py says which metric is in which. Unknown
+values are left out. If a look hangs, its file is removed, so that nothing old counts as new. Also
+keeps the silences of a switch and of a deploy at the host's Alertmanager.
+
+exit codes: 2 wrong use; it ends by a signal only
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from lockstep.onhost.core import atomic, errors, layout, meminfo, output, program, switch_lock
+from lockstep.onhost.monitoring import silences, slow_metrics
+from lockstep.onhost.monitoring.alertmanager import Alertmanager
+from lockstep.onhost.monitoring.metrics import (
+    QUICK_S,
+    SLOW_S,
+    MetricSample,
+    own_sample,
+    prometheus_text,
+)
+from lockstep.onhost.monitoring.silences import Silences
+from lockstep.onhost.system import gpu
+
+QUICK, SLOW = "quick.prom", "slow.prom"
+_HANGS_S = 60.0  # A slow look that takes longer hangs.
+
+
+def black_box_samples(paths: layout.Paths, reading: gpu.GpuReading) -> Iterator[MetricSample]:
+    """Yield the black box's metrics: each second, and without a program or a request."""
+    yield own_sample("metrics_written_timestamp_seconds", round(time.time(), 3))
+    yield own_sample(
+        "memory_available_bytes", int(meminfo.memory(paths.proc).available * meminfo.GIB)
+    )
+    yield own_sample("switch_running", int(switch_lock.holder(paths.switch_lock) is not None))
+    for name, value, factor in (
+        ("gpu_temperature_celsius", reading.temperature_c, 1.0),
+        ("gpu_clock_hertz", reading.clock_mhz, 1e6),
+        ("gpu_power_watts", reading.power_w, 1.0),
+        ("gpu_utilization_ratio", reading.utilization, 0.01),
+    ):
+        if value is not None:
+            yield own_sample(name, round(value * factor, 4))
+    if reading.reasons is not None:
+        for bit, words in gpu.HEAT.items():
+            yield own_sample("gpu_throttled", int(bool(reading.reasons & bit)), reason=words)
+
+
+class Writer:
+    """Writer of both files of one host."""
+
+    def __init__(
+        self,
+        paths: layout.Paths,
+        folder: Path,
+        look: Callable[[], gpu.GpuReading],
+        certificate: str = "",
+        silences: Silences | None = None,
+    ) -> None:
+        self._paths = paths
+        self._folder = folder
+        self._gpu = look
+        self._slow = slow_metrics.SlowMetrics(
+            paths, look, slow_metrics.Expiry(certificate) if certificate else None
+        )
+        self._pool = ThreadPoolExecutor(2)
+        self._silences = silences
+        self._silencing: Future[str] | None = None
+        self._running: Future[str] | None = None
+        self._began = -float(SLOW_S)
+
+    def write_due_files(self, now: float) -> None:
+        """Write the files due (s of the monotonic clock). Raises as `SlowMetrics.read_samples`."""
+        atomic.write(
+            self._folder / QUICK, prometheus_text(black_box_samples(self._paths, self._gpu()))
+        )
+        self._update_silences()
+        running = self._running
+        if running is not None and not running.done():
+            if now - self._began > _HANGS_S:
+                (self._folder / SLOW).unlink(missing_ok=True)
+            return
+        self._running = None
+        if running is not None:
+            atomic.write(self._folder / SLOW, running.result())
+        if now - self._began >= SLOW_S:
+            self._began, self._running = (
+                now,
+                self._pool.submit(lambda: prometheus_text(self._slow.read_samples())),
+            )
+
+    def _update_silences(self) -> None:
+        """Update the silences; a silent Alertmanager delays nothing and is asked again."""
+        if self._silences is None or (self._silencing and not self._silencing.done()):
+            return
+        reasons = {
+            silences.SWITCH: switch_lock.holder(self._paths.switch_lock) is not None,
+            silences.DEPLOY: self._slow.deploying,
+        }
+        self._silencing = self._pool.submit(self._silences.ensure_silences, reasons)
+
+
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
+    """Run the command line; see the module's docstring."""
+    parser = program.parser(__doc__)
+    parser.add_argument("--certificate", default="", metavar="FILE")
+    parser.add_argument("--alertmanager", type=int, metavar="PORT")
+    options = parser.parse_args(argv)
+    folder = Path(os.environ["RUNTIME_DIRECTORY"])
+    port = options.alertmanager
+    silences = Silences(Alertmanager(port)) if port else None
+    gpu_watch = gpu.GpuWatch()
+    writer = Writer(
+        paths or layout.Paths(), folder, gpu_watch.newest_reading, options.certificate, silences
+    )
+    last_message = ""
+    while True:
+        now = time.monotonic()
+        try:
+            writer.write_due_files(now)
+            last_message = ""
+        except (OSError, errors.Problem) as problem:
+            # A fault of one look must not end the others.
+            if str(problem) != last_message:
+                last_message = str(problem)
+                output.say(f"lockstep metrics: {last_message}")
+        time.sleep(max(0.0, now + QUICK_S - time.monotonic()))

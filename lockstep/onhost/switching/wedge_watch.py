@@ -1,0 +1,180 @@
+"""Restart a hot engine that generates nothing, at a bounded rate, then leave it down.
+
+usage: wedge [--token-wait SECONDS]
+
+Runs every minute as root (lockstep-wedge.timer). If requests are outstanding and no counter moved
+since the last look, or there was no sign of life for five minutes, it asks for one token. The
+engine is wedged if no answer comes in time, or two fail at once, and still no counter moved. Starts
+no model that is not hot, does nothing while somebody is switching, and leaves a cluster's models
+to the agents. Then it looks at the GPU (docs/gpu.md).
+
+exit codes: 0 looked, with any finding; 1 the restart or stop failed; 2 wrong use
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from lockstep.onhost.core import clock, config, errors, layout, output, program, runner, switch_lock
+from lockstep.onhost.engine import openai_api
+from lockstep.onhost.switching import gpu_watch, wedge_state
+from lockstep.onhost.systemd import units
+
+# A long prompt may delay a small request for a minute or two.
+TOKEN_WAIT_S = 120.0
+# vLLM's gauges freeze with its engine process: a wedge before the first request looks idle.
+IDLE_S = 300.0
+# An engine's own hiccup must not cost a restart that takes minutes.
+_AGAIN_S = 5.0
+#: Restarts of one engine within so many seconds, after which it is left down.
+RESTARTS, WINDOW_S = 2, 3600.0
+
+
+@dataclass
+class WedgeWatch:
+    """One look at one host."""
+
+    host: config.HostConfig
+    paths: layout.Paths
+    token_wait_s: float = TOKEN_WAIT_S
+    record: wedge_state.WedgeRecord = field(default_factory=wedge_state.WedgeRecord)
+    idle_s: float = IDLE_S
+
+    def check_hot_model(self) -> list[config.Model]:
+        """Look at the hot model and act; return the models that stay hot.
+
+        None are returned while somebody is switching, nor any of a cluster.
+
+        Raises:
+            errors.Problem: The restart or stop failed.
+        """
+        if switch_lock.holder(self.paths.switch_lock) is not None:
+            return []
+        state = units.show(model.unit for model in self.host.models.values())
+        # A cluster's agents end it as a whole: a rank is never restarted alone.
+        own = [model for model in self.host.models.values() if model.cluster is None]
+        hot = [model for model in own if state[model.unit].state == "hot"]
+        self.record = wedge_state.load(self.paths)
+        well = []
+        # The engine itself, because a fault of the gateway before it is not the engine's.
+        for model in (hot_model.behind_gateway for hot_model in hot):
+            unit = state[model.unit]
+            if unit.main_pid != self.record.pid:
+                self.record.pid, self.record.counters = unit.main_pid, {}
+                self.record.alive_at = clock.now()
+            reason = self.wedge_reason(model)
+            wedge_state.save(self.paths, self.record)
+            if reason:
+                self.restart_or_stop(model, unit, reason)
+            else:
+                well.append(model)
+        return well
+
+    def wedge_reason(self, model: config.Model) -> str | None:
+        """Return why the model counts as wedged; None if it lives or that is unknown."""
+        key = openai_api.api_key(model)
+        try:
+            counters = openai_api.counters(model, key)
+        except openai_api.NotReady as answer:
+            return self._wedge_reason_by_token(model, key, f"its metrics do not answer ({answer})")
+        has_moved = counters is not None and counters.moving != self.record.counters
+        outstanding = counters.outstanding if counters else 0
+        if counters:
+            self.record.counters = dict(counters.moving)
+        if has_moved:
+            self.record.alive_at = clock.now()
+        if has_moved or (not outstanding and clock.now() - self.record.alive_at < self.idle_s):
+            return None
+        return self._wedge_reason_by_token(model, key, f"requests outstanding: {outstanding}")
+
+    def _wedge_reason_by_token(self, model: config.Model, key: str | None, why: str) -> str | None:
+        """Ask for a token, at most twice; return why that makes it wedged, or None if it lives."""
+        began = self.record.asked_at = clock.now()
+        # Saved first, so that readers of the engine's counters know of this request.
+        wedge_state.save(self.paths, self.record)
+        for attempt in (1, 2):
+            seconds_left = self.token_wait_s - (clock.now() - began)
+            failure = self._token_failure(model, key, max(1.0, seconds_left))
+            if failure is None or self._has_engine_worked(model, key):
+                self.record.alive_at = clock.now()
+                return None
+            waited_s = clock.now() - began
+            if attempt == 2 or waited_s >= self.token_wait_s:
+                break
+            clock.sleep(_AGAIN_S)
+        return f"no token in {waited_s:.0f} s ({failure}); {why}"
+
+    def _token_failure(self, model: config.Model, key: str | None, limit_s: float) -> str | None:
+        """Ask for a token; return what came instead, or None."""
+        try:
+            openai_api.ask_test_question(model, key, limit_s, tokens=1)
+        except openai_api.NotReady as answer:
+            return str(answer)
+        except openai_api.RequestRefusal:
+            # It answers; a fault of the question is no wedge.
+            return None
+        return None
+
+    def _has_engine_worked(self, model: config.Model, key: str | None) -> bool:
+        try:
+            counters = openai_api.counters(model, key)
+        except openai_api.NotReady:
+            return False
+        if counters is None or counters.moving == self.record.counters:
+            return False
+        self.record.counters = dict(counters.moving)
+        return True
+
+    def restart_or_stop(self, model: config.Model, wedged_unit: units.Unit, reason: str) -> None:
+        """Restart, or stop for good after `RESTARTS` restarts within `WINDOW_S`."""
+        try:
+            with switch_lock.hold_lock(self.paths.switch_lock, "the wedge watch", model.name):
+                unit = units.show([model.unit])[model.unit]
+                if unit.state != "hot" or unit.main_pid != wedged_unit.main_pid:
+                    return
+                self._restart_or_stop(model, reason)
+        except switch_lock.SwitchUnderWay as problem:
+            write_to_journal(f"{model.name}: {reason}; left to who is switching: {problem}")
+
+    def _restart_or_stop(self, model: config.Model, reason: str) -> None:
+        now = clock.now()
+        earlier_deeds = [deed for deed in self.record.deeds if deed.unit == model.unit]
+        down = sum(now - deed.at < WINDOW_S for deed in earlier_deeds) >= RESTARTS
+        deed = wedge_state.Deed(model.unit, now, time.time(), reason, left_down=down)
+        self.record.deeds = [*self.record.deeds[-19:], deed]
+        wedge_state.save(self.paths, self.record)
+        if down:
+            write_to_journal(
+                f"{model.name}: {reason}; {RESTARTS} restarts in an hour did not help: left down"
+            )
+            _systemctl("stop", model.unit)
+            return
+        write_to_journal(f"{model.name}: {reason}; restarting {model.unit}")
+        # The unit's start limit is for crashes, and must not refuse this restart after the stop.
+        runner.run(["systemctl", "reset-failed", "--", model.unit])
+        # The lock must be free while the engine loads, so this does not wait.
+        _systemctl("restart", "--no-block", model.unit)
+
+
+def _systemctl(*words: str) -> None:
+    result = runner.run(["systemctl", *words], timeout=300)
+    if result.returncode != 0:
+        raise errors.Problem(f"systemctl {' '.join(words)} failed: {result.stderr.strip()}")
+
+
+def write_to_journal(line: str) -> None:
+    """Write one line to the journal."""
+    output.say(f"lockstep wedge: {line}")
+
+
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
+    """Run the command line; see the module's docstring."""
+    parser = program.parser(__doc__)
+    parser.add_argument("--token-wait", type=float, default=TOKEN_WAIT_S, metavar="SECONDS")
+    options = parser.parse_args(argv)
+    paths = paths or layout.Paths()
+    host = config.load_host(paths.models)
+    well = WedgeWatch(host, paths, options.token_wait).check_hot_model()
+    gpu_watch.GpuState(host, paths).check_and_record(next(iter(well), None))
+    return errors.EXIT_DONE

@@ -1,0 +1,98 @@
+"""Managed files are compared by text, mode and owner; only what differs is written."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from lockstep.files.managed_file import ManagedFile
+from lockstep.files.tree_comparison import KEY, Changes, Folder, file_changes
+from lockstep.onhost.facts.reader_helpers import seal
+
+FILE = ManagedFile("/etc/a", "text\n", mode="0644", owner="root", group="adm")
+FOLDER = Folder("/data", mode="0750", owner="lockstep", group="lockstep")
+SAME = {"kind": "file", "mode": "0644", "owner": "root", "group": "adm", "text": "text\n"}
+# As a host says it of a text that need not be sent.
+KNOWN = {**SAME, "text": None, "sha256": hashlib.sha256(b"text\n").hexdigest()}
+SAME_FOLDER = {
+    "kind": "folder",
+    "mode": "0750",
+    "owner": "lockstep",
+    "group": "lockstep",
+    "text": None,
+}
+
+
+def test_what_is_as_it_should_be_gives_no_change() -> None:
+    for file in (SAME, KNOWN):
+        existing_files = {"/etc/a": file, "/data": SAME_FOLDER, "/etc/old": None}
+        todo = file_changes([FILE], [FOLDER], ["/etc/old"], existing_files)
+        assert todo == Changes()
+        assert not todo
+
+
+@pytest.mark.parametrize(
+    ("have", "earlier_text"),
+    [
+        (None, None),
+        ({**SAME, "text": "other\n"}, "other\n"),
+        ({**SAME, "text": ""}, ""),
+        ({**SAME, "mode": "0755"}, "text\n"),
+        ({**SAME, "owner": "spark"}, "text\n"),
+        ({**SAME, "group": "root"}, "text\n"),
+        ({**KNOWN, "mode": "0755"}, "text\n"),
+        # A link is replaced by the file, not followed.
+        ({**SAME, "kind": "link", "text": None}, None),
+    ],
+)
+def test_a_file_that_differs_in_anything_is_written(
+    have: dict[str, Any] | None, earlier_text: str | None
+) -> None:
+    assert file_changes([FILE], [], [], {"/etc/a": have}) == Changes(
+        files=(FILE,), differences=(("/etc/a", earlier_text, "text\n"),)
+    )
+
+
+@pytest.mark.parametrize(
+    "have",
+    [
+        None,
+        {**SAME_FOLDER, "mode": "0755"},
+        {**SAME_FOLDER, "owner": "root"},
+        {**SAME_FOLDER, "group": "root"},
+        {**SAME_FOLDER, "kind": "file", "text": ""},
+    ],
+)
+def test_a_folder_that_differs_in_anything_is_made(have: dict[str, Any] | None) -> None:
+    assert file_changes([], [FOLDER], [], {"/data": have}) == Changes(
+        folders=(FOLDER,), differences=(("/data/ (0750 lockstep)", None, ""),)
+    )
+
+
+def test_what_must_go_is_removed_once() -> None:
+    for text in ("text\n", ""):
+        assert file_changes([], [], ["/etc/a"], {"/etc/a": {**SAME, "text": text}}) == Changes(
+            remove=("/etc/a",), differences=(("/etc/a", text, None),)
+        )
+
+
+PRIVATE = ManagedFile("/etc/proxy.env", "http_proxy=http://me:secret@proxy\n", mode="0600")
+HELD = {
+    **{"kind": "file", "mode": "0600", "owner": "root", "group": "root", "text": None},
+    "seal": "ef6d8f1d5f5f1f5f",
+}
+
+
+def test_a_private_file_is_compared_by_a_keyed_hash() -> None:
+    file_seal = seal(KEY, PRIVATE.text.encode())
+    assert not file_changes([PRIVATE], [], [], {PRIVATE.path: {**HELD, "seal": file_seal}})
+
+
+@pytest.mark.parametrize("have", [None, HELD, {**HELD, "mode": "0644"}])
+def test_the_text_of_a_private_file_is_never_shown(have: dict[str, Any] | None) -> None:
+    todo = file_changes([PRIVATE], [], [], {PRIVATE.path: have})
+    assert todo.files == (PRIVATE,)
+    assert "secret" not in str(todo.differences)
+    assert todo.differences == ((PRIVATE.path, "" if have else None, ""),)

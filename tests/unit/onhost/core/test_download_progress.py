@@ -1,0 +1,42 @@
+"""A line of progress, and what is read back of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockstep.onhost.core.download_progress import Progress, read_back
+
+
+@pytest.mark.parametrize(
+    ("progress", "line"),
+    [
+        (
+            Progress("weights a/b", "3 of 13 files", 12.3e9, 70.8e9, "from hf.co"),
+            "weights a/b: 3 of 13 files, 12.30 of 70.80 GB, from hf.co",
+        ),
+        (
+            Progress("image ghcr.io/a/b:1", "0 of 2 layers", 0, 2.1e6, "waiting for spark1"),
+            "image ghcr.io/a/b:1: 0 of 2 layers, 0.00 of 2.10 MB, waiting for spark1",
+        ),
+        (
+            Progress("weights a/b", "1 of 1 files", 10, 120),
+            "weights a/b: 1 of 1 files, 0.01 of 0.12 kB",
+        ),
+    ],
+)
+def test_what_is_said_is_read_back(progress: Progress, line: str) -> None:
+    assert str(progress) == line
+    assert read_back(f"  {line}\n") == progress
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "weights a/b: complete at /data/models",
+        "weights a/b: checking, 1.0 of 2.0 GB",
+        "  12 s: vllm +40 MB",
+        "job weights: still running, 30 s",
+    ],
+)
+def test_another_line_tells_no_progress(line: str) -> None:
+    assert read_back(line) is None

@@ -1,0 +1,313 @@
+"""Readiness: a unit counts as started after a generated token, and fails as soon as it can."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+from a_model import NOWHERE, about, model
+from local_server import refused_address
+from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
+
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.engine import end_on_unit_stop, openai_api, readiness, sense, sense_record
+from lockstep.onhost.records import memory_kills, model_of_boot
+
+
+@pytest.fixture
+def main_process():
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def waiter(
+    url: str, pid: int, lines: list[str] | None = None, **keys: object
+) -> readiness.ReadyWaiter:
+    fields = {"served_name": "qwen-served", "start_timeout_s": 180.0, **keys}
+    tell = [].append if lines is None else lines.append
+    return readiness.ReadyWaiter(model(url=url, **fields), readiness.MainProcess(pid), tell)
+
+
+def failure_code(url: str, pid: int, words: str, **keys: object) -> int:
+    """The exit code of a wait that ends with these words."""
+    with pytest.raises(errors.Problem, match=words) as problem:
+        waiter(url, pid, **keys).wait(None)
+    return problem.value.code
+
+
+def test_a_generated_token_makes_it_ready(fake, main_process):
+    assert waiter(fake.url, main_process.pid).wait("s3cret").startswith("2 tokens in ")
+    assert fake.requests == [
+        {
+            "model": "qwen-served",
+            "messages": [{"role": "user", "content": "Say hello."}],
+            "max_tokens": 16,
+            "temperature": 0,
+            "stream": False,
+        }
+    ]
+    assert fake.keys == ["Bearer s3cret"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([(200, FakeEngine.answer(None, 16, reasoning_content="The user"))], "16 tokens in "),
+        ([(503, {"error": "warming up"}), (200, FakeEngine.answer("hello", 2))], "2 tokens in "),
+    ],
+    ids=["thoughts count", "a warming engine gets another chance"],
+)
+def test_tokens_make_it_ready_whenever_and_of_whatever_they_come(
+    fake, main_process, answers, message
+):
+    remaining_answers = list(answers)
+    fake.chat = lambda _: remaining_answers.pop(0)
+    assert waiter(fake.url, main_process.pid).wait(None).startswith(message)
+
+
+@pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}, None])
+def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, answer):
+    # None: it is wedged, and never answers.
+    never = threading.Event()
+    fake.chat = lambda _: (200, never.wait(180) if answer is None else answer)
+    assert (
+        failure_code(fake.url, main_process.pid, "fails the test question", start_timeout_s=1.0)
+        == 4
+    )
+    never.set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "answer", "words"),
+    [
+        ("chat", 401, {"error": "Unauthorized"}, "fails the test question: HTTP 401"),
+        ("chat", 404, {"error": "model x not found"}, "fails the test question: HTTP 404"),
+        ("embedding", 200, {"data": []}, "fails the test question"),
+    ],
+)
+def test_a_refusal_and_what_is_no_answer_fail_at_once(
+    fake, main_process, kind, code, answer, words
+):
+    fake.chat = lambda _: (code, answer)
+    assert failure_code(fake.url, main_process.pid, words, kind=kind) == 4
+    assert len(fake.requests) == 1
+
+
+def only_when_green(fake: FakeEngine) -> None:
+    """Let an engine refuse what it is asked before it is green, which it is not yet."""
+    fake.health = 503
+    fake.chat = lambda _: (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
+
+
+def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process):
+    lines: list[str] = []
+    only_when_green(fake)
+    threading.Timer(1.0, lambda: setattr(fake, "health", 200)).start()
+
+    assert waiter(fake.url, main_process.pid, lines).wait(None).startswith("2 tokens in ")
+    imports, green = lines
+    assert imports == "loading the engine's program"
+    assert green.startswith("/health is green after ")
+
+
+def test_a_port_that_never_opens_fails_with_the_limit(main_process):
+    # In words: no number of an error.
+    words = r"start_timeout_s 1.*http://127.0.0.1:9/health: Connection refused$"
+    assert failure_code(NOWHERE, main_process.pid, words, start_timeout_s=1.0) == 1
+
+
+def test_a_main_process_that_dies_while_loading_fails_at_once():
+    # Nobody reaps it here, so it stays as a zombie: that counts as dead.
+    main_process = subprocess.Popen(["sleep", "1"])
+    words = "died before the engine was ready"
+    assert failure_code(NOWHERE, main_process.pid, words) == 3
+    main_process.wait()
+
+
+@pytest.mark.parametrize("stage", ["test_question", "sense"])
+def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
+    main_process, tmp_path, monkeypatch, fake, stage
+):
+    never = threading.Event()
+
+    def die(*_: object, **__: object) -> tuple[int, object]:
+        main_process.kill()
+        never.wait(180)
+        return 500, {}
+
+    fake.chat = die
+    monkeypatch.setattr(sense, "judge_engine_sense", die)
+    waiting = waiter(fake.url, main_process.pid)
+    with pytest.raises(errors.Problem) as problem:
+        if stage == "test_question":
+            waiting.wait(None)
+        else:
+            waiting.check_sense(None, layout.Paths(tmp_path))
+    never.set()
+    assert problem.value.code == 3
+
+
+STRANGER = ["nc (process 7 of eve)"]
+
+
+@pytest.mark.parametrize("looks", [[STRANGER], [[], STRANGER]], ids=["at once", "after a look"])
+def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_seen(
+    fake, main_process, looks
+):
+    waiting = waiter(fake.url, main_process.pid)
+    is_unasked, waiting.impostor_texts = len(looks) == 1, iter(looks).__next__
+    with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
+        waiting.wait(None)
+    assert problem.value.code == readiness.EXIT_STRANGER
+    assert (fake.requests == []) == is_unasked
+
+
+def test_answers_of_another_listener_become_no_record(fake, main_process, tmp_path, monkeypatch):
+    waiting = waiter(fake.url, main_process.pid)
+    sound = sense.SenseVerdict((), by_record=True, answers={"echo": {"sha256": "x"}})
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: sound)
+    waiting.impostor_texts = lambda: STRANGER
+    paths = host_root(tmp_path, {})
+    with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
+        waiting.check_sense(None, paths)
+    assert sense_record.accepted_answers(paths, waiting.model) is None
+
+
+def test_a_main_process_that_has_died_is_told_at_once_and_again():
+    process = subprocess.Popen(["sleep", "60"])
+    engine_process = readiness.MainProcess(process.pid)
+    engine_process.check_alive()
+    process.kill()
+    process.wait()
+    # Its id is free for another process now.
+    for look in (engine_process.check_alive, lambda: readiness.MainProcess(process.pid)):
+        with pytest.raises(errors.Problem, match=f"main process {process.pid} died"):
+            look()
+
+
+def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    openai_api.check_health(model(url=fake.url))
+
+
+def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
+    (tmp_path / "key").write_text("s3cret\n")
+    assert openai_api.api_key(model(api_key_file=str(tmp_path / "key"))) == "s3cret"
+    with pytest.raises(errors.Problem, match=r"API key of qwen: .*none: No such file"):
+        openai_api.api_key(model(api_key_file=str(tmp_path / "none")))
+
+
+@pytest.fixture
+def host_maker(fake, main_process, tmp_path, monkeypatch):
+    """Makes a host with one model; its program `ready` is then called with no arguments."""
+    monkeypatch.setattr(end_on_unit_stop, "start_program_after_stop", lambda _: None)
+
+    def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
+        q = {"engine": "vllm", "unit": "q.service", "url": fake.url, "start_timeout_s": 180}
+        paths = host_root(tmp_path / "root", {"q": about(**{**q, **keys})})
+        if listens:
+            let_listen(paths, 77, "/system.slice/q.service", port=urlsplit(fake.url).port)
+        return paths, lambda: readiness.main(["q", "--main-pid", str(main_process.pid)], paths)
+
+    return make
+
+
+def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, host_maker):
+    """Somebody was asked for health, closed the port, and answered."""
+    _, run = host_maker(listens=False, sense="off")
+    with pytest.raises(errors.Problem, match="a process that listens no more answers") as problem:
+        run()
+    assert problem.value.code == readiness.EXIT_STRANGER
+    assert fake.requests == []
+
+
+def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
+    paths, run = host_maker(load_free_gib=12)
+    write_meminfo(paths, 40.0, 11.0)
+    drop_caches = paths.proc / "sys/vm/drop_caches"
+
+    def turn_green() -> None:
+        while not drop_caches.read_text():
+            time.sleep(0.05)
+        fake.health = 200
+
+    only_when_green(fake)
+    threading.Thread(target=turn_green, daemon=True).start()
+    memory_kills.record_kill(paths, memory_kills.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
+
+    assert run() == 0
+    # It is hot again, whatever ended it before.
+    assert memory_kills.all_kills(paths) == []
+
+
+def test_an_engine_behind_a_listener_is_asked_itself(
+    fake, main_process, tmp_path, host_maker, monkeypatch
+):
+    ends = []
+    monkeypatch.setattr(end_on_unit_stop, "start_program_after_stop", ends.append)
+    paths, run = host_maker(
+        engine="sglang",
+        # Nothing listens there: the gateway is down.
+        url=f"http://{refused_address()}",
+        engine_url=fake.url,
+        # The gateway asks for it, and the engines' account may not read it.
+        api_key_file=str(tmp_path / "nobody/reads"),
+    )
+
+    assert run() == 0
+    # A power cut from now on meets a hot model.
+    assert [(boot.model, boot.phase) for boot in model_of_boot.load(paths).boots] == [
+        ("q", model_of_boot.HOT)
+    ]
+    # systemd runs no ExecStop= of a unit that is stopped meanwhile.
+    [end] = ends
+    assert end[2:] == ("end-engine", "--asked", "--within", "10", str(main_process.pid))
+
+
+def test_answers_that_make_sense_are_recorded_for_later(
+    main_process, host_maker, monkeypatch, capsys
+):
+    echo = {"echo": {"sha256": "aa", "leading": []}}
+    sound = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),), answers=echo)
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda model, key, record: sound)
+    paths, run = host_maker(sense="answers", identity="one")
+    assert run() == 0
+    assert "lockstep ready: q makes sense: echo (0.0 s)" in capsys.readouterr().out
+    host_view = sense_record.last_looks(paths)["q"]
+    assert (host_view.pid, host_view.state) == (main_process.pid, "sound")
+    assert json.loads(paths.senses.read_text())["q"]["one"]["answers"] == echo
+
+
+@pytest.mark.parametrize(
+    ("by_record", "remedy"), [(False, "another image, quantisation or draft"), (True, "--forget")]
+)
+def test_a_model_that_talks_nonsense_does_not_become_hot(
+    host_maker, monkeypatch, by_record, remedy
+):
+    wrong = sense.SenseVerdict(
+        (sense.SenseCheck("count", "nonsense", "expected 1 to 100"),), by_record
+    )
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda model, key, record: wrong)
+    paths, run = host_maker(sense="answers", identity="one")
+    with pytest.raises(errors.Problem) as problem:
+        run()
+    assert problem.value.code == readiness.EXIT_NONSENSE == 5
+    for words in ("q talks nonsense", "count: expected 1 to 100", remedy):
+        assert words in str(problem.value)
+    assert not paths.senses.exists()
+    assert [boot.phase for boot in model_of_boot.load(paths).boots] in (
+        [],
+        [model_of_boot.STARTING],
+    )
+
+
+def test_a_model_without_sense_is_asked_for_its_test_question_only(fake, host_maker):
+    _, run = host_maker(sense="off")
+    assert (run(), len(fake.requests)) == (0, 1)

@@ -1,0 +1,119 @@
+"""A request's body: what is read of it, and that one value is put in another's place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.onhost.core.request_kind import SHAPES
+from lockstep.onhost.gateway.wire import json_value_replacement
+from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
+from lockstep.onhost.gateway.wire.request_fields import JsonBody, ModelRequest
+
+CHAT = "/v1/chat/completions"
+WORDS = st.text(max_size=6)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(WORDS, JSON, max_size=4),
+    st.text(min_size=1, max_size=20),
+    st.sampled_from([None, 2]),
+    st.booleans(),
+)
+def test_another_model_is_named_and_nothing_else_changes(
+    other_keys: dict[str, Any], name: str, indent: int | None, plain: bool
+) -> None:
+    request = {**other_keys, "model": name}
+    body = json.dumps(request, ensure_ascii=plain, indent=indent).encode()
+    document = JsonBody(body)
+    assert document.members["model"].value == name
+    assert json.loads(document.body_for_model("other", CHAT, ())[0]) == {
+        **request,
+        "model": "other",
+    }
+    assert document.body_for_model(name, CHAT, SHAPES) == (body, [])
+    start, end = document.members["model"][:2]
+    text = body.decode()
+    expected_body = f'{text[:start]}"other"{text[end:]}'.encode()
+    assert document.body_for_model("other", CHAT, ())[0] == expected_body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[1]",
+        b'{"model"',
+        b'{"model": [] ',
+        b'{"model": "a" x}',
+        b'{"model": "\xff"}',
+        b'{"model": "a"} {}',
+        b"{1: 2}",
+        b"\xff\xfe{",
+        b'{"a":' + b"9" * 5000 + b"}",
+    ],
+)
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(GatewayRefusal, match="no JSON object"):
+        JsonBody(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"model": ' + b"[" * 100_000, "too deeply"),
+        (b"{" + b",".join(b'"k%d":1' % n for n in range(1001)) + b"}", "1,000 members"),
+        # Equal keys are one member, and as much work.
+        (b"{" + b",".join([b'"k":1'] * 1001) + b"}", "1,000 members"),
+        (b'{"model":"m","prompt":[' + b",".join([b"1"] * 500_001) + b"]}", "500,000 values"),
+        (b'{"model":"m","x":' + b"[" * 500_001 + b"]" * 500_001 + b"}", "500,000 values"),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(body: bytes, words: str) -> None:
+    with pytest.raises(GatewayRefusal, match=words) as error:
+        JsonBody(body)
+    assert error.value.status == 400
+
+
+def test_a_body_of_as_many_members_as_may_be_is_read() -> None:
+    body = b"{" + b",".join(b'"k%d":1' % n for n in range(json_value_replacement.MEMBERS)) + b"}"
+    assert len(JsonBody(body).members) == json_value_replacement.MEMBERS
+
+
+def test_blanks_are_passed_over_at_once() -> None:
+    # One by one in Python, 40 MiB of them would hold the gateway up for seconds.
+    steps = 0
+
+    class Counting(str):
+        def __getitem__(self, at: Any) -> str:
+            nonlocal steps
+            steps += 1
+            return str.__getitem__(self, at)
+
+    blanks = " " * 100_000
+    members = json_value_replacement.top_level_members(
+        Counting(f'{blanks}{{{blanks}"model"{blanks}:{blanks}"m"{blanks}}}')
+    )
+    assert members["model"].value == "m" and steps < 100
+
+
+def test_a_conversation_of_very_many_messages_goes_on_as_it_is() -> None:
+    message = b'{"role":"user","content":"a"}'
+    body = b'{"model":"m","messages":[' + b",".join([message] * 20_001) + b"]}"
+    assert JsonBody(body).body_for_model("m", CHAT, SHAPES) == (body, [])
+
+
+def test_a_refusal_names_the_key_and_repeats_no_value() -> None:
+    with pytest.raises(GatewayRefusal) as error:
+        JsonBody(b'{"model": "m", "n": "secret"}').validate_fields(ModelRequest)
+    assert error.value.status == 400
+    assert "n:" in error.value.message and "secret" not in error.value.message

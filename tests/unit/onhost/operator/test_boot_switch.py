@@ -1,0 +1,277 @@
+"""After a boot: what becomes hot by itself, and when nothing does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from a_cluster import cluster_of
+from a_model_host import ModelHost
+from a_process import have_switches, one_clock_of
+from onhost_fakes import begin_boot
+
+from lockstep.onhost.core import clock, config, errors, switch_lock
+from lockstep.onhost.operator import boot_switch, status, switch_sh
+from lockstep.onhost.records import model_of_boot, switch_history
+
+
+class Spark(ModelHost):
+    """A host that has just booted, with nothing up."""
+
+    def __init__(self, folder, monkeypatch) -> None:
+        models: dict[str, dict] = {name: {} for name in ("qwen", "mistral", "spare")}
+        models["mistral"]["fallback"] = "spare"
+        models["qwen"] |= {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
+        super().__init__(folder, monkeypatch, models)
+        self.power_cut("1")
+
+    def asks(self, boot_: str, **of_models: dict) -> None:
+        """Set the inventory's `boot`, and other data of models."""
+        data = json.loads(self.paths.models.read_text())
+        for name, values in of_models.items():
+            data["models"][name].update(values)
+        self.paths.models.write_text(json.dumps({**data, "boot": boot_}))
+
+    def power_cut(self, name: str, lasted_s: float = 60.0) -> None:
+        """The next boot begins; nothing ended in order, and nothing is up."""
+        begin_boot(self.paths, name, lasted_s)
+        for unit in self.unit_of.values():
+            self.systemd.unit(unit)
+
+    def hot_until_cut(self, name: str, boot_: str, lasted_s: float) -> None:
+        """Make a model hot in a boot of that name, which lasts for so long."""
+        begin_boot(self.paths, boot_, lasted_s)
+        model_of_boot.record_model_phase(self.paths, name, model_of_boot.HOT)
+
+    def choose_model(self, name: str) -> None:
+        """Make a model hot as an operator, or none."""
+        assert switch_sh.main(["--worker", name, "anna"], self.paths) in (0, 3)
+
+    def boots(self) -> int:
+        try:
+            return boot_switch.main([], self.paths)
+        except errors.Problem as problem:
+            self.problem = str(problem)
+            return problem.code
+
+    @property
+    def boot_message(self) -> str | None:
+        return status.query_status(config.load_host(self.paths.models), self.paths).boot
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = Spark(tmp_path, monkeypatch)
+    have_switches(monkeypatch, (spark.systemd, spark.paths))
+    with one_clock_of(spark.systemd, monkeypatch):
+        yield spark
+    spark.close()
+
+
+def test_a_model_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
+    spark.asks("mistral")
+    assert spark.boots() == 0
+    assert (spark.hot, spark.boot_message) == (["mistral"], None)
+    # By the ordinary switch, in its own unit.
+    call = next(call for call in spark.systemd.calls if call.startswith("systemd-run "))
+    assert call.endswith(f"--worker mistral {model_of_boot.BOOT}")
+    assert "mistral is hot, started in " in capsys.readouterr().out
+
+
+def test_what_was_hot_last_is_hot_again(spark):
+    spark.asks("last")
+    spark.choose_model("mistral")
+    spark.choose_model("spare")
+    spark.power_cut("2")
+    assert spark.boots() == 0
+    assert spark.hot == ["spare"]
+
+
+@pytest.mark.parametrize(
+    ("start_ok", "again"), [(True, ["mistral"]), (False, ["spare"])], ids=["asked", "fallback"]
+)
+def test_last_is_what_a_switch_ended_with(spark, start_ok, again):
+    spark.asks("last")
+    spark.systemd.unit(spark.unit_of["mistral"], start_ok=start_ok)
+    spark.choose_model("mistral")
+    spark.power_cut("2")
+    spark.boots()
+    assert spark.hot == again
+
+
+def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
+    spark.asks("last")
+    spark.choose_model("mistral")
+    spark.power_cut("2")
+    spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
+    assert spark.boots() == 0
+    assert spark.hot == ["spare"]
+    assert model_of_boot.load(spark.paths).hot == "mistral"
+
+
+@pytest.mark.parametrize(
+    ("boot_model", "chosen_model", "reason"),
+    [
+        ("none", "mistral", "no model was hot"),
+        ("last", None, "no model was hot"),
+        ("last", "none", "no model was hot"),
+        ("last", "qwen", "qwen: recipe qwen-k3 forbids it: its author says so"),
+        ("gone", None, "gone, which was hot last, is no model of this host any more"),
+    ],
+)
+def test_nothing_is_made_hot_and_that_is_said(spark, capsys, boot_model, chosen_model, reason):
+    spark.asks(boot_model)
+    if chosen_model:
+        spark.choose_model(chosen_model)
+    spark.power_cut("2")
+    assert spark.boots() == 0
+    assert spark.hot == []
+    assert f"lockstep boot: nothing is made hot: {reason}" in capsys.readouterr().out
+    assert spark.boot_message and spark.boot_message.startswith(reason)
+
+
+def test_a_model_whose_fallback_must_not_come_by_itself_does_not_either(spark):
+    spark.asks("last", spare={"recipe": "spare-1", "not_at_boot": "no"})
+    spark.choose_model("mistral")
+    spark.power_cut("2")
+    assert spark.boots() == 0
+    assert (spark.hot, spark.boot_message) == ([], "spare: recipe spare-1 forbids it: no")
+
+
+def test_what_somebody_decided_since_the_boot_stays(spark):
+    spark.asks("mistral")
+    spark.choose_model("none")
+    assert spark.boots() == 0
+    assert spark.hot == []
+    spark.choose_model("spare")
+    assert spark.boots() == 0
+    assert (spark.hot, spark.boot_message) == (["spare"], None)
+
+
+def test_who_is_switching_is_not_disturbed(spark, capsys):
+    spark.asks("mistral")
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
+        assert spark.boots() == 0
+    assert "anna is switching to qwen" in capsys.readouterr().out
+    assert spark.hot == []
+
+
+def test_a_model_that_does_not_start_fails_the_unit(spark):
+    spark.asks("spare")
+    spark.systemd.unit(spark.unit_of["spare"], start_ok=False)
+    assert spark.boots() == errors.EXIT_NOTHING_HOT
+
+
+@pytest.mark.parametrize("boot_model", ["last", "mistral"])
+def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(
+    spark, boot_model, capsys
+):
+    spark.asks(boot_model)
+    spark.choose_model("mistral")
+    spark.hot_until_cut("mistral", "1", 40000.0)
+    spark.power_cut("2", lasted_s=5.0)
+    # Once is no loop.
+    assert spark.boots() == 0
+    spark.hot_until_cut("mistral", "2", 900.0)
+    for name in ("3", "4"):
+        spark.power_cut(name)
+        assert spark.boots() == errors.EXIT_FAILED
+        assert spark.hot == []
+        assert spark.problem.startswith(
+            "mistral stays down: two boots were cut off within 15 min: while mistral was hot, and "
+            "while mistral was hot. Remedy: "
+        )
+        assert spark.boot_message == spark.problem
+        # Everybody may read this one.
+        newest_switch = switch_history.load(spark.paths)[0]
+        assert (newest_switch.person, newest_switch.model, newest_switch.code) == (
+            model_of_boot.BOOT,
+            "mistral",
+            1,
+        )
+        assert newest_switch.words == spark.problem
+    spark.choose_model("mistral")
+    assert spark.boot_message is None
+    model_of_boot.record_model_end(spark.paths, "mistral")
+    spark.power_cut("5")
+    assert spark.boots() == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop(spark):
+    spark.asks("mistral")
+    spark.hot_until_cut("mistral", "1", 10.0)
+    spark.hot_until_cut("mistral", "2", 3601.0)
+    spark.power_cut("3")
+    assert spark.boots() == 0
+    assert spark.hot == ["mistral"]
+
+
+def test_a_clock_that_is_wrong_hides_no_loop_and_makes_none(spark, monkeypatch):
+    """A boot of 1970 between two of today; and one that lasted long, cut off in the same minute."""
+    spark.asks("mistral")
+    for name, now, duration_s in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        spark.hot_until_cut("mistral", name, duration_s)
+    spark.power_cut("3")
+    assert spark.boots() == errors.EXIT_FAILED
+    spark.hot_until_cut("mistral", "3", 9000.0)
+    spark.power_cut("4")
+    assert spark.boots() == 0
+
+
+def test_nothing_is_tried_that_could_not_be_counted(spark, monkeypatch):
+    spark.asks("mistral")
+    spark.paths.boots.parent.parent.mkdir(parents=True, exist_ok=True)
+    spark.paths.boots.parent.touch()
+    assert spark.boots() == errors.EXIT_FAILED
+    assert "would not be counted" in spark.problem
+    assert spark.hot == []
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two members of a cluster whose model was hot before both lost their power."""
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        assert sparks[0].switch("glm")[0] == 0
+        for spark in sparks:
+            spark.power_off()
+            begin_boot(spark.paths, "2")
+            data = json.loads(spark.paths.models.read_text())
+            spark.paths.models.write_text(json.dumps({**data, "boot": "last"}))
+        yield sparks
+
+
+def test_a_clusters_model_waits_for_its_members_and_rank_0_begins(pair):
+    pair[0].power_on()
+    host = config.load_host(pair[0].paths.models)
+    model = pair[0].do(lambda: boot_switch.wanted_model(host, pair[0].paths))
+    began, paths = clock.now(), pair[0].paths
+    pair[0].clock.at(30, pair[1].power_on)
+    pair[0].do(lambda: boot_switch.wait_for_members(host, model, host.clusters["pair"], paths))
+    assert 30 <= clock.now() - began < 40
+    code, lines = pair[1].run("operator.boot_switch")
+    assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark1 makes glm hot")
+    code, lines = pair[0].run("operator.boot_switch")
+    assert code == 0, lines
+    assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
+
+
+def test_a_member_that_does_not_come_back_is_named(pair):
+    pair[0].power_on()
+    host = config.load_host(pair[0].paths.models)
+    paths = pair[0].paths
+    model = pair[0].do(lambda: boot_switch.wanted_model(host, paths))
+    with pytest.raises(
+        errors.Problem, match=r"after 6\d\d s .*no answer of spark2 \(spark2 \(.*does not answer"
+    ):
+        pair[0].do(lambda: boot_switch.wait_for_members(host, model, host.clusters["pair"], paths))
+
+
+def test_a_member_that_has_another_model_up_keeps_it(pair):
+    for spark in pair:
+        spark.power_on()
+    assert pair[1].switch("own")[0] == 0
+    code, lines = pair[0].run("operator.boot_switch")
+    assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark2 has own up")
+    assert [spark.hot for spark in pair] == [[], ["own"]]

@@ -1,0 +1,201 @@
+"""The facts of the page: what each part says, what it costs, and what hangs holds nobody up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from a_clock import Clock
+from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import config, switch_lock
+from lockstep.onhost.operator import present_facts
+from lockstep.onhost.records import last_diff, switch_history
+from lockstep.onhost.switching import switch_job
+from lockstep.onhost.system import gpu
+
+UNIT = "vllm-qwen36.service"
+METRICS = """\
+vllm:num_requests_running{{model_name="q"}} {running}
+vllm:num_requests_waiting{{model_name="q"}} 1
+vllm:generation_tokens_total{{model_name="q"}} {tokens}
+vllm:prompt_tokens_total{{model_name="q"}} 10
+"""
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host where qwen is hot on an engine that counts; no GPU, no Docker."""
+
+    class Spark:
+        def __init__(self) -> None:
+            self.engine = FakeEngine()
+            qwen = {
+                "unit": UNIT,
+                "engine": "vllm",
+                "url": self.engine.url,
+                "engine_url": self.engine.url,
+                "served_name": "qwen",
+                "memory_gib": 67.0,
+                "start_timeout_s": 1800,
+                "container": "vllm-qwen36",
+            }
+            self.paths = host_root(tmp_path / "root", {"qwen": qwen}, 41.2)
+            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+            self.systemd.unit(
+                UNIT, ActiveState="active", SubState="running", StateChangeTimestamp="@1790000000"
+            )
+            self.count(0, 0)
+            self.clock = Clock(monkeypatch)
+            # Only bounds a hang; a busy machine takes longer for the engine's counters.
+            monkeypatch.setattr(present_facts, "_PATIENCE_S", 180.0)
+            self.gpu_reading = gpu.GpuReading(
+                power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20
+            )
+            monkeypatch.setattr(gpu, "read_gpu", lambda: self.gpu_reading)
+            self.facts = present_facts.Facts(config.load_host(self.paths.models), self.paths)
+
+        def count(self, running: int, tokens: int) -> None:
+            self.engine.metrics = METRICS.format(running=running, tokens=tokens)
+
+        def later(self, seconds: float = 2.0) -> dict:
+            self.clock.time += seconds
+            return self.facts.facts_now()
+
+    spark = Spark()
+    yield spark
+    spark.engine.close()
+
+
+def test_what_is_hot_and_since_when(spark):
+    facts_now = spark.facts.facts_now()
+    assert (facts_now["host"], facts_now["hot"]) == ("spark1", "qwen")
+    assert facts_now["models"]["qwen"]["since"] == 1790000000.0
+    assert facts_now["memory_gib"]["available"] == 41.2
+    assert facts_now["gpu"] == {
+        "power_w": 41.0,
+        "clock_mhz": 2080,
+        "temperature_c": 61,
+        "utilization": None,
+        "held_down_by": ["thermal slow-down by the driver"],
+    }
+    json.dumps(facts_now)
+
+
+def test_no_token_is_asked_of_the_engine(spark):
+    spark.facts.facts_now()
+    assert spark.engine.requests == []
+
+
+def test_the_rate_is_that_of_the_tokens_between_two_looks(spark):
+    assert spark.facts.facts_now()["engine"] == {"tok_s": None, "requests": 1}
+    spark.count(2, 100)
+    assert spark.later(2.0)["engine"] == {"tok_s": 50.0, "requests": 3}
+    spark.count(2, 100)
+    assert spark.later(4.0)["engine"] == {"tok_s": 0.0, "requests": 3}
+
+
+def test_an_old_look_says_nothing_of_now(spark):
+    spark.facts.facts_now()
+    spark.count(2, 1000)
+    assert spark.later(60.0)["engine"] == {"tok_s": None, "requests": 3}
+
+
+def test_counters_of_another_process_are_not_compared(spark):
+    spark.count(0, 5000)
+    spark.facts.facts_now()
+    spark.systemd.unit(
+        UNIT, ActiveState="active", SubState="running", StateChangeTimestamp="@1790000500"
+    )
+    spark.count(1, 10)
+    assert spark.later()["engine"]["tok_s"] is None
+
+
+def test_within_a_second_everybody_gets_the_same_look(spark):
+    first = spark.facts.facts_now()
+    spark.count(7, 7)
+    assert spark.later(0.9) is first
+    assert spark.later(0.2)["engine"]["requests"] == 8
+
+
+def test_nothing_hot_asks_no_engine(spark):
+    spark.systemd.unit(UNIT)
+    facts_now = spark.facts.facts_now()
+    assert (facts_now["hot"], facts_now["engine"]) == (None, None)
+
+
+def test_an_engine_that_does_not_answer_is_no_error(spark):
+    spark.engine.close()
+    assert spark.facts.facts_now()["engine"] is None
+
+
+def test_a_driver_that_hangs_holds_nobody_up(spark, monkeypatch):
+    monkeypatch.setattr(present_facts, "_PATIENCE_S", 0.05)
+    let_go = threading.Event()
+    monkeypatch.setattr(gpu, "read_gpu", lambda: let_go.wait(180) and spark.gpu_reading)
+    facts_now = spark.facts.facts_now()
+    assert (facts_now["gpu"], facts_now["hot"]) == (None, "qwen")
+    assert spark.later()["gpu"] is None
+    let_go.set()
+
+
+def test_a_host_without_a_driver_says_so(spark):
+    spark.gpu_reading = gpu.GpuReading()
+    assert spark.facts.facts_now()["gpu"] is None
+
+
+def test_a_running_switch_shows_its_person_and_last_words(spark):
+    log = switch_job.log_file(spark.paths)
+    log.parent.mkdir(parents=True)
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna, by the gateway", "qwen"):
+        log.write_text("starting qwen\nloading weights, file 6 of 13\n")
+        facts_now = spark.facts.facts_now()
+        assert facts_now["switching"]["user"] == "anna, by the gateway"
+        assert facts_now["phase"] == "loading weights, file 6 of 13"
+        # Of an earlier switch: this one has its words on another member of its cluster.
+        os.utime(log, (1, 1))
+        assert spark.later()["phase"] is None
+    assert spark.later()["switching"] is None
+
+
+def test_the_last_switches_and_the_last_diff(spark):
+    switch_history.switch_and_record(spark.paths, "anna", "qwen", lambda say: 0)
+    last_diff.take({"differences": [], "more": 0, "unknown": []}, spark.paths)
+    facts_now = spark.facts.facts_now()
+    assert [switch["person"] for switch in facts_now["switches"]] == ["anna"]
+    usual = {name: model["usual_s"] for name, model in facts_now["models"].items()}
+    assert usual == {"qwen": facts_now["switches"][0]["took_s"]}
+    assert facts_now["diff"]["differences"] == []
+
+
+def test_the_disk_is_the_one_of_the_weights(spark, tmp_path):
+    assert spark.facts.facts_now()["disk"] is None
+    spark.paths.weights.write_text(json.dumps({"cache_dir": f"{tmp_path}/models/hub"}))
+    disk = spark.later()["disk"]
+    assert disk["path"] == f"{tmp_path}/models/hub"
+    assert 0 < disk["free_gib"] <= disk["total_gib"]
+
+
+def test_follow_prints_a_line_each_second_until_nobody_reads(spark):
+    program = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from pathlib import Path\n"
+        "from lockstep.onhost.core import layout\n"
+        "from lockstep.onhost.operator import present_facts, switch_sh\n"
+        "present_facts.FRESH_S = 0.05\n"
+        f"paths = layout.Paths(Path({str(spark.paths.root)!r}))\n"
+        "sys.exit(switch_sh.main(['status', '--follow'], paths))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stdout is not None
+        lines = [json.loads(follower.stdout.readline()) for _ in range(2)]
+        follower.stdout.close()
+        assert follower.wait(180) == 0
+    assert [line["hot"] for line in lines] == ["qwen", "qwen"]
+    assert lines[0]["at"] <= lines[1]["at"]

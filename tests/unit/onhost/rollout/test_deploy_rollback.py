@@ -1,0 +1,141 @@
+"""A host returns from a deploy that did not end well, after its model was restarted or before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records.ownership import MARK
+from lockstep.onhost.rollout import rollout
+from lockstep.onhost.webui import record, update
+
+QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
+OLD, NEW = "a" * 16, "b" * 16
+WHY = "deploy of anna: failed on spark-2"
+
+
+def whole(spark: Any, *more: str) -> None:
+    """Do the work of an all-or-none deploy, up to the restart."""
+    paths = [f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh", *more]
+    rollback_snapshot.save_snapshot(spark.paths, "/opt/engines/current", paths, whole=True)
+    spark.deploy()
+
+
+def restart_model(spark: Any) -> None:
+    assert rollout.main(["go"], spark.paths) == 0
+    (spark.paths.proc / "7/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
+
+
+def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
+    contents = {"engine": {}, "images": [], "weights": {}, "files": []}
+    generations.add_record(spark.paths, {"digest": "one", **contents})
+    whole(spark)
+    restart_model(spark)
+    assert spark.paths.rollback_snapshot.exists()
+    generations.add_record(spark.paths, {"digest": "two", **contents})
+    earlier_count = len(spark.engine.requests)
+    calls = len(spark.systemd.calls)
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert spark.unit_state == (OLD, OLD, False)
+    assert spark.active == [QWEN]
+    assert f"systemctl start -- {QWEN}" in spark.systemd.calls[calls:]
+    newest = generations.readable_records(spark.paths)[0]
+    assert (newest["number"], newest["digest"]) == (3, "one")
+    assert newest["note"] == f"returned from generation 2: {WHY}"
+    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
+    assert len(spark.engine.requests) >= earlier_count
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert "nothing was kept here to return to" in capsys.readouterr().out
+
+
+def test_a_model_that_was_not_restarted_yet_runs_on(spark):
+    spark.deploy()
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert spark.unit_state == (OLD, OLD, False)
+    assert spark.active == [QWEN]
+    assert [call for call in spark.systemd.calls if QWEN in call] == []
+
+
+def test_a_model_that_was_stopped_meanwhile_is_hot_again(spark):
+    spark.deploy()
+    spark.systemd.unit(QWEN)
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert spark.active == [QWEN]
+
+
+def test_one_that_does_not_serve_any_more_is_told(spark):
+    whole(spark)
+    restart_model(spark)
+    spark.systemd.unit(QWEN, ActiveState="active", SubState="running", MainPID="7", start_ok=False)
+    assert rollout.main(["return", WHY], spark.paths) == errors.EXIT_NOTHING_HOT
+    assert spark.unit_state[0] == OLD
+
+
+def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
+    at_boot = {"UnitFileState": "enabled"}
+    path = spark.units / GATEWAY
+    path.write_text(f"# {MARK}\nEnvironment=LOCKSTEP_RESTART_KEY={OLD}\n")
+    running = {"ActiveState": "active", "SubState": "running", "MainPID": "9"}
+    spark.systemd.unit(GATEWAY, **running, **at_boot)
+    (spark.paths.proc / "9").mkdir()
+    (spark.paths.proc / "9/environ").write_text(f"LOCKSTEP_RESTART_KEY={NEW}\0")
+    whole(spark, f"/etc/systemd/system/{GATEWAY}", f"/etc/systemd/system/{BROUGHT}")
+    # An earlier deploy's unit that this one has removed, and one that it has brought.
+    path.unlink()
+    spark.systemd.unit(GATEWAY)
+    (spark.units / BROUGHT).write_text(f"# {MARK}\n")
+    spark.systemd.unit(BROUGHT, **running, **at_boot)
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert OLD in path.read_text() and not (spark.units / BROUGHT).exists()
+    assert f"systemctl enable -- {GATEWAY}" in spark.systemd.calls
+    assert f"systemctl disable --now -- {BROUGHT}" in spark.systemd.calls
+    assert f"systemctl restart -- {GATEWAY}" in spark.systemd.calls
+
+
+def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatch):
+    image_uses = []
+    monkeypatch.setattr(
+        update,
+        "select_copy_for_image",
+        lambda paths, image, number: image_uses.append((image, number)),
+    )
+    record.save(spark.paths, record.WebUiRecord(image="webui@old"))
+    whole(spark)
+    copy = record.Snapshot(4, 0.0, "webui@old", 1)
+    monkeypatch.setattr(record, "complete_copies", lambda paths: [copy])
+    record.save(spark.paths, record.WebUiRecord(image="webui@new"))
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert image_uses == [("webui@old", 4)]
+
+
+def test_what_a_member_of_a_cluster_kept_waits_for_the_deploy(spark):
+    rollback_snapshot.save_snapshot(spark.paths, None, [f"/etc/systemd/system/{QWEN}"], "id")
+    spark.unit(NEW)
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert spark.unit_state[0] == NEW and spark.paths.rollback_snapshot.exists()
+
+
+@pytest.mark.parametrize("keeps_files", [True, False])
+def test_a_rollout_that_is_done_keeps_what_the_whole_deploy_may_need(spark, keeps_files):
+    rollback_snapshot.save_snapshot(
+        spark.paths, None, [f"/etc/systemd/system/{QWEN}"], whole=keeps_files
+    )
+    rollback_snapshot.discard_snapshot(spark.paths)
+    assert spark.paths.rollback_snapshot.exists() == keeps_files
+    rollback_snapshot.discard_snapshot(spark.paths, deploy=True)
+    assert not spark.paths.rollback_snapshot.exists()
+
+
+def test_what_an_older_lockstep_kept_is_understood(spark):
+    spark.begin()
+    snapshot = json.loads(spark.paths.rollback_snapshot.read_text())
+    for key in ("whole", "units", "hot", "webui"):
+        del snapshot[key]
+    spark.paths.rollback_snapshot.write_text(json.dumps(snapshot))
+    spark.unit(NEW)
+    assert rollout.main(["return", WHY], spark.paths) == 0
+    assert spark.unit_state[0] == OLD

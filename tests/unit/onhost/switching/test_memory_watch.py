@@ -1,0 +1,243 @@
+"""The memory minimum: an engine is ended below it, is not started again, and gives way to
+another."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from a_clock import Clock
+from a_model import about
+from a_model_host import ModelHost
+from onhost_fakes import put_in_container, write_meminfo
+
+from lockstep.onhost.core import errors, switch_lock
+from lockstep.onhost.records import memory_kills
+from lockstep.onhost.switching import memory_watch
+
+UNIT = "vllm-qwen36.service"
+QWEN = about(
+    **{"unit": UNIT, "container": "vllm-qwen36", "engine": "vllm"},
+    **{"minimum_loading_gib": 8.0, "minimum_serving_gib": 4.0},
+)
+MISTRAL = {**QWEN, "unit": "vllm.service", "container": None, "minimum_loading_gib": 20.0}
+FIRST_PID = 4711
+STOP = f"systemctl stop --no-block -- {UNIT}"
+REST = [f"systemctl kill --signal=KILL -- {UNIT}", f"systemctl stop -- {UNIT}"]
+KILLED = [f"kill {FIRST_PID}", STOP, *REST]
+HOT = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
+LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"}
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """A host with 100 GiB available whose qwen is hot."""
+
+    def kill(how: str) -> Any:
+        def note(pid: int, number: int) -> None:
+            assert number == signal.SIGKILL
+            with (tmp_path / "systemd/calls").open("a") as file:
+                file.write(f"{how} {pid}\n")
+
+        return note
+
+    monkeypatch.setattr(memory_watch.os, "kill", kill("kill"))
+    monkeypatch.setattr(memory_watch.os, "killpg", kill("killpg"))
+
+    class Spark(ModelHost):
+        def __init__(self) -> None:
+            super().__init__(tmp_path, monkeypatch, {"qwen": QWEN, "mistral": MISTRAL})
+            self.ended_models: list[str] = []
+            self.minimum = memory_watch.MemoryWatch(
+                self.paths, lambda name, _: self.ended_models.append(name)
+            )
+            self.docker.containers["vllm-qwen36"] = "vllm@sha256:aa"
+            self.docker.pids["vllm-qwen36"] = FIRST_PID
+            self.systemd.unit(UNIT, **HOT)
+
+        def step(self, available: float) -> float:
+            write_meminfo(self.paths, available)
+            return self.minimum.check_memory()
+
+    spark = Spark()
+    yield spark
+    spark.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "available", "phase"),
+    [
+        (HOT, 3.9, "serving"),
+        (HOT, 4.1, None),
+        (LOADING, 7.9, "loading"),
+        (LOADING, 8.1, None),
+        # Its gate waits until the engine before it has given its memory back.
+        ({**LOADING, "SubState": "start-pre", "MainPID": "0"}, 3.0, None),
+        ({**HOT, "ActiveState": "deactivating", "SubState": "stop-sigterm"}, 3.0, None),
+        ({"ActiveState": "inactive", "SubState": "dead"}, 3.0, None),
+    ],
+)
+def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped(
+    spark, capsys, state, available, phase
+):
+    spark.systemd.unit(UNIT, **state)
+    spark.step(available)
+
+    assert spark.systemd.calls == (KILLED if phase else [])
+    assert spark.ended_models == (["qwen"] if phase else [])
+    kills = memory_kills.all_kills(spark.paths)
+    assert [(kill.unit, kill.phase, kill.available_gib) for kill in kills] == (
+        [(UNIT, phase, pytest.approx(available, abs=0.01))] if phase else []
+    )
+    if phase:
+        least = {"serving": "4.0", "loading": "8.0"}[phase]
+        assert capsys.readouterr().out == (
+            f"lockstep memory: qwen: the memory watch ended it while {phase}: "
+            f"{available:.1f} GiB available, below the minimum of {least} GiB\n"
+        )
+
+
+def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark):
+    spark.tell("qwen", container=None)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == [f"killpg {HOT['MainPID']}", STOP, *REST]
+
+
+@pytest.mark.parametrize("is_known_container", [True, False])
+def test_nothing_is_killed_for_a_container_that_does_not_run(spark, is_known_container):
+    """A signal to process 0 would end the watch itself."""
+    spark.docker.pids.clear()
+    if not is_known_container:
+        spark.docker.containers.clear()
+    spark.step(3.0)
+
+    assert spark.systemd.calls == [STOP, *REST]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "has_message"), [(ProcessLookupError, False), (PermissionError, True)]
+)
+def test_an_engine_that_the_kernel_does_not_kill_is_stopped_all_the_same(
+    spark, monkeypatch, capsys, refusal, has_message
+):
+    def refuse(*_: object) -> None:
+        raise refusal(1, "Operation not permitted")
+
+    monkeypatch.setattr(memory_watch.os, "kill", refuse)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == [STOP, *REST]
+    assert (f"process {FIRST_PID} not killed: " in capsys.readouterr().out) is has_message
+
+
+def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(spark, monkeypatch):
+    """Every process of it, the first of which ends the others."""
+
+    def hang(*_: object) -> None:
+        pytest.fail("Docker was asked")
+
+    monkeypatch.setattr(memory_watch.docker_api.Docker, "container", hang)
+    put_in_container(spark.paths, "vllm-qwen36", 4712, 4713)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == ["kill 4712", "kill 4713", STOP, *REST]
+
+
+def test_another_container_s_processes_are_not_ended(spark):
+    put_in_container(spark.paths, "vllm", 4712)
+    put_in_container(spark.paths, "vllm-qwen36-fallback", 4713)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == KILLED
+
+
+def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
+    show_units = memory_watch.units.show
+
+    def show(names):
+        write_meminfo(spark.paths, 30.0)
+        return show_units(names)
+
+    monkeypatch.setattr(memory_watch.units, "show", show)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == []
+
+
+def test_the_nearer_the_minimum_the_sooner_it_looks_again(spark):
+    assert spark.step(100.0) == 0.25
+    assert spark.step(21.0) == pytest.approx(0.1, abs=0.01)
+    assert spark.step(20.1) == 0.05
+    # Below the highest minimum of all, with an engine up whose own is not reached.
+    assert spark.step(10.0) == 0.05
+    # No engine is up, whatever holds the memory: nothing is there to be ended.
+    spark.systemd.unit(UNIT)
+    assert spark.step(3.0) == 0.25
+
+
+def test_what_follows_is_left_to_who_was_switching(spark, capsys):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
+        spark.step(3.0)
+
+    assert spark.systemd.calls == KILLED
+    assert spark.ended_models == []
+    assert "left to who was switching: anna is switching to qwen" in capsys.readouterr().out
+
+
+def test_what_follows_on_a_cluster_is_left_to_its_agents(spark):
+    members = [{"name": "spark1", "address": "10.0.0.1"}, {"name": "spark2", "address": "10.0.0.2"}]
+    data = json.loads(spark.paths.models.read_text())
+    data["clusters"] = {"pair": {"name": "pair", "rank": 0, "port": 7, "members": members}}
+    spark.paths.models.write_text(json.dumps(data))
+    spark.tell("qwen", cluster="pair")
+    spark.step(3.0)
+
+    assert spark.systemd.calls == KILLED
+    assert spark.ended_models == []
+
+
+def test_a_deploy_s_new_minimum_holds_at_once_and_0_is_none(spark):
+    spark.step(5.0)
+    assert spark.systemd.calls == []
+    spark.tell("qwen", minimum_serving_gib=6)
+    spark.step(5.0)
+    assert spark.systemd.calls == KILLED
+    spark.systemd.unit(UNIT, **HOT)
+    spark.tell("qwen", minimum_serving_gib=0.0)
+    spark.step(0.0)
+    assert spark.systemd.calls == KILLED
+
+
+def test_an_engine_is_ended_though_docker_is_dead_and_nothing_takes_its_place(spark, capsys):
+    spark.docker.close()
+
+    def refuse(*_: object) -> None:
+        raise errors.Problem("no systemd-run")
+
+    spark.minimum.fall_back = refuse
+    spark.step(3.0)
+
+    assert spark.systemd.calls == [STOP, *REST]
+    output = capsys.readouterr().out
+    assert "container vllm-qwen36 not killed: " in output
+    assert "nothing started in its place: no systemd-run" in output
+
+
+def test_the_program_outlives_a_look_that_fails(spark, monkeypatch, capsys):
+    (spark.paths.proc / "meminfo").unlink()
+    rests: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 3:
+            raise KeyboardInterrupt
+
+    Clock(monkeypatch).asleep = sleep
+    with pytest.raises(KeyboardInterrupt):
+        memory_watch.main([], spark.paths)
+
+    assert rests == [0.25, 0.25, 0.25]
+    assert capsys.readouterr().out.count("No such file") == 1

@@ -1,0 +1,191 @@
+"""Apt's locks: every command waits for them, names their holder, and waits again when refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_lock import LockProcess, hold_lock
+
+from lockstep.onhost.core import errors, layout, output, program
+from lockstep.onhost.system import apt_lock_wait
+
+LISTS = "var/lib/apt/lists/lock"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 0.01)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return layout.Paths(tmp_path)
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A command, and its effects so far: one line for each run."""
+
+    class Work:
+        record = tmp_path / "ran"
+
+        def __init__(self, text="", code=0, then=0):
+            self.path = tmp_path / "apt-get"
+            self.path.write_text(
+                f"#!/bin/sh\necho ran >> {self.record}\n"
+                f"test $(wc -l < {self.record}) -gt 1 && exit {then}\n"
+                f"echo '{text}'\nexit {code}\n"
+            )
+            self.path.chmod(0o755)
+            self.argv = ["--", str(self.path), "-q", "update"]
+
+        @property
+        def times(self):
+            return len(self.record.read_text().splitlines()) if self.record.exists() else 0
+
+    return Work
+
+
+def listening(monkeypatch, word: str, held_lock: LockProcess) -> list[str]:
+    """The messages; the lock is released at the first line that has this word."""
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if word in line:
+            held_lock.release()
+
+    monkeypatch.setattr(output, "say", say)
+    return lines
+
+
+@pytest.mark.parametrize("name", apt_lock_wait.LOCKS)
+def test_every_lock_of_apt_and_dpkg_is_seen_and_its_holder_named(paths, name):
+    path = paths.root / name
+    assert apt_lock_wait.apt_lock_holder(paths) is None
+    with hold_lock(path) as process:
+        real = apt_lock_wait.apt_lock_holder(layout.Paths(paths.root))
+        assert (real.lock, real.pid) == (str(path), process.pid)
+        proc = paths.proc / str(process.pid)
+        proc.mkdir(parents=True)
+        (proc / "comm").write_text("apt-get\n")
+        (proc / "cgroup").write_text("1:name=systemd:/x\n0::/system.slice/apt-daily.service\n")
+        assert str(apt_lock_wait.apt_lock_holder(paths)) == (
+            f"{path} is held by apt-get (process {process.pid}, apt-daily.service)"
+        )
+    assert apt_lock_wait.apt_lock_holder(paths) is None
+
+
+def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
+    update = work()
+    with hold_lock(paths.root / LISTS) as process:
+        lines = listening(monkeypatch, "waited", process)
+        assert apt_lock_wait.main(update.argv, paths) == 0
+    assert lines[0].startswith(
+        f"apt-get update: waited 0 s of 30 min, {paths.root / LISTS} is held"
+    )
+    assert update.times == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)",
+        "dpkg: error: dpkg frontend lock was locked by another process with pid 7",
+        "dpkg: error: dpkg frontend lock was locked by /usr/bin/python3.13 process with pid 5462",
+        "dpkg: error: dpkg database lock was locked by another process with pid 7",
+    ],
+)
+def test_a_command_that_somebody_beat_to_the_lock_waits_again(paths, work, text):
+    work_item = work(text, code=100)
+    assert apt_lock_wait.main(work_item.argv, paths) == 0
+    assert work_item.times == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("E: Unable to locate package jq", 100), ("Could not get lock, said a package", 0)],
+)
+def test_nothing_else_is_done_twice(paths, work, text, code, capfd):
+    work_item = work(text, code=code)
+    assert apt_lock_wait.main(work_item.argv, paths) == code
+    assert (work_item.times, capfd.readouterr().out) == (1, f"{text}\n")
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
+    paths, work, monkeypatch, capsys
+):
+    lock_holder = apt_lock_wait.AptLockHolder(
+        "/var/lib/dpkg/lock", 7, "apt-get", "dgx-dashboard-admin.service"
+    )
+    monkeypatch.setattr(apt_lock_wait, "apt_lock_holder", lambda paths: lock_holder)
+    monkeypatch.setattr(apt_lock_wait, "time", Clock())
+    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 1.0)
+    update = work()
+    with pytest.raises(errors.Problem) as problem:
+        apt_lock_wait.main(update.argv, paths)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 30 and all(str(lock_holder) in line for line in lines)
+    assert lines[-1].startswith("apt-get update: waited 29 min of 30 min, ")
+    assert (problem.value.code, update.times) == (errors.EXIT_LOCKED, 0)
+    assert str(problem.value) == (
+        "apt-get update: not done after 30 min, /var/lib/dpkg/lock is held by apt-get (process 7, "
+        "dgx-dashboard-admin.service). Remedy: `journalctl -fu dgx-dashboard-admin.service` shows "
+        "what it does. Run the deploy again when the lock is free; do not remove it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("process", "unit", "remedy"),
+    [
+        ("packagekitd", "packagekit.service", "`sudo systemctl stop packagekit.service` frees"),
+        ("aptd", "", "`sudo kill 7` frees"),
+        ("apt-get", "apt-daily.service", "`journalctl -fu apt-daily.service` shows"),
+        ("apt-get", "session-1.scope", "`ps -fp 7` shows"),
+    ],
+)
+def test_one_that_works_for_another_program_may_be_ended(process, unit, remedy):
+    assert remedy in apt_lock_wait.AptLockHolder("/var/lib/dpkg/lock", 7, process, unit).remedy
+
+
+def test_a_command_of_ours_is_named_by_its_word(paths, monkeypatch):
+    work = ["/usr/bin/python3", program.PROGRAMS, "packages", "prepare", "jq"]
+    monkeypatch.setattr(
+        apt_lock_wait, "apt_lock_holder", lambda paths: apt_lock_wait.AptLockHolder("/x", 0, "", "")
+    )
+    with pytest.raises(errors.Problem, match=r"^packages prepare: not done after 0 s"):
+        apt_lock_wait.main(["--limit", "0", "--", *work], paths)
+
+
+def test_needrestart_restarts_nothing_after_a_command_of_ours(paths, work, capfd):
+    work_item = work()
+    work_item.path.write_text("#!/bin/sh\necho $NEEDRESTART_SUSPEND\n")
+    assert apt_lock_wait.main(work_item.argv, paths) == 0
+    assert capfd.readouterr().out == "1\n"
+
+
+def test_who_is_refused_each_time_gives_up_too(paths, work, monkeypatch):
+    monkeypatch.setattr(apt_lock_wait, "time", Clock())
+    monkeypatch.setattr(apt_lock_wait, "LOOK_EVERY_S", 60.0)
+    work_item = work()
+    work_item.path.write_text("#!/bin/sh\necho 'E: Could not get lock /x'; exit 100\n")
+    with pytest.raises(errors.Problem, match="not done after 30 min, it was refused a lock"):
+        apt_lock_wait.main(work_item.argv, paths)
+
+
+def test_a_program_that_is_not_there_is_wrong_use(paths):
+    with pytest.raises(errors.Problem, match="No such file"):
+        apt_lock_wait.main(["--", str(Path("/nonexistent/apt-get"))], paths)

@@ -1,0 +1,291 @@
+"""From inventory data and recipes to what each unit runs: guards, pins, secrets, builds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.core.errors import InventoryError, LockstepError, RecipeError, ResolveError
+from lockstep.inventory.bound_models import BoundModel, bind
+from lockstep.inventory.cluster import ClusterData, ClusterMembers, Member
+from lockstep.inventory.settings import ModelData, Settings, WebUi
+from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
+from lockstep.recipes.recipe_file import Recipe, parse
+from lockstep.units.model_variants import Variant, unit_names, variants
+
+RECIPE = """
+recipe_version: "2"
+model: org/model
+runtime: vllm
+defaults: {port: 8000, gpu_memory_utilization: 0.5}
+command: vllm serve {model} --port {port} --gpu-memory-utilization {gpu_memory_utilization}
+lockstep:
+  moe: true
+  memory: {value: 40, source: here, date: 2026-11-21, kind: computed}
+"""
+CONTAINER = RECIPE.replace("runtime: vllm", "runtime: vllm\ncontainer: ghcr.io/a/b:main")
+PINS = Pins(
+    images={"ghcr.io/a/b:main": ImagePin("sha256:" + "1" * 64, "aarch64", 1)},
+    checkpoints={
+        name: CheckpointPin("main", digit * 40, ())
+        for name, digit in (("org/model", "a"), ("org/draft", "d"), ("org/base", "b"))
+    },
+)
+MODEL = ModelData(recipe="main", unit="engine")
+
+
+def settings(**models: ModelData) -> Settings:
+    return Settings(name="spark", models=models)
+
+
+def bound_models(data: Settings, **texts: str) -> tuple[BoundModel, ...]:
+    catalogue: dict[str, Recipe] = {
+        name: parse(text, Path(f"{name}.yaml")) for name, text in texts.items()
+    }
+    return bind(data, catalogue, {})
+
+
+def make_variants(
+    data: Settings | None = None, pins: Pins = PINS, engine_id: str = "0" * 12, **texts: str
+) -> tuple[Variant, ...]:
+    data = data or settings(model=MODEL)
+    models = bound_models(data, **(texts or {"main": RECIPE}))
+    return variants(data, models, pins, engine_id=engine_id)
+
+
+def make_variant(**arguments: Any) -> Variant:
+    (variant,) = make_variants(**arguments)
+    return variant
+
+
+def test_a_venv_engine_is_started_from_the_build_in_use_at_its_pinned_revision() -> None:
+    variant = make_variant()
+    assert variant.argv == (
+        *("/opt/lockstep/engines/current/venv/bin/vllm", "serve", "org/model"),
+        *("--port", "8000", "--gpu-memory-utilization", "0.5"),
+        *("--host", "127.0.0.1", "--revision", "a" * 40, "--moe-backend", "triton"),
+    )
+    assert variant.environment["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER])
+def test_the_freeze_guard_is_a_flag_that_a_recipe_may_refuse(text: str) -> None:
+    has = make_variant(main=text)
+    assert "--moe-backend" in has.argv
+    assert not [name for name in has.environment if "MOE" in name]
+    refusing = settings(model=replace(MODEL, overrides={"moe_backend": False}))
+    lacks = make_variant(data=refusing, main=text)
+    assert "--moe-backend" not in lacks.argv
+    assert lacks.identity != has.identity
+
+
+def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None:
+    inert = "env: {VLLM_FLASHINFER_MOE_BACKEND: latency}\n"
+    variant = make_variant(main=RECIPE + inert)
+    assert variant == replace(make_variant(), model=variant.model, recipe=variant.recipe)
+
+
+def test_sparkruns_names_are_what_this_start_knows() -> None:
+    """The port is the inventory's; the model's folder is what a container sees too."""
+    keys = ("model_path", "model_revision", "num_nodes", "node_rank", "node_host")
+    env = ", ".join(f"{key.upper()}: '{{launch.{key}}}'" for key in keys)
+    text = f"{CONTAINER}env: {{PORT: '{{config.port}}', C: '{{launch.runtime_cache_dir}}', {env}}}"
+    data = settings(model=replace(MODEL, port=9))
+    environment = make_variant(data=data, main=text).environment
+    hub = data.paths.hub_cache
+    assert [environment[key.upper()] for key in ("port", *keys)] == [
+        *("9", f"{hub}/hub/models--org--model/snapshots/{'a' * 40}", "a" * 40, "1", "0"),
+        "127.0.0.1",
+    ]
+    assert environment["C"] == environment["XDG_CACHE_HOME"].rstrip("/") == "/cache/" + "1" * 12
+    members = tuple(Member(f"s{rank}", f"10.0.0.{rank}", ()) for rank in range(2))
+    group = ClusterMembers("pair", 1, members, ClusterData(("s0", "s1")), "x", ())
+    ranks = [replace(bound_model, group=group) for bound_model in bound_models(data, main=text)]
+    [rank] = variants(data, tuple(ranks), PINS, engine_id="")
+    names = ("NUM_NODES", "NODE_RANK", "NODE_HOST")
+    assert [rank.environment[name] for name in names] == ["2", "1", "10.0.0.1"]
+
+
+def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
+    borrow = "  borrow: [{model: org/base, files: [config.json]}]\n"
+    variant = make_variant(main=RECIPE + borrow)
+    folder = f"/data/models/huggingface/lockstep-merged/org--model/{'a' * 40}"
+    assert variant.argv[2] == folder
+    assert "--revision" not in variant.argv
+    assert variant.served_name == "org/model"
+    later = replace(PINS.checkpoints["org/base"], commit="c" * 40)
+    pins = replace(PINS, checkpoints={**PINS.checkpoints, "org/base": later})
+    assert make_variant(main=RECIPE + borrow, pins=pins).identity != variant.identity
+
+
+def test_a_fallback_is_a_model_of_its_own_that_shares_nothing_but_the_port() -> None:
+    data = settings(model=replace(MODEL, fallback="spare", launcher="/data/run.sh"))
+    second = CONTAINER.replace("0.5", "0.4")
+    main, spare = make_variants(data, main=CONTAINER, spare=second)
+    assert (main.name, main.unit, main.launcher) == ("model", "engine", "/data/run.sh")
+    assert (spare.name, spare.unit) == ("model-fallback", "engine-fallback")
+    assert spare.launcher == "/data/run-fallback.sh"
+    assert (main.fallback, spare.fallback) == ("model-fallback", None)
+    assert main.url == spare.url and main.identity != spare.identity
+    assert unit_names(bound_models(data, main=CONTAINER, spare=second)) == (
+        "engine.service",
+        "engine-fallback.service",
+    )
+
+
+def test_a_fallback_may_be_of_another_engine_in_a_place_of_its_own() -> None:
+    """One engine's fault need not be in another one."""
+    image = "docker.io/lmsysorg/sglang:v1"
+    text = CONTAINER.replace("runtime: vllm", "runtime: sglang").replace(
+        "vllm serve {model}", "sglang serve --model-path {model}"
+    )
+    pins = replace(
+        PINS, images={**PINS.images, image: ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
+    )
+    # The image that the inventory names holds the model's engine.
+    data = settings(model=replace(MODEL, fallback="spare", image=image))
+    main, spare = make_variants(data, pins, main=text, spare=CONTAINER)
+    assert (main.image or "").endswith("2" * 64) and (spare.image or "").endswith("1" * 64)
+    assert (main.engine_argv[0], spare.engine_argv[0]) == ("sglang", "vllm")
+
+    main, spare = make_variants(data, pins, main=text, spare=RECIPE)
+    assert spare.image is None and spare.argv[0].endswith("/current/venv/bin/vllm")
+    assert main.url == spare.url
+    # So is the share of the memory that the inventory gives: other engines take it of other things.
+    less = replace(data.models["model"], overrides={"gpu_memory_utilization": 0.3})
+    main, spare = make_variants(settings(model=less), pins, main=text, spare=RECIPE)
+    assert "0.3" in main.argv and "0.5" in spare.argv
+    fallback_data = replace(less, fallback_overrides={"gpu_memory_utilization": 0.2})
+    main, spare = make_variants(settings(model=fallback_data), pins, main=text, spare=RECIPE)
+    assert "0.3" in main.argv and "0.2" in spare.argv
+    alike = replace(MODEL, fallback="spare", overrides={"gpu_memory_utilization": 0.3})
+    main, spare = make_variants(settings(model=alike), main=CONTAINER, spare=RECIPE)
+    assert "0.3" in main.argv and "0.3" in spare.argv
+    assert {
+        model.image_of(recipe)
+        for model in bound_models(data, main=text, spare=RECIPE)
+        for recipe in model.recipes
+    } == {image, None}
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("model-fallback", ModelData(recipe="spare", unit="other", port=8001)),
+        ("other", ModelData(recipe="spare", unit="engine-fallback", port=8001)),
+    ],
+)
+def test_a_name_that_a_fallback_needs_is_refused_where_it_is_taken(
+    name: str, data: ModelData
+) -> None:
+    models = {"model": replace(MODEL, fallback="spare"), name: data}
+    with pytest.raises(InventoryError, match="taken"):
+        make_variants(settings(**models), main=RECIPE, spare=RECIPE)
+
+
+def test_what_demands_a_restart_changes_what_a_variant_is_and_nothing_else_does() -> None:
+    first = make_variant()
+    slower = settings(model=replace(MODEL, start_timeout_s=60))
+    renamed_unit = settings(model=replace(MODEL, unit="engine2"))
+    assert (
+        make_variant(data=slower).identity
+        == make_variant(data=renamed_unit).identity
+        == first.identity
+    )
+    changed_variants = [
+        make_variant(engine_id="1" * 12),
+        make_variant(data=settings(model=replace(MODEL, port=8001))),
+        make_variant(data=settings(model=replace(MODEL, overrides={"max_model_len": 1024}))),
+        make_variant(main=RECIPE + "env: {A: b}\n"),
+        make_variant(
+            pins=replace(PINS, checkpoints={"org/model": CheckpointPin("main", "e" * 40, ())})
+        ),
+    ]
+    assert (
+        len({first.identity, *(item.identity for item in changed_variants)})
+        == len(changed_variants) + 1
+    )
+    # A container's engine is its image, not the venv beside it.
+    container_identity = make_variant(main=CONTAINER).identity
+    assert make_variant(main=CONTAINER, engine_id="1" * 12).identity == container_identity
+    image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
+    assert (
+        make_variant(main=CONTAINER, pins=replace(PINS, images=image)).identity
+        != container_identity
+    )
+
+
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER])
+def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str) -> None:
+    """And a rollback finds its own again; code of the weights' repository is not compiled."""
+    image = {"ghcr.io/a/b:main": ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
+    own_environment = make_variant(main=text).environment
+    other_environment = make_variant(
+        main=text, engine_id="2" * 12, pins=replace(PINS, images=image)
+    ).environment
+    home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
+    places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    for name in (*places, "FLASHINFER_WORKSPACE_BASE", "CUDA_CACHE_PATH"):
+        assert own_environment[name] != other_environment[name]
+        assert other_environment[name].startswith(f"{home}/222222222222")
+    assert own_environment["HF_MODULES_CACHE"] == other_environment["HF_MODULES_CACHE"]
+    # Whatever compiles keeps it where it is kept: the driver's own default is a container's HOME.
+    caches = {
+        name: place for name, place in own_environment.items() if "CACHE" in name and "/" in place
+    }
+    assert all(place.startswith(f"{home}/") for place in caches.values()), caches
+
+
+def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:
+    def need(**arguments: Any) -> float:
+        return make_variant(**arguments).need.available(121.69)
+
+    half, minimum = 0.5 * 121.69 + 3.6, 8
+    assert need() == pytest.approx(half + minimum), "more than the 40 GiB that the recipe states"
+    assert need(main=RECIPE.replace("value: 40", "value: 67")) == 67 + minimum
+    less = settings(model=replace(MODEL, overrides={"gpu_memory_utilization": 0.2}))
+    assert need(data=less) == pytest.approx(0.2 * 121.69 + 3.6 + minimum)
+
+
+@pytest.mark.parametrize(
+    ("bind_to", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("10.0.0.7", "http://10.0.0.7:8000"),
+        ("fd00::7", "http://[fd00::7]:8000"),
+    ],
+)
+def test_the_host_reaches_its_own_engine_wherever_that_listens(bind_to: str, url: str) -> None:
+    assert make_variant(data=settings(model=replace(MODEL, bind=bind_to))).url == url
+
+
+@pytest.mark.parametrize(
+    ("text", "name_shown"),
+    [
+        (RECIPE + "env: {HF_TOKEN: hf_abc}\n", "env.HF_TOKEN"),
+        (RECIPE + "env: {vllm_api_key: abc}\n", "env.vllm_api_key"),
+        (RECIPE.replace("{port} --gpu", "{port} --api-key abc --gpu"), "--api-key"),
+    ],
+)
+def test_a_recipe_with_a_secret_is_refused_without_showing_it(text: str, name_shown: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        make_variant(main=text)
+    assert name_shown in str(error.value) and "abc" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", [RECIPE, CONTAINER, RECIPE + "  draft: {model: org/other}\n"])
+def test_nothing_without_a_pin_gets_into_a_unit(text: str) -> None:
+    pins = PINS if "org/other" in text else Pins()
+    with pytest.raises(ResolveError, match="not resolved"):
+        make_variant(main=text, pins=pins)
+
+
+def test_a_model_that_takes_open_webuis_unit_is_refused() -> None:
+    data = replace(settings(model=MODEL), webui=WebUi(unit="engine"))
+    with pytest.raises(LockstepError, match="taken"):
+        make_variant(data=data)
