@@ -36,7 +36,7 @@ _LIMIT_S = 1800.0
 def gc(inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...]) -> int:
     """Free disk space that no kept generation needs.
 
-    On every Spark of the inventory it removes engine environments, images, revisions of models,
+    On every Spark of the inventory it removes engine environments, images, checkpoints,
     unpacked wheels and compiled kernels. It never removes running things, things that a deploy is
     about to use, or things that Lockstep did not make. The sizes are the space that comes free;
     images may share layers with remaining ones.

@@ -33,9 +33,9 @@ _CHECK = click.option(
 def update(inventory: Path, names: tuple[str, ...], dry: bool, check: bool, as_json: bool) -> int:
     """Move locked versions to the newest: of each NAME, or of all.
 
-    NAME is an environment, package, repository, image or model, or `precompiled`. All else stays if
-    possible. The command writes the lock file and contacts no Spark; `lockstep deploy` brings the
-    new versions there.
+    NAME is an environment, package, repository, image or checkpoint, or `precompiled`. All else
+    stays if possible. The command writes the lock file and contacts no Spark; `lockstep deploy`
+    brings the new versions there.
 
     Exit codes: 0 the lock is as shown; 1 with --check, the lock is behind; 2 something could not be
     resolved, or wrong use.

@@ -58,7 +58,7 @@ def _kept_items(_: click.Context, __: click.Parameter, value: str) -> tuple[str,
     default="",
     metavar="weights,data",
     callback=_kept_items,
-    help="What stays: fetched models, or chats, keys and secrets (data), or both.",
+    help="What stays: checkpoints (weights), or chats, keys and secrets (data), or both.",
 )
 @click.option("--dry", is_flag=True, help="Show the plan; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Remove without asking.")

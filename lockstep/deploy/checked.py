@@ -40,8 +40,9 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> Group
     connection.
     """
     path = Path(inventory_file).absolute()
-    named_hosts = inventory.hosts_with_data(hosts)
     try:
+        _refuse_other_than_list(path, hosts)
+        named_hosts = inventory.hosts_with_data(hosts)
         plans = inventory.read(
             path, named_hosts, _names_of(inventory_file), [("differs", unknown_kinds)]
         )
@@ -49,6 +50,17 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> Group
     except LockstepError as fault:
         _end(fault)
     return named_hosts, {**inventory.group_data(path), INVENTORY_FILE: str(path)}
+
+
+def _refuse_other_than_list(path: Path, hosts: object) -> None:
+    """Refuse hosts in a mapping, whose data nothing would read, or in one text."""
+    if not isinstance(hosts, list | tuple):
+        raise LockstepError(
+            "the hosts must be a list",
+            where=path.name,
+            found=type(hosts).__name__,
+            remedy="Write [(ADDRESS, {KEY: VALUE, …}), …].",
+        )
 
 
 def must_be_python(arguments: Sequence[str]) -> None:

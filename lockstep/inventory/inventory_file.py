@@ -569,7 +569,7 @@ def _refuse_double_keys(path: Path, module: ast.Module) -> None:
                 fault = InventoryError(
                     f"key {key.value!r} stands twice in one mapping",
                     where=f"{path.name}:{key.lineno}",
-                    remedy="Keep one of them; a model can be bound only once.",
+                    remedy="Keep one of them: Python takes the last.",
                 )
                 faults.append(fault)
             seen_keys.add(key.value)

@@ -158,7 +158,7 @@ def _monitoring(settings: Settings) -> Refusals:
     if monitoring.keeps and settings.gateway.local_keys and monitoring.gateway_key is None:
         yield SchemaFault(
             "gateway.local_keys asks Prometheus for a key too",
-            remedy="Put a key for it into a file on the host (`lockstep gateway keys`), and name "
+            remedy="Put a key for it into a file on the host (`lockstep key add NAME`), and name "
             "that file in monitoring.gateway_key.",
         )
 

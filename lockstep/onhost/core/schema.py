@@ -344,8 +344,10 @@ def _convert_annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: KeyPla
     for rule in rules:
         refusal = rule(converted_value)
         if refusal is not None:
+            # An owner wrote a mapping, and not our class.
+            given_value = value if isinstance(value, Mapping) else converted_value
             fault, found_text, allowed_text, remedy = refusal
-            raise at.fault(fault, found_text or _short_repr(converted_value), allowed_text, remedy)
+            raise at.fault(fault, found_text or _short_repr(given_value), allowed_text, remedy)
     return converted_value
 
 

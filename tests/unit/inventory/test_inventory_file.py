@@ -173,8 +173,7 @@ CASES = {
         '"q-fallback": {"recipe": "b", "unit": "m"}}}',
     ),
     "a model bound twice": Case(
-        "site.py:2: key 'q' stands twice in one mapping. "
-        "Keep one of them; a model can be bound only once.",
+        "site.py:2: key 'q' stands twice in one mapping. Keep one of them: Python takes the last.",
         host='{"models": {"q": {"recipe": "a", "unit": "q"}, "q": {"recipe": "a", "unit": "m"}}}',
     ),
     "unknown recipe": Case(
@@ -548,6 +547,19 @@ def test_a_file_that_ends_the_program_ends_no_command_as_if_all_was_well(tmp_pat
     path.write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(InventoryError, match="fails when it is read; found SystemExit: 0"):
         inventory.load(path)
+
+
+@pytest.mark.parametrize(("hosts", "kind"), [('{"s1": {"prot": 1}}', "dict"), ('"s1"', "str")])
+def test_hosts_that_are_no_list_are_refused(
+    hosts: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "inventory.py"
+    text = "from lockstep.deploy.checked import checked\n"
+    path.write_text(f"{text}inventory = checked(__file__, {hosts})\n")
+    with pytest.raises(SystemExit):
+        inventory.load(path)
+    message = " ".join(capsys.readouterr().err.split())
+    assert message.startswith(f"inventory.py: the hosts must be a list; found {kind}. Write [")
 
 
 @pytest.mark.parametrize("call", ["{}", "checked(__file__, {})"])

@@ -66,7 +66,7 @@ def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("minimum", "message"),
     [
-        ({}, "models.qwen.minimum demands nothing"),
+        ({}, "models.qwen.minimum demands nothing; found {}; allowed: "),
         ({"decode_tok_s": 0}, "decode_tok_s is no speed"),
         ({"decode_tok_s": "fast"}, "must be a number"),
         ({"not_below": "0.9"}, "not_below is no share"),
