@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from lockstep.core.errors import LockstepError, gather_faults, raise_all
 from lockstep.inventory.logins import unused_logins
 from lockstep.inventory.refusals import Refusals, refuse
-from lockstep.inventory.settings import FALLBACK, Certificate, HostPaths, Settings
+from lockstep.inventory.settings import FALLBACK, Certificate, HostPaths, ModelData, Settings
 from lockstep.inventory.values import PATH, is_address, name_of_system
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
 
@@ -37,6 +37,7 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
         ("engine", _engine(settings)),
         ("gateway", _gateway(settings)),
         ("monitoring", _monitoring(settings)),
+        ("backup", _backup(settings)),
         ("logins", _logins(settings)),
         ("clusters", _clusters(settings)),
         ("models", _cluster_models(settings)),
@@ -58,6 +59,7 @@ def _models(settings: Settings) -> Refusals:
                 f"{key}{FALLBACK} has the name of the fallback of {key}",
                 remedy="Give the model another name.",
             )
+        yield from _fallback(key, model)
         units_of = (("unit", unit) for unit in model.units)
         for inner, value in (*units_of, ("launcher", model.launcher)):
             if value is None:
@@ -73,6 +75,23 @@ def _models(settings: Settings) -> Refusals:
             yield from _script(f"{key}.launcher", model.launcher, settings.paths)
         for index, script in enumerate(model.scripts):
             yield from _script(f"{key}.scripts[{index}]", script, settings.paths)
+
+
+def _fallback(key: str, model: ModelData) -> Refusals:
+    if model.fallback == model.recipe:
+        # A recipe's overrides are found by the recipe, so both would be started alike.
+        yield SchemaFault(
+            f"{key}.fallback is the recipe itself, which would fail once more",
+            found=repr(model.fallback),
+            remedy="Name another recipe (a copy under another name may differ in a flag), or "
+            f"remove {key}.fallback.",
+        )
+    elif model.fallback is None and model.fallback_overrides is not None:
+        yield SchemaFault(
+            f"{key}.fallback_overrides has no effect without {key}.fallback",
+            found=", ".join(map(repr, model.fallback_overrides)) or "{}",
+            remedy=f"Set {key}.fallback, or remove {key}.fallback_overrides.",
+        )
 
 
 def _webui_unit(settings: Settings) -> Refusals:
@@ -143,6 +162,16 @@ def _gateway(settings: Settings) -> Refusals:
         yield SchemaFault(
             "gateway.local_keys asks for a key on loopback, and Open WebUI has none",
             remedy="Set webui.enabled to False, or remove gateway.local_keys.",
+        )
+
+
+def _backup(settings: Settings) -> Refusals:
+    backup = settings.backup
+    if backup.to and not backup.enabled:
+        yield SchemaFault(
+            "backup.to has no effect without backup.enabled",
+            found=", ".join(map(repr, backup.to)),
+            remedy="Set backup.enabled to True, or remove backup.to.",
         )
 
 

@@ -26,6 +26,8 @@ def test_a_folder_and_sftp_are_places(to: str) -> None:
         ({"to": ("twin",)}, "is no place for a backup"),
         ({"enabled": True, "to": ("peer",), "port": 8090}, "port 8090 is used twice"),
         ({"password": "open"}, "password"),
+        ({"to": ("peer",)}, r"backup\.to has no effect without backup\.enabled; found 'peer'"),
+        ({"enabled": False, "to": ("/a", "/b")}, "found '/a', '/b'. Set backup.enabled to True"),
     ],
 )
 def test_what_is_none_is_refused(data: dict[str, Any], message: str) -> None:

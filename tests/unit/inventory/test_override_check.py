@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_spark import spark
 
 from lockstep.core.errors import InventoryError
 from lockstep.fit import catalogue
@@ -139,6 +140,21 @@ def test_a_fallback_is_held_to_the_same() -> None:
         with_fallback(VLLM, overrides={"model": "org/other"})
     # It runs on another engine, and gets none of these.
     assert with_fallback(overrides={"enable_expert_parallel": True})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"fallback": "qwen"}, r"models\.q\.fallback is the recipe itself.*; found 'qwen'\. Name"),
+        ({"fallback": "qwen", "fallback_overrides": {"seed": 1}}, "fallback is the recipe itself"),
+        ({"fallback_overrides": {"seed": 1}}, r"models\.q\.fallback_overrides .*; found 'seed'\."),
+    ],
+)
+def test_a_fallback_that_could_change_nothing_is_refused(
+    data: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InventoryError, match=message):
+        spark(models={"q": {"recipe": "qwen", "unit": "vllm", **data}})
 
 
 def with_fallback(text: str = SGLANG, **data: Any) -> tuple[BoundModel, ...]:

@@ -148,6 +148,5 @@ def test_a_host_without_a_peer_is_refused(plans: Any, message: str) -> None:
 
 
 def test_a_peer_that_no_backup_goes_to_is_none() -> None:
-    # Off: nothing is asked of the other one.
-    desired_state, two = hosts({"to": ("peer",)}, {})
+    desired_state, two = hosts({"enabled": True, "to": ("/mnt/nas",)}, {})
     assert desired_state.plan.backups == two.plan.backups and desired_state.shared_keys == ()
