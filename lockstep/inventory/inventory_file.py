@@ -84,7 +84,13 @@ def _hosts_of_file(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
     hosts = names.get(path.stem, names.get("all"))
     if isinstance(hosts, tuple) and hosts:
         hosts = hosts[0]
-    if not isinstance(hosts, list) or not hosts:
+    if hosts == []:
+        raise InventoryError(
+            f"the list of hosts {path.stem if path.stem in names else 'all'!r} is empty",
+            where=str(path),
+            remedy="Add a host: (ADDRESS, {…}).",
+        )
+    if not isinstance(hosts, list):
         raise InventoryError(
             f"the inventory defines no list of hosts named {path.stem!r}",
             where=str(path),

@@ -143,7 +143,9 @@ def test_the_old_place_of_the_inventory_is_answered_with_the_new(
 
 BROKEN = {
     "": "the inventory defines no list of hosts named 'bad'",
-    "bad = []": "the inventory defines no list of hosts named 'bad'",
+    "bad = []": "bad.py: the list of hosts 'bad' is empty. Add a host: (ADDRESS, {…}).",
+    "bad = ([], {})": "bad.py: the list of hosts 'bad' is empty",
+    "all = []": "bad.py: the list of hosts 'all' is empty",
     "bad = [": "bad.py:1: not valid Python: '[' was never closed",
     "bad = [1 / 0]": "the file fails when it is read; found ZeroDivisionError",
     "\0": "not valid Python: source code string cannot contain null bytes",
