@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 import subprocess
 import time
@@ -23,6 +22,7 @@ from lockstep.core.terminal import clock_text, console
 from lockstep.fleet.hosts import NOT_DEPLOYED, Host, at_once, choose, is_absent, not_run
 from lockstep.fleet.login import NO_CONNECTION, Login
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.core import schema
 from lockstep.units.scripts import switch_path
 
 # sysexits.h: EX_CONFIG. The host has no switch.sh.
@@ -177,13 +177,11 @@ def _hosts(inventory: Path, model: str, limit: tuple[str, ...]) -> list[Host]:
     for host in selected_hosts:
         names = [name for bound_model in host.plan.models for name, _, _ in bound_model.forms]
         if model not in (*names, "none", "cancel"):
-            near = difflib.get_close_matches(model, names, n=1)
-            suggestion = f"Did you mean {near[0]!r}? " if near else ""
             raise InventoryError(
-                f"{host.name} has no model {model!r}",
+                f"{host.name} has no model {model!r}, and nothing was switched on any host",
                 where=str(inventory),
                 allowed=", ".join([*names, "none", "cancel"]),
-                remedy=f"{suggestion}Nothing was switched on any host.",
+                remedy=schema.spelling_hint(model, names),
             )
     selected_names = {host.name for host in selected_hosts}
     return [host for host in selected_hosts if not _follows(host.plan, model, selected_names)]

@@ -228,7 +228,8 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("qwne",), "spark-1.local has no model 'qwne'. Did you mean 'qwen'? Nothing"),
+        (("qwne",), "nothing was switched on any host. Did you mean 'qwen'? Allowed: qwen"),
+        (("zzz",), "has no model 'zzz', and nothing was switched on any host; allowed: qwen"),
         (("qwen", "--wait", "--dry"), "exclude each other"),
     ],
 )
