@@ -212,18 +212,16 @@ def hints(cls: type) -> dict[str, Any]:
 _hints: dict[type, dict[str, Any]] = {}
 
 
-#: What a key was called once → what it is called now.
-FORMER_NAMES = {
-    "floor": "minimum",
-    "memory_floor": "memory_minimum",
-    "models": "checkpoints",
-    "targets": "models",
-}
+#: What a key was called once → what it is called now: at the top of a file or of a host's data.
+_FORMER_NAMES_AT_TOP = {"models": "checkpoints", "targets": "models"}
+#: The same at every place that knows the present name, which only a model's data do.
+_FORMER_NAMES = {"floor": "minimum", "memory_floor": "memory_minimum"}
 
 
-def present_name(name: str, known_names: Collection[str]) -> str:
-    """Return the known name of a key that was called `name` once, or ""."""
-    new_name = FORMER_NAMES.get(name, "")
+def present_name(name: str, known_names: Collection[str], inside: str = "") -> str:
+    """Return the known name of a key that was called `name` once at that place, or ""."""
+    names = _FORMER_NAMES if inside else _FORMER_NAMES | _FORMER_NAMES_AT_TOP
+    new_name = names.get(name, "")
     return new_name if new_name in known_names else ""
 
 
@@ -231,7 +229,7 @@ def unknown_key(
     name: str, known_names: Any, *, where: str, inside: str = "", error: Fault
 ) -> Exception:
     """Return the error for a key that nothing reads, with its present name or the nearest key."""
-    if new_name := present_name(name, known_names):
+    if new_name := present_name(name, known_names, inside):
         key = f"{inside}.{name}" if inside else f"`{name}`"
         return error(f"{key} is called `{new_name}` now", where=where, remedy="Rename the key.")
     return error(

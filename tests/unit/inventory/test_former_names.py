@@ -32,6 +32,12 @@ def test_inside_a_model_the_place_stands_before_it() -> None:
         spark(models={"q": {"recipe": "qwen", "unit": "vllm", "floor": {}}})
 
 
+def test_at_another_place_it_is_a_key_like_any_other() -> None:
+    with pytest.raises(InventoryError) as refusal:
+        spark(paths={"targets": "/data"})
+    assert "unknown key 'targets' in paths; allowed: engines, models, scripts" in str(refusal.value)
+
+
 @pytest.mark.parametrize("module", ["lockstep.defaults", "group_data.all"])
 def test_who_imports_the_models_by_their_former_name_is_told_the_present_one(
     tmp_path: Path, module: str
