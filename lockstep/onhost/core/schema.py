@@ -14,6 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -200,6 +201,26 @@ def convert(
         return _convert(hint, value, KeyPlace(where, key, error))
     except _Faults as wrong:
         raise of_all(wrong.every) from None
+
+
+def convert_record(hint: Any, value: Any, *, where: str, error: Fault) -> Any:
+    """Convert a record that a host keeps, as `convert` does.
+
+    Where keys that nothing reads are its only fault, the error says that another version wrote it.
+    """
+    place = KeyPlace(where, "", error)
+    try:
+        return _convert(hint, value, place)
+    except _Faults as wrong:
+        fault = first_fault(wrong.every)
+    with suppress(_Faults):
+        _convert(hint, value, place._replace(strict=False))
+        fault = error(
+            "a record of another version of Lockstep, which is not carried over",
+            where=where,
+            remedy="remove it, and it is written anew",
+        )
+    raise fault
 
 
 def hints(cls: type) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def read_totals(path: Path = PATH) -> dict[str, Total]:
         return {}
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {errors.why(error)}") from error
-    usage_by_person: dict[str, Total] = schema.convert(
-        dict[str, Total], document, where=str(path), key="", error=_unusable_file_problem
+    usage_by_person: dict[str, Total] = schema.convert_record(
+        dict[str, Total], document, where=str(path), error=_unusable_file_problem
     )
     return usage_by_person
 
@@ -66,6 +66,8 @@ class Usage:
         except errors.Problem as problem:
             keys.write_to_stderr(f"{problem}. Counting begins anew")
             self.totals = {}
+            # Others read the file before the first request.
+            self._has_changed = True
 
     def add_usage(
         self,

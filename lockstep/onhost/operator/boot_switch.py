@@ -50,6 +50,11 @@ def wanted_model(host: config.HostConfig, paths: layout.Paths) -> config.Model:
     record = model_of_boot.load(paths)
     _refuse_if_switched_since_boot(host, paths)
     name = record.hot if host.boot == "last" else host.boot
+    if host.boot == "last" and record == model_of_boot.BootRecord() and paths.boots.exists():
+        raise NoModelAtBoot(
+            f"{paths.boots} cannot be read, or is of another version of Lockstep; it is written "
+            "anew"
+        )
     if name is None or host.boot == "none":
         raise NoModelAtBoot("no model was hot at the end of the last switch")
     if name not in host.models:

@@ -111,7 +111,8 @@ def _read_json(kind: type[T], path: Path) -> T:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {error}") from error
-    return schema.build(kind, document, where=str(path), error=_unusable_file_problem)
+    record: T = schema.convert_record(kind, document, where=str(path), error=_unusable_file_problem)
+    return record
 
 
 def save(paths: layout.Paths, record: WebUiRecord) -> None:
@@ -201,5 +202,7 @@ def _write_copy_description(paths: layout.Paths, snapshot: Snapshot) -> None:
     atomic.write_json(folder / "about.json", asdict(snapshot), mode=0o600)
 
 
-def _unusable_file_problem(description: str, *, where: str, **_: object) -> errors.Problem:
-    return errors.Problem(f"{where}: {description}")
+def _unusable_file_problem(
+    description: str, *, where: str, remedy: str = "", **_: object
+) -> errors.Problem:
+    return errors.Problem(f"{where}: {description}" + (remedy and f". Remedy: {remedy}"))

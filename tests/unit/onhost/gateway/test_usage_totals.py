@@ -77,6 +77,21 @@ def test_a_broken_file_is_told_and_counting_begins_anew(
     assert json.loads(path.read_text())["anna"]["requests"] == 1
 
 
+def test_a_file_of_an_earlier_version_is_called_so_and_begun_anew_at_once(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path.parent.mkdir()
+    path.write_text('{"anna": {"requests": 2, "refused": 1}}')
+    totals = usage_totals.Usage(path)
+    assert capsys.readouterr().err == (
+        f"lockstep gateway: {path}: a record of another version of Lockstep, which is not carried "
+        "over. Counting begins anew\n"
+    )
+    # `lockstep key list` reads it before the first request.
+    totals.write_changed_totals()
+    assert usage_totals.read_totals(path) == {}
+
+
 def test_a_disk_that_refuses_is_told_and_nothing_is_lost(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,6 +87,17 @@ def test_what_was_hot_last_is_hot_again(spark):
     assert spark.hot == ["spare"]
 
 
+def test_a_record_of_an_earlier_version_is_called_so(spark, capsys):
+    spark.asks("last")
+    spark.choose_model("mistral")
+    text = spark.paths.boots.read_text()
+    spark.paths.boots.write_text(text.replace("duration_s", "lasted"))
+    spark.power_cut("2")
+    assert (spark.boots(), spark.hot) == (0, [])
+    assert "boots.json cannot be read, or is of another version of" in capsys.readouterr().out
+    assert model_of_boot.load(spark.paths).boots
+
+
 @pytest.mark.parametrize(
     ("start_ok", "again"), [(True, ["mistral"]), (False, ["spare"])], ids=["asked", "fallback"]
 )

@@ -42,6 +42,24 @@ def test_the_same_image_has_nothing_copied(serving_spark: Spark) -> None:
     assert numbers(serving_spark) == earlier_numbers
 
 
+def test_a_record_of_an_earlier_version_is_called_so_and_may_be_removed(
+    serving_spark: Spark,
+) -> None:
+    path = serving_spark.paths.webui
+    path.write_text(path.read_text().replace("wanted_copy", "wanted"))
+    with pytest.raises(errors.Problem) as refusal:
+        serving_spark.runs(NEW)
+    assert str(refusal.value) == (
+        f"{path}: a record of another version of Lockstep, which is not carried over. "
+        "Remedy: remove it, and it is written anew"
+    )
+    path.unlink()
+    earlier_numbers = numbers(serving_spark)
+    serving_spark.runs(NEW)
+    # Without a record, the data are copied before an image opens them.
+    assert serving_spark.chats == ["one"] and len(numbers(serving_spark)) > len(earlier_numbers)
+
+
 def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
     spark.begin(OLD)
     assert numbers(spark) == []
