@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from lab.core.errors import LabError
+
 #: Endings of the names of LFS files, which have a sha256 as identity, as on the real hub.
 LARGE_SUFFIXES = (".safetensors", ".gguf", "tekken.json", "tokenizer.json")
 
@@ -75,7 +77,12 @@ def load(root: Path, name: str) -> Repository | None:
         )
         for commit, entry in data.pop("revisions").items()
     }
-    return Repository(revisions=revisions, **data)
+    try:
+        return Repository(revisions=revisions, **data)
+    except TypeError as error:
+        raise LabError(
+            f"{path} is of an earlier version", "Delete the lab: lockstep lab down --delete."
+        ) from error
 
 
 def save(root: Path, name: str, repository: Repository) -> None:

@@ -138,7 +138,7 @@ def drive(url: str, spark: SwitchingSpark, data: GatewayConfiguration) -> None:
     with browser() as chromium:
         with gateway(spark, data):
             somebody = WebUI(chromium.page(url), EMAIL, PASSWORD)
-            print("models:", *somebody.models(), "· chosen:", somebody.chosen)
+            print("models:", *somebody.models(), "· chosen:", somebody.chosen_model)
             assert somebody.chosen_model == "auto"
             somebody.new_chat("mistral")
             somebody.say("Say hello.")

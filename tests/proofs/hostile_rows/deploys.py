@@ -304,12 +304,12 @@ ROWS = (
     Row(
         "D10",
         "swapped addresses: refused or named",
-        partial(addresses, one="10.77.0.12", two="10.77.0.11"),
+        partial(addresses, first="10.77.0.12", second="10.77.0.11"),
     ),
     Row(
         "D10b",
         "two hosts at one address: refused",
-        partial(addresses, one="10.77.0.11", two="10.77.0.11"),
+        partial(addresses, first="10.77.0.11", second="10.77.0.11"),
     ),
     Row("D11", "odd names of hosts: work or are refused", names),
     Row(
