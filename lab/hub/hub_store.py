@@ -81,7 +81,7 @@ def load(root: Path, name: str) -> Repository | None:
         return Repository(revisions=revisions, **data)
     except TypeError as error:
         raise LabError(
-            f"{path} is of an earlier version", "Delete the lab: lockstep lab down --delete."
+            f"{path} is of an earlier version: lockstep lab down --delete, and up again"
         ) from error
 
 
