@@ -78,7 +78,7 @@ def copy():
     lease = peer_client.Lease(token, (peer_client.Peer("first", address, port, False),))
     copier = peer_client.Copier(lease)
     with ThreadPoolExecutor(workers) as pool:
-        assert all(pool.map(lambda name: copier.bring(name, size, target / name), names))
+        assert all(pool.map(lambda name: copier.copy_from_peer(name, size, target / name), names))
 target.mkdir()
 began = time.perf_counter()
 {"link": link, "rsync": rsync, "copy": copy}[way]()
