@@ -134,7 +134,7 @@ def _ends(servers: list[Server], streams: list[str], began: float) -> dict[str, 
         "streams_s": lambda: len(streams) == STREAMS,
     }
     for number, server in enumerate(servers):
-        ends[f"main_{number}_s"] = server.over
+        ends[f"main_{number}_s"] = server.has_ended
         ends[f"memory_{number}_s"] = server.memory_back
     return seconds_until(ends, began, LIMIT_S)
 

@@ -183,7 +183,7 @@ class Server:
         acting.start()
         ends = {
             "memory_s": self.memory_back,
-            "main_s": self.over,
+            "main_s": self.has_ended,
             "all_s": lambda: not self.living(),
         }
         figures: dict[str, Any] = seconds_until(ends, began, limit_s)
@@ -195,7 +195,7 @@ class Server:
         acting.join()
         return figures
 
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """Tell whether the main process has ended."""
         return self.process.poll() is not None
 

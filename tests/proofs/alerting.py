@@ -300,17 +300,17 @@ def raise_cause(stack: Stack, host: Host, cause: Cause, receiver: Receiver, numb
         names = [message.alert for message in of_host("firing")]
     end = time.time()
 
-    def over() -> list[AlertMessage]:
+    def end_messages() -> list[AlertMessage]:
         return [message for message in of_host("resolved") if message.alert == cause.alert]
 
-    if names and _within(over, LAG_S + 2 * EVERY_S + 300):
-        over_s = round(over()[0].at - end, 1)
+    if names and _within(end_messages, LAG_S + 2 * EVERY_S + 300):
+        over_s = round(end_messages()[0].at - end, 1)
     violation = ""
     if names != [cause.alert]:
         violation = f"told {names or 'nothing'}, {cause.alert} belongs to it"
     elif told_s is None:
         violation = f"{cause.alert} is told too late"
-    elif len(over()) != 1:
+    elif len(end_messages()) != 1:
         violation = f"{cause.alert} is not told to be over, once"
     return Run(number, host.name, cause.alert, told_s, bound_s, over_s, violation)
 
