@@ -24,8 +24,23 @@ _SAME = {
     "expert_count": "num_experts",
     "expert_used_count": "num_experts_per_tok",
 }
-# Marks of layers of other kinds; the kind of each layer is not read here.
-_OTHER = ("ssm.", "shortconv.", "wkv.", "attention.kv_lora_rank", "attention.sliding_window")
+# Layers of other kinds. Of MLA, builds of llama.cpp keep the latent alone or with K and V.
+_OTHER = ("shortconv.", "wkv.", "attention.kv_lora_rank", "attention.indexer.")
+_WINDOW, _PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
+# One layer of so many sees the whole context, where the file does not say which: as llama.cpp's
+# `load_arch_hparams` sets it, 2026-11. Each is the last of its group.
+_PERIODS = {
+    "gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "exaone4": 4, "olmo2": 4,
+}  # fmt: skip
+# Key of a gated DeltaNet → key of a `config.json` with the same meaning.
+_STATES = {
+    "ssm.conv_kernel": "linear_conv_kernel_dim",
+    "ssm.state_size": "linear_key_head_dim",
+    "ssm.group_count": "linear_num_key_heads",
+    "ssm.time_step_rank": "linear_num_value_heads",
+}
+# Architectures that have one, where every fourth layer sees the whole context unless stated.
+_DELTA_NETS = ("qwen3next", "qwen35", "qwen35moe")
 #: Prefix of a quantisation's name in a list of files.
 MARK = ":"
 #: Entry for the mmproj file in such a list: it must exist; it may exist.
@@ -148,18 +163,49 @@ def sizes_left_out(files: Mapping[str, int], kept_names: Collection[str]) -> dic
 def configuration(start: bytes) -> Mapping[str, Any]:
     """Return the model's facts at the start of a first part, in the words of a `config.json`.
 
-    {} where it is no GGUF, and where its layers differ or are not grouped-query attention alone.
+    {} where it is no GGUF, and where its layers differ in a way that is not known here.
     """
     metadata = _metadata(start)
-    prefix = f"{metadata.get('general.architecture')}."
+    architecture = metadata.get("general.architecture")
+    prefix = f"{architecture}."
     own = {key.removeprefix(prefix): metadata[key] for key in metadata if key.startswith(prefix)}
-    if any(key.startswith(_OTHER) or (key in _SAME and own[key] is None) for key in own):
+    # A list has one size for each layer.
+    differing = any(isinstance(own.get(key), list) for key in _SAME)
+    if differing or any(key.startswith(_OTHER) for key in own):
         return {}
-    return {_SAME[key]: value for key, value in own.items() if key in _SAME}
+    config = {_SAME[key]: value for key, value in own.items() if key in _SAME}
+    if own.get(_WINDOW):
+        pattern = own.get(_PATTERN) or _PERIODS.get(str(architecture))
+        if pattern is None:
+            return {}
+        config |= _windows(own[_WINDOW], pattern)
+    if any(key.startswith("ssm.") for key in own):
+        if architecture not in _DELTA_NETS or not {*_STATES, "ssm.inner_size"} <= own.keys():
+            return {}
+        config |= _delta_net(own)
+    return config
+
+
+def _windows(window: int, pattern: int | list[Any]) -> dict[str, Any]:
+    """Return a window and its layers; a list has true for each layer with the window."""
+    if not isinstance(pattern, list):
+        return {"sliding_window": window, "sliding_window_pattern": pattern}
+    words = ["sliding_attention" if has_window else "full_attention" for has_window in pattern]
+    return {"sliding_window": window, "layer_types": words}
+
+
+def _delta_net(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the states of a gated DeltaNet, which llama.cpp keeps in 32 bits."""
+    return {
+        **{word: own[key] for key, word in _STATES.items()},
+        "linear_value_head_dim": own["ssm.inner_size"] // own["ssm.time_step_rank"],
+        "full_attention_interval": own.get("full_attention_interval", 4),
+        "mamba_ssm_dtype": "float32",
+    }
 
 
 def _metadata(start: bytes) -> dict[str, Any]:
-    """Return the metadata before the tokenizer's; a list is None. {} where ``start`` breaks off."""
+    """Return the metadata before the tokenizer's; {} where ``start`` breaks off."""
     metadata: dict[str, Any] = {}
     reader = _Reader(start)
     try:
@@ -196,6 +242,4 @@ class _Reader:
         if kind != _ARRAY:
             return self.take(_SCALARS[kind])[0]
         inner, count = self.take("IQ")
-        for _ in range(count):
-            self.value(inner)
-        return None
+        return [self.value(inner) for _ in range(count)]

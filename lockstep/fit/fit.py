@@ -390,7 +390,12 @@ class _Case:
             total = sequence_bytes(layers, tokens, serving)
         else:
             size = element_bytes(serving.kv_dtype)
-            total = sum(group.bytes_for(tokens, size, serving.tensor_parallel) for group in layers)
+            step = self.engine.window_step and (serving.batched_tokens or self.engine.window_step)
+            step = tokens if serving.keeps_whole_context else step
+            total = sum(
+                group.bytes_for(tokens, size, serving.tensor_parallel)
+                for group in (replace(group, window=group.window + step) for group in layers)
+            )
         return total / serving.pipeline_parallel / GIB
 
     def states(self, *rooms: float) -> tuple[int, int] | None:

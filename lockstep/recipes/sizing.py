@@ -35,6 +35,7 @@ class Serving:
         speculative: Speculative method in lower case ("dflash", "mtp", "eagle"), or None.
         draft_tokens: Tokens drafted per step, or None.
         eager: Whether the engine is told to capture no CUDA graphs.
+        keeps_whole_context: Whether layers with a sliding window keep all tokens (llama.cpp).
         kind: Kind of questions for the model.
         host_gib: Memory of the host that the engine is asked to use, GiB.
         runner: Model runner of vLLM that a variable asks for, 1 or 2, or None.
@@ -58,6 +59,7 @@ class Serving:
     speculative: str | None = None
     draft_tokens: int | None = None
     eager: bool = False
+    keeps_whole_context: bool = False
     kind: Kind = "chat"
     host_gib: float = 0.0
     runner: int | None = None
@@ -104,6 +106,7 @@ def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -
         speculative=speculative,
         draft_tokens=draft_tokens,
         eager=command_values.has("enforce_eager"),
+        keeps_whole_context=command_values.has("swa_full"),
         kind=kind_of(recipe, argv),
         host_gib=command_values.host_memory(),
         runner=command_values.runner(),

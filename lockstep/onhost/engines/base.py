@@ -238,6 +238,7 @@ class Engine:
         share: Share of the memory that it takes if a recipe names none; 0: it knows no share.
         counts_overhead: Whether its overhead is inside its share, not beside it.
         pages: Whether all layers share a KV cache of pages of one size.
+        window_step: Tokens of a step that it keeps beside each sliding window.
         image_cache_gib: GiB of its share that it takes for images before the KV cache.
         on_python: Whether its parser is asked on its own Python; else the program itself is run.
         version_pages: Page of its API → key of its version there.
@@ -302,6 +303,7 @@ class Engine:
     share: float = 0.0
     counts_overhead: bool = False
     pages: bool = False
+    window_step: int = 0
     image_cache_gib: float = 0.0
     host_memory: tuple[HostMemory, ...] = ()
     end_s: float = 3.0

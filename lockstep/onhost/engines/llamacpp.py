@@ -90,6 +90,8 @@ ENGINE = LlamaCpp(
         "draft_model": ("--model-draft", "-md"),
         "speculative_algorithm": ("--spec-type",),
         "speculative_num_draft_tokens": ("--spec-draft-n-max",),
+        "max_num_batched_tokens": ("--ubatch-size", "-ub"),
+        "swa_full": ("--swa-full",),
         "embeddings": ("--embeddings", "--embedding"),
         "reranking": ("--reranking", "--rerank"),
         "revision": (),
@@ -117,6 +119,8 @@ ENGINE = LlamaCpp(
     },
     always=("--metrics",),
     weights="file",
+    # The usual --ubatch-size; a cache of windows is as large as both together.
+    window_step=512,
     # `--no-mmap`, `--cpu-moe` and `--no-kv-offload` move memory that is counted once, and add none.
     host_memory=(
         HostMemory(

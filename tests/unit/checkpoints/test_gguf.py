@@ -8,6 +8,7 @@ import pytest
 
 from lab.hub.gguf import write_gguf
 from lab.hub.safetensors import Tensor
+from lockstep.checkpoints.configuration import from_config
 from lockstep.checkpoints.gguf import (
     chosen_files,
     configuration,
@@ -88,10 +89,10 @@ def test_every_quantisation_of_a_repository_is_named() -> None:
     assert quantisations(["model.safetensors"]) == {}
 
 
-def start(**more: Any) -> bytes:
+def start(architecture: str = "zebra", **more: Any) -> bytes:
     own = {"block_count": 32, "attention.head_count": 32, "attention.head_count_kv": 8, **more}
-    metadata = {"general.architecture": "zebra", "general.name": "Zebra"}
-    values = {**metadata, **{f"zebra.{key}": value for key, value in own.items()}}
+    metadata = {"general.architecture": architecture, "general.name": "Zebra"}
+    values = {**metadata, **{f"{architecture}.{key}": value for key, value in own.items()}}
     values["tokenizer.ggml.tokens"] = ["a"]
     return write_gguf(values, {"x": Tensor("F32", (1,), bytes(4))})[0]
 
@@ -120,6 +121,52 @@ def test_lists_are_passed_over_and_layers_that_differ_are_not_guessed() -> None:
     assert configuration(start(**{"attention.head_count_kv": [8, 4]})) == {}
 
 
+def kinds(data: bytes) -> dict[str, int]:
+    """Number of layers of each kind in a file's start."""
+    shapes = from_config({**configuration(data), "vocab_size": 9, "head_dim": 64}, "a file")
+    return {group.kind: group.count for group in shapes.layers}
+
+
+WINDOW = {"attention.sliding_window": 1024}
+STATES = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 128,
+    "ssm.group_count": 16,
+    "ssm.time_step_rank": 32,
+    "ssm.inner_size": 4096,
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "more", "layers"),
+    [
+        ("gemma3", WINDOW, {"sliding": 27, "full": 5}),
+        ("gpt-oss", WINDOW, {"sliding": 16, "full": 16}),
+        (
+            "zebra",
+            {**WINDOW, "attention.sliding_window_pattern": [True] * 24 + [False] * 8},
+            {"sliding": 24, "full": 8},
+        ),
+        ("zebra", {"attention.sliding_window": 0}, {"full": 32}),
+        ("qwen35moe", STATES, {"recurrent": 24, "full": 8}),
+        ("qwen3next", {**STATES, "full_attention_interval": 8}, {"recurrent": 28, "full": 4}),
+    ],
+)
+def test_windows_and_states_are_read_from_the_header(
+    architecture: str, more: dict[str, Any], layers: dict[str, int]
+) -> None:
+    assert kinds(start(architecture, **more)) == layers
+
+
+def test_a_state_has_the_size_that_the_header_gives() -> None:
+    config = configuration(start("qwen35moe", **STATES))
+    shapes = from_config({**config, "vocab_size": 9, "head_dim": 64}, "a file")
+    state = next(group for group in shapes.layers if group.kind == "recurrent")
+    assert (state.state, state.state_bytes, state.conv) == (128 * 4096, 4, 2 * 16 * 128 + 4096)
+
+
 def test_layers_of_other_kinds_are_not_guessed() -> None:
     assert configuration(start(**{"attention.kv_lora_rank": 512})) == {}
-    assert configuration(start(**{"ssm.state_size": 128})) == {}
+    assert configuration(start(**{"attention.sliding_window": 128})) == {}
+    assert configuration(start(**STATES)) == {}
+    assert configuration(start("qwen35moe", **{"ssm.state_size": 128})) == {}

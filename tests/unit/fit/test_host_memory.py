@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from a_card import KNOWN
 
+from lockstep.checkpoints.architecture import Architecture, Layers
 from lockstep.checkpoints.known_checkpoints import KnownCheckpoint
 from lockstep.core.figures import Figure
 from lockstep.core.findings import Finding
@@ -145,3 +146,20 @@ def test_every_kind_says_what_it_holds_and_by_what_it_is_asked_for() -> None:
     for engine in ENGINES.values():
         for kind in engine.host_memory:
             assert kind.content and (kind.flags or kind.variables)
+
+
+def sequence_kib(words: str) -> float:
+    """KiB of one sequence of 8,192 tokens whose one layer keeps 1 KiB for each of 1,024."""
+    layer = Layers("sliding", 1, kv_heads=1, head_dim=256, window=1024)
+    size = Figure("weights", 8, "GB", "a test", "2026-11-29", "quoted")
+    model = KnownCheckpoint("org/m:Q8_0", weights_gb=size, architecture=Architecture((layer,)))
+    knowledge = replace(KNOWN.knowledge, checkpoints={model.id: model})
+    prediction = fit(recipe("llamacpp", words), knowledge)
+    assert prediction.sequence_gib is not None
+    return prediction.sequence_gib * 2**20
+
+
+def test_llama_cpp_keeps_a_step_beside_each_window_or_all_if_told_so() -> None:
+    assert sequence_kib("") == 1024 + 512
+    assert sequence_kib("-ub 256") == 1024 + 256
+    assert sequence_kib("--swa-full") == 8192
