@@ -56,7 +56,7 @@ _data = {
         },
         # Its fallback on a Spark is the fork in the venv, which here has no GPU to compute with.
         "mistral": {**models["mistral"], "fallback": "mistral-on-vllm"},
-        "tiny": {"recipe": "tiny-qwen3", "unit": "vllm", "sense": "record"},
+        "tiny": {"recipe": "tiny-qwen3", "unit": "vllm", "sense": "off"},
     },
 }
 

@@ -19,7 +19,7 @@ _together = {
     "pair": {
         "recipe": "tiny-qwen3-2x",
         "unit": "vllm-pair",
-        "sense": "record",
+        "sense": "off",
         "cluster": "pair",
         # Limit for a rank that hangs while it starts. A start takes a minute, and on a machine with
         # other work beside it it has taken six.

@@ -25,14 +25,9 @@ from lockstep.onhost.core.config import Model
 from lockstep.onhost.engine import openai_api, sense
 
 RUNS, AT_ONCE, ASKED = 1000, 16, 64
-# Ways to probe the sound model: kind of probe, how many at once, how many in all, and seconds after
-# which none is begun. A probe by answers takes a second or two when it is alone.
-CLEAN = (
-    ("record", 1, RUNS, 480.0),
-    ("record", AT_ONCE, 320, 120.0),
-    ("answers", 1, RUNS, 120.0),
-    ("answers", AT_ONCE, RUNS, 480.0),
-)
+# Ways to probe the sound model: how many at once, and seconds after which none is begun. A probe
+# takes a second or two when it is alone.
+CLEAN = ((1, 120.0), (AT_ONCE, 480.0))
 _CONTEXT, _ANSWER = 2048, 420
 _GRAPHS: Mapping[str, Any] = {
     "mode": 0,
@@ -91,8 +86,7 @@ def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]
         yield "ready", ready
         if "failed" in ready:
             return
-        model = replace(server.model, sense="answers", tools=True)
-        record = sense.judge_engine_sense(replace(model, sense="record"), None).answers
+        model = replace(server.model, tools=True)
         _damage_model(server, {})
         first, sound_answers = sense.judge_engine_sense(model, None), _answers(model)
         yield (
@@ -106,12 +100,12 @@ def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]
                 name,
                 {
                     **_damage_model(server, damage_spec),
-                    **_look_at_model(model, record, sound_answers),
+                    **_look_at_model(model, sound_answers),
                 },
             )
         _damage_model(server, {})
-        yield "mended", _look_at_model(model, record, sound_answers)
-        yield from _clean(model, record)
+        yield "mended", _look_at_model(model, sound_answers)
+        yield from _clean(model)
 
 
 def _training_report(
@@ -155,22 +149,21 @@ def _damage_model(server: Server, damage_spec: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def _clean(model: Model, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _clean(model: Model) -> Iterator[tuple[str, Any]]:
     """Probe the sound model: one probe after the other, as a host does, and many at once."""
-    for by, at_once, most, limit_s in CLEAN:
-        sense_model, answer_record = replace(model, sense=by), record if by == "record" else None
+    for at_once, limit_s in CLEAN:
         began, runs, alarms = time.monotonic(), 0, Counter[str]()
         with ThreadPoolExecutor(at_once) as pool:
-            while runs < most and time.monotonic() - began < limit_s:
-                some = min(at_once * 4, most - runs)
-                look = partial(sense.judge_engine_sense, sense_model, None, answer_record)
+            while runs < RUNS and time.monotonic() - began < limit_s:
+                some = min(at_once * 4, RUNS - runs)
+                look = partial(sense.judge_engine_sense, model, None)
                 verdicts = [
                     attempt.result() for attempt in [pool.submit(look) for _ in range(some)]
                 ]
                 alarms.update(attempt.words for attempt in verdicts if attempt.state != "sound")
                 runs += some
         yield (
-            f"clean, by {by}, {at_once} at once",
+            f"clean, {at_once} at once",
             {
                 "runs": runs,
                 "alarms": alarms.total(),
@@ -180,24 +173,19 @@ def _clean(model: Model, record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
         )
 
 
-def _look_at_model(
-    model: Model, record: Mapping[str, Any], sound_answers: list[str]
-) -> dict[str, Any]:
-    """The findings of test question, probes and record, and the model's real loss."""
+def _look_at_model(model: Model, sound_answers: list[str]) -> dict[str, Any]:
+    """The findings of test question and probes, and the model's real loss."""
     try:
         test_answer = openai_api.ask_test_question(model, None, 60.0)
     except (openai_api.NotReady, openai_api.RequestRefusal) as error:
         test_answer = f"failed: {error}"
     by_answers = sense.judge_engine_sense(model, None)
-    by_record = sense.judge_engine_sense(replace(model, sense="record"), None, record)
     answers = _answers(model)
     return {
         "test question": test_answer[:120],
         "state": by_answers.state,
         "words": by_answers.words[:300],
         "probes": [look.probe for look in by_answers.looks if look.state == "nonsense"],
-        "record": by_record.state,
-        "record_words": by_record.words[:200],
         "right": _right(answers),
         "same": sum(a == b for a, b in zip(answers, sound_answers, strict=True)),
     }
@@ -242,7 +230,6 @@ def text(results: Mapping[str, Any]) -> str:
         "times",
         "test question",
         "answers",
-        "record",
         "answers, of those that did harm",
     )
     rows = [(kind, *_row(every, results["sound"]["right"])) for kind, every in kinds.items()]
@@ -252,14 +239,12 @@ def text(results: Mapping[str, Any]) -> str:
 def _row(every: list[Mapping[str, Any]], sound: int) -> tuple[object, ...]:
     """Count the damages that each check saw; harm is fewer right answers than the sound model's."""
     by_answers = [figures["state"] == "nonsense" for figures in every]
-    by_record = [figures["record"] == "nonsense" for figures in every]
     right = [figures["right"] for figures in every]
     harmful_damages = [number for number, right_count in enumerate(right) if right_count < sound]
     return (
         len(every),
         sum(figures["test question"].startswith("failed") for figures in every),
         sum(by_answers),
-        sum(by_record),
         f"{sum(by_answers[n] for n in harmful_damages)} of {len(harmful_damages)}",
         f"{min(right)} to {max(right)}" if min(right) < max(right) else str(min(right)),
     )

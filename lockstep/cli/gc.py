@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,36 +46,31 @@ def gc(inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...])
     """
     _, hosts = choose(inventory, limit)
     plans = of_each(lambda host: _ask(host, "plan", keep), hosts)
-    todo: dict[str, list[dict[str, Any]]] = {}
+    todo: list[Host] = []
+    every: list[Mapping[str, Any]] = []
     for host, answer in answering_hosts(plans):
         _show(host.name, answer["items"])
         if answer["items"] or answer["dropped"]:
-            todo[host.name] = answer["items"]
+            todo.append(host)
+            every += answer["items"]
     if dry or not todo:
         return exit_code(plans)
-    every = [item for items in todo.values() for item in items]
     question = f"Remove {len(every)} item(s), {_bytes(every)}, from {len(todo)} host(s)?"
     ask_first(question, yes=yes, otherwise="--yes removes, --dry only shows")
-    outcomes = of_each(
-        lambda host: _ask(host, "remove", keep, todo[host.name]),
-        [host for host in hosts if host.name in todo],
-    )
+    outcomes = of_each(lambda host: _ask(host, "remove", keep), todo)
     has_failed = False
     for host, answer in answering_hosts(outcomes):
         click.echo(f"{host.name}: {_bytes(answer['removed'])} freed")
         for item in answer["failed"]:
-            click.echo(f"{host.name}: {item['id']} stays: {item['why']}", err=True)
+            click.echo(f"{host.name}: {item['kind']} {item['name']} stays: {item['why']}", err=True)
             has_failed = True
     return exit_code([*plans, *outcomes], has_failed)
 
 
-def _ask(
-    host: Host, action: str, keep: int, items: Iterable[Mapping[str, Any]] | None = None
-) -> tuple[Any, str]:
+def _ask(host: Host, action: str, keep: int) -> tuple[Any, str]:
     """Return the program's JSON, or None and the reason why there is none."""
     argv = ["sudo", "-n", *command("cleanup", action, "--keep", str(keep))]
-    text = "" if items is None else json.dumps({"ids": [item["id"] for item in items]})
-    return ask(host.login, argv, text=text, limit_s=_LIMIT_S).json()
+    return ask(host.login, argv, limit_s=_LIMIT_S).json()
 
 
 def _show(name: str, items: Iterable[Mapping[str, Any]]) -> None:

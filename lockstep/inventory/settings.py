@@ -237,6 +237,16 @@ class Gpu:
     max_clock_mhz: values.Clock | None = None
 
 
+_Sense = Annotated[
+    str,
+    Rule(
+        "has no record of answers any more",
+        lambda sense: sense != "record",
+        "answers, off",
+        remedy='Write "off" for a model that talks nonsense by nature.',
+    ),
+    one_of(("answers", "off")),
+]
 _Minimum = Annotated[
     Minimum,
     Rule(
@@ -287,9 +297,8 @@ class ModelData:
         fallback_overrides: The same for the fallback; None: those above where it runs on the same
             engine, else none. Another engine needs another share of the memory.
         start_timeout_s: Limit from start to the first generated token, seconds.
-        sense: Check for nonsense at a start: "answers" asks questions with one right answer;
-            "record" compares with the first answers of its own, for a model that talks nonsense by
-            nature; "off" asks nothing.
+        sense: Check for nonsense at a start: "answers" asks questions with one right answer; "off"
+            asks nothing.
         minimum: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
             none.
         memory_minimum: The least memory that it leaves to the host.
@@ -310,7 +319,7 @@ class ModelData:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     fallback_overrides: Mapping[str, Any] | None = None
     start_timeout_s: values.StartTime = 1800
-    sense: Literal["answers", "record", "off"] = "answers"
+    sense: _Sense = "answers"
     minimum: _Minimum | None = None
     memory_minimum: MemoryMinimum = field(default_factory=MemoryMinimum)
     cluster: str | None = None

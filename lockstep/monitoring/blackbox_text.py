@@ -106,7 +106,7 @@ def _table(story: Story) -> Iterator[str]:
         lines_told.append((at, f"{clock(at)}  {' '.join(cells)}"))
     left_out = len(story.events) - _EVENTS
     if left_out > 0:
-        yield f"({left_out} earlier events: --json or --html)"
+        yield f"({left_out} earlier events: --json)"
     lines_told += [(event.at, _event(event)) for event in story.events[-_EVENTS:]]
     yield from (line for _, line in sorted(lines_told, key=lambda table_line: table_line[0]))
 

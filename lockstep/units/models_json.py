@@ -64,7 +64,6 @@ def _model(variant: Variant) -> Model:
         sense=model.data.sense,
         tools=variant.tools,
         logprobs=engine.logprobs_drafting or not drafts,
-        identity=variant.identity,
         cluster=model.group.name if model.group else None,
         alike=variant.alike,
         not_at_boot=variant.recipe.lockstep.not_at_boot,

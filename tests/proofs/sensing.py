@@ -70,7 +70,6 @@ def judge_start(url: str, dice: random.Random, engine: str, corruption: str) -> 
         1.0,
         60.0,
         engine=engine,
-        sense="answers",
         tools=True,
     )
     if corruption not in ("empty",):

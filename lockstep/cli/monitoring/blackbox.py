@@ -11,7 +11,6 @@ from lockstep.cli.inventory_option import INVENTORY
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import choose, read
 from lockstep.monitoring.blackbox import Story, story
-from lockstep.monitoring.blackbox_page import render
 from lockstep.monitoring.blackbox_text import lines
 from lockstep.monitoring.netconsole import identifier
 from lockstep.monitoring.rules import PEER_JOB
@@ -32,16 +31,8 @@ _LIMIT_S = 90.0
     metavar="N",
     help="How long before the end to begin; 1 to 60.",
 )
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write a page with pictures too.",
-)
 @AS_JSON
-def blackbox(
-    inventory: Path, host: str, before_boot: bool, minutes: int, html: Path | None, as_json: bool
-) -> None:
+def blackbox(inventory: Path, host: str, before_boot: bool, minutes: int, as_json: bool) -> None:
     """Show the last minutes of HOST: figures, changes, its kernel.
 
     They come from the Spark that records HOST, so HOST may be frozen or without power. If no Spark
@@ -51,9 +42,6 @@ def blackbox(
     Exit codes: 0 shown; 2 nothing is known, or wrong use.
     """
     story = _read_story(inventory, host, before_boot, minutes)
-    if html is not None:
-        with LockstepError.instead("the page cannot be written", html):
-            html.write_text(render(story), encoding="utf-8")
     if as_json:
         series = {key: sorted(values.items()) for key, values in story.figures.items()}
         print_json({**vars(story), "figures": series, "state": sorted(story.state.items())})

@@ -1,4 +1,4 @@
-"""Drift of the models' answers: nonsense in the daily check, and useless records."""
+"""Drift of the models' answers: nonsense in the daily check."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import deploy_records
 
 _ASK_AGAIN = " ".join(command("sense", "{item}"))
-_FORGET = " ".join(command("sense", "{item}", "--forget"))
 
 KINDS = {
     "sense": Kind(deploy_records.sense_findings, "error", mend=_ASK_AGAIN, scope="nothing"),
-    "sense record": Kind(deploy_records.sense_findings, "error", mend=_FORGET, scope="odd"),
 }
 
 

@@ -203,10 +203,7 @@ def _backed_up_paths(paths: layout.Paths) -> list[Path]:
 
 def _restored_paths(paths: layout.Paths) -> list[Path]:
     """Return the files that a restore puts back; the next deploy makes the others anew."""
-    return [
-        *(paths.gateway_keys, paths.secrets / "open-webui.env"),
-        *(paths.accepted_speeds, paths.senses),
-    ]
+    return [paths.gateway_keys, paths.secrets / "open-webui.env", paths.accepted_speeds]
 
 
 def _restore_file(source: Path, to: Path) -> None:

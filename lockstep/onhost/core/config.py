@@ -30,10 +30,9 @@ class Model:
         minimum_tok_s, minimum_share, minimum_sense: Minimum that a deploy must reach (`minimum`).
         load_free_gib: MemFree below which the page cache is dropped while the engine loads.
         minimum_loading_gib, minimum_serving_gib: MemAvailable below which the engine is ended.
-        sense: Judge of nonsense: right "answers", the "record" of the model's own, or "off".
+        sense: Judge of nonsense at a start: right "answers", or "off".
         tools: Whether it has a parser of tool calls.
         logprobs: Whether it may be asked for log-probabilities.
-        identity: Hash of what it runs, to which the record belongs.
         cluster: Sparks that run it together; ranks above 0 may have no `url`.
         alike: Hash of what the deploy made of it, without the words for one rank.
         not_at_boot: Why it must not start again on its own after a boot.
@@ -60,7 +59,6 @@ class Model:
     sense: str = "off"
     tools: bool = False
     logprobs: bool = True
-    identity: str = ""
     cluster: str | None = None
     alike: str = ""
     not_at_boot: str | None = None

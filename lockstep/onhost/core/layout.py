@@ -32,8 +32,6 @@ class Paths:
     groups_of_units = _Place("sys/fs/cgroup/system.slice")  #: Control groups of units.
     #: Accepted speeds, with which later deploys are compared.
     accepted_speeds = _Place("var/lib/lockstep-deploy/accepted.json")
-    #: Accepted answers, with which later answers are compared.
-    senses = _Place("var/lib/lockstep-deploy/senses.json")
     last_senses = _Place(
         "run/lockstep/sensed.json"
     )  #: Result of the last check of each model's sense.

@@ -108,25 +108,19 @@ class ReadyWaiter:
 
     def check_sense(self, key: str | None, paths: layout.Paths) -> str:
         """Return the verdict on the engine's answers; raise Problem if they are nonsense."""
-        record = sense_record.accepted_answers(paths, self.model)
-        verdict = self._run_watched(partial(sense.judge_engine_sense, self.model, key, record))
-        # Sound answers become the record if there is none, so they must be the engine's.
+        verdict = self._run_watched(partial(sense.judge_engine_sense, self.model, key))
+        # The answers must be the engine's.
         self._refuse_impostors()
+        summary = f"{verdict.words} ({verdict.seconds:.1f} s)"
         try:
-            note = sense_record.record_look(paths, self.model, verdict, self.process.pid)
+            sense_record.record_look(paths, self.model, verdict, self.process.pid)
         except OSError as error:
-            note = f"not noted: {errors.why(error)}"
+            summary += f"; not noted: {errors.why(error)}"
         if verdict.state != "nonsense":
-            summary = f"{verdict.words} ({verdict.seconds:.1f} s)"
-            return f"{summary}; {note}" if note else summary
-        remedy = (
-            "another image, quantisation or draft; an earlier generation by `lockstep rollback`"
-        )
-        if verdict.by_record:
-            forget = " ".join(command("sense", self.model.name, "--forget"))
-            remedy = f"check the weights; where the difference is meant: sudo {forget}"
+            return summary
         raise errors.Problem(
-            f"it generates, but {self.model.name} {verdict.words}. Remedy: {remedy}. Or `sense: "
+            f"it generates, but {self.model.name} {verdict.words}. Remedy: another image, "
+            "quantisation or draft; an earlier generation by `lockstep rollback`. Or `sense: "
             '"off"` of the model',
             EXIT_NONSENSE,
         )

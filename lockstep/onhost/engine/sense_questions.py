@@ -7,7 +7,6 @@ is right, not by the bytes that came another time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -38,9 +37,6 @@ _TOOL: dict[str, Any] = {
         },
     },
 }
-#: Tokens of an answer in the record: enough to see another model, few enough to be the same in
-#: another batch.
-LEADING = 8
 # vLLM writes this for minus infinity, which JSON cannot (0.32).
 _MINUS_INFINITY = -9999.0
 # Characters between two items of a list, including the numbers of its lines.
@@ -65,7 +61,6 @@ class SenseAnswer:
         finish: The engine's finish_reason.
         leading: Text and log-probability (None if that is no number) of each token of the whole
             answer. () if the engine gives none.
-        alternatives: Log-probabilities of the likeliest tokens by their text, for each of these.
     """
 
     text: str = ""
@@ -74,7 +69,6 @@ class SenseAnswer:
     tokens: int | None = None
     finish: str | None = None
     leading: tuple[tuple[str, float | None], ...] = ()
-    alternatives: tuple[Mapping[str, float], ...] = ()
 
     @property
     def answer_text(self) -> str:
@@ -85,12 +79,6 @@ class SenseAnswer:
     def thought_only(self) -> bool:
         """True if the tokens ran out before the thoughts ended."""
         return self.finish == "length" and not self.text and not self.calls
-
-    @property
-    def sha256(self) -> str:
-        """The hash of the answer and its calls."""
-        calls = [call.get("function") for call in self.calls]
-        return hashlib.sha256(json.dumps([self.answer_text, calls]).encode()).hexdigest()
 
 
 def parse_answer(raw: bytes) -> SenseAnswer:
@@ -112,13 +100,6 @@ def parse_answer(raw: bytes) -> SenseAnswer:
                 (str(token_entry["token"]), token_entry.get("logprob"))
                 for token_entry in token_entries
             ),
-            alternatives=tuple(
-                {
-                    str(alternative["token"]): alternative["logprob"]
-                    for alternative in token_entry.get("top_logprobs") or ()
-                }
-                for token_entry in token_entries
-            ),
         )
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not an answer of this API: {error!r}") from error
@@ -138,7 +119,7 @@ class SenseQuestion:
     """One question.
 
     Attributes:
-        name: In sentences and in the record.
+        name: In sentences.
         prompt: The one message.
         expected_answer: The right answer, for a sentence.
         judge: Describes what came instead, in words; "" for a right answer.
@@ -249,37 +230,3 @@ TOOL = SenseQuestion(
     _judge_call,
     {"tools": [_TOOL], "tool_choice": "auto"},
 )
-
-
-def difference_from_record(record: Mapping[str, Any], answer: SenseAnswer, tolerance: float) -> str:
-    """Describe how an answer differs from its record by leading log-probabilities; "" if not.
-
-    Only tokens up to the first different one are compared: after it the two answers are two texts.
-    That token itself is compared too, by the log-probabilities that both answers gave for either
-    token. Two equally likely tokens may come in another order. The tolerance covers that: it is the
-    largest difference of a log-probability that does not count. `record` is a result of
-    `leading_tokens`.
-    """
-    pairs = zip(record["leading"], leading_tokens(answer), strict=False)
-    for number, ((token, was), (now_token, now)) in enumerate(pairs, 1):
-        if token not in now or now_token not in was:
-            return f"token {number} is {now_token!r}, and on record {token!r}"
-        for shared_token in (likely_token for likely_token in was if likely_token in now):
-            if abs(was[shared_token] - now[shared_token]) > tolerance:
-                return (
-                    f"the log-probability of token {number} ({shared_token!r}) is "
-                    f"{now[shared_token]:.3f}, and on "
-                    f"record {was[shared_token]:.3f}"
-                )
-        if token != now_token:
-            return ""
-    return ""
-
-
-def leading_tokens(answer: SenseAnswer) -> list[tuple[str, dict[str, float]]]:
-    """Return the first tokens, each with the log-probabilities of the likeliest tokens there."""
-    pairs = zip(answer.leading, answer.alternatives, strict=False)
-    return [
-        (token, {**alternatives, **({} if value is None else {token: value})})
-        for (token, value), alternatives in list(pairs)[:LEADING]
-    ]

@@ -137,16 +137,13 @@ def deployed_facts(_: object) -> Facts:
 
 
 def sense_findings(_: object) -> Facts:
-    """Yield findings of the last look at each hot model, and records that decide nothing."""
+    """Yield findings of the last look at each hot model."""
     paths = layout.Paths()
     last_looks = sense_record.last_looks(paths)
     try:
         models = config.load_host(paths.models).models
     except errors.Problem:
         return
-    for name, model in models.items():
-        if not sense_record.can_compare_answers(paths, model):
-            yield "sense record", name, "without log-probabilities, so it decides nothing"
     state = units.show(models[name].unit for name in last_looks if name in models)
     for name, host_view in last_looks.items():
         unit = state[models[name].unit] if name in models else None

@@ -1,7 +1,7 @@
 """Remove content that neither the present nor the previous generation of this host needs.
 
 usage: cleanup plan [--keep N]      print as JSON what would go
-       cleanup remove [--keep N]    remove those that standard input names: {"ids": [...]}
+       cleanup remove [--keep N]    remove it
 
 N generations stay (default 2: the present and the previous one). Only content that a deploy put
 here is considered. Running content stays, and so does content that `current` names or that a deploy
@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,28 +108,25 @@ def act_as_owner(folder: Path) -> Iterator[None]:
             os.setgroups(groups)
 
 
-def remove_unneeded(
-    paths: layout.Paths, docker: docker_api.Docker, keep: int, ids: set[str]
-) -> dict[str, Any]:
-    """Remove those of `ids` that are still unneeded; return the removed and the failed ones.
-
-    A failed one has its reason.
-    """
+def remove_unneeded(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> dict[str, Any]:
+    """Remove what is unneeded; return the removed and the failed items, these with the reason."""
     plan = unneeded_content.plan(paths, docker, keep)
     gone_items: list[dict[str, Any]] = []
-    stayed_items: list[dict[str, str]] = []
+    stayed_items: list[dict[str, Any]] = []
     for item in plan.items:
-        if item.id not in ids:
-            continue
         try:
             remove(paths, docker, item)
-            gone_items.append({"id": item.id, "bytes": item.bytes})
+            gone_items.append(_item_entry(item))
         except (OSError, docker_api.DockerError) as error:
-            stayed_items.append({"id": item.id, "why": str(error)})
+            stayed_items.append({**_item_entry(item), "why": str(error)})
     if not stayed_items:
         for number in plan.dropped_numbers:
             (paths.generations / f"{number:04}.json").unlink(missing_ok=True)
     return {"removed": gone_items, "failed": stayed_items}
+
+
+def _item_entry(item: unneeded_content.UnneededItem) -> dict[str, Any]:
+    return {"kind": item.kind, "name": item.name, "bytes": item.bytes}
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -147,10 +143,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         if options.action == "plan":
             refuse_while_busy(paths)
             plan = unneeded_content.plan(paths, docker, options.keep)
-            items = [
-                {"id": item.id, "kind": item.kind, "name": item.name, "bytes": item.bytes}
-                for item in plan.items
-            ]
+            items = [_item_entry(item) for item in plan.items]
             print(
                 json.dumps(
                     {"items": items, "kept": plan.kept_numbers, "dropped": plan.dropped_numbers}
@@ -164,19 +157,10 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             switch_lock.hold_lock(paths.switch_lock, "lockstep gc", "nothing else"),
         ):
             refuse_jobs(paths)
-            answer = remove_unneeded(paths, docker, options.keep, set(_ids()))
+            answer = remove_unneeded(paths, docker, options.keep)
             summary = f"removed {len(answer['removed'])}, could not remove {len(answer['failed'])}"
             audit_log.add_audit_line(os.environ.get("SUDO_USER", "root"), "gc", summary)
     except docker_api.DockerUnreachable as error:
         raise errors.Problem(str(error)) from error
     print(json.dumps(answer))
     return errors.EXIT_FAILED if answer["failed"] else errors.EXIT_DONE
-
-
-def _ids() -> list[str]:
-    try:
-        return [str(name) for name in json.load(sys.stdin)["ids"]]
-    except (ValueError, LookupError, TypeError) as error:
-        raise errors.Problem(
-            'standard input: expected {"ids": [...]}', errors.EXIT_USAGE
-        ) from error

@@ -38,11 +38,6 @@ class UnneededItem:
     bytes: int
     places: tuple[Path, ...] = ()
 
-    @property
-    def id(self) -> str:
-        """The name of the item between two calls."""
-        return f"{self.kind} {self.name}"
-
 
 @dataclass(frozen=True)
 class CleanupPlan:

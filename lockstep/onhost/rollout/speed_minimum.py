@@ -21,13 +21,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import clock, config, errors, layout, output, program
-from lockstep.onhost.engine import openai_api, sense, sense_record
+from lockstep.onhost.engine import openai_api, sense
 from lockstep.onhost.records import accepted_speed
 from lockstep.onhost.rollout import speed_probe
 from lockstep.onhost.system import gpu
@@ -155,7 +155,7 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
     if not (model.engine_url or model.url):
         output.say(f"{model.name} answers on another member of its cluster, and is measured there")
         return errors.EXIT_DONE
-    if model.minimum_sense and not mode and (code := _check_sense(model, paths)):
+    if model.minimum_sense and not mode and (code := _check_sense(model)):
         return code
     if model.kind != "chat":
         output.say(f"{model.name} gives no tokens (kind {model.kind}), so no speed is measured")
@@ -203,12 +203,9 @@ def _has_speed_minimum(model: config.Model) -> bool:
     return (model.minimum_tok_s, model.minimum_share) != (None, None)
 
 
-def _check_sense(model: config.Model, paths: layout.Paths) -> int:
+def _check_sense(model: config.Model) -> int:
     """Ask the sense questions where clients ask; return an exit code."""
-    judged_model = replace(model, sense="answers") if model.sense == "off" else model
-    verdict = sense.judge_engine_sense(
-        judged_model, openai_api.api_key(model), sense_record.accepted_answers(paths, model)
-    )
+    verdict = sense.judge_engine_sense(model, openai_api.api_key(model))
     output.say(f"{model.name} {verdict.words}")
     if verdict.state == "sound":
         return errors.EXIT_DONE

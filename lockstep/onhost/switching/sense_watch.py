@@ -1,23 +1,20 @@
 """Ask the hot model questions with one right answer, and say whether it makes sense.
 
-usage: sense [MODEL] [--rest | --forget]
+usage: sense [MODEL] [--rest]
 
 Asks MODEL, or the hot model: echo eight identifiers, count to a hundred, one tool call if the
 recipe has a parser; then the first two once more at the same moment. Log-probabilities must be
-finite. A model with `sense: "record"` is judged by its record only: by the log-probabilities that
-it had when its answers were first accepted here. --forget removes that record, so that the next
-answers are accepted. --rest is for the timer: it asks once a day, only while no request is in the
-engine and nobody switches; it restarts nothing, and ends with 0 for every finding. `switch.sh
-status` and `lockstep diff` show it.
+finite. --rest is for the timer: it asks once a day, only while no request is in the engine and
+nobody switches; it restarts nothing, and ends with 0 for every finding. `switch.sh status` and
+`lockstep diff` show it.
 
-exit codes: 0 it makes sense, or --rest, or --forget; 1 nonsense; 2 wrong use, no model is hot, or
-            nothing could be asked
+exit codes: 0 it makes sense, or --rest; 1 nonsense; 2 wrong use, no model is hot, or nothing could
+            be asked
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock
 from lockstep.onhost.engine import openai_api, sense, sense_record
@@ -30,12 +27,9 @@ _AGAIN_S = 20 * 3600.0
 def ask_sense_questions(model: config.Model, paths: layout.Paths, pid: int) -> sense.SenseVerdict:
     """Ask a model the questions, record the verdict, and print it."""
     engine_model = model.behind_gateway
-    key = openai_api.api_key(engine_model)
-    verdict = sense.judge_engine_sense(
-        engine_model, key, sense_record.accepted_answers(paths, model)
-    )
-    note = sense_record.record_look(paths, model, verdict, pid)
-    write_to_journal(f"{model.name} {verdict.words}" + (f"; {note}" if note else ""))
+    verdict = sense.judge_engine_sense(engine_model, openai_api.api_key(engine_model))
+    sense_record.record_look(paths, model, verdict, pid)
+    write_to_journal(f"{model.name} {verdict.words}")
     return verdict
 
 
@@ -70,18 +64,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("model", nargs="?")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--rest", action="store_true")
-    how.add_argument("--forget", action="store_true")
+    parser.add_argument("--rest", action="store_true")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
     host = config.load_host(paths.models)
     candidates = [host.model(options.model)] if options.model else list(host.models.values())
-    if options.forget:
-        for model in candidates:
-            if sense_record.remove_records(paths, model.name):
-                write_to_journal(f"{model.name}: its record is removed; the next answers become it")
-        return errors.EXIT_DONE
     state = units.show(model.unit for model in candidates)
     hot = next((model for model in candidates if state[model.unit].state == "hot"), None)
     answers = hot is not None and bool(hot.engine_url or hot.url)
@@ -93,8 +80,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if hot is None or not answers:
         write_to_journal("no model is hot that answers here")
         return errors.EXIT_USAGE
-    if hot.sense == "off":
-        hot = replace(hot, sense="answers")
     verdict = ask_sense_questions(hot, paths, state[hot.unit].main_pid)
     codes = {"sound": errors.EXIT_DONE, "nonsense": errors.EXIT_FAILED}
     return codes.get(verdict.state, errors.EXIT_USAGE)

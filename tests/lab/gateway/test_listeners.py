@@ -23,7 +23,7 @@ from stack import Host, Stack, until
 from lab import RECIPES
 from lab.host import connection, network
 
-STRICT = {"strict": {"recipe": "strict-tools", "unit": "vllm-strict", "sense": "record"}}
+STRICT = {"strict": {"recipe": "strict-tools", "unit": "vllm-strict", "sense": "off"}}
 MODEL = "tiny-qwen3-strict"
 API, ENGINE = 8010, 9010
 UNIT = "vllm-strict.service"

@@ -1,4 +1,4 @@
-"""Sense on hosts: a model that talks nonsense does not become hot, and one flipped bit is seen."""
+"""Sense on hosts: a model that talks nonsense does not become hot."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ def hot(stack: Stack, first: object) -> Iterator[Host]:
     stack.spark1.switch("none")
 
 
-def test_a_start_says_and_records_that_its_answers_make_sense(hot: Host) -> None:
+def test_a_start_says_that_its_answers_make_sense(hot: Host) -> None:
     sense = "lockstep ready: qwen makes sense: echo, count, tool, echo of two at once"
     hot.logs(sense, "-u vllm-qwen36")
-    record = json.loads(hot.root("cat /var/lib/lockstep-deploy/senses.json"))["qwen"]
-    [entry] = [value for value in record.values() if value["judged"] == "by right answers"][-1:]
-    assert len(entry["answers"]["echo"]["leading"]) == 8
     assert "makes sense: echo, count, tool" in hot.switch("status").out.replace("\n ", "")
 
 

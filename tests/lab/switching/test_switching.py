@@ -272,7 +272,7 @@ def test_no_other_account_holds_up_a_switch_or_a_job(lab_host: Host) -> None:
 
 
 def test_nobody_else_at_its_port_is_taken_for_an_engine(lab_host: Host) -> None:
-    """A program that answered there would read prompts, and become the record of the sense."""
+    """A program that answered there would read prompts."""
     assert lab_host.switch("qwen").code == 0
     listening = "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port=8000)"
     eve = "systemd-run --quiet --collect --unit=eve --uid=nobody"

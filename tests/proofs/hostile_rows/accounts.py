@@ -247,22 +247,18 @@ def notify(site: Site) -> str:
 def port(site: Site, host: str, number: int, model: str, words: str = "") -> str:
     """eve listens where a model's engine will; it never gets hot by her."""
     site.be_hot("mistral" if model == "qwen" else "qwen")
-    earlier_hot, senses = site.hot, site.host.root(SENSES)
+    earlier_hot = site.hot
     site.begin_python("fake", FAKE, host, str(number))
     until(lambda: "EVE HAS" in site.saw("fake"), "eve has the port")
     answer = site.switch(model)
     site.ask("/v1/chat/completions", body={**CHAT_OF, "model": model}, by="spark")
     request_lines = [line for line in site.saw("fake").splitlines() if "READS POST" in line]
     expect(not request_lines, f"eve read {request_lines[:2]}")
-    expect(site.host.root(SENSES) == senses, "the record of answers has changed")
     if answer.code == 0:
         expect(bool(words == "harmless"), f"hot beside her: {short(answer)}")
         return "hot; she was asked nothing"
     expect("eve" in answer.text and site.hot == earlier_hot, short(answer))
     return f"rc {answer.code}, names eve, {earlier_hot} stays hot"
-
-
-SENSES = "find /var/lib/lockstep* -name 'senses*.json' -exec sha256sum {} +"
 
 
 def port_between(site: Site) -> str:
@@ -379,7 +375,7 @@ OLGA = (
             "-c 'import os'",
             "../../../bin/sh",
             "keys",
-            "sense tiny --forget",
+            "sense tiny",
             "gc",
         )
     ]

@@ -61,3 +61,10 @@ def test_a_backup_to_the_twin_is_refused_with_the_peer() -> None:
     with pytest.raises(InventoryError, match="is no place for a backup") as refusal:
         spark(backup={"to": ("twin",)})
     assert 'The next Spark of the inventory is "peer" (it was "twin").' in str(refusal.value)
+
+
+def test_a_judge_by_its_own_record_is_refused_with_what_to_write() -> None:
+    models = {"s": {"recipe": "r", "unit": "s", "sense": "record"}}
+    with pytest.raises(InventoryError, match=r"sense has no record of answers any more") as refusal:
+        spark(models=models)
+    assert 'Write "off" for a model that talks nonsense by nature.' in str(refusal.value)

@@ -1,15 +1,12 @@
-"""The last minutes of a host as figures, changes and gaps, on a terminal and as a page."""
+"""The last minutes of a host as figures, changes and gaps, on a terminal."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import faults_of_report
 
 from lockstep.monitoring.blackbox import Story, story
-from lockstep.monitoring.blackbox_page import render
 from lockstep.monitoring.blackbox_text import lines, rows, sparkline
 
 GIB = 1024**3
@@ -132,7 +129,6 @@ def test_one_alone_says_what_nobody_can_know() -> None:
     assert "no Prometheus kept them" in text and "pstore is empty" in text
     assert "journal: kernel: NVRM: Xid 79" in text
     assert "`lockstep help monitoring black-box`" in text
-    assert "NVRM: Xid 79" in render(account)
 
 
 def test_one_alone_shows_what_its_kernel_kept() -> None:
@@ -140,14 +136,6 @@ def test_one_alone_shows_what_its_kernel_kept() -> None:
     shown_lines = list(lines(account))
     assert shown_lines[-3:] == ["/sys/fs/pstore/dmesg-efi-1:", "  Oops", "  end"]
     assert not any("pstore is empty" in sentence for sentence in account.unknown)
-
-
-def test_the_page_is_whole_by_itself_and_escapes_what_a_kernel_says() -> None:
-    page = render(pair_story())
-    assert "Kernel panic &lt;b&gt;" in page and "<b>\n" not in page
-    assert page.count("<path d=") == len(pair_story().known_figures)
-    assert "http" not in page and "<script" not in page
-    assert 'd="M0.0 0.0' in page, "memory falls from its most"
 
 
 @pytest.mark.parametrize(
@@ -161,8 +149,3 @@ def test_the_page_is_whole_by_itself_and_escapes_what_a_kernel_says() -> None:
 )
 def test_a_sparkline(values: list[float], line: str) -> None:
     assert sparkline(values) == line
-
-
-@pytest.mark.slow
-def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
-    assert faults_of_report(render(pair_story()), tmp_path) == []

@@ -100,7 +100,6 @@ def test_what_a_model_may_be_asked_is_told_by_its_command_line() -> None:
         model_entry["tools"] and model_entry["sense"] == "answers"
         for model_entry in models.values()
     )
-    assert len({model_entry["identity"] for model_entry in models.values()}) == len(models)
 
 
 @pytest.mark.parametrize(

@@ -72,18 +72,11 @@ def test_one_alone_is_asked_itself(tmp_path: Path) -> None:
     assert "is recorded by no other Spark" in result.output
 
 
-def test_the_same_for_programs_and_as_a_page(tmp_path: Path) -> None:
-    result = run(tmp_path, TWO, ANSWER, "--json", "--html", str(tmp_path / "page.html"))
+def test_the_same_for_programs(tmp_path: Path) -> None:
+    result = run(tmp_path, TWO, ANSWER, "--json")
     document = json.loads(result.output)
     assert document["figures"]["load"] == [[89.0, 1.5], [90.0, 2.5]]
     assert document["events"] == [{"at": 88.0, "kind": "kernel", "words": "err: NVRM: Xid"}]
-    assert "<h1>The last minutes of spark-1.local</h1>" in (tmp_path / "page.html").read_text()
-
-
-def test_a_page_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    result = run(tmp_path, TWO, ANSWER, "--html", str(tmp_path / "no/page.html"))
-    message = "no/page.html: the page cannot be written; found No such file or directory."
-    assert result.exit_code == 2 and message in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(

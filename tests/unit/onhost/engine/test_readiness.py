@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import threading
 import time
@@ -169,15 +168,15 @@ def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_s
     assert (fake.requests == []) == is_unasked
 
 
-def test_answers_of_another_listener_become_no_record(fake, main_process, tmp_path, monkeypatch):
+def test_answers_of_another_listener_are_not_recorded(fake, main_process, tmp_path, monkeypatch):
     waiting = waiter(fake.url, main_process.pid)
-    sound = sense.SenseVerdict((), by_record=True, answers={"echo": {"sha256": "x"}})
+    sound = sense.SenseVerdict(())
     monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: sound)
     waiting.impostor_texts = lambda: STRANGER
     paths = host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
         waiting.check_sense(None, paths)
-    assert sense_record.accepted_answers(paths, waiting.model) is None
+    assert sense_record.last_looks(paths) == {}
 
 
 def test_a_main_process_that_has_died_is_told_at_once_and_again():
@@ -274,34 +273,25 @@ def test_an_engine_behind_a_listener_is_asked_itself(
 def test_answers_that_make_sense_are_recorded_for_later(
     main_process, host_maker, monkeypatch, capsys
 ):
-    echo = {"echo": {"sha256": "aa", "leading": []}}
-    sound = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),), answers=echo)
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda model, key, record: sound)
-    paths, run = host_maker(sense="answers", identity="one")
+    sound = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),))
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: sound)
+    paths, run = host_maker(sense="answers")
     assert run() == 0
     assert "lockstep ready: q makes sense: echo (0.0 s)" in capsys.readouterr().out
     host_view = sense_record.last_looks(paths)["q"]
     assert (host_view.pid, host_view.state) == (main_process.pid, "sound")
-    assert json.loads(paths.senses.read_text())["q"]["one"]["answers"] == echo
 
 
-@pytest.mark.parametrize(
-    ("by_record", "remedy"), [(False, "another image, quantisation or draft"), (True, "--forget")]
-)
-def test_a_model_that_talks_nonsense_does_not_become_hot(
-    host_maker, monkeypatch, by_record, remedy
-):
-    wrong = sense.SenseVerdict(
-        (sense.SenseCheck("count", "nonsense", "expected 1 to 100"),), by_record
-    )
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda model, key, record: wrong)
-    paths, run = host_maker(sense="answers", identity="one")
+def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch):
+    wrong = sense.SenseVerdict((sense.SenseCheck("count", "nonsense", "expected 1 to 100"),))
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: wrong)
+    paths, run = host_maker(sense="answers")
     with pytest.raises(errors.Problem) as problem:
         run()
     assert problem.value.code == readiness.EXIT_NONSENSE == 5
-    for words in ("q talks nonsense", "count: expected 1 to 100", remedy):
+    for words in ("q talks nonsense", "count: expected 1 to 100", "another image, quantisation"):
         assert words in str(problem.value)
-    assert not paths.senses.exists()
+    assert sense_record.last_looks(paths)["q"].state == "nonsense"
     assert [boot.phase for boot in model_of_boot.load(paths).boots] in (
         [],
         [model_of_boot.STARTING],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,8 +46,7 @@ class Engine(FakeEngine):
         if name == "tool" and "tool" not in self.wrong:
             choice["message"]["tool_calls"] = [{"type": "function", "function": CALL}]
         if request.get("logprobs"):
-            token = {"token": text[:3], "logprob": self.logprob}
-            choice["logprobs"] = {"content": [{**token, "top_logprobs": [token]}]}
+            choice["logprobs"] = {"content": [{"token": text[:3], "logprob": self.logprob}]}
         return 200, answer
 
     @property
@@ -70,9 +68,8 @@ def engine() -> Iterator[Engine]:
     engine.close()
 
 
-def look(engine: Engine, record: Any = None, **keys: Any) -> sense.SenseVerdict:
-    model_model = model(url=engine.url, served_name="served", **{"sense": "answers", **keys})
-    return sense.judge_engine_sense(model_model, "s3cret", record)
+def look(engine: Engine, **keys: Any) -> sense.SenseVerdict:
+    return sense.judge_engine_sense(model(url=engine.url, served_name="served", **keys), "s3cret")
 
 
 def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Engine) -> None:
@@ -207,31 +204,4 @@ def test_a_model_that_generates_nothing_is_asked_by_its_kind(
     monkeypatch.setitem(sense_pooling.WRONG, "embedding", wrong)
     verdict = look(engine, kind="embedding")
     assert (verdict.state, words in verdict.words) == (state, True)
-    # A random model's vectors mean nothing, and its record holds none.
-    assert look(engine, kind="embedding", sense="record").state == "untold"
     assert engine.requests == []
-
-
-def test_a_model_by_its_record_may_say_what_it_likes(engine: Engine) -> None:
-    engine.wrong = {"echo": "salad ucha", "count": "!!!!"}
-    first = look(engine, sense="record", tools=True)
-    assert first.state == "sound"
-    assert "judged by its record only" in first.words
-    assert "tool" not in engine.probe_names
-    assert (engine.requests[0]["max_tokens"], engine.requests[0]["top_logprobs"]) == (16, 5)
-    stored_record = json.loads(json.dumps(first.answers))
-    assert look(engine, stored_record, sense="record").state == "sound"
-    engine.logprob = -0.5
-    again = look(engine, stored_record, sense="record")
-    assert again.state == "nonsense"
-    assert "(judged by its record only): echo: differs from its record: the log-prob" in again.words
-
-
-def test_answers_without_log_probabilities_become_no_record_and_decide_nothing(
-    engine: Engine,
-) -> None:
-    stored_record = json.loads(json.dumps(look(engine, sense="record").answers))
-    engine.refuse["logprobs"] = (400, "logprobs")
-    verdict = look(engine, sense="record")
-    assert verdict.state == look(engine, stored_record, sense="record").state == "untold"
-    assert "nothing can be compared" in verdict.words

@@ -24,6 +24,14 @@ COMMITS = tuple(f"{letter}3" * 20 for letter in "abc")
 MODEL = "org--model"
 
 
+def item_sizes(items: list[dict]) -> dict[str, int]:
+    return {f"{item['kind']} {item['name']}": item["bytes"] for item in items}
+
+
+def item_names(items: list[dict]) -> list[str]:
+    return [*item_sizes(items)]
+
+
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     """A host that was brought to three generations, which had nothing in common."""
@@ -84,7 +92,7 @@ def spark(tmp_path, monkeypatch):
                 (snapshot / name).symlink_to(f"../../blobs/{blob}")
 
         def plan(self, keep: int = 2) -> list[str]:
-            return [item["id"] for item in self.cleanup_answer("plan", keep)["items"]]
+            return item_names(self.cleanup_answer("plan", keep)["items"])
 
         def cleanup_answer(self, action: str, keep: int = 2) -> dict:
             output = io.StringIO()
@@ -93,11 +101,8 @@ def spark(tmp_path, monkeypatch):
                 self.code = cleanup.main([action, "--keep", str(keep)], self.paths)
             return json.loads(output.getvalue())
 
-        def remove(self, *ids: str, keep: int = 2) -> dict:
-            text = json.dumps({"ids": ids or self.plan(keep)})
-            with monkeypatch.context() as patch:
-                patch.setattr("sys.stdin", io.StringIO(text))
-                return self.cleanup_answer("remove", keep)
+        def remove(self, keep: int = 2) -> dict:
+            return self.cleanup_answer("remove", keep)
 
         @property
         def contents(self) -> tuple[list[str], list[str], list[str], list[str]]:
@@ -124,7 +129,7 @@ def test_of_three_generations_the_oldest_goes(spark):
     assert (spark.contents, len(generations.readable_records(spark.paths))) == (earlier_contents, 3)
     answer = spark.remove()
     assert spark.code == 0
-    assert [item["id"] for item in answer["removed"]] == OLDEST
+    assert item_names(answer["removed"]) == OLDEST
     assert [item["bytes"] for item in answer["removed"]] == [8192, 1000, 4096]
     assert spark.contents == WITHOUT_OLDEST
     assert sorted(spark.docker.tags.values()) == sorted(IMAGES[1:])
@@ -225,7 +230,7 @@ def test_the_last_revision_takes_the_repository_with_it(spark):
     hub_cache.note_own_snapshot(spark.cache, "org--other", "f" * 40)
     snapshot = spark.cache / "models--org--other/snapshots" / ("f" * 40)
     snapshot.mkdir(parents=True)
-    spark.remove(f"weights org/other@{'f' * 40}")
+    spark.remove()
     assert not (spark.cache / "models--org--other").exists()
 
 
@@ -274,7 +279,6 @@ def test_wheels_and_histories_that_no_kept_engine_is_made_of_go(spark):
         item for item in spark.cleanup_answer("plan")["items"] if item["kind"] == "wheels"
     ]
     assert wheels_item == {
-        "id": f"wheels {store}",
         "kind": "wheels",
         "name": str(store),
         "bytes": 507,
@@ -302,7 +306,7 @@ def test_what_an_engine_compiled_goes_with_it(spark):
     compiled_items = [f"compiled {home / ENGINES[0]}", f"compiled {volume / digests[0]}"]
     assert spark.plan() == [*OLDEST, *compiled_items]
     answer = spark.remove()
-    assert {item["id"]: item["bytes"] for item in answer["removed"]}[compiled_items[1]] == 4096
+    assert item_sizes(answer["removed"])[compiled_items[1]] == 4096
     remaining_names = sorted(path.name for path in volume.iterdir())
     assert remaining_names == [*sorted(digests[1:]), "huggingface"]
     assert sorted(path.name for path in home.iterdir()) == [*ENGINES[1:], "huggingface"]
@@ -332,7 +336,7 @@ def test_wheels_that_an_environment_shares_stay(spark):
     wheels = f"wheels {spark.engines}/uv-cache"
     assert spark.plan() == [OLDEST[0], wheels, *OLDEST[1:]]
     answer = spark.remove()
-    sizes = {item["id"]: item["bytes"] for item in answer["removed"]}
+    sizes = item_sizes(answer["removed"])
     # The same bytes have two names, and come free once.
     assert (sizes[OLDEST[0]], sizes[wheels]) == (8192, 4096)
     assert sorted(path.name for path in archive.glob("*")) == ["b", "c"]
@@ -347,22 +351,20 @@ def test_where_files_cannot_be_shared_all_wheels_stay(spark):
     assert spark.plan() == OLDEST
 
 
-def test_only_what_was_shown_and_is_still_unneeded_goes(spark):
-    shown_items = spark.plan()
+def test_what_came_into_use_since_it_was_shown_stays(spark):
+    assert spark.plan() == OLDEST
     (spark.engines / "current").unlink()
     (spark.engines / "current").symlink_to(ENGINES[0])
-    assert [item["id"] for item in spark.remove(*shown_items)["removed"]] == OLDEST[1:]
-    assert [item["id"] for item in spark.remove(f"engine {ENGINES[1]}")["removed"]] == []
+    assert item_names(spark.remove()["removed"]) == OLDEST[1:]
 
 
 def test_an_image_in_use_stays_with_the_reason_and_the_rest_goes(spark):
     spark.docker.refusals[IMAGES[0]] = "image is being used by stopped container 12"
     answer = spark.remove()
     assert spark.code == 1
-    assert answer["failed"] == [
-        {"id": OLDEST[1], "why": "image is being used by stopped container 12"}
-    ]
-    assert [item["id"] for item in answer["removed"]] == [OLDEST[0], OLDEST[2]]
+    assert item_names(answer["failed"]) == [OLDEST[1]]
+    assert answer["failed"][0]["why"] == "image is being used by stopped container 12"
+    assert item_names(answer["removed"]) == [OLDEST[0], OLDEST[2]]
     assert len(generations.readable_records(spark.paths)) == 3
 
 
@@ -380,7 +382,7 @@ def test_a_switch_is_not_disturbed(spark, monkeypatch):
     monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
     with switch_lock.hold_lock(spark.paths.switch_lock, "anna", "qwen"):
         with pytest.raises(errors.Problem, match="anna is switching to qwen") as error:
-            spark.remove(*OLDEST)
+            spark.remove()
         assert error.value.code == 75
     assert spark.contents[0] == ["a", "b", "c"]
 
@@ -397,15 +399,6 @@ def test_a_host_without_records_gives_nothing_away(spark):
         path.unlink()
     with pytest.raises(errors.Problem, match="no record of a generation"):
         cleanup.main(["plan"], spark.paths)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"ids": 3}'])
-def test_a_list_that_is_none_removes_nothing(spark, monkeypatch, text):
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    with pytest.raises(errors.Problem, match="standard input") as error:
-        cleanup.main(["remove"], spark.paths)
-    assert error.value.code == 2
-    assert spark.contents[0] == ["a", "b", "c"]
 
 
 def test_files_are_removed_with_the_rights_of_their_owner_only(spark, request):
@@ -427,7 +420,7 @@ def test_files_are_removed_with_the_rights_of_their_owner_only(spark, request):
 def test_a_deploy_that_holds_its_lock_keeps_it_out(spark):
     deploy = deploy_lock.Deploy("1", "anna", "laptop", "deploy of spark", 1.0)
     with deploy_lock.hold_lock(deploy, spark.paths.deploy_lock):
-        for act in (lambda: cleanup.main(["plan"], spark.paths), lambda: spark.remove(*OLDEST)):
+        for act in (lambda: cleanup.main(["plan"], spark.paths), lambda: spark.remove()):
             with pytest.raises(errors.Problem, match="anna from laptop: deploy of sp") as error:
                 act()
             assert error.value.code == errors.EXIT_LOCKED
@@ -451,7 +444,7 @@ def test_a_deploy_that_begins_between_look_and_removal_is_kept_out(spark, monkey
         return result
 
     monkeypatch.setattr(cleanup.unneeded_content, "plan", plan)
-    spark.remove(*OLDEST)
+    spark.remove()
     assert [line.partition(",")[0] for line in lines] == [
         f"a deploy is under way (root from {os.uname().nodename}: gc"
     ]

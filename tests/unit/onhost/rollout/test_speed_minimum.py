@@ -293,15 +293,15 @@ def test_wrong_use_shows_the_usage(spark, capsys):
 def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, state, code):
     sense_requests = []
 
-    def look(model, key, record=None):
-        sense_requests.append((model.url, model.sense))
+    def look(model, key):
+        sense_requests.append(model.url)
         return sense.SenseVerdict((sense.SenseCheck("echo", state, "a reason"),))
 
     monkeypatch.setattr(sense, "judge_engine_sense", look)
     spark.minimum(minimum_sense=True, sense="off")
     assert spark.run() == code
     # A start that asks nothing does not make a minimum mean nothing.
-    assert sense_requests == [("http://127.0.0.1:9", "answers")]
+    assert sense_requests == ["http://127.0.0.1:9"]
     assert "mistral " in capsys.readouterr().out
     # No speed is a minimum here, and none is measured.
     assert spark.engine.requests == []
@@ -309,7 +309,7 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
 
 def test_nonsense_is_not_measured(spark, monkeypatch):
     wrong = sense.SenseVerdict((sense.SenseCheck("echo", "nonsense", "a reason"),))
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda model, key, record=None: wrong)
-    spark.minimum(minimum_sense=True, minimum_tok_s=1, sense="record")
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: wrong)
+    spark.minimum(minimum_sense=True, minimum_tok_s=1, sense="answers")
     assert spark.run() == 1
     assert spark.engine.requests == []

@@ -1,22 +1,18 @@
-"""The word `sense`: its record, its timer, and where its finding is told."""
+"""The word `sense`: its timer, and where its finding is told."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from a_hot_spark import UNIT, HotSpark
 from onhost_fakes import write_models
 
-from lockstep.drift.subjects import models
 from lockstep.onhost.core import atomic, config, layout, switch_lock
 from lockstep.onhost.engine import sense, sense_record
 from lockstep.onhost.facts import deploy_records
 from lockstep.onhost.switching import sense_watch
 
 LABEL = '{engine="0"}'
-RIGHT = {"echo": {"sha256": "aa", "leading": []}}
-SOUND = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),), answers=RIGHT)
+SOUND = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),))
 WRONG = sense.SenseVerdict((sense.SenseCheck("echo", "nonsense", "expected a, came b"),))
 
 
@@ -24,10 +20,10 @@ class Spark(HotSpark):
     """A host with a hot model, and looks whose outcome is given."""
 
     def __init__(self, tmp_path, monkeypatch) -> None:
-        super().__init__(tmp_path, monkeypatch, sense="answers", identity="one")
+        super().__init__(tmp_path, monkeypatch, sense="answers")
         self.running(0)
         self.looks: list[sense.SenseVerdict] = [SOUND]
-        self.sense_requests: list[tuple[config.Model, object]] = []
+        self.sense_requests: list[config.Model] = []
         monkeypatch.setattr(sense, "judge_engine_sense", self.look)
 
     def running(self, count: int) -> None:
@@ -35,8 +31,8 @@ class Spark(HotSpark):
             f"vllm:num_requests_running{LABEL} {count}.0\nvllm:generation_tokens_total{LABEL} 5.0\n"
         )
 
-    def look(self, model: config.Model, key: str | None, record: object = None):
-        self.sense_requests.append((model, record))
+    def look(self, model: config.Model, key: str | None):
+        self.sense_requests.append(model)
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
     def model_is(self, **keys: object) -> None:
@@ -53,39 +49,10 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-def test_sound_answers_become_the_record_of_what_is_deployed(spark):
-    assert spark.run() == 0
-    assert sense_record.accepted_answers(spark.paths, spark.sense_requests[0][0]) == RIGHT
-    assert spark.paths.senses.stat().st_mode & 0o777 == 0o600
-    spark.run()
-    assert [record for _, record in spark.sense_requests] == [None, RIGHT]
-    # Another image, model or flag begins a record of its own, and finds the old one again later.
-    spark.model_is(identity="two")
-    spark.run()
-    spark.model_is(identity="one")
-    spark.run("qwen")
-    assert [record for _, record in spark.sense_requests[2:]] == [None, RIGHT]
-
-
-def test_a_record_is_kept_of_a_few_generations(spark):
-    for number in range(7):
-        spark.model_is(identity=f"id{number}")
-        spark.run()
-    entries = json.loads(spark.paths.senses.read_text())["qwen"]
-    assert list(entries) == ["id2", "id3", "id4", "id5", "id6"]
-
-
-def test_nonsense_is_said_and_never_recorded(spark, capsys):
+def test_nonsense_is_said(spark, capsys):
     spark.looks = [WRONG]
     assert spark.run() == 1
     assert "qwen talks nonsense: echo: expected a, came b" in capsys.readouterr().out
-    assert sense_record.accepted_answers(spark.paths, spark.sense_requests[0][0]) is None
-
-
-def test_a_record_can_be_forgotten(spark):
-    spark.run()
-    assert spark.run("qwen", "--forget") == 0
-    assert sense_record.accepted_answers(spark.paths, spark.sense_requests[0][0]) is None
 
 
 def test_without_a_hot_model_nothing_can_be_asked(spark):
@@ -96,7 +63,7 @@ def test_without_a_hot_model_nothing_can_be_asked(spark):
 def test_the_engine_itself_is_asked(spark):
     spark.model_is(url="http://127.0.0.1:9", engine_url=spark.engine.url)
     spark.run()
-    assert spark.sense_requests[0][0].url == spark.engine.url
+    assert spark.sense_requests[0].url == spark.engine.url
 
 
 def test_the_timer_asks_a_resting_engine_once_a_day(spark):
@@ -155,21 +122,6 @@ def test_the_timer_restarts_nothing_and_its_finding_is_told(spark, monkeypatch):
     assert list(deploy_records.sense_findings(None)) == []
 
 
-def test_a_record_that_decides_nothing_is_told_with_what_forgets_it(spark, monkeypatch):
-    monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
-    spark.model_is(sense="record")
-    spark.run()
-    sense_facts = [
-        fact for fact in deploy_records.sense_findings(None) if fact[0] == "sense record"
-    ]
-    assert sense_facts == [
-        ("sense record", "qwen", "without log-probabilities, so it decides nothing")
-    ]
-    assert models.KINDS["sense record"].mend.endswith("sense {item} --forget")
-    spark.run("qwen", "--forget")
-    assert [fact for fact in deploy_records.sense_findings(None) if fact[0] == "sense record"] == []
-
-
 def test_one_wrong_look_of_two_is_no_finding(spark, monkeypatch):
     spark.looks = [WRONG, SOUND]
     spark.run("--rest")
@@ -179,7 +131,7 @@ def test_one_wrong_look_of_two_is_no_finding(spark, monkeypatch):
 
 
 def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
-    def stop_look(model, key, record=None):
+    def stop_look(model, key):
         spark.systemd.unit(UNIT)
         return WRONG
 
@@ -191,4 +143,4 @@ def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
 def test_off_is_asked_by_hand_all_the_same(spark):
     spark.model_is(sense="off")
     assert spark.run() == 0
-    assert spark.sense_requests[0][0].sense == "answers"
+    assert len(spark.sense_requests) == 1
