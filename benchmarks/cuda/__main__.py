@@ -1,4 +1,4 @@
-"""The product against a real GPU: fit, ruler, comparison, engine check, faults, two ranks, sense.
+"""The product against a real GPU: fit, ruler, comparison, faults, two ranks, sense.
 
 usage: python -m benchmarks.cuda --python PYTHON-OF-THE-ENGINE [STAGE ...]
 
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import checks, comparison, faults, fit, page, ranks, rulers, senses
+from benchmarks.cuda import comparison, faults, fit, page, ranks, rulers, senses
 from benchmarks.cuda.card import card
 from benchmarks.cuda.cases import CASES
 from benchmarks.cuda.server import Environment
@@ -49,7 +49,6 @@ def main() -> int:
     environment.folder.mkdir(parents=True, exist_ok=True)
     folders = environment.folder / "checkpoints"
     stages: dict[str, tuple[Callable[[], StageResults], Callable[[Any], str]]] = {
-        "check": (lambda: checks.measure(environment, folders), checks.text),
         "fit": (lambda: fit.measure(environment, folders, options.case or list(CASES)), fit.text),
         "ruler": (lambda: rulers.measure(environment, folders), rulers.text),
         "compare": (lambda: comparison.measure(environment, folders), comparison.text),
@@ -100,18 +99,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "stage",
         nargs="*",
-        help="check, fit, ruler, compare, faults, ranks, sense; without one: all",
+        help="fit, ruler, compare, faults, ranks, sense; without one: all",
     )
     options = parser.parse_args()
-    if wrong := set(options.stage) - {
-        "check",
-        "fit",
-        "ruler",
-        "compare",
-        "faults",
-        "ranks",
-        "sense",
-    }:
+    if wrong := set(options.stage) - {"fit", "ruler", "compare", "faults", "ranks", "sense"}:
         parser.error(f"no such stage: {', '.join(sorted(wrong))}")
     return options
 

@@ -6,7 +6,8 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+from lockstep.onhost.core import meminfo
 
 _ASKED = "name,driver_version,compute_cap,memory.used"
 # The total as an engine sees it: less than nvidia-smi's, which counts the driver's own memory.
@@ -58,7 +59,8 @@ def card(python: str) -> Card:
 def used_gib(of: Card) -> float:
     """Memory in use now: the card's own, or MemTotal less MemAvailable where it is unified."""
     if of.has_unified_memory:
-        return _meminfo("MemTotal") - _meminfo("MemAvailable")
+        memory = meminfo.memory()
+        return memory.total - memory.available
     return float(_smi("memory.used", of.index)) / 1024
 
 
@@ -112,10 +114,3 @@ def _command_output(argv: list[str]) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise SystemExit(f"no NVIDIA GPU to measure on: {' '.join(argv)}: {error}") from error
     return result.stdout
-
-
-def _meminfo(name: str) -> float:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) / 2**20
-    raise SystemExit(f"/proc/meminfo has no {name}")
