@@ -113,12 +113,10 @@ def monitoring_files(plan: HostPlan) -> Iterator[ManagedFile]:
 
 
 def _writer(plan: HostPlan) -> str:
-    tls, monitoring = plan.settings.gateway.tls, plan.settings.monitoring
+    tls = plan.settings.gateway.tls
     words: tuple[str, ...] = ()
     if isinstance(tls, Certificate):
         words = ("--certificate", certificate_paths(tls)["certificate"])
-    if monitoring.tells:
-        words += ("--alertmanager", str(monitoring.alertmanager_port))
     return with_restart_key(
         "units/metrics.service.j2",
         contents=modules_with_imports(MODULES["metrics"]),

@@ -1,9 +1,12 @@
-"""The names of the metrics that a monitored Spark publishes, and of those in an expression."""
+"""The names of the metrics that a monitored Spark publishes, and of those in rules."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from lab.content.standin.metrics import Counters, sglang_metrics, vllm_metrics
 from lockstep.onhost.gateway.request_counters import Counts
@@ -24,6 +27,12 @@ _VLLM = {"vllm:request_success_total"}
 #: Metrics of Prometheus itself.
 _OWN = {"up", "ALERTS"}
 _NAME = re.compile(r"\b(?:lockstep_\w+|node_\w+|(?:vllm|sglang):\w+|up|ALERTS)\b")
+
+
+def alert_rules(text: str) -> dict[str, dict[str, Any]]:
+    """The rules of a file by their names, without those that only keep others back."""
+    rules = yaml.safe_load(text)["groups"][0]["rules"]
+    return {rule["alert"]: rule for rule in rules if "subject" in rule["labels"]}
 
 
 def queried_metrics(expr: str) -> set[str]:

@@ -28,7 +28,7 @@ from lab import control
 from lab.core.state import open_lab
 from lab.host import connection
 from lab.host.network import NAMESPACES
-from lockstep.monitoring.rules import EVERY_S, alerts, peer_alerts
+from lockstep.monitoring.rules import EVERY_S, rules_text
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 
@@ -318,10 +318,9 @@ def raise_cause(stack: Stack, host: Host, cause: Cause, receiver: Receiver, numb
 def wait_s(name: str) -> float:
     """Seconds that a rule's condition must hold."""
     from a_spark import spark
+    from metric_names import alert_rules
 
-    every = (*alerts(spark().settings), *peer_alerts(("peer",)))
-    (alert,) = [rule for rule in every if rule.name == name]
-    return alert.wait_s
+    return float(alert_rules(rules_text(spark().settings, ["peer"]))[name]["for"].rstrip("s"))
 
 
 def plan_causes(rounds: int, chance: random.Random) -> list[tuple[Cause, int]]:

@@ -9,6 +9,7 @@ import socket
 import socketserver
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,6 @@ from local_server import LocalServer, Reply, serving
 from lockstep.monitoring.alertmanager import UNIT, alertmanager_text, credentials
 from lockstep.onhost.monitoring import send_test_alert
 from lockstep.onhost.monitoring.alertmanager import Alertmanager, AlertmanagerUnreachable
-from lockstep.onhost.monitoring.silences import DEPLOY, SWITCH, Silences
 
 TOKEN, PASSWORD = "tk_" + 20 * "t", "p4ss word"
 _CREDENTIALS = f"/run/credentials/{UNIT}"
@@ -133,7 +133,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def _answers(alertmanager: Alertmanager) -> bool:
     try:
-        alertmanager.silences()
+        alertmanager.notification_counts()
     except AlertmanagerUnreachable:
         return False
     return True
@@ -198,41 +198,30 @@ def test_a_test_says_of_each_receiver_whether_it_took_it(site: Site) -> None:
     assert receiver_answer("2-webhook", "webhook") == ""
 
 
-def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> None:
-    watch = Silences(site.alertmanager)
-    assert watch.ensure_silences({SWITCH: True, DEPLOY: False}) == ""
+@pytest.mark.parametrize(
+    ("source", "sent_names"),
+    [("SwitchRunning", {"GatewayDown", "GpuSlow"}), ("DeployRunning", {"GpuSlow"})],
+)
+def test_a_job_keeps_alerts_back_until_it_ends(
+    site: Site, source: str, sent_names: set[str]
+) -> None:
+    alerts = {"HotModelGone": "model", "GatewayDown": "host", "GpuSlow": "gpu"}
     earlier_count = len(site.hook.requests)
-    words = {"summary": "spark1: qwen is gone.", "description": "Look."}
-    ends = "2099-01-01T00:00:00Z"
-    model = {"alertname": "HotModelGone", "subject": "model"}
-    gpu = {"alertname": "GpuSlow", "subject": "gpu"}
-    for labels in (model, gpu):
-        site.alertmanager.raise_alert(labels, words, ends)
 
-    def alert_names() -> list[str]:
-        groups = (
-            json.loads(host_view.body)["groupLabels"]
-            for host_view in site.hook.requests[earlier_count:]
-        )
-        # On a busy machine the messages of the test before this one still come.
-        return [
-            host_view["alertname"]
-            for host_view in groups
-            if host_view["alertname"] != "LockstepTest"
-        ]
+    def raise_alert(name: str, ends: str = "2099-01-01T00:00:00Z", **labels: str) -> None:
+        words = {"summary": f"spark1: {name}.", "description": "Look."}
+        site.alertmanager.raise_alert(labels | {"alertname": name, "source": source}, words, ends)
 
-    until(alert_names, "an alert that no switch silences")
-    assert alert_names() == ["GpuSlow"]
-    # It is made to last longer, and not made twice.
-    watch._end_times.clear()
-    assert watch.ensure_silences({SWITCH: True, DEPLOY: False}) == ""
-    active = [
-        silence
-        for silence in site.alertmanager.silences()
-        if silence["status"]["state"] == "active"
-    ]
-    assert len(active) == 1
-    # What a killed watch left is taken back by the next one.
-    assert Silences(site.alertmanager).ensure_silences({SWITCH: False, DEPLOY: False}) == ""
-    until(lambda: len(alert_names()) > 1, "what is still wrong is told")
-    assert alert_names()[-1] == "HotModelGone"
+    def alert_names() -> set[str]:
+        bodies = [json.loads(request.body) for request in site.hook.requests[earlier_count:]]
+        labels = [body["groupLabels"] for body in bodies]
+        return {label["alertname"] for label in labels if label.get("source") == source}
+
+    raise_alert(source, receiver="nobody")
+    for name, subject in alerts.items():
+        raise_alert(name, subject=subject)
+    until(lambda: alert_names() >= sent_names, "the alerts that it does not keep back")
+    time.sleep(3)
+    assert alert_names() == sent_names
+    raise_alert(source, "2020-01-01T00:00:00Z", receiver="nobody")
+    until(lambda: alert_names() == alerts.keys(), "what is still wrong is told")

@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import metric_names
 import pytest
 import tools
 import yaml
 from a_spark import spark
 
-from lockstep.monitoring.rules import alerts, peer_alerts, rules_text
+from lockstep.monitoring.rules import rules_text
 
 pytestmark = pytest.mark.slow
 
 PLAN = spark("spark1", gpu={"max_clock_mhz": 2100})
 TEXT = rules_text(PLAN.settings, ["spark2"])
-EVERY = {alert.name: alert for alert in (*alerts(PLAN.settings), *peer_alerts(["spark2"]))}
+EVERY = metric_names.alert_rules(TEXT)
 DASHBOARDS = Path(__file__).parents[2] / "docs/dashboards"
 GIB = 1024**3
 #: What the causes below are about.
@@ -69,7 +70,7 @@ def expect_alerts(
         f'{{alertname="{name}", instance="{alert["exp_labels"]["instance"]}"}}'
         for name, alert in expected_alerts.items()
     ]
-    every = 'count by (alertname, instance) (ALERTS{alertstate="firing"})'
+    every = 'count by (alertname, instance) (ALERTS{alertstate="firing", subject!=""})'
     test = {
         "interval": "30s",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
@@ -95,18 +96,18 @@ def expect_alerts(
 
 def _alert(name: str, summary: str) -> dict[str, Any]:
     rule, host = EVERY[name], "spark2" if name == "PeerSilent" else "spark1"
-    labels = {"severity": rule.severity, "subject": rule.subject, "instance": host}
+    labels = dict(rule["labels"])
     labels |= {"job": "peer", "host": "spark2"} if name == "PeerSilent" else {}
-    remedy = rule.remedy
+    description = rule["annotations"]["description"]
     for label, value in LABELS.items():
         word = f"{{{{ $labels.{label} }}}}"
-        labels |= {label: value} if word in rule.summary else {}
-        remedy = remedy.replace(word, value)
+        labels |= {label: value} if word in rule["annotations"]["summary"] else {}
+        description = description.replace(word, value)
     return {
         "exp_labels": labels,
         "exp_annotations": {
             "summary": f"{host}: {summary}",
-            "description": f"{remedy} `lockstep help monitoring {rule.anchor}` has more.",
+            "description": description,
         },
     }
 
@@ -303,8 +304,34 @@ def test_without_any_metric_the_host_says_that_it_is_blind(tmp_path: Path) -> No
     expect_alerts(tmp_path, {"up": "1x120"}, [30], {"MetricsStopped": summary})
 
 
+@pytest.mark.parametrize("job", ["switch", "deploy"])
+def test_a_job_keeps_alerts_back_while_the_writer_tells_of_it(job: str, tmp_path: Path) -> None:
+    series = {
+        f"lockstep_{job}_running": "0x40 1x79",
+        "lockstep_metrics_written_timestamp_seconds": "0+30x60 1800x59",
+    }
+    name = f"{job.title()}Running"
+    test = {
+        "interval": "30s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": f"{minute}m",
+                "alertname": name,
+                "exp_alerts": [{"exp_labels": {"receiver": "nobody", "instance": "spark1"}}]
+                * fires,
+            }
+            for minute, fires in ((19, 0), (21, 1), (31, 1), (33, 0))
+        ],
+    }
+    whole = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]}
+    files = {"rules.yml": TEXT, "test.yml": yaml.safe_dump(whole)}
+    result = tools.run(["promtool", "test", "rules", tools.write_files(tmp_path, files)[1]])
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 def test_without_a_cap_nothing_is_judged_of_one() -> None:
-    assert "ClockCapLost" not in {alert.name for alert in alerts(spark().settings)}
+    assert "ClockCapLost" not in rules_text(spark().settings)
 
 
 def test_a_host_that_records_nobody_judges_itself_alone() -> None:

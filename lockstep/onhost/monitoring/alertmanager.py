@@ -6,7 +6,6 @@ import http.client
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 _TIMEOUT_S = 5.0
 _COUNT = re.compile(
@@ -44,24 +43,6 @@ class Alertmanager:
         """
         alert = {"labels": dict(labels), "annotations": dict(annotations), "endsAt": ends}
         self._send_request("POST", "/api/v2/alerts", [alert])
-
-    def silences(self) -> list[dict[str, Any]]:
-        """Return all silences, also expired ones. Raises as `raise_alert`."""
-        all_silences: list[dict[str, Any]] = json.loads(
-            self._send_request("GET", "/api/v2/silences")
-        )
-        return all_silences
-
-    def put_silence(self, silence: Mapping[str, Any]) -> str:
-        """Make a silence, or change the one with its "id"; return its id.
-
-        Raises as `raise_alert`.
-        """
-        return str(json.loads(self._send_request("POST", "/api/v2/silences", silence))["silenceID"])
-
-    def end_silence(self, name: str) -> None:
-        """End the silence of this id. Raises as `raise_alert`."""
-        self._send_request("DELETE", f"/api/v2/silence/{name}")
 
     def notification_counts(self) -> dict[str, tuple[int, int]]:
         """Return notification requests, made and failed, by way ("webhook").

@@ -1,11 +1,10 @@
 """Write a Spark's own metrics to the folder that node_exporter reads (docs/monitoring.md).
 
-usage: metrics [--certificate FILE] [--alertmanager PORT]
+usage: metrics [--certificate FILE]
 
 Runs as root in lockstep-metrics.service, from boot on. Writes quick.prom each second and slow.prom
 each 15 s into the folder that systemd gives it; metrics.py says which metric is in which. Unknown
-values are left out. If a look hangs, its file is removed, so that nothing old counts as new. Also
-keeps the silences of a switch and of a deploy at the host's Alertmanager.
+values are left out. If a look hangs, its file is removed, so that nothing old counts as new.
 
 exit codes: 2 wrong use; it ends by a signal only
 """
@@ -19,8 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, meminfo, output, program, switch_lock
-from lockstep.onhost.monitoring import silences, slow_metrics
-from lockstep.onhost.monitoring.alertmanager import Alertmanager
+from lockstep.onhost.monitoring import slow_metrics
 from lockstep.onhost.monitoring.metrics import (
     QUICK_S,
     SLOW_S,
@@ -28,7 +26,6 @@ from lockstep.onhost.monitoring.metrics import (
     own_sample,
     prometheus_text,
 )
-from lockstep.onhost.monitoring.silences import Silences
 from lockstep.onhost.system import gpu
 
 QUICK, SLOW = "quick.prom", "slow.prom"
@@ -64,7 +61,6 @@ class Writer:
         folder: Path,
         look: Callable[[], gpu.GpuReading],
         certificate: str = "",
-        silences: Silences | None = None,
     ) -> None:
         self._paths = paths
         self._folder = folder
@@ -72,9 +68,7 @@ class Writer:
         self._slow = slow_metrics.SlowMetrics(
             paths, look, slow_metrics.Expiry(certificate) if certificate else None
         )
-        self._pool = ThreadPoolExecutor(2)
-        self._silences = silences
-        self._silencing: Future[str] | None = None
+        self._pool = ThreadPoolExecutor(1)
         self._running: Future[str] | None = None
         self._began = -float(SLOW_S)
 
@@ -83,7 +77,6 @@ class Writer:
         atomic.write(
             self._folder / QUICK, prometheus_text(black_box_samples(self._paths, self._gpu()))
         )
-        self._update_silences()
         running = self._running
         if running is not None and not running.done():
             if now - self._began > _HANGS_S:
@@ -98,30 +91,15 @@ class Writer:
                 self._pool.submit(lambda: prometheus_text(self._slow.read_samples())),
             )
 
-    def _update_silences(self) -> None:
-        """Update the silences; a silent Alertmanager delays nothing and is asked again."""
-        if self._silences is None or (self._silencing and not self._silencing.done()):
-            return
-        reasons = {
-            silences.SWITCH: switch_lock.holder(self._paths.switch_lock) is not None,
-            silences.DEPLOY: self._slow.deploying,
-        }
-        self._silencing = self._pool.submit(self._silences.ensure_silences, reasons)
-
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     parser = program.parser(__doc__)
     parser.add_argument("--certificate", default="", metavar="FILE")
-    parser.add_argument("--alertmanager", type=int, metavar="PORT")
     options = parser.parse_args(argv)
     folder = Path(os.environ["RUNTIME_DIRECTORY"])
-    port = options.alertmanager
-    silences = Silences(Alertmanager(port)) if port else None
     gpu_watch = gpu.GpuWatch()
-    writer = Writer(
-        paths or layout.Paths(), folder, gpu_watch.newest_reading, options.certificate, silences
-    )
+    writer = Writer(paths or layout.Paths(), folder, gpu_watch.newest_reading, options.certificate)
     last_message = ""
     while True:
         now = time.monotonic()

@@ -48,15 +48,11 @@ class Expiry:
 
 @dataclass
 class SlowMetrics:
-    """Metrics that change slowly, or cost a program or a request.
-
-    `deploying` tells whether a job of a deploy ran at the last look.
-    """
+    """Metrics that change slowly, or cost a program or a request."""
 
     paths: layout.Paths
     gpu: Callable[[], gpu.GpuReading]
     expiry: Expiry | None = None
-    deploying: bool = False
     _host: config.HostConfig | None = None
     _facts: present_facts.Facts | None = None
     _write_mtime: int = 0
@@ -87,8 +83,7 @@ class SlowMetrics:
             samples.append(
                 own_sample("disk_free_bytes", int(now["disk"]["free_gib"] * meminfo.GIB))
             )
-        self.deploying = _is_deploy_under_way(self.paths)
-        return [*samples, own_sample("deploy_running", int(self.deploying))]
+        return [*samples, own_sample("deploy_running", int(_is_deploy_under_way(self.paths)))]
 
     def _hosts_facts(self) -> tuple[config.HostConfig, dict[str, Any]]:
         """Return the models as the last deploy bound them, and the host's facts."""

@@ -132,7 +132,6 @@ def test_a_gateway_that_asks_for_a_key_is_asked_with_one_that_only_systemd_reads
         (stack.PROMETHEUS_UNIT, {"retention_gib": 9}),
         (stack.PROMETHEUS_UNIT, {"alertmanager": False}),
         (stack.ALERTMANAGER_UNIT, {"alertmanager_port": 9999}),
-        (stack.METRICS_UNIT, {"alertmanager_port": 9999}),
         ("lockstep-netconsole-spark-2.service", {"netconsole_port": 7777}),
     ],
 )
