@@ -139,9 +139,7 @@ CAUSES = (
     ),
     Cause("PeerSilent", lab=("freeze", "thaw")),
     Cause(
-        "DiskFull",
-        wrong=f"mount -t tmpfs -o size=1m full {_MODELS}",
-        right=f"umount -l {_MODELS}",
+        "DiskFull", wrong=f"mount -t tmpfs -o size=1m full {_MODELS}", right=f"umount -l {_MODELS}"
     ),
     Cause(
         "GpuHot",
@@ -171,10 +169,7 @@ CAUSES = (
         right="systemctl reset-failed planted.service",
     ),
     Cause(
-        "HotModelGone",
-        wrong="systemctl stop vllm-qwen36.service",
-        right=f"{SWITCH} qwen",
-        hot=True,
+        "HotModelGone", wrong="systemctl stop vllm-qwen36.service", right=f"{SWITCH} qwen", hot=True
     ),
     Cause(
         "MetricsStopped",

@@ -59,15 +59,12 @@ FAULTS = (
     Fault("memory lingers", {"memory_lingers": 3.0}),
     Fault("deaf to SIGTERM", {"ignore_sigterm": True}, slow=True),
     Fault(
-        "switch killed",
-        command="systemctl kill --kill-whom=main -s KILL lockstep-switch.service",
+        "switch killed", command="systemctl kill --kill-whom=main -s KILL lockstep-switch.service"
     ),
     Fault("switch stopped", command="systemctl stop lockstep-switch.service"),
     Fault("engine killed", command=f"{_ENGINE} | xargs -r kill -9", kills=True),
     Fault(
-        "docker client killed",
-        command="pkill -9 -f '^/usr/bin/docker run .* serve'",
-        kills=True,
+        "docker client killed", command="pkill -9 -f '^/usr/bin/docker run .* serve'", kills=True
     ),
     Fault(
         "docker restarted",

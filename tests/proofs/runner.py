@@ -106,7 +106,7 @@ class Trial(Generic[R]):
         run.took_s = round(time.monotonic() - began, 1)
         if is_kept:
             with self._lock:
-                self.runs = [other for other in self.runs if other.key != run.key] + [run]
+                self.runs = [earlier for earlier in self.runs if earlier.key != run.key] + [run]
                 run_record.add(self.record, run)
             words = {name: value for name, value in asdict(run).items() if value not in ("", [])}
             print(json.dumps(words), flush=True)
@@ -142,8 +142,8 @@ class Trial(Generic[R]):
 def counts(name: str, values: Iterable[object]) -> str:
     """A line with the number of times that each value stands there."""
     counter = Counter(map(str, values))
-    each = ", ".join(f"{count} {value}" for value, count in sorted(counter.items()))
-    return f"{name}: {sum(counter.values())}; {each}"
+    parts = ", ".join(f"{count} {value}" for value, count in sorted(counter.items()))
+    return f"{name}: {sum(counter.values())}; {parts}"
 
 
 @dataclass(frozen=True)

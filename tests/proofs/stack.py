@@ -417,12 +417,7 @@ class Stack:
         """Run `lockstep lab WORDS`, which must succeed."""
         argv = [str(BIN / "lockstep"), "lab", words[0], "--name", self.name, *words[1:]]
         result = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            cwd=REPOSITORY,
-            env=self._outliving,
-            check=False,
+            argv, capture_output=True, text=True, cwd=REPOSITORY, env=self._outliving, check=False
         )
         assert result.returncode == 0, f"{shlex.join(argv)}\n{result.stdout}{result.stderr}"
         return result.stdout

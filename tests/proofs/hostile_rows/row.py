@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stack import Answer
@@ -22,6 +23,11 @@ class Row:
     expectation: str
     do: Do = lambda site: ""
     cannot: str = ""
+
+
+def row(name: str, expectation: str, do: Callable[..., str], /, **words: object) -> Row:
+    """A row whose function takes more words than the site."""
+    return Row(name, expectation, partial(do, **words))
 
 
 #: Folders of ours, for whoever looks for what is open to everybody.

@@ -49,14 +49,14 @@ def throw(*words: str) -> int:
     return PROOF.main(["--seed", "1", *words])
 
 
-def recorded(file: Path) -> list[dict[str, Any]]:
+def record_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def test_the_same_seed_makes_the_same_runs(tmp_path: Path) -> None:
     files = [tmp_path / "first", tmp_path / "second"]
     assert [throw("--record", str(file)) for file in files] == [0, 0]
-    first, second = ([line["value"] for line in recorded(file)] for file in files)
+    first, second = ([line["value"] for line in record_lines(file)] for file in files)
     assert first == second == [1, 5, 1, 3]
 
 
@@ -66,7 +66,7 @@ def test_a_later_call_makes_the_missing_runs_alone(
     file = tmp_path / "record"
     throw("--record", str(file), "--throws", "2")
     assert throw("--record", str(file)) == 0
-    assert [line["number"] for line in recorded(file)] == [0, 1, 2, 3]
+    assert [line["number"] for line in record_lines(file)] == [0, 1, 2, 3]
     assert "4 runs, seed 1" in capsys.readouterr().out
 
 
@@ -75,7 +75,7 @@ def test_an_assertion_that_fails_is_a_violation_and_the_rest_goes_on(
 ) -> None:
     file = tmp_path / "record"
     assert throw("--record", str(file), "--fails", "1") == 1
-    assert [bool(line["violations"]) for line in recorded(file)] == [False, True, False, False]
+    assert [bool(line["violations"]) for line in record_lines(file)] == [False, True, False, False]
     assert "violations 1\n  1: AssertionError: the die is lost" in capsys.readouterr().out
     # Its line is kept: a later call still ends with 1.
     assert throw("--record", str(file)) == 1
@@ -83,7 +83,7 @@ def test_an_assertion_that_fails_is_a_violation_and_the_rest_goes_on(
 
 def test_what_has_nothing_to_do_is_not_kept(tmp_path: Path) -> None:
     throw("--record", str(tmp_path / "record"), "--nothing", "3")
-    assert [line["number"] for line in recorded(tmp_path / "record")] == [0, 1, 2]
+    assert [line["number"] for line in record_lines(tmp_path / "record")] == [0, 1, 2]
 
 
 def test_after_the_limit_no_run_begins() -> None:
