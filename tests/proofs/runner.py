@@ -93,8 +93,10 @@ class Trial(Generic[R]):
                 yield run
 
     def make(self, run: R, act: Callable[[R], object]) -> R:
-        """Make a run, keep it and print it; an assertion that fails is a violation.
+        """Make a run, keep it and print it.
 
+        An assertion that fails is a violation, and no further run begins: nobody knows the lab's
+        state then.
         An `act` that returns False has found nothing to do: the run is not kept.
         """
         began = time.monotonic()
@@ -103,6 +105,7 @@ class Trial(Generic[R]):
         except (AssertionError, subprocess.SubprocessError) as error:
             is_kept = True
             run.violations.append(f"{type(error).__name__}: {error}"[:1500])
+            self._end = 0.0
         run.took_s = round(time.monotonic() - began, 1)
         if is_kept:
             with self._lock:

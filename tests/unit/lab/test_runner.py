@@ -70,15 +70,16 @@ def test_a_later_call_makes_the_missing_runs_alone(
     assert "4 runs, seed 1" in capsys.readouterr().out
 
 
-def test_an_assertion_that_fails_is_a_violation_and_the_rest_goes_on(
+def test_an_assertion_that_fails_is_a_violation_after_which_no_run_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "record"
     assert throw("--record", str(file), "--fails", "1") == 1
-    assert [bool(line["violations"]) for line in record_lines(file)] == [False, True, False, False]
+    assert [bool(line["violations"]) for line in record_lines(file)] == [False, True]
     assert "violations 1\n  1: AssertionError: the die is lost" in capsys.readouterr().out
-    # Its line is kept: a later call still ends with 1.
+    # Its line is kept: a later call makes the others and still ends with 1.
     assert throw("--record", str(file)) == 1
+    assert [line["number"] for line in record_lines(file)] == [0, 1, 2, 3]
 
 
 def test_what_has_nothing_to_do_is_not_kept(tmp_path: Path) -> None:
