@@ -272,16 +272,13 @@ KILLED = (
     "pkill -9 -x dockerd; sleep 1; rm -f /run/docker.sock; true"
 )
 
-
 REVIVED = (
     "systemctl unmask --runtime --quiet docker.service docker.socket; "
     "systemctl reset-failed docker.service docker.socket; "
     "systemctl restart docker.socket; systemctl start docker"
 )
 
-
 AWAY = "mv /run/docker.sock /run/docker.sock.away"
-
 
 BACK = "mv /run/docker.sock.away /run/docker.sock"
 
@@ -306,55 +303,48 @@ def docker_memory_watch(site: Site) -> str:
 ROWS = (
     Row("S1", "spark and olga at once: one 0, one 75 that names the other", two_switches),
     Row("S2", "the switch itself is killed while loading: it is finished", killed_worker),
-    row("S3", "the gateway is killed: back", killed_service, unit="lockstep-gateway.service"),
-    row("S3b", "the memory watch is killed: back", killed_service, unit="lockstep-memory.service"),
+    row("S3", "the gateway is killed: back", killed_service, "lockstep-gateway.service"),
+    row("S3b", "the memory watch is killed: back", killed_service, "lockstep-memory.service"),
     row(
-        "K0",
-        "the switch's client gets SIGKILL: it ends, the next one works",
-        clients,
-        name="SIGKILL",
-        number=9,
+        "K0", "the switch's client gets SIGKILL: it ends, the next one works", clients, "SIGKILL", 9
     ),
     row(
         "S4-empty",
         "models.json empty while hot: exit 2 names it, the model goes on",
         configuration,
-        spoil=": > /etc/lockstep/models.json",
+        ": > /etc/lockstep/models.json",
     ),
     row(
         "S4-cut",
         "models.json cut off: the same",
         configuration,
-        spoil="truncate -s 200 /etc/lockstep/models.json",
+        "truncate -s 200 /etc/lockstep/models.json",
     ),
-    row(
-        "S4-gone", "models.json gone: the same", configuration, spoil="rm /etc/lockstep/models.json"
-    ),
+    row("S4-gone", "models.json gone: the same", configuration, "rm /etc/lockstep/models.json"),
     Row("S5", "/run/lockstep removed while hot: everything works", no_run_folder),
-    row("S6", "journald frozen: the switch ends", no_journal, how="pkill -STOP systemd-journal"),
+    row("S6", "journald frozen: the switch ends", no_journal, "pkill -STOP systemd-journal"),
     row(
         "S6b",
         "journald stopped: the switch ends",
         no_journal,
-        how="systemctl stop systemd-journald.socket "
-        "systemd-journald-dev-log.socket systemd-journald",
+        "systemctl stop systemd-journald.socket systemd-journald-dev-log.socket systemd-journald",
     ),
     Row("S8", "Docker frozen, memory falls: the memory watch ends the engine", docker_memory_watch),
     row(
         "S9",
         "Docker frozen, container to container: refused, or qwen ended first",
         docker,
-        hang=FREEZE,
-        heal=THAW,
-        model="mistral",
+        FREEZE,
+        THAW,
+        "mistral",
     ),
     row(
         "S9b",
         "Docker frozen, container to venv: refused, or qwen ended first",
         docker,
-        hang=FREEZE,
-        heal=THAW,
-        model="tiny",
+        FREEZE,
+        THAW,
+        "tiny",
     ),
     Row("S10", "power cut during the stop of a deaf engine: nothing hot, next switch works", power),
     Row("S11", "the switch itself is frozen: status names it, a second one is told", worker),
@@ -370,48 +360,48 @@ ROWS = (
         "W1",
         "Docker frozen, switch.sh none: bounded, and what it says is so",
         docker,
-        hang=FREEZE,
-        heal=THAW,
-        model="none",
+        FREEZE,
+        THAW,
+        "none",
     ),
     row(
         "W2",
         "dockerd killed while its container lives: refused, or qwen ended first",
         docker,
-        hang=KILLED,
-        heal=REVIVED,
-        model="tiny",
+        KILLED,
+        REVIVED,
+        "tiny",
     ),
     row(
         "W3",
         "containerd frozen: the same",
         docker,
-        hang="pkill -STOP -x containerd",
-        heal="pkill -CONT -x containerd",
-        model="mistral",
+        "pkill -STOP -x containerd",
+        "pkill -CONT -x containerd",
+        "mistral",
     ),
     row(
         "W4",
         "the container's shim frozen: the same",
         docker,
-        hang="pkill -STOP -x containerd-shim",
-        heal="pkill -CONT -x containerd-shim",
-        model="mistral",
+        "pkill -STOP -x containerd-shim",
+        "pkill -CONT -x containerd-shim",
+        "mistral",
     ),
-    row("W5", "Docker's socket is gone: the same", docker, hang=AWAY, heal=BACK, model="mistral"),
-    row("F1", "/tmp is full: a switch works or says why", full, place="/tmp"),
-    row("F2", "/dev/shm is full: the same", full, place="/dev/shm"),
-    row("F3", "the folder of the switch's log is full: the same", full, place="/var/log/lockstep"),
-    row("K1", "the same with SIGHUP", clients, name="SIGHUP", number=1),
-    row("K2", "the same with SIGQUIT", clients, name="SIGQUIT", number=3),
-    row("K3", "the same with SIGSTOP", clients, name="SIGSTOP", number=19),
+    row("W5", "Docker's socket is gone: the same", docker, AWAY, BACK, "mistral"),
+    row("F1", "/tmp is full: a switch works or says why", full, "/tmp"),
+    row("F2", "/dev/shm is full: the same", full, "/dev/shm"),
+    row("F3", "the folder of the switch's log is full: the same", full, "/var/log/lockstep"),
+    row("K1", "the same with SIGHUP", clients, "SIGHUP", 1),
+    row("K2", "the same with SIGQUIT", clients, "SIGQUIT", 3),
+    row("K3", "the same with SIGSTOP", clients, "SIGSTOP", 19),
     Row("K4", "nobody reads what the switch says: it ends", pipe),
     Row("K5", "every process of the hot engine is frozen: a switch away ends it", frozen_engine),
     row(
         "K6",
         "the gateway is frozen: a switch works or says why",
         beside,
-        program="lockstep-gateway.service",
+        "lockstep-gateway.service",
     ),
-    row("K7", "the memory watch is frozen: the same", beside, program="lockstep-memory.service"),
+    row("K7", "the memory watch is frozen: the same", beside, "lockstep-memory.service"),
 )
