@@ -310,14 +310,9 @@ def figures(trial: runner.Trial[Run]) -> Iterator[str]:
         yield runner.counts("clean" if clean else "falling", (run.phase for run in runs))
         yield f"  least with an engine, below its minimum: {under:.2f} GiB at worst"
         yield f"  slowest login {max(run.ssh_s for run in runs):.1f} s"
-        yield runner.counts(
-            "  hot afterwards",
-            (
-                "nothing" if run.hot is None else "fallback" if "fallback" in run.hot else "before"
-                for run in runs
-                if not clean
-            ),
-        )
+        if not clean:
+            names = [str(run.hot).rpartition("-")[2] for run in runs]
+            yield runner.counts("  hot afterwards", names)
 
 
 PROOF = runner.Proof(__doc__, "drain", Run, prove, figures, {"runs": 300}, lambda stack: INVENTORY)

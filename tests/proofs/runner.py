@@ -111,8 +111,10 @@ class Trial(Generic[R]):
             with self._lock:
                 self.runs = [earlier for earlier in self.runs if earlier.key != run.key] + [run]
                 run_record.add(self.record, run)
-            words = {name: value for name, value in asdict(run).items() if value not in ("", [])}
-            print(json.dumps(words), flush=True)
+                words = {
+                    name: value for name, value in asdict(run).items() if value not in ("", [])
+                }
+                print(json.dumps(words), flush=True)
         return run
 
     def on_hosts(self, act: Callable[[Host], object]) -> None:
