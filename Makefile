@@ -96,7 +96,7 @@ cluster-faults: $(STAMP)
 webui: $(STAMP)
 	@for name in real_webui real_webui_update; do \
 	PYTHONPATH=.:tests/helpers:tests/helpers/gateway:tests/helpers/onhost \
-	$(BIN)/python tests/proofs/$$name.py || exit; done
+	$(BIN)/python tests/proofs/clients/$$name.py || exit; done
 
 clients: $(STAMP)
 	PYTHONPATH=. $(BIN)/python tests/proofs/clients/real_clients.py

@@ -1,31 +1,27 @@
 """Alerts of hosts, seeded: each cause raises exactly its own alert, once, and a switch raises none.
 
 `python tests/proofs/alerting.py --rounds 12 --minutes 60 --seed 7` applies causes to the hosts of
-a lab, each a line of JSON in a file, and then only switches for so many minutes. The alerts go to
-a stand-in receiver on the lab's side.
+a lab, and then only switches for so many minutes. The alerts go to a stand-in receiver on the
+lab's side.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import faults
-import run_record
-import soaking
-from stack import Host, Stack, lend_lab, until
+import runner
+from stack import SWITCH, Follower, Host, Stack, until
 
-from lab import control
-from lab.core.state import open_lab
 from lab.host import connection
 from lab.host.network import NAMESPACES
 from lockstep.monitoring.rules import EVERY_S, rules_text
@@ -36,7 +32,6 @@ sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 ADDRESS, PORT = "10.77.0.1", 8499
 #: Two scrapes, an evaluation, a slow look of the writer and the wait of a group.
 LAG_S = 3 * EVERY_S + 20.0
-SWITCH = soaking.SWITCH
 _ENGINE = "http://127.0.0.1:30001"
 _KNOB = f"curl -fsS -d '{{}}' {_ENGINE}/standin/knob"
 _RECEIVER = """
@@ -144,9 +139,7 @@ CAUSES = (
     ),
     Cause("PeerSilent", lab=("freeze", "thaw")),
     Cause(
-        "DiskFull",
-        wrong=f"mount -t tmpfs -o size=1m full {_MODELS}",
-        right=f"umount -l {_MODELS}",
+        "DiskFull", wrong=f"mount -t tmpfs -o size=1m full {_MODELS}", right=f"umount -l {_MODELS}"
     ),
     Cause(
         "GpuHot",
@@ -176,10 +169,7 @@ CAUSES = (
         right="systemctl reset-failed planted.service",
     ),
     Cause(
-        "HotModelGone",
-        wrong="systemctl stop vllm-qwen36.service",
-        right=f"{SWITCH} qwen",
-        hot=True,
+        "HotModelGone", wrong="systemctl stop vllm-qwen36.service", right=f"{SWITCH} qwen", hot=True
     ),
     Cause(
         "MetricsStopped",
@@ -189,47 +179,32 @@ CAUSES = (
 )
 
 
-@dataclass(frozen=True)
-class Run:
-    """A round as it stands in the file; times in seconds from the cause on."""
+@dataclass
+class Run(runner.Run):
+    """A round as it stands in the record; times in seconds from the cause on."""
 
-    number: int
-    host: str
-    alert: str
-    told_s: float | None
-    bound_s: float
-    over_s: float | None
-    violation: str = ""
+    alert: str = ""
+    told_s: float | None = None
+    bound_s: float = 0.0
+    over_s: float | None = None
 
 
-class Receiver:
+class Receiver(Follower):
     """A webhook on the lab's side, and the messages that it got."""
 
     def __init__(self, lab: str) -> None:
-        self._lab = lab
+        namespace = NAMESPACES / connection.load(lab).namespace
+        words = ["nsenter", f"--net={namespace}", sys.executable, "-c", _RECEIVER]
+        argv = [*words, ADDRESS, str(PORT)]
+        super().__init__(
+            lambda: subprocess.Popen(argv, stdout=subprocess.PIPE, text=True), self._read
+        )
         self.messages: list[AlertMessage] = []
 
-    def __enter__(self) -> Receiver:
-        namespace = NAMESPACES / connection.load(self._lab).namespace
-        words = ["nsenter", f"--net={namespace}", sys.executable, "-c", _RECEIVER]
-        self._process = subprocess.Popen(
-            [*words, ADDRESS, str(PORT)], stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "[]\n", "the receiver does not listen"
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._thread.join(10)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            at, status, labels, authorization = json.loads(line)
+    def _read(self, line: str) -> None:
+        # The first line says that it listens.
+        if message := json.loads(line):
+            at, status, labels, authorization = message
             self.messages.append(
                 AlertMessage(at, status, labels["alertname"], labels["instance"], authorization)
             )
@@ -262,13 +237,13 @@ def wrong(stack: Stack, host: Host, cause: Cause) -> Iterator[float]:
         if cause.lab:
             stack.lab(cause.lab[0], host.name)
         if cause.memory_gib is not None:
-            _memory(stack, host, cause.memory_gib)
+            stack.memory(host, cause.memory_gib)
         if cause.ends:
             until(lambda: host.status()["hot"] != "qwen", "qwen is ended")
         yield began
     finally:
         if cause.memory_gib is not None:
-            _memory(stack, host, soaking.USUAL_GIB)
+            stack.memory(host)
         if cause.gpu:
             stack.lab("gpu", host.name)
         if any(cause.lab[1:]):
@@ -276,14 +251,9 @@ def wrong(stack: Stack, host: Host, cause: Cause) -> Iterator[float]:
         host.root(cause.right)
 
 
-def _memory(stack: Stack, host: Host, gib: float) -> None:
-    control.ask(open_lab(stack.name), "memory", host=host.name, available=gib, rate=None)
-
-
-def raise_cause(stack: Stack, host: Host, cause: Cause, receiver: Receiver, number: int = 0) -> Run:
+def raise_cause(stack: Stack, host: Host, cause: Cause, receiver: Receiver, run: Run) -> None:
     """Raise a cause on a host, and collect the messages about that host until the cause is over."""
-    bound_s = LAG_S + cause.bound_s + wait_s(cause.alert)
-    told_s = over_s = None
+    run.bound_s = LAG_S + cause.bound_s + wait_s(cause.alert)
     with wrong(stack, host, cause) as began:
 
         def of_host(status: str) -> list[AlertMessage]:
@@ -293,8 +263,8 @@ def raise_cause(stack: Stack, host: Host, cause: Cause, receiver: Receiver, numb
                 if message.host == host.name and message.status == status
             ]
 
-        if _within(lambda: of_host("firing"), bound_s):
-            told_s = round(of_host("firing")[0].at - began, 1)
+        if _within(lambda: of_host("firing"), run.bound_s):
+            run.told_s = round(of_host("firing")[0].at - began, 1)
         # What else there is to say would come with the next evaluations.
         time.sleep(2 * EVERY_S)
         names = [message.alert for message in of_host("firing")]
@@ -304,15 +274,13 @@ def raise_cause(stack: Stack, host: Host, cause: Cause, receiver: Receiver, numb
         return [message for message in of_host("resolved") if message.alert == cause.alert]
 
     if names and _within(end_messages, LAG_S + 2 * EVERY_S + 300):
-        over_s = round(end_messages()[0].at - end, 1)
-    violation = ""
+        run.over_s = round(end_messages()[0].at - end, 1)
     if names != [cause.alert]:
-        violation = f"told {names or 'nothing'}, {cause.alert} belongs to it"
-    elif told_s is None:
-        violation = f"{cause.alert} is told too late"
+        run.violations.append(f"told {names or 'nothing'}, {cause.alert} belongs to it")
+    elif run.told_s is None:
+        run.violations.append(f"{cause.alert} is told too late")
     elif len(end_messages()) != 1:
-        violation = f"{cause.alert} is not told to be over, once"
-    return Run(number, host.name, cause.alert, told_s, bound_s, over_s, violation)
+        run.violations.append(f"{cause.alert} is not told to be over, once")
 
 
 def wait_s(name: str) -> float:
@@ -356,47 +324,36 @@ def quiet(
     return receiver.since(began)
 
 
-def report(runs: list[Run]) -> str:
-    """The figures as text."""
-    lines = []
-    for name in sorted({run.alert for run in runs}):
-        alert_runs = [run for run in runs if run.alert == name]
-        delays = [run.told_s for run in alert_runs if run.told_s is not None]
-        over = [run.over_s for run in alert_runs if run.over_s is not None]
-        lines.append(
-            f"{name}: {len(alert_runs)} times, told after {max(delays, default=0):.0f} s at most "
-            f"(bound {alert_runs[0].bound_s:.0f}), over after {max(over, default=0):.0f} s at most"
+def prove(trial: runner.Trial[Run]) -> None:
+    """Raise the causes, and then none."""
+    stack, minutes, chance = trial.stack, trial.options.minutes, trial.chance()
+    stack.good_deploy(inventory=inventory(stack))
+    plan = plan_causes(trial.options.rounds, chance)
+    with Receiver(stack.name) as receiver:
+        for run in trial.remaining(
+            Run(number, stack.hosts[place].name, alert=cause.alert)
+            for number, (cause, place) in enumerate(plan)
+        ):
+            cause, place = plan[run.number]
+            trial.make(run, partial(raise_cause, stack, stack.hosts[place], cause, receiver))
+        messages = quiet(stack, receiver, minutes, chance) if minutes else []
+    trial.notes.append(f"{minutes:g} minutes of switches: {len(messages)} messages")
+    trial.violations += [f"a message without a cause: {message}" for message in messages]
+
+
+def figures(trial: runner.Trial[Run]) -> Iterator[str]:
+    """The delays of each alert."""
+    for name in sorted({run.alert for run in trial.runs}):
+        runs = [run for run in trial.runs if run.alert == name]
+        delay_s = max((run.told_s for run in runs if run.told_s is not None), default=0)
+        over = max((run.over_s for run in runs if run.over_s is not None), default=0)
+        yield (
+            f"{name}: {len(runs)} times, told after {delay_s:.0f} s at most "
+            f"(bound {runs[0].bound_s:.0f}), over after {over:.0f} s at most"
         )
-    lines += [f"  {run.number} {run.host}: {run.violation}" for run in runs if run.violation]
-    return "\n".join(lines)
 
 
-def main() -> int:
-    """Command line; the exit code is 1 when a rule was broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--minutes", type=float, default=60.0, help="of switches without a cause")
-    parser.add_argument("--file", type=Path, default=Path("alerting.jsonl"))
-    parser.add_argument("--lab", help="a lab that is up and deployed")
-    options = parser.parse_args()
-    chance = random.Random(options.seed)
-    plan = plan_causes(options.rounds, chance)
-    runs = run_record.read(options.file, Run)
-    with lend_lab(options.lab, "alerting") as stack:
-        stack.good_deploy(inventory=inventory(stack))
-        with Receiver(stack.name) as receiver:
-            for number, (cause, place) in enumerate(plan):
-                if number not in {run.number for run in runs}:
-                    run = raise_cause(stack, stack.hosts[place], cause, receiver, number)
-                    runs.append(run)
-                    run_record.add(options.file, run)
-                    print(asdict(run), flush=True)
-            messages = quiet(stack, receiver, options.minutes, chance) if options.minutes else []
-    print(report(runs))
-    print(f"{options.minutes:g} minutes of switches: {len(messages)} messages {messages or ''}")
-    return 1 if messages or any(run.violation for run in runs) else 0
-
+PROOF = runner.Proof(__doc__, "alerting", Run, prove, figures, {"rounds": 12, "minutes": 60.0})
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

@@ -8,16 +8,14 @@ to the first number that the deploy does not reach. A line of JSON for each.
 
 from __future__ import annotations
 
-import argparse
-import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import run_record
-from stack import Host, Stack, lend_lab
+import runner
+from stack import Host, Stack
 
 FOLDER = "/run/planted"
 SHELL = "/var/tmp/planted-shell"
@@ -41,8 +39,8 @@ _SEEN = (
 )
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass
+class Run(runner.Run):
     """One deploy.
 
     Attributes:
@@ -53,11 +51,9 @@ class Run:
         violations: Differences from the state before.
     """
 
-    number: int
-    when: str
-    command: str
-    code: int
-    violations: list[str]
+    when: str = ""
+    command: str = ""
+    code: int = 0
 
 
 @contextmanager
@@ -84,20 +80,18 @@ def host_state(host: Host) -> dict[str, str]:
     return {"files": host.root(_SEEN), "hot": str(hot)}
 
 
-def run_with_failure(
-    stack: Stack, good: Path, changed_inventory: Path, number: int, when: str
-) -> Run | None:
-    """Run a deploy in which a command fails; None if the deploy has fewer commands."""
+def run_with_failure(stack: Stack, good: Path, changed_inventory: Path, run: Run) -> bool:
+    """Run a deploy in which a command fails; False if the deploy has fewer commands."""
     last = stack.hosts[-1]
     earlier_states = {host.name: host_state(host) for host in stack.hosts}
-    with plant_failure(last, number, when):
+    with plant_failure(last, run.number, run.when):
         result = stack.deploy("-y", inventory=changed_inventory)
     command = last.root(f"cat {FOLDER}/failed")
     # A deploy of fewer commands leaves the number to what ends the planting.
     if not command or f"{FOLDER}/at" in command:
         assert result.code == 0, result.output[-8000:]
-        return None
-    violations = []
+        return False
+    run.command, run.code, violations = command[-300:], result.code, run.violations
     if result.code == 0:
         violations.append("the deploy ended well")
     if last.name not in result.closing and last.name not in result.output[-3000:]:
@@ -112,60 +106,49 @@ def run_with_failure(
     drift = stack.diff(inventory=good)
     if drift.returncode:
         violations.append(f"diff: {drift.stdout[-1500:]}")
-    return Run(number, when, command[-300:], result.code, violations)
+    return True
 
 
 def _difference(earlier_text: str, later_text: str) -> str:
     return "; ".join(sorted(set(earlier_text.splitlines()) ^ set(later_text.splitlines())))[:600]
 
 
-def report(runs: list[Run]) -> str:
-    """The figures as text."""
-    wrong = [run for run in runs if run.violations]
-    lines = [f"{len(runs)} failed commands, {len(wrong)} violations"]
-    lines += [f"  {run.number} {run.when} {run.command}: {run.violations}" for run in wrong]
-    return "\n".join(lines)
+def prove(trial: runner.Trial[Run]) -> None:
+    """Let each command fail, until the deploy has no further one."""
+    stack, options, chance = trial.stack, trial.options, trial.chance()
+    good = stack.inventory("good", rollout="all")
+    changed_inventory = stack.inventory(
+        "changed",
+        rollout="all",
+        models={"qwen": {"overrides": {"max_num_seqs": 3}}},
+        gateway={"keepalive_s": 14},
+        webui={"port": 8081},
+    )
+    stack.good_deploy("-y", inventory=good)
+    for host in stack.hosts:
+        assert host.switch("qwen").code == 0
+    for run in trial.remaining(
+        Run(number, stack.hosts[-1].name, when=chance.choice(("before", "after")))
+        for number in range(options.first, options.most + 1, options.every)
+    ):
+        trial.make(run, lambda run: run_with_failure(stack, good, changed_inventory, run))
+        if not run.command:
+            break
+        if run.violations:
+            stack.good_deploy("-y", inventory=good)
 
 
-def main() -> int:
-    """Command line; the exit code is 1 when a rule was broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=1, help="number of the first command")
-    parser.add_argument("--most", type=int, default=1000, help="number of the last command")
-    parser.add_argument("--every", type=int, default=1, help="so many commands between two runs")
-    parser.add_argument("--file", type=Path, default=Path("all_or_none.jsonl"))
-    parser.add_argument("--lab", help="a lab that is up, of as many hosts as wanted")
-    options = parser.parse_args()
-    chance = random.Random(options.seed)
-    runs = run_record.read(options.file, Run)
-    with lend_lab(options.lab, "allornone") as stack:
-        good = stack.inventory("good", rollout="all")
-        changed_inventory = stack.inventory(
-            "changed",
-            rollout="all",
-            models={"qwen": {"overrides": {"max_num_seqs": 3}}},
-            gateway={"keepalive_s": 14},
-            webui={"port": 8081},
-        )
-        stack.good_deploy("-y", inventory=good)
-        for host in stack.hosts:
-            assert host.switch("qwen").code == 0
-        for number in range(options.first, options.most + 1, options.every):
-            when = chance.choice(("before", "after"))
-            if number in {run.number for run in runs}:
-                continue
-            run = run_with_failure(stack, good, changed_inventory, number, when)
-            if run is None:
-                break
-            runs.append(run)
-            run_record.add(options.file, run)
-            print(asdict(run), flush=True)
-            if run.violations:
-                stack.good_deploy("-y", inventory=good)
-    print(report(runs))
-    return 1 if any(run.violations for run in runs) else 0
-
+PROOF = runner.Proof(
+    __doc__,
+    "allornone",
+    Run,
+    prove,
+    options={
+        "first": {"type": int, "default": 1, "help": "number of the first command"},
+        "most": {"type": int, "default": 1000, "help": "number of the last command"},
+        "every": {"type": int, "default": 1, "help": "so many commands between two runs"},
+    },
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

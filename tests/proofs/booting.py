@@ -2,29 +2,24 @@
 
     python tests/proofs/booting.py --runs 172 --seed 1 --record FILE
 
-Makes so many runs with each value; 172 of them cut the power 200 times or more. Each run adds a
-line of JSON to FILE; a call with the same FILE goes on behind its last line.
+Makes so many runs with each value; 172 of them cut the power 200 times or more.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from threading import Lock
-from typing import Any
 
 import faults
-import run_record
+import runner
 import soaking
-from soaking import SWITCH, UNITS, WATCHER
-from stack import Host, Stack, lend_lab, until
+from soaking import UNITS, WATCHER
+from stack import SWITCH, Host, Stack, until
 
 from lab import control
 from lab.core.errors import LabError
@@ -49,22 +44,18 @@ _SEEN = "/var/log/two-engines.log"
 
 
 @dataclass
-class Run:
+class Run(runner.Run):
     """One run: its acts, and the hot model before and after."""
 
-    number: int
-    host: str
-    boot: str
-    phase: str
-    model: str
-    other_model: str
-    delay_s: float
+    boot: str = ""
+    phase: str = ""
+    model: str = ""
+    other_model: str = ""
+    delay_s: float = 0.0
     expected_hot: list[str | None] = field(default_factory=list)
     hot: str | None = None
     boot_message: str | None = None
     tries: int = 0
-    took_s: float = 0.0
-    violations: list[str] = field(default_factory=list)
 
 
 class Booting:
@@ -100,9 +91,10 @@ class Booting:
         """Bring the host back to the state before."""
         self._host.root(
             "systemctl disable -q --now two-engines.service; rm -f /etc/tmpfiles.d/standin.conf "
-            f"/usr/local/lib/two-engines.py /etc/systemd/system/two-engines.service {_SEEN} "
-            f"{faults.KNOBS}/standin-*.json; systemctl daemon-reload; {SWITCH} none"
+            f"/usr/local/lib/two-engines.py /etc/systemd/system/two-engines.service {_SEEN}; "
+            "systemctl daemon-reload"
         )
+        faults.clear_knobs(self._host)
 
     def knobs(self, then: str = "true", **more: object) -> None:
         """Let stand-in engines load quickly, with more knobs turned, now and after each boot.
@@ -110,7 +102,7 @@ class Booting:
         `then` is a command that root runs in the same login.
         """
         text = json.dumps({**faults.QUICK, "load_seconds": 1.0, **more})
-        files = [f"{faults.KNOBS}/standin-{engine}.json" for engine in ("vllm", "sglang")]
+        files = [f"{faults.KNOBS}/standin-{engine}.json" for engine in faults.ENGINES]
         lines = "".join(f"f+ {file} 0644 - - - {text}\n" for file in files)
         self._host.root(
             f"cat > /etc/tmpfiles.d/standin.conf <<'END'\n{lines}END\n"
@@ -152,15 +144,12 @@ class Booting:
         words = answer.out.split()
         return len(words) == 2 and words[0] != "running" and words[1] in ("running", "degraded")
 
-    def run(self, run: Run) -> Run:
-        """One run of the phase that `run` names."""
-        began = time.monotonic()
+    def make(self, run: Run) -> None:
+        """Make one run of the phase that `run` names."""
         self._an_hour_passes()
         run.expected_hot = [self._after_boot(run.model)]
         getattr(self, f"_{run.phase}")(run)
         self._judge(run)
-        run.took_s = round(time.monotonic() - began, 1)
-        return run
 
     def _an_hour_passes(self) -> None:
         """Make earlier cuts too old to count, and engines load quickly again."""
@@ -245,24 +234,18 @@ class Booting:
 
     def _judge(self, run: Run) -> None:
         until(self.is_settled, f"{self._host.name}: the boot is over", SETTLE_S)
-        names = " ".join(UNITS.values())
-        output = self._host.root(
-            f"timeout {SETTLE_S} {SWITCH} wait >/dev/null; {SWITCH} status --json; echo ---; "
-            f"systemctl list-units --plain --no-legend --state=active,activating {names}; "
-            f"echo ---; python3 -c {soaking._shell_word(WATCHER)} once; echo ---; "
-            f"grep violation {_SEEN}; echo ---; cat {RECORD}"
+        more = f"; echo ---; grep violation {_SEEN}; echo ---; cat {RECORD}"
+        _, status, active, alive, (sightings, record) = soaking.look(
+            self._host, SETTLE_S, more=more
         )
-        status, active, alive, sightings, record = output.split("---\n")
-        switch_status: dict[str, Any] = json.loads(status)
-        run.hot, run.boot_message = switch_status["hot"], switch_status["boot"]
-        active_units = {line.split()[0] for line in active.splitlines()}
-        if message := soaking.disagreement(run.hot, active_units, json.loads(alive)):
+        run.hot, run.boot_message = status["hot"], status["boot"]
+        if message := soaking.disagreement(run.hot, active, alive):
             run.violations.append(message)
         if sightings.strip():
             run.violations.append(f"two engines: {sightings}")
             self._host.root(f": > {_SEEN}")
-        if switch_status["problems"] or switch_status["switching"]:
-            run.violations.append(f"{switch_status['problems']}, {switch_status['switching']}")
+        if status["problems"] or status["switching"]:
+            run.violations.append(f"{status['problems']}, {status['switching']}")
         if run.hot not in run.expected_hot:
             run.violations.append(f"{run.hot} is hot, not {run.expected_hot}: {record}")
         if run.tries > 2:
@@ -273,92 +256,55 @@ class Booting:
             run.violations.append(f"nothing is said of why it stays down: {run.boot_message}")
 
 
-def planned_run(number: int, runs: int, seed: int, hosts: list[Host]) -> tuple[Host, Run]:
-    """The run of a number: the same for the same seed, hosts and runs of each value."""
-    chance = random.Random(f"{seed} {number}")
-    boot = VALUES[number // runs]
-    host = hosts[number % len(hosts)]
-    model, other_model = chance.sample(sorted(UNITS), 2)
-    phase = PHASES[(number // len(hosts)) % len(PHASES)]
-    delay = round(chance.uniform(0.0, 4.0), 2)
-    return host, Run(number, host.name, boot, phase, model, other_model, delay)
+def plan(trial: runner.Trial[Run]) -> list[Run]:
+    """The runs, which are the same for the same seed, hosts and runs of each value."""
+    runs, hosts, count = [], trial.stack.hosts, trial.options.runs
+    for number in range(count * len(VALUES)):
+        chance = trial.chance(number)
+        host = hosts[number % len(hosts)].name
+        model, other_model = chance.sample(sorted(UNITS), 2)
+        phase = PHASES[(number // len(hosts)) % len(PHASES)]
+        run = Run(number, host, boot=VALUES[number // count], phase=phase)
+        run.model, run.other_model = model, other_model
+        run.delay_s = round(chance.uniform(0.0, 4.0), 2)
+        runs.append(run)
+    return runs
 
 
-def boot(stack: Stack, runs: int, seed: int, record: Path, limit_s: float) -> list[Run]:
-    """Make so many runs of each value, less those in the record, until the time is over.
-
-    Returns everything that is in the record then.
-    """
-    finished_runs = run_record.read(record, Run)
-    remaining_numbers = sorted(
-        set(range(runs * len(VALUES))) - {run.number for run in finished_runs}
-    )
-    end, writing = time.monotonic() + limit_s, Lock()
+def prove(trial: runner.Trial[Run]) -> None:
+    """Deploy each value of `boot`, and make its runs."""
+    stack, remaining_runs = trial.stack, list(trial.remaining(plan(trial)))
     for value in VALUES:
-        value_runs = [
-            planned_run(number, runs, seed, list(stack.hosts)) for number in remaining_numbers
-        ]
-        value_runs = [(host, run) for host, run in value_runs if run.boot == value]
-        if not value_runs or time.monotonic() > end:
+        runs = [run for run in remaining_runs if run.boot == value]
+        if not runs or trial.is_over():
             continue
         for host in stack.hosts:
             # Where a call was interrupted, an engine may still freeze it.
             Booting(stack, host, value).thaw()
         stack.good_deploy(inventory=stack.inventory(f"boot-{value}", boot=value))
 
-        def on(
-            host: Host, value_runs: list[tuple[Host, Run]] = value_runs, value: str = value
-        ) -> None:
+        def on(host: Host, value: str = value, runs: list[Run] = runs) -> None:
             booting = Booting(stack, host, value)
             booting.prepare()
-            for run_host, run in value_runs:
-                if run_host.name != host.name or time.monotonic() > end:
-                    continue
-                booting.run(run)
-                with writing:
-                    run_record.add(record, run)
-                finished_runs.append(run)
-                print(run, flush=True)
+            for run in trial.remaining(run for run in runs if run.host == host.name):
+                trial.make(run, booting.make)
             booting.clear()
 
-        with ThreadPoolExecutor(len(stack.hosts)) as pool:
-            list(pool.map(on, stack.hosts))
-    return finished_runs
+        trial.on_hosts(on)
 
 
-def report(finished_runs: list[Run]) -> str:
-    """The counts as text."""
-    violations = [f"run {run.number}: {text}" for run in finished_runs for text in run.violations]
+def figures(trial: runner.Trial[Run]) -> Iterator[str]:
+    """The counts of the runs."""
     cuts: Counter[str] = Counter()
-    for run in finished_runs:
+    for run in trial.runs:
         cuts[run.boot] += run.tries if run.phase == "freezing" else 1 + (run.phase == "booting")
-    lines = [
-        f"runs        {len(finished_runs)}, {sum(run.took_s for run in finished_runs):.0f} s",
-        f"boot        {dict(Counter(run.boot for run in finished_runs))}",
-        f"power cuts  {dict(cuts)}",
-        f"phases      {dict(Counter(run.phase for run in finished_runs))}",
-        f"hot after   {dict(Counter(str(run.hot) for run in finished_runs))}",
-        f"most tries  {max((run.tries for run in finished_runs), default=0)} of one that freezes",
-        f"violations  {len(violations)}",
-        *(f"  {text}" for text in violations),
-    ]
-    return "\n".join(lines)
+    yield runner.counts("power cuts", cuts.elements())
+    yield runner.counts("phases", (run.phase for run in trial.runs))
+    yield runner.counts("hot after", (run.hot for run in trial.runs))
+    yield f"most tries of one that freezes: {max((run.tries for run in trial.runs), default=0)}"
 
 
-def main() -> int:
-    """Command line; the exit code is 1 when a rule was broken."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--runs", type=int, default=160, help="with each value of boot")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record", type=Path, default=Path("booting.jsonl"))
-    parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS")
-    parser.add_argument("--lab", help="a lab that is up and deployed")
-    options = parser.parse_args()
-    with lend_lab(options.lab, "booting") as stack:
-        finished_runs = boot(stack, options.runs, options.seed, options.record, options.limit)
-    print(report(finished_runs))
-    return 1 if any(run.violations for run in finished_runs) else 0
-
+PROOF = runner.Proof(__doc__, "booting", Run, prove, figures, {"runs": 160})
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

@@ -5,16 +5,15 @@ The command (`make cluster-faults`) runs every fault on each rank in each phase 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from faults import KNOBS
-from stack import REPOSITORY, Host, Stack, lend_lab, until
+import faults
+import runner
+from stack import REPOSITORY, SWITCH, Host, Stack, until
 
 INVENTORY = REPOSITORY / "inventories/lab_cluster.py"
 #: The stand-in for SGLang in containers, and the real vLLM.
@@ -36,49 +35,40 @@ _PROCESSES = (
 )
 
 
-@dataclass(frozen=True)
-class Case:
-    """One fault on the host of a rank, in a phase of a model."""
+@dataclass
+class Case(runner.Run):
+    """One fault on the host of a rank, in a phase of a model, and the end of the group."""
 
-    model: str
-    fault: str
-    rank: int
-    phase: str
+    model: str = STANDIN
+    fault: str = ""
+    rank: int = 0
+    phase: str = ""
+    end: str = ""
 
     def __str__(self) -> str:
         return f"{self.model}: rank {self.rank} {self.fault}, {self.phase}"
 
 
-@dataclass
-class Counts:
-    """Outcomes by kind, and the breaches of the rule."""
-
-    ends: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-    longest_s: float = 0.0
-
-    def report(self) -> str:
-        """The counts as text."""
-        ends = [f"  {count:3} {end}" for end, count in sorted(self.ends.items())]
-        head = f"{sum(self.ends.values())} faults, {len(self.violations)} violations"
-        return "\n".join([head, *ends, f"  longest {self.longest_s:.0f} s", *self.violations])
+def cases(models: list[str]) -> list[Case]:
+    """The whole matrix of some models."""
+    every = itertools.product((STANDIN, REAL), FAULTS, (0, 1), PHASES)
+    planned_cases = [
+        Case(number, model=model, fault=fault, rank=rank, phase=phase)
+        for number, (model, fault, rank, phase) in enumerate(every)
+        # The stand-in's ranks do not wait for each other, so nothing shows that one is frozen.
+        if (model, fault) != (STANDIN, "frozen")
+    ]
+    return [case for case in planned_cases if case.model in models]
 
 
-def cases(model: str) -> list[Case]:
-    """The whole matrix of one model."""
-    # The stand-in's ranks do not wait for each other, so nothing shows that one of them is frozen.
-    faults = FAULTS if model == REAL else tuple(fault for fault in FAULTS if fault != "frozen")
-    return [Case(model, *words) for words in itertools.product(faults, (0, 1), PHASES)]
-
-
-def run(stack: Stack, case: Case, counts: Counts) -> None:
+def run(stack: Stack, case: Case) -> None:
     """Bring the group to the phase, throw the fault, and judge the state after the bound."""
     host = stack.hosts[case.rank]
     knobs = {"load_seconds": 6 if case.phase == "starting" else 0.5, "decode_rate": 50}
     for member in stack.hosts:
-        member.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
+        member.root(faults.put_knobs(knobs, ("sglang",)))
     if case.phase == "starting":
-        begin(stack.spark1, f"/data/scripts/llm/switch.sh {case.model}")
+        begin(stack.spark1, f"{SWITCH} {case.model}")
         unit = UNITS[case.model]
         until(lambda: state(stack.two, unit) == "active", f"{case}: rank 1 is up")
     else:
@@ -87,21 +77,16 @@ def run(stack: Stack, case: Case, counts: Counts) -> None:
     if case.phase == "request":
         request(stack.spark1, case.model)
     earlier_runs = runs(stack)
-    began = time.monotonic()
     throw(stack, host, case.fault)
     try:
-        end = group_end(stack, case, earlier_runs)
+        case.end = group_end(stack, case, earlier_runs)
     except AssertionError as error:
-        counts.violations.append(f"{case}: {error}")
-        end = "HALF OF IT STAYED"
-    took = time.monotonic() - began
-    counts.longest_s = max(counts.longest_s, took)
-    counts.ends[end] += 1
-    print(f"{case}: {end}, {took:.0f} s", flush=True)
+        case.violations.append(f"{case}: {error}")
+        case.end = "HALF OF IT STAYED"
     answer = stack.spark1.switch("none", "--wait")
     memory_use = [held_memory(member) for member in stack.hosts]
     if answer.code or any(memory_use):
-        counts.violations.append(f"{case}: afterwards {answer.text} {memory_use}")
+        case.violations.append(f"{case}: afterwards {answer.text} {memory_use}")
 
 
 def throw(stack: Stack, host: Host, fault: str) -> None:
@@ -182,26 +167,30 @@ def held_memory(host: Host) -> list[str]:
     return host.root(_PROCESSES).split()
 
 
-def main() -> int:
-    """Command line; the exit code is 1 when half of a group stayed up."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=(STANDIN, REAL), action="append")
-    parser.add_argument("--fault", choices=FAULTS, action="append")
-    parser.add_argument("--phase", choices=PHASES, action="append")
-    parser.add_argument("--lab", help="a lab that is up and deployed with lab_cluster.py")
-    options = parser.parse_args()
-    counts = Counts()
-    with lend_lab(options.lab, "cluster-faults") as stack:
-        if not options.lab:
-            stack.good_deploy(inventory=INVENTORY)
-        for model in options.model or (STANDIN, REAL):
-            for case in cases(model):
-                is_chosen = case.phase in (options.phase or PHASES)
-                if is_chosen and case.fault in (options.fault or FAULTS):
-                    run(stack, case, counts)
-        print(counts.report())
-    return 1 if counts.violations else 0
+def prove(trial: runner.Trial[Case]) -> None:
+    """Make every case, or the chosen ones."""
+    options = trial.options
+    for case in trial.remaining(cases(options.model or [STANDIN, REAL])):
+        if case.phase in (options.phase or PHASES) and case.fault in (options.fault or FAULTS):
+            trial.make(case, lambda case: run(trial.stack, case))
 
+
+PROOF = runner.Proof(
+    __doc__,
+    "cluster-faults",
+    Case,
+    prove,
+    lambda trial: [
+        runner.counts("faults", (case.end for case in trial.runs)),
+        f"longest {max((case.took_s for case in trial.runs), default=0):.0f} s",
+    ],
+    {
+        "model": {"choices": (STANDIN, REAL), "action": "append"},
+        "fault": {"choices": FAULTS, "action": "append"},
+        "phase": {"choices": PHASES, "action": "append"},
+    },
+    lambda stack: INVENTORY,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

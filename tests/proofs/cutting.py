@@ -11,17 +11,14 @@ deploy itself. The exit code is 1 if a `current` engine was broken afterwards.
 
 from __future__ import annotations
 
-import argparse
 import json
-import random
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from stack import Deploy, Host, Stack, forget_leases, lend_lab, until
+import runner
+from stack import Deploy, Host, forget_leases, until
 
 from lockstep.onhost.core import check_cache
 
@@ -41,46 +38,21 @@ _WORKS = "import torch, vllm; print(vllm.__version__)"
 
 
 @dataclass
-class Counts:
-    """Counts of kills; each sentence of `broken` is a broken engine."""
+class Point(runner.Run):
+    """One deploy that is cut off, on a host; `cut`: what is killed."""
 
-    kill_counts: Counter[str] = field(default_factory=Counter)
-    points: int = 0
-    broken_engines: list[str] = field(default_factory=list)
-
-    def report(self) -> str:
-        """The counts as text."""
-        return "\n".join(
-            [
-                f"points  {self.points}",
-                *(f"  {count:3}  {name}" for name, count in sorted(self.kill_counts.items())),
-                f"broken  {len(self.broken_engines)}",
-                *self.broken_engines,
-            ]
-        )
+    kind: str = ""
+    cut: str = ""
 
 
 class Cutter:
     """Cuts deploys of a lab that is deployed."""
 
-    def __init__(self, stack: Stack, seed: int) -> None:
-        self._stack = stack
-        self._random = random.Random(seed)
-        self._seed = seed
-        self.counts = Counts()
+    def __init__(self, trial: runner.Trial[Point]) -> None:
+        self._stack, self._seed = trial.stack, trial.options.seed
+        self._trial = trial
 
-    def run(self, points: int, kinds: Sequence[str] = KINDS) -> Counts:
-        """Cut so many deploys, then let one finish and bring the hosts back to the state before."""
-        for number in range(points):
-            self.point(number, kinds[number % len(kinds)])
-            print(f"point {number + 1}: {self.counts.report()}", flush=True)
-        self._stack.good_deploy()
-        self._check("after the last deploy")
-        for host in self._stack.hosts:
-            self._tidy(host)
-        return self.counts
-
-    def _tidy(self, host: Host) -> None:
+    def tidy(self, host: Host) -> None:
         """Remove generations that no deploy has finished, and leases of killed deploys."""
         host.root(
             f"cd {ENGINES} && find . -mindepth 1 -maxdepth 1 -type d ! -name uv-cache "
@@ -88,24 +60,23 @@ class Cutter:
         )
         forget_leases(host)
 
-    def point(self, number: int, kind: str) -> None:
+    def cut_off(self, point: Point) -> None:
         """Cut off one deploy, and check `current` then."""
-        stack = self._stack
+        stack, number = self._stack, point.number
+        self._random = self._trial.chance(number)
         for host in stack.hosts:
             # A job that an earlier point left running would be attached to.
             host.root("systemctl stop 'lockstep-job-*' 2>/dev/null; true")
-        stack.hosts[number % 2].root(f"rm -rf {QWEN} {ENGINES}/store")
+        host = stack.hosts[number % 2]
+        host.root(f"rm -rf {QWEN} {ENGINES}/store")
         name = f"point-{self._seed}-{number}"
         environment = {"build_environment": {"LOCKSTEP_POINT": name}}
-        host = stack.hosts[number % 2]
         # A copy needs both hosts, a build one.
-        options = ("-y", "--limit", host.name) if kind == "build" else ()
+        options = ("-y", "--limit", host.name) if point.kind == "build" else ()
         run = stack.start(*options, inventory=stack.inventory(name, engine=environment))
-        cut_job = getattr(self, f"_{kind}")(run, host)
-        run.kill() if kind == "deploy" else run.end()
-        self.counts.kill_counts[cut_job] += 1
-        self.counts.points += 1
-        self._check(f"point {number + 1} of seed {self._seed}, {cut_job}")
+        point.cut = getattr(self, f"_{point.kind}")(run, host)
+        run.kill() if point.kind == "deploy" else run.end()
+        point.violations += self.broken_engines(f"{point.cut} of seed {self._seed}")
 
     def _build(self, run: Deploy, host: Host) -> str:
         stage = self._random.choice(STAGES)
@@ -131,26 +102,31 @@ class Cutter:
     def _deploy(self, run: Deploy, host: Host) -> str:
         moment = self._random.uniform(0, _DEPLOY_S)
         over = threading.Event()
-        waiting = threading.Thread(target=lambda: (run.end(), over.set()), daemon=True)
+
+        def end() -> None:
+            run.end()
+            over.set()
+
+        waiting = threading.Thread(target=end, daemon=True)
         waiting.start()
         over.wait(moment)
         return "the deploy"
 
-    def _check(self, when: str) -> None:
+    def broken_engines(self, when: str) -> list[str]:
+        """The hosts whose current engine does not work, a sentence each."""
+        sentences = []
         for host in self._stack.hosts:
             current = host.run(f"readlink -e {ENGINES}/current").out.strip()
             record = host.run(f"cat {ENGINES}/current/check.json").out or "{}"
             works = host.run(
                 f"cd / && sudo -n -u lockstep {ENGINES}/current/venv/bin/python -c '{_WORKS}'"
             )
-            if (
-                not current
-                or not check_cache.passed_question_digests(json.loads(record))
-                or works.code != 0
-            ):
-                self.counts.broken_engines.append(
+            is_checked = check_cache.passed_question_digests(json.loads(record))
+            if not current or not is_checked or works.code != 0:
+                sentences.append(
                     f"{host.name}, {when}: current is {current or 'nothing'}; {works.text[-300:]}"
                 )
+        return sentences
 
 
 def _await(run: Deploy, host: Host, unit: str) -> bool:
@@ -172,21 +148,29 @@ def _kill_unit(run: Deploy, host: Host, unit: str, moment: float) -> None:
     host.run(f"sudo -n systemctl kill -s KILL {unit}")
 
 
-def main() -> int:
-    """Command line; the exit code is 1 when an engine was broken."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n    python")[0])
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="by default the time")
-    parser.add_argument("--points", type=int, default=10)
-    parser.add_argument("--lab", help="a lab that is up and deployed")
-    options = parser.parse_args()
-    with lend_lab(options.lab, "cutting") as stack:
-        stack.good_deploy()
-        began = time.monotonic()
-        counts = Cutter(stack, options.seed).run(options.points)
-        print(f"seed    {options.seed}, {time.monotonic() - began:.0f} s")
-        print(counts.report())
-    return 1 if counts.broken_engines else 0
+def prove(trial: runner.Trial[Point]) -> None:
+    """Cut so many deploys, then let one finish and bring the hosts back to the state before."""
+    stack, cutter = trial.stack, Cutter(trial)
+    stack.good_deploy()
+    for point in trial.remaining(
+        Point(number, stack.hosts[number % 2].name, kind=KINDS[number % len(KINDS)])
+        for number in range(trial.options.points)
+    ):
+        trial.make(point, cutter.cut_off)
+    stack.good_deploy()
+    trial.violations += cutter.broken_engines("after the last deploy")
+    for host in stack.hosts:
+        cutter.tidy(host)
 
+
+PROOF = runner.Proof(
+    __doc__,
+    "cutting",
+    Point,
+    prove,
+    lambda trial: [runner.counts("points", (point.cut for point in trial.runs))],
+    {"points": 10},
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

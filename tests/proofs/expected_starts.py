@@ -31,10 +31,7 @@ def of_host(
         for model in plan.models
     }
     model_variants = variants(
-        plan.settings,
-        plan.models,
-        record,
-        engine_id=engine_id(plan.settings, record),
+        plan.settings, plan.models, record, engine_id=engine_id(plan.settings, record)
     )
     answer: dict[str, dict[str, Any]] = {}
     for variant in model_variants:
@@ -58,10 +55,7 @@ def of_host(
 
 
 def _serve_words(
-    plan: HostPlan,
-    model: BoundModel,
-    recipe: Recipe,
-    record: pins.Pins,
+    plan: HostPlan, model: BoundModel, recipe: Recipe, record: pins.Pins
 ) -> tuple[str, ...]:
     """The recipe's own words at the pinned commits, without those around the engine."""
     commit = record.checkpoints[recipe.model].commit

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from stack import Host
+
 KNOBS = "/run/unified-memory"
+ENGINES = ("vllm", "sglang")
 #: So that a switch takes seconds; a fault adds to these.
 QUICK = {"load_seconds": 0.2, "stop_seconds": 0.1}
 LOGS = "/var/log/lockstep"
@@ -54,15 +59,12 @@ FAULTS = (
     Fault("memory lingers", {"memory_lingers": 3.0}),
     Fault("deaf to SIGTERM", {"ignore_sigterm": True}, slow=True),
     Fault(
-        "switch killed",
-        command="systemctl kill --kill-whom=main -s KILL lockstep-switch.service",
+        "switch killed", command="systemctl kill --kill-whom=main -s KILL lockstep-switch.service"
     ),
     Fault("switch stopped", command="systemctl stop lockstep-switch.service"),
     Fault("engine killed", command=f"{_ENGINE} | xargs -r kill -9", kills=True),
     Fault(
-        "docker client killed",
-        command="pkill -9 -f '^/usr/bin/docker run .* serve'",
-        kills=True,
+        "docker client killed", command="pkill -9 -f '^/usr/bin/docker run .* serve'", kills=True
     ),
     Fault(
         "docker restarted",
@@ -94,14 +96,25 @@ def random_fault(seed: random.Random, slow: bool) -> Fault | None:
     return seed.choice(kinds)
 
 
+def put_knobs(knobs: Mapping[str, object], engines: Iterable[str] = ENGINES) -> str:
+    """Shell text that turns the knobs of the stand-in engines."""
+    text = shlex.quote(json.dumps(dict(knobs)))
+    return "; ".join(f"echo {text} > {KNOBS}/standin-{engine}.json" for engine in engines)
+
+
 def set_knobs(fault: Fault | None, model: str) -> str:
     """Shell text that prepares the stand-in engines: the model's own has the fault."""
-    engines = {"qwen": ("vllm",), "none": ("vllm", "sglang")}.get(model, ("sglang",))
-    lines = []
-    for engine in ("vllm", "sglang"):
-        own = fault.knobs if fault and engine in engines else {}
-        lines.append(f"echo '{json.dumps({**QUICK, **own})}' > {KNOBS}/standin-{engine}.json")
-    return "; ".join(lines)
+    faulty = {"qwen": ("vllm",), "none": ENGINES}.get(model, ("sglang",)) if fault else ()
+    own = fault.knobs if fault else {}
+    return "; ".join(
+        put_knobs({**QUICK, **(own if engine in faulty else {})}, (engine,)) for engine in ENGINES
+    )
+
+
+def clear_knobs(host: Host) -> None:
+    """Forget all knobs, and make no model hot."""
+    host.root(f"rm -f {KNOBS}/standin-*.json")
+    host.switch("none")
 
 
 def clear() -> str:

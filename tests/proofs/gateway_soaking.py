@@ -2,32 +2,30 @@
 
     python tests/proofs/gateway_soaking.py --requests 1000 --seed 1 --record FILE
 
-Each request adds a line of JSON to FILE; a call with the same seed and FILE sends the missing ones.
+The line of each fault is in a file beside FILE.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import random
+import shlex
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers/gateway"))
 
 import faults
+import runner
 import soaking
 from gateway_proof import Proof, ThrownFault
-from stack import Host, Stack, lend_lab, until
+from stack import SWITCH, Host, Stack
 
-from lab import control
-from lab.core.state import open_lab
 from lab.host import connection, network
 
 PORT = 8090
@@ -79,47 +77,41 @@ class Site:
     """The lab's two hosts: faults there, and rules for them.
 
     Args:
-        stack: A lab after `prepare_gateways`.
+        trial: A trial on a lab after `prepare_gateways`.
         proof: Its clients.
-        seed: The same seed is the same faults.
         count: Number of faults.
     """
 
-    def __init__(self, stack: Stack, proof: Proof, seed: int, count: int) -> None:
-        self._stack, self._proof, self._seed = stack, proof, seed
-        self.counts = soaking.Counts()
-        self._leaks: list[str] = []
+    def __init__(self, trial: runner.Trial[runner.Run], proof: Proof, count: int) -> None:
+        self._stack, self._proof, self._trial = trial.stack, proof, trial
         self._kinds = list(KINDS) * -(-count // len(KINDS))
-        random.Random(f"{seed} faults").shuffle(self._kinds)
+        trial.chance("faults").shuffle(self._kinds)
 
     @contextmanager
     def watch_hosts(self) -> Iterator[None]:
         """Watch both hosts for two engines at a time; search for keys at the end."""
-        with ExitStack() as watchers:
-            for host in self._stack.hosts:
-                watcher = watchers.enter_context(soaking.Watcher(host, self.counts))
-                until(watcher.sample_event.is_set, f"{host.name}: the watcher samples")
+        violations = self._trial.violations
+        with ExitStack() as exits:
+            watchers = [
+                exits.enter_context(soaking.Watcher(host, violations)) for host in self._stack.hosts
+            ]
             yield
+        self._trial.notes += [watcher.report() for watcher in watchers]
         for host in self._stack.hosts:
             for place, command in PLACES.items():
-                self._leaks += _held_by(host, place, command)
-
-    @property
-    def violations(self) -> list[str]:
-        """The rules that were broken, a sentence each."""
-        return self._proof.violations + self.counts.violations + self._leaks
+                violations += _held_by(host, place, command)
 
     def throw(self, number: int, begin: Callable[[str, str, bool], ThrownFault]) -> None:
         """Make the fault of a number; see `Proof.run`."""
-        seed = random.Random(f"{self._seed} fault {number}")
+        seed = self._trial.chance("fault", number)
         kind, host = self._kinds[number], seed.choice(self._stack.hosts)
         begin(kind.name, host.name, kind.cuts)
         self._make(kind, host, seed)
         for lab_host in self._stack.hosts:
-            self._leaks += _held_by(lab_host, "process arguments", PLACES["process arguments"])
+            place = "process arguments"
+            self._trial.violations += _held_by(lab_host, place, PLACES[place])
 
-    def _make(self, kind: Fault, host: Host, seed: random.Random) -> None:
-        lab = open_lab(self._stack.name)
+    def _make(self, kind: Fault, host: Host, seed: Random) -> None:
         if kind.name == "client hangs up":
             self._proof.hang_up.release()
         elif kind.name == "cable out":
@@ -129,18 +121,18 @@ class Site:
             self._stack.lab("mend", host.name)
         elif kind.name == "no memory for a switch":
             short = seed.choice((50.0, 80.0))
-            control.ask(lab, "memory", host=host.name, available=short, rate=None)
+            self._stack.memory(host, short)
             time.sleep(seed.uniform(3, 8))
-            control.ask(lab, "memory", host=host.name, available=soaking.USUAL_GIB, rate=None)
+            self._stack.memory(host)
         elif kind.name.startswith("switch"):
             model = "none" if "none" in kind.name else seed.choice(("qwen", "mistral"))
-            host.run(f"{soaking.SWITCH} {model} --wait")
+            host.run(f"{SWITCH} {model} --wait")
         elif kind.knobs:
-            _turn(host, {**faults.QUICK, **kind.knobs})
+            host.root(faults.put_knobs({**faults.QUICK, **kind.knobs}))
             time.sleep(seed.uniform(4, 8))
-            _turn(host, faults.QUICK)
+            host.root(faults.put_knobs(faults.QUICK))
         else:
-            host.run(f"sudo -n sh -c {soaking._shell_word(kind.command)}")
+            host.run(f"sudo -n sh -c {shlex.quote(kind.command)}")
 
 
 #: Where no key may be.
@@ -158,15 +150,8 @@ PLACES = {
 def _held_by(host: Host, place: str, command: str) -> list[str]:
     """Search the host for keys on the host itself, so that no argument has them."""
     search = f"{{ {command}; }} 2>/dev/null | grep -a -c -F -f {NEEDLE} || true"
-    match_count = host.run(f"sudo -n sh -c {soaking._shell_word(search)}").out.strip()
+    match_count = host.run(f"sudo -n sh -c {shlex.quote(search)}").out.strip()
     return [] if match_count == "0" else [f"{host.name}: a key is in {place}: {match_count!r}"]
-
-
-def _turn(host: Host, knobs: Mapping[str, object]) -> None:
-    text = soaking._shell_word(json.dumps(dict(knobs)))
-    host.root(
-        "; ".join(f"echo {text} > {faults.KNOBS}/standin-{e}.json" for e in ("vllm", "sglang"))
-    )
 
 
 # The lab
@@ -212,14 +197,14 @@ def prepare_gateways(stack: Stack) -> Iterator[tuple[list[str], dict[str, set[st
     stack.good_deploy(inventory=path)
     keys = [a_key(stack, path, name) for name in ("anna", "ben")]
     for host in stack.hosts:
-        _turn(host, faults.QUICK)
+        host.root(faults.put_knobs(faults.QUICK))
         run_with_secret(host, f"sudo -n sh -c 'umask 077; cat > {NEEDLE}'", "\n".join(keys) + "\n")
     try:
         yield keys, _engines(stack)
     finally:
         for host in stack.hosts:
-            host.root(f"rm -f {faults.KNOBS}/standin-*.json {NEEDLE}")
-            host.switch("none")
+            host.root(f"rm -f {NEEDLE}")
+            faults.clear_knobs(host)
         for name in ("anna", "ben"):
             end_key(stack, path, name)
 
@@ -260,62 +245,37 @@ def run_with_secret(host: Host, command: str, text: str) -> None:
     subprocess.run(["nsenter", where, *argv], input=text, text=True, check=True)
 
 
-def prove_gateways(
-    stack: Stack,
-    seed: int,
-    requests: int,
-    count: int,
-    record: Path | None = None,
-    progress: Callable[[str], object] = lambda line: None,
-) -> tuple[Proof, Site]:
-    """Send so many requests with so many faults, after the deploy of `inventory`."""
+def prove(trial: runner.Trial[runner.Run]) -> None:
+    """Send the requests, with faults among them."""
+    stack, options = trial.stack, trial.options
     description = connection.load(stack.name)
     with prepare_gateways(stack) as (keys, engines):
         addresses = {host.name: (host.address, PORT) for host in description.hosts}
         proof = Proof(
-            addresses, keys, engines, seed, GRACE_S, lambda: network.enter(description.namespace)
-        )
-        site = Site(stack, proof, seed, count)
-
-        def tell() -> None:
-            outcomes = dict(Counter(request.outcome for request in proof.finished_requests))
-            fault_count, wrong = len(proof.thrown_faults), site.violations
-            progress(
-                f"{len(proof.finished_requests)} requests, {outcomes}, {fault_count} faults, "
-                f"{wrong[-1:]}"
-            )
-
-        with site.watch_hosts():
-            proof.run(requests, count, site.throw, record, tell)
-    return proof, site
-
-
-def main() -> int:
-    """Command line; the exit code is 1 when a rule was broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--record", type=Path, help="file with a line per request, to go on with")
-    parser.add_argument("--lab", help="a lab that is up; it stays")
-    options = parser.parse_args()
-    with lend_lab(options.lab, "gateway-soak") as stack:
-        began = time.monotonic()
-        count = max(1, round(options.requests * FAULTS / 1000))
-        proof, site = prove_gateways(
-            stack,
+            addresses,
+            keys,
+            engines,
             options.seed,
-            options.requests,
-            count,
-            options.record,
-            lambda line: print(line, flush=True),
+            GRACE_S,
+            lambda: network.enter(description.namespace),
         )
-        counts = site.counts
-        print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
-        print(proof.report())
-        print(f"samples       {counts.samples}, longest gap {counts.longest_gap_s:.2f} s")
-        print(f"violations    {len(site.violations)}", *site.violations, sep="\n  ")
-    return 1 if site.violations else 0
+        count = max(1, round(options.requests * FAULTS / 1000))
+        site = Site(trial, proof, count)
+        try:
+            with site.watch_hosts():
+                proof.run(
+                    options.requests,
+                    count,
+                    site.throw,
+                    trial.record,
+                    lambda: print(proof.report().splitlines()[0], flush=True),
+                )
+        finally:
+            trial.notes.append(proof.report())
+            trial.violations += proof.violations
 
+
+PROOF = runner.Proof(__doc__, "gateway-soak", None, prove, options={"requests": 1000})
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

@@ -4,29 +4,29 @@
 
 The rows are in hostile_rows/. Each makes its fault on a host of a lab, clears it away and
 says what happened. After each the same rules are judged: two engines never lived, nobody has more
-rights than before, no command waited beyond its bound. Each row adds a line of JSON to FILE; a call
-with the same FILE does those that are not in it, and with --only the named ones once more.
-The table at the end has the last verdict of each row; the exit code is 1 where one is broken.
+rights than before, no command waited beyond its bound. A call with --only does the named rows once
+more. The table at the end has the last verdict of each row; the exit code is 1 where one is broken.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import run_record
-from faults import KNOBS, set_knobs
+import runner
+from faults import clear_knobs, set_knobs
 from hostile_rows import ROWS
 from hostile_rows.row import BOUND_S, UNITS, Row
-from soaking import USUAL_GIB, WATCHER, Counts, Watcher
-from stack import BIN, INVENTORY, REPOSITORY, Answer, Deploy, Host, Stack, lend_lab
+from soaking import WATCHER, Watcher
+from stack import BIN, INVENTORY, REPOSITORY, USUAL_GIB, Answer, Deploy, Host, Stack
 
 #: Exit code of `timeout`.
 _TOO_LONG = 124
@@ -57,14 +57,18 @@ _CLEAR = (
 
 
 @dataclass
-class Outcome:
+class Outcome(runner.Run):
     """The outcome of a row. `verdict`: kept, broken, or not done."""
 
-    name: str
-    expectation: str
-    observation: str
-    verdict: str
-    took_s: float = 0.0
+    name: str = ""
+    expectation: str = ""
+    observation: str = ""
+    verdict: str = "kept"
+
+    @property
+    def key(self) -> object:
+        """A row's name."""
+        return self.name
 
 
 class Site:
@@ -76,7 +80,8 @@ class Site:
     def __init__(self, stack: Stack, host: Host) -> None:
         self.stack, self.host = stack, host
         self.key = ""
-        self.counts = Counts()
+        #: Sentences about two engines at a time.
+        self.sightings: list[str] = []
         self._units: dict[str, str] = {}
         self._is_memory_low = True
         self.known_rights = ""
@@ -101,8 +106,7 @@ class Site:
     def leave(self) -> None:
         """Remove accounts and key; the host is as it was."""
         self.clear()
-        self.host.switch("none")
-        self.host.root(f"rm -f {KNOBS}/standin-*.json")
+        clear_knobs(self.host)
         self.host.root("for name in eve olga; do pkill -9 -u $name; userdel -rf $name; done; true")
         self.stack.lockstep("key revoke", self.anna)
 
@@ -222,56 +226,40 @@ class Site:
         return self.run(shlex.join([*argv, f"http://127.0.0.1:8090{path}"]), by, 90)
 
 
-def judge_row(site: Site, row: Row) -> Outcome:
+def judge_row(site: Site, row: Row, outcome: Outcome) -> None:
     """Do a row and judge it."""
     if row.cannot:
-        return Outcome(row.name, row.expectation, row.cannot, "not done")
-    began, earlier_rights, violation_count = (
-        time.monotonic(),
-        site.known_rights,
-        len(site.counts.violations),
-    )
-    verdict = "kept"
+        outcome.observation, outcome.verdict = row.cannot, "not done"
+        return
+    earlier_rights, sighting_count = site.known_rights, len(site.sightings)
+    errors = AssertionError, subprocess.SubprocessError
     try:
-        observation = row.do(site)
+        outcome.observation = row.do(site)
         site.clear()
-    except (AssertionError, subprocess.SubprocessError) as error:
-        verdict, observation = "broken", f"{type(error).__name__}: {error}"
+    except errors as error:
+        outcome.violations.append(f"{type(error).__name__}: {error}")
         try:
             site.clear()
-        except (AssertionError, subprocess.SubprocessError) as clear_error:
-            observation += f"; and not cleared: {clear_error}"
-    if two := site.counts.violations[violation_count:]:
-        verdict, observation = "broken", f"{two[0]}; {observation}"
+        except errors as clear_error:
+            outcome.violations.append(f"not cleared: {clear_error}")
+    outcome.violations += site.sightings[sighting_count:]
     site.known_rights = site.rights()
     if changed_rights := set(site.known_rights.splitlines()) ^ set(earlier_rights.splitlines()):
-        verdict, observation = (
-            "broken",
-            f"rights changed: {sorted(changed_rights)[:6]}; {observation}",
-        )
-    took = time.monotonic() - began
-    return Outcome(row.name, row.expectation, observation, verdict, round(took, 1))
+        outcome.violations.append(f"rights changed: {sorted(changed_rights)[:6]}")
+    if outcome.violations:
+        outcome.verdict = "broken"
+        outcome.observation = "; ".join([*outcome.violations, outcome.observation])
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(trial: runner.Trial[Outcome]) -> Iterator[str]:
     """The last outcome of each row, in the order of the rows."""
-    last = {outcome.name: outcome for outcome in outcomes}
-    lines = ["| row | expected | what happened | verdict |", "|---|---|---|---|"]
-    for row in ROWS:
-        if row.name in last:
-            last_outcome = last[row.name]
-            words = (
-                row.name,
-                last_outcome.expectation,
-                _cell(last_outcome.observation),
-                last_outcome.verdict,
-            )
-            lines.append("| " + " | ".join(words) + " |")
-    verdicts = [outcome.verdict for outcome in last.values()]
-    kinds = ("kept", "broken", "not done")
-    lines.append("")
-    lines.append(", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds))
-    return "\n".join(lines)
+    last = {outcome.name: outcome for outcome in trial.runs}
+    yield "| row | expected | what happened | verdict |"
+    yield "|---|---|---|---|"
+    for outcome in (last[row.name] for row in ROWS if row.name in last):
+        observation = _cell(outcome.observation)
+        yield f"| {outcome.name} | {outcome.expectation} | {observation} | {outcome.verdict} |"
+    yield runner.counts("rows", (outcome.verdict for outcome in last.values()))
 
 
 def _cell(text: str) -> str:
@@ -279,46 +267,43 @@ def _cell(text: str) -> str:
     return line if len(line) < 320 else f"{line[:317]}..."
 
 
-def rows_to_do(outcomes: list[Outcome], only: list[str]) -> list[Row]:
-    """The rows to do: the named ones, or those without an outcome."""
+def named_rows(names: list[str]) -> list[Row]:
+    """The rows of these names; all rows without one."""
     row_names = {row.name for row in ROWS}
-    if unknown := sorted(set(only) - row_names):
+    if unknown := sorted(set(names) - row_names):
         raise SystemExit(f"no row {', '.join(unknown)}; there are {', '.join(sorted(row_names))}")
-    over = {outcome.name for outcome in outcomes}
-    return [row for row in ROWS if (row.name in only if only else row.name not in over)]
+    return [row for row in ROWS if row.name in names or not names]
 
 
-def main() -> int:
-    """Command line; the exit code is 1 when a row is broken."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--record", type=Path, default=Path("hostile.jsonl"))
-    parser.add_argument("--only", action="append", default=[], metavar="NAME")
-    parser.add_argument("--lab", help="a lab that is up and deployed")
-    parser.add_argument("--host", default="spark1", help="of the lab; spark1")
-    options = parser.parse_args()
-    outcomes = run_record.read(options.record, Outcome)
-    rows = rows_to_do(outcomes, options.only)
-    with lend_lab(options.lab, "hostile") as stack:
-        if not options.lab:
-            stack.good_deploy()
-        site = Site(stack, Host(stack.name, options.host))
-        site.clear()
-        site.prepare()
-        with Watcher(site.host, site.counts):
-            for row in rows:
-                outcome = judge_row(site, row)
-                run_record.add(options.record, outcome)
-                outcomes.append(outcome)
-                print(
-                    f"{outcome.verdict:8} {row.name:32} {outcome.took_s:5.0f} s  "
-                    f"{_cell(outcome.observation)}",
-                    flush=True,
-                )
-        site.leave()
-    print(table(outcomes))
-    last = {entry.name: entry for entry in outcomes}
-    return 1 if any(entry.verdict == "broken" for entry in last.values()) else 0
+def prove(trial: runner.Trial[Outcome]) -> None:
+    """Do the rows that have no outcome, or the named ones."""
+    options = trial.options
+    rows = {row.name: row for row in named_rows(options.only)}
+    planned_outcomes = [
+        Outcome(number, options.host, name=row.name, expectation=row.expectation)
+        for number, row in enumerate(rows.values())
+    ]
+    site = Site(trial.stack, Host(trial.stack.name, options.host))
+    site.clear()
+    site.prepare()
+    with Watcher(site.host, site.sightings):
+        for outcome in trial.remaining(planned_outcomes, again=bool(options.only)):
+            trial.make(outcome, partial(judge_row, site, rows[outcome.name]))
+    site.leave()
 
+
+PROOF = runner.Proof(
+    __doc__,
+    "hostile",
+    Outcome,
+    prove,
+    table,
+    {
+        "only": {"action": "append", "default": [], "metavar": "NAME"},
+        "host": {"default": "spark1", "help": "of the lab; spark1"},
+    },
+    lambda stack: INVENTORY,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

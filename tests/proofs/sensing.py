@@ -1,27 +1,26 @@
 """Planted nonsense and clean runs of the stand-in engine: all found, none invented.
 
-    python tests/proofs/sensing.py --runs 1000 --seed 1 --file sensing.jsonl
+    python tests/proofs/sensing.py --runs 1000 --seed 1 --record FILE
 
 Each run starts no lab: a stand-in engine is a process on this machine, and `sense` asks it as a
 unit's start does. A seed decides engine, quirks and timing of each run. Every corruption is planted
-in turn after the clean runs. A line per run goes to the file, and a recorded run is not made
-again. Exit code 0 when all is as it should be.
+in turn after the clean runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import random
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers"), str(ROOT / "lab/content")]
 
+import runner  # noqa: E402
 from lab_servers import ask, free_port, program, until  # noqa: E402
 from standin.corruption import CORRUPTIONS  # noqa: E402
 
@@ -77,57 +76,65 @@ def judge_start(url: str, dice: random.Random, engine: str, corruption: str) -> 
     return sense.judge_engine_sense(model, None)
 
 
-def main() -> int:
-    """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1000, help="clean runs")
-    parser.add_argument("--planted", type=int, default=20, help="runs of each corruption")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--file", type=Path, default=Path("sensing.jsonl"))
-    options = parser.parse_args()
-    plan = ["", *CORRUPTIONS] if options.runs else list(CORRUPTIONS)
-    wanted_runs = [
-        (kind, number)
-        for kind in plan
-        for number in range(options.planted if kind else options.runs)
-    ]
-    earlier_lines = options.file.read_text().splitlines() if options.file.exists() else []
-    finished_runs = {
-        (record["corruption"], record["run"]) for record in map(json.loads, earlier_lines)
-    }
-    remaining_runs = [run for run in wanted_runs if run not in finished_runs]
-    with options.file.open("a") as file:
-        for first in range(0, len(remaining_runs), _RUNS_EACH):
-            some = remaining_runs[first : first + _RUNS_EACH]
-            engine = random.Random(f"{options.seed} {some[0]}").choice(("vllm", "sglang"))
-            with tempfile.TemporaryDirectory() as folder, standin(engine, folder) as url:
-                for kind, number in some:
-                    dice = random.Random(f"{options.seed} {kind} {number}")
-                    verdict = judge_start(url, dice, engine, kind)
-                    line = {
-                        "corruption": kind,
-                        "run": number,
-                        "engine": engine,
-                        "state": verdict.state,
-                        "words": verdict.words,
-                        "seconds": round(verdict.seconds, 2),
-                    }
-                    file.write(json.dumps(line) + "\n")
-                    file.flush()
-    return summary(options.file)
+@dataclass
+class Run(runner.Run):
+    """One look at an engine: what was planted, and what was found."""
+
+    corruption: str = ""
+    engine: str = ""
+    state: str = ""
+    words: str = ""
+
+    @property
+    def key(self) -> object:
+        """Each corruption has its own numbers."""
+        return self.corruption, self.number
 
 
-def summary(file: Path) -> int:
-    """Print the corruptions that were found and missed; 1 if a run is not as it should be."""
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    wrong = 0
+def prove(trial: runner.Trial[Run]) -> None:
+    """Make the clean runs, and then those of each corruption."""
+    options = trial.options
+    remaining_runs = list(
+        trial.remaining(
+            Run(number, corruption=kind)
+            for kind in ("", *CORRUPTIONS)
+            for number in range(options.planted if kind else options.runs)
+        )
+    )
+    for first in range(0, len(remaining_runs), _RUNS_EACH):
+        some = remaining_runs[first : first + _RUNS_EACH]
+        engine = trial.chance((some[0].corruption, some[0].number)).choice(("vllm", "sglang"))
+        with tempfile.TemporaryDirectory() as folder, standin(engine, folder) as url:
+
+            def look(run: Run, url: str = url, engine: str = engine) -> None:
+                dice = trial.chance(run.corruption, run.number)
+                verdict = judge_start(url, dice, engine, run.corruption)
+                run.engine, run.state, run.words = engine, verdict.state, verdict.words
+                if (run.state == "nonsense") != bool(run.corruption):
+                    run.violations.append(f"{run.corruption or 'clean'}: {run.state}: {run.words}")
+
+            for run in trial.remaining(some):
+                trial.make(run, look)
+
+
+def figures(trial: runner.Trial[Run]) -> Iterator[str]:
+    """The counts of each corruption."""
     for kind in ("", *CORRUPTIONS):
-        runs = [line for line in lines if line["corruption"] == kind]
-        nonsense_count = sum(line["state"] == "nonsense" for line in runs)
-        wrong += len(runs) - nonsense_count if kind else nonsense_count
-        print(f"{kind or 'clean':14} {len(runs):5} runs, nonsense {nonsense_count}")
-    return int(wrong > 0)
+        runs = [run for run in trial.runs if run.corruption == kind]
+        yield runner.counts(kind or "clean", (run.state for run in runs))
 
+
+PROOF = runner.Proof(
+    __doc__,
+    "",
+    Run,
+    prove,
+    figures,
+    {
+        "runs": {"type": int, "default": 1000, "help": "clean runs"},
+        "planted": {"type": int, "default": 20, "help": "runs of each corruption"},
+    },
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

@@ -2,32 +2,25 @@
 
     python tests/proofs/soaking.py --switches 3000 --seed 1 --record FILE
 
-Each round adds a line of JSON to FILE; a call with the same seed and FILE goes on behind its last
-line. `make soak` runs a shorter one, `tests/lab/switching/test_switch_faults.py` a short one.
+`make soak` runs a shorter one, `tests/lab/switching/test_switch_faults.py` a short one.
 """
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import json
-import random
+import shlex
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import faults
-import run_record
-from stack import Host, Stack, lend_lab, until
-
-from lab import control
-from lab.core.state import open_lab
+import runner
+from stack import SWITCH, Follower, Host, Stack
 
 UNITS = {
     "qwen": "vllm-qwen36.service",
@@ -35,120 +28,82 @@ UNITS = {
     "mistral-fallback": "sglang-mistral4-fallback.service",
 }
 FALLBACK = {"mistral": "mistral-fallback"}
-SWITCH = "/data/scripts/llm/switch.sh"
 WATCHER = Path(__file__).with_name("watcher.py").read_text()
 #: A model that is never ready fails after so many seconds.
 START_TIMEOUT_S = 12
 HOT_BEFORE = "/run/lockstep/hot-before.json"
-USUAL_GIB = 118.0
 #: Memory without engines that leaves a hot qwen, the smallest, 3 GiB: less than its minimum of 4.
 FALLEN_GIB = 70.0
 _SETTLE_S = 240.0
 
 
 @dataclass
-class Round:
-    """One round on one host: its fault, its switches' exit codes, the breaches of the rule."""
+class Round(runner.Run):
+    """One round on one host: its fault and its switches' exit codes."""
 
-    host: str
-    number: int
     fault: str | None = None
     codes: list[str] = field(default_factory=list)
-    violations: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> object:
+        """Each host counts its rounds for itself."""
+        return self.host, self.number
 
 
-@dataclass
-class Counts:
-    """Counts of a soak; `violations` are sentences."""
-
-    switches: int = 0
-    rounds: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
-    codes: Counter[str] = field(default_factory=Counter)
-    samples: int = 0
-    longest_gap_s: float = 0.0
-    violations: list[str] = field(default_factory=list)
-
-    def add(self, finished_round: Round) -> None:
-        """Count a round that has ended."""
-        self.rounds += 1
-        self.switches += len(finished_round.codes)
-        self.faults.update([finished_round.fault] if finished_round.fault else [])
-        self.codes.update(finished_round.codes)
-        self.violations += finished_round.violations
-
-    def report(self) -> str:
-        """The counts as text."""
-        lines = [
-            f"switches      {self.switches} in {self.rounds} rounds",
-            f"faults        {sum(self.faults.values())} of {len(self.faults)} kinds",
-            *(f"  {count:4}  {name}" for name, count in sorted(self.faults.items())),
-            f"exit codes    {dict(sorted(self.codes.items()))}",
-            f"samples       {self.samples}, longest gap {self.longest_gap_s:.2f} s",
-            f"violations    {len(self.violations)}",
-            *(f"  {text}" for text in self.violations),
-        ]
-        return "\n".join(lines)
-
-
-class Watcher:
+class Watcher(Follower):
     """Follows watcher.py on one host over a connection of its own, again after a power cut."""
 
-    def __init__(self, host: Host, counts: Counts) -> None:
-        self._host, self._counts = host, counts
-        self._end = threading.Event()
-        self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self.sample_event = threading.Event()
+    def __init__(self, host: Host, violations: list[str]) -> None:
+        command = f"sudo -n python3 -u -c {shlex.quote(WATCHER)}"
+        super().__init__(lambda: host.begin(command), self._read)
+        self._host, self._violations = host, violations
+        self._earlier_samples = 0
+        self.samples, self.longest_gap_s = 0, 0.0
 
-    def __enter__(self) -> Watcher:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        if self._process:
-            self._process.kill()
-        self._thread.join(10)
-
-    def _follow(self) -> None:
-        while not self._end.is_set():
-            self._process = self._host.begin(f"sudo -n python3 -u -c {_shell_word(WATCHER)}")
-            assert self._process.stdout is not None
-            earlier_samples = 0
-            for line in self._process.stdout:
-                if line.startswith("{"):
-                    earlier_samples = self._read(json.loads(line), earlier_samples)
-            self._process.wait()
-            self._end.wait(0.5)
-
-    def _read(self, record: dict[str, Any], earlier_samples: int) -> int:
+    def _read(self, line: str) -> None:
+        if not line.startswith("{"):
+            return
+        record = json.loads(line)
         if "violation" in record:
-            engines = " AND ".join(line[:160] for line in record["violation"])
-            self._counts.violations.append(f"{self._host.name}: two engines alive: {engines}")
-            return earlier_samples
-        self._counts.samples += record["samples"] - earlier_samples
-        self._counts.longest_gap_s = max(self._counts.longest_gap_s, record["gap"])
-        self.sample_event.set()
-        return int(record["samples"])
+            engines = " AND ".join(text[:160] for text in record["violation"])
+            self._violations.append(f"{self._host.name}: two engines alive: {engines}")
+            return
+        # A watcher that was begun again counts from nothing.
+        more = record["samples"] - self._earlier_samples
+        self.samples += more if more > 0 else record["samples"]
+        self._earlier_samples = record["samples"]
+        self.longest_gap_s = max(self.longest_gap_s, record["gap"])
+
+    def report(self) -> str:
+        """The count of samples as text."""
+        return f"{self._host.name}: {self.samples} samples, longest gap {self.longest_gap_s:.2f} s"
 
 
 class Soak:
     """Rounds on one host: a switch, perhaps a fault, and the rule when all is quiet."""
 
-    def __init__(self, stack: Stack, host: Host, seed: int, slow: bool) -> None:
-        self._stack, self._host, self._seed, self._slow = stack, host, seed, slow
+    def __init__(self, trial: runner.Trial[Round], host: Host) -> None:
+        self._trial, self._stack, self._host = trial, trial.stack, host
         self._hot: str | None = None
         self._earlier_hot: str | None = None
 
-    def round(self, number: int) -> Round:
+    def rounds(self) -> Iterator[Round]:
+        """Rounds until the host's share of switches is made."""
+        share = -(-self._trial.options.switches // len(self._stack.hosts))
+        for number in itertools.count():
+            own = [run for run in self._trial.runs if run.host == self._host.name]
+            if sum(len(run.codes) for run in own) >= share:
+                return
+            yield Round(number, self._host.name)
+
+    def make(self, run: Round) -> None:
         """Make one round; the same number is the same round."""
-        seed = random.Random(f"{self._seed} {self._host.name} {number}")
-        model = seed.choice([*UNITS, *UNITS, "none"])
-        fault = faults.random_fault(seed, self._slow)
-        rival = seed.choice([name for name in UNITS if name != model])
-        delay = round(seed.uniform(0.0, 4.0), 2)
-        self._round = Round(self._host.name, number, fault.name if fault else None)
+        chance = self._trial.chance(self._host.name, run.number)
+        model = chance.choice([*UNITS, *UNITS, "none"])
+        fault = faults.random_fault(chance, not self._trial.options.quick)
+        rival = chance.choice([name for name in UNITS if name != model])
+        delay = round(chance.uniform(0.0, 4.0), 2)
+        self._round, run.fault = run, fault.name if fault else None
         self._host.root(faults.set_knobs(fault, model))
         wanted_models = {model}
         operator = self._host.begin(f"{SWITCH} {model} --wait")
@@ -156,14 +111,10 @@ class Soak:
         if fault:
             codes += self._throw(fault, delay, rival, operator)
             wanted_models |= {rival} if fault.rival or "{unit}" in fault.command else set()
-        description = (
-            f"round {number}: {model} with {fault.name if fault else 'no fault'} at {delay} s"
-        )
+        description = f"{model} with {run.fault or 'no fault'} at {delay} s"
         out = self._end_of(operator, description)
-        codes.append(operator.returncode)
+        run.codes = [str(code) for code in (*codes, operator.returncode)]
         self._judge(description, wanted_models, fault, out)
-        self._round.codes = [str(code) for code in codes]
-        return self._round
 
     def _throw(
         self, fault: faults.Fault, delay: float, rival: str, operator: subprocess.Popen[str]
@@ -184,7 +135,7 @@ class Soak:
             self._let_memory_fall()
         elif fault.command:
             command = fault.command.replace("{unit}", UNITS[rival])
-            self._host.run(f"sudo -n sh -c {_shell_word(f'sleep {delay}; {command}')}", _SETTLE_S)
+            self._host.run(f"sudo -n sh -c {shlex.quote(f'sleep {delay}; {command}')}", _SETTLE_S)
         return []
 
     def _let_memory_fall(self) -> None:
@@ -192,15 +143,11 @@ class Soak:
         record = json.loads(self._host.root(f"cat {HOT_BEFORE} || echo '{{}}'"))
         self._earlier_hot = record.get("before")
         try:
-            self._memory(FALLEN_GIB, rate=20.0)
+            self._stack.memory(self._host, FALLEN_GIB, rate=20.0)
             # How long it lasts is a part of the fault.
             time.sleep(4)
         finally:
-            self._memory(USUAL_GIB)
-
-    def _memory(self, gib: float, rate: float | None = None) -> None:
-        lab = open_lab(self._stack.name)
-        control.ask(lab, "memory", host=self._host.name, available=gib, rate=rate)
+            self._stack.memory(self._host)
 
     def _end_of(self, operator: subprocess.Popen[str], description: str) -> str:
         """The output of a client; a client that does not end is a violation."""
@@ -217,13 +164,12 @@ class Soak:
         self, description: str, wanted_models: set[str], fault: faults.Fault | None, output: str
     ) -> None:
         """Judge the quiet host: status against systemd and processes, and the hot model."""
-        code, status, active, alive = self._look()
-        for _ in range(2):
-            if not status["switching"] and not disagreement(status["hot"], active, alive):
-                break
+        for _ in range(3):
             # A crash of its own accord may come between the answers, and so may a switch whose
             # client was killed before it began; a lie stays one.
-            code, status, active, alive = self._look()
+            code, status, active, alive, _ = look(self._host, _SETTLE_S, f"{faults.clear()}; ")
+            if not status["switching"] and not disagreement(status["hot"], active, alive):
+                break
         if code == 124:
             self._record_violation(description, f"not settled in {_SETTLE_S:.0f} s: {status}")
         hot = status["hot"]
@@ -246,22 +192,28 @@ class Soak:
         is_explained = "NO MODEL IS HOT" in output or status["last_switch"] or "failed" in states
         return bool(is_explained) or (fault is not None and fault.kills)
 
-    def _look(self) -> tuple[int, dict[str, Any], set[str], list[str]]:
-        """The end of the waiting, status, active units and engine processes, in one login."""
-        units = " ".join(UNITS.values())
-        command = (
-            f"{faults.clear()}; timeout {_SETTLE_S:.0f} {SWITCH} wait >/dev/null; echo $?; "
-            f"echo ---; {SWITCH} status --json; echo ---; systemctl list-units --plain "
-            f"--no-legend --state=active,activating,deactivating {units}; echo ---; "
-            f"python3 -c {_shell_word(WATCHER)} once"
-        )
-        answer = self._host.root(command, _SETTLE_S + 60)
-        code, status, active, alive = answer.split("---\n")
-        active_units = {line.split()[0] for line in active.splitlines()}
-        return int(code), json.loads(status), active_units, json.loads(alive)
-
     def _record_violation(self, description: str, message: str) -> None:
-        self._round.violations.append(f"{self._host.name}: {description}: {message}")
+        self._round.violations.append(f"{description}: {message}")
+
+
+def look(
+    host: Host, settle_s: float, first: str = "", more: str = ""
+) -> tuple[int, dict[str, Any], set[str], list[str], list[str]]:
+    """Wait for the end of what is under way, and look at the host, in one login.
+
+    Returns the exit code of the waiting, status, active units, engine processes, and the outputs of
+    `more`, which has the shell text of each after `echo ---`.
+    """
+    output = host.root(
+        f"{first}timeout {settle_s:.0f} {SWITCH} wait >/dev/null; echo $?; "
+        f"echo ---; {SWITCH} status --json; echo ---; systemctl list-units --plain "
+        f"--no-legend --state=active,activating,deactivating {' '.join(UNITS.values())}; "
+        f"echo ---; python3 -c {shlex.quote(WATCHER)} once{more}",
+        settle_s + 60,
+    )
+    code, status, active, alive, *outputs = output.split("---\n")
+    active_units = {line.split()[0] for line in active.splitlines()}
+    return int(code), json.loads(status), active_units, json.loads(alive), outputs
 
 
 def disagreement(hot: str | None, active: set[str], alive: list[str]) -> str:
@@ -273,57 +225,27 @@ def disagreement(hot: str | None, active: set[str], alive: list[str]) -> str:
     return ""
 
 
-def soak(
-    stack: Stack,
-    seed: int,
-    switches: int,
-    slow: bool,
-    limit_s: float | None = None,
-    progress: Callable[[Counts], object] | None = None,
-    record: Path | None = None,
-) -> Counts:
-    """Make so many switches, shared among the lab's hosts; the deploy is done already.
-
-    Rounds that are in `record` count and are not made again; new ones are added to it.
-    """
-    counts = Counts()
-    earlier_rounds = run_record.read(record, Round)
-    for earlier_round in earlier_rounds:
-        counts.add(earlier_round)
-    end = time.monotonic() + limit_s if limit_s else None
-    writing = threading.Lock()
+def prove(trial: runner.Trial[Round]) -> None:
+    """Make so many switches, shared among the hosts."""
 
     def on(host: Host) -> None:
-        host_rounds = [
-            finished_round for finished_round in earlier_rounds if finished_round.host == host.name
-        ]
-        switch_count, number = (
-            sum(len(finished_round.codes) for finished_round in host_rounds),
-            len(host_rounds),
-        )
         host.switch("none")
-        soaking = Soak(stack, host, seed, slow)
-        with Watcher(host, counts) as watcher:
-            until(watcher.sample_event.is_set, f"{host.name}: the watcher samples")
-            while switch_count < -(-switches // len(stack.hosts)) and (
-                not end or time.monotonic() < end
-            ):
-                finished_round = soaking.round(number)
-                switch_count, number = switch_count + len(finished_round.codes), number + 1
-                with writing:
-                    counts.add(finished_round)
-                    run_record.add(record, finished_round)
-        host.root(f"rm -f {faults.KNOBS}/standin-*.json")
-        host.switch("none")
+        soak = Soak(trial, host)
+        with Watcher(host, trial.violations) as watcher:
+            for run in trial.remaining(soak.rounds()):
+                trial.make(run, soak.make)
+        trial.notes.append(watcher.report())
+        faults.clear_knobs(host)
 
-    with ThreadPoolExecutor(len(stack.hosts)) as pool:
-        jobs = [pool.submit(on, host) for host in stack.hosts]
-        while wait(jobs, timeout=60).not_done:
-            if progress:
-                progress(counts)
-    for job in jobs:
-        job.result()
-    return counts
+    trial.on_hosts(on)
+
+
+def figures(trial: runner.Trial[Round]) -> list[str]:
+    """The counts of a soak."""
+    return [
+        runner.counts("faults", (run.fault for run in trial.runs if run.fault)),
+        runner.counts("switches by exit code", (code for run in trial.runs for code in run.codes)),
+    ]
 
 
 def inventory(stack: Stack) -> Path:
@@ -332,44 +254,18 @@ def inventory(stack: Stack) -> Path:
     return stack.inventory("faults", models={"qwen": short, "mistral": short})
 
 
-def _shell_word(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def _tell(counts: Counts) -> None:
-    faults_so_far = sum(counts.faults.values())
-    print(
-        f"{counts.switches} switches, {faults_so_far} faults of {len(counts.faults)} kinds, "
-        f"{len(counts.violations)} violations",
-        *counts.violations[-1:],
-        flush=True,
-    )
-
-
-def main() -> int:
-    """Command line; the exit code is 1 when the rule was broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--switches", type=int, default=320)
-    parser.add_argument("--record", type=Path, help="file with a line per round, to go on with")
-    parser.add_argument("--lab", help="a lab that is up and deployed with start_timeout_s 12")
-    options = parser.parse_args()
-    with lend_lab(options.lab, "soak") as stack:
-        if not options.lab:
-            stack.good_deploy(inventory=inventory(stack))
-        began = time.monotonic()
-        counts = soak(
-            stack,
-            options.seed,
-            options.switches,
-            slow=True,
-            progress=_tell,
-            record=options.record,
-        )
-        print(f"seed          {options.seed}, {time.monotonic() - began:.0f} s")
-        print(counts.report())
-    return 1 if counts.violations else 0
-
+PROOF = runner.Proof(
+    __doc__,
+    "soak",
+    Round,
+    prove,
+    figures,
+    {
+        "switches": 320,
+        "quick": {"action": "store_true", "help": "leave out faults that take a minute"},
+    },
+    inventory,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROOF.main())

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from lab import control
 from lab.core.state import open_lab
 from lab.host import cgroup, connection
 from lab.host.connection import SSH_USER
@@ -32,6 +33,8 @@ import forked_pyinfra  # noqa: E402
 BIN = Path(sys.executable).parent
 INVENTORY = REPOSITORY / "inventories" / "lab.py"
 SWITCH = "/data/scripts/llm/switch.sh"
+#: Memory of a host that has no engine.
+USUAL_GIB = 118.0
 #: Longest whole deploy of two wiped hosts, seconds; only bounds a hang.
 DEPLOY_LIMIT_S = 1800.0
 #: Longest command on a host, a start of a real engine on a busy machine; only bounds a hang.
@@ -350,6 +353,43 @@ def command_lines() -> Iterator[set[str]]:
         thread.join()
 
 
+class Follower:
+    """Hands each line of a program to `take` in a thread of its own, begun again where it ended.
+
+    `line_event` is set by each line.
+    """
+
+    def __init__(
+        self, begin: Callable[[], subprocess.Popen[str]], take: Callable[[str], object]
+    ) -> None:
+        self._begin, self._take = begin, take
+        self._over = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self.line_event = threading.Event()
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            self._process = self._begin()
+            assert self._process.stdout is not None
+            for line in self._process.stdout:
+                self._take(line)
+                self.line_event.set()
+            self._process.wait()
+            self._over.wait(0.5)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until(self.line_event.is_set, "the program that is followed says something")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._process:
+            self._process.kill()
+        self._thread.join(10)
+
+
 def forget_leases(host: Host) -> None:
     """End at once the server of copies, which a killed deploy leaves for half an hour."""
     peers = "/run/lockstep/peers"
@@ -377,15 +417,14 @@ class Stack:
         """Run `lockstep lab WORDS`, which must succeed."""
         argv = [str(BIN / "lockstep"), "lab", words[0], "--name", self.name, *words[1:]]
         result = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            cwd=REPOSITORY,
-            env=self._outliving,
-            check=False,
+            argv, capture_output=True, text=True, cwd=REPOSITORY, env=self._outliving, check=False
         )
         assert result.returncode == 0, f"{shlex.join(argv)}\n{result.stdout}{result.stderr}"
         return result.stdout
+
+    def memory(self, host: Host, gib: float = USUAL_GIB, rate: float | None = None) -> None:
+        """Set the available memory of a host, at once or at so many GiB a second."""
+        control.ask(open_lab(self.name), "memory", host=host.name, available=gib, rate=rate)
 
     def lockstep(self, command: str, *words: str, inventory: Path = INVENTORY) -> Answer:
         """Run `lockstep COMMAND WORDS -i INVENTORY`, with any exit code."""

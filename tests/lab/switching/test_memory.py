@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import draining
 import pytest
+import runner
 from stack import Stack, until
 
 USUAL = "118"
@@ -174,11 +175,12 @@ def test_an_engine_that_loads_is_ended_below_its_minimum_and_not_above_it(stack:
 
     How late an end comes is measured by hand, on a machine with nothing else to do.
     """
-    runs: list[draining.Run] = []
     alone = copy.copy(stack)
     alone.hosts = (stack.spark1,)
-    draining.drain_hosts(alone, [(6, False), (3, True)], 7, runs.append)
+    trial = runner.Trial(alone, draining.Run, seed=7)
+    draining.prove(trial, [draining.Run(6), draining.Run(3, clean=True)])
+    runs = trial.runs
     assert [(run.phase, run.clean) for run in runs] == [("loading", False), ("loading", True)]
-    wrong = [run for run in runs if run.violation and not run.violation.startswith(draining.LATE)]
-    assert not wrong, draining.report(runs)
+    wrong = [text for text in trial.broken_rules() if draining.LATE not in text]
+    assert not wrong, trial.report(draining.figures(trial))
     assert [run.least_gib < draining.MINIMUMS[run.phase] for run in runs] == [True, False]

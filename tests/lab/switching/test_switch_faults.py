@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import runner
 import soaking
-from stack import Host, Stack
+from stack import Host, Stack, until
 
 # Of four thousand seeds the one with most kinds of faults in so few switches: five.
 SEED, SWITCHES = 618, 8
@@ -30,12 +31,17 @@ def quick_to_give_up(deployed_stack: Stack, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up: Stack) -> None:
-    counts = soaking.soak(quick_to_give_up, SEED, SWITCHES, slow=False, limit_s=LIMIT_S)
-    print(counts.report())
-    assert counts.violations == [], counts.report()
-    assert counts.switches >= SWITCHES // 2
-    assert len(counts.faults) >= 5
-    assert counts.samples >= 10 * counts.rounds
+    trial = runner.Trial(
+        quick_to_give_up, soaking.Round, seed=SEED, switches=SWITCHES, quick=True, limit=LIMIT_S
+    )
+    soaking.prove(trial)
+    report = trial.report(soaking.figures(trial))
+    print(report)
+    assert trial.broken_rules() == [], report
+    assert sum(len(run.codes) for run in trial.runs) >= SWITCHES // 2
+    assert len({run.fault for run in trial.runs if run.fault}) >= 5
+    samples = int(trial.notes[0].split()[1])
+    assert samples >= 10 * len(trial.runs)
 
 
 def test_the_watcher_sees_two_engines(lab_host: Host) -> None:
@@ -47,15 +53,13 @@ def test_the_watcher_sees_two_engines(lab_host: Host) -> None:
         "systemd-run --quiet --collect --unit=two-$(basename $name) "
         "/usr/bin/python3 /run/two/$name serve /run/two/$name; done"
     )
-    counts = soaking.Counts()
+    violations: list[str] = []
     try:
-        with soaking.Watcher(lab_host, counts) as watcher:
-            soaking.until(
-                lambda: watcher.sample_event.is_set() and counts.violations, "two engines seen"
-            )
+        with soaking.Watcher(lab_host, violations):
+            until(lambda: violations, "two engines seen")
     finally:
         lab_host.root("systemctl stop two-vllm two-sglang; rm -r /run/two")
-    assert "/run/two/a/vllm" in counts.violations[0] and "b/sglang" in counts.violations[0]
+    assert "/run/two/a/vllm" in violations[0] and "b/sglang" in violations[0]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stack import until
@@ -21,6 +20,7 @@ from hostile_rows.row import (
     alive,
     expect,
     heal_by_deploy,
+    row,
     short,
 )
 
@@ -381,7 +381,6 @@ OLGA = (
     ]
 )
 
-
 #: What an operator may not do by way of the environment of the switch that is hers.
 OLGA_OWN = (
     "cd /tmp/olga && PAGER=./evil LESSOPEN='|./evil %s' EDITOR=./evil BASH_ENV=./evil ENV=./evil "
@@ -455,18 +454,24 @@ ROWS = (
     ),
     Row("E2", "eve reads no secret, journal or socket", reads),
     Row("E2-search", "no secret and no key in what eve can read, command lines too", needles),
-    Row("E3", "eve may write nothing of ours", partial(writes, account="eve")),
+    row("E3", "eve may write nothing of ours", writes, "eve"),
     Row("E3b", "nothing of ours is writable for everybody", modes),
     Row("E4", "eve stops, kills, starts or limits nothing: systemd, D-Bus, polkit, cgroups", units),
-    Row(
+    row(
         "E5",
         "eve at qwen's port: refused and named, nothing stopped",
-        partial(port, host="127.0.0.1", number=30001, model="qwen"),
+        port,
+        "127.0.0.1",
+        30001,
+        "qwen",
     ),
-    Row(
+    row(
         "E5b",
         "eve at tiny's port, whose answers are recorded: the same",
-        partial(port, host="127.0.0.1", number=8000, model="tiny"),
+        port,
+        "127.0.0.1",
+        8000,
+        "tiny",
     ),
     Row(
         "E5c",
@@ -480,10 +485,11 @@ ROWS = (
         operator_environment,
     ),
     Row("E6-links", "olga: no link, file or queue in our folders", links),
-    Row(
+    row(
         "E8",
         "eve waits for the gateway's port while it restarts: never hers, or told",
-        partial(gateway_port, host="127.0.0.1"),
+        gateway_port,
+        "127.0.0.1",
     ),
     Row(
         "L1", "eve holds every lock: commands of the control machine and keys work", locked_control
@@ -491,26 +497,25 @@ ROWS = (
     Row("L2", "no name of ours in common folders that eve could have first", predictable),
     Row("L3", "eve speaks to systemd's notify socket: ignored", notify),
     Row("L4", "eve's process has an engine's name: not taken for one, not ended", named_alike),
-    Row("L5", "olga may write nothing of ours", partial(writes, account="olga")),
-    Row(
+    row("L5", "olga may write nothing of ours", writes, "olga"),
+    row(
         "P1",
         "eve at all addresses of qwen's port: refused and named",
-        partial(port, host="0.0.0.0", number=30001, model="qwen"),
+        port,
+        "0.0.0.0",
+        30001,
+        "qwen",
     ),
-    Row(
-        "P2",
-        "eve at all addresses of IPv6: the same",
-        partial(port, host="::", number=30001, model="qwen"),
-    ),
-    Row(
-        "P3",
-        "eve at ::1 alone: harmless or refused",
-        partial(port, host="::1", number=30001, model="qwen", words="harmless"),
-    ),
-    Row(
+    row("P2", "eve at all addresses of IPv6: the same", port, "::", 30001, "qwen"),
+    row("P3", "eve at ::1 alone: harmless or refused", port, "::1", 30001, "qwen", "harmless"),
+    row(
         "P4",
         "eve at the port of the engine behind a listener",
-        partial(port, host="127.0.0.1", number=31000, model="mistral", words="harmless"),
+        port,
+        "127.0.0.1",
+        31000,
+        "mistral",
+        "harmless",
     ),
     Row("P5", "eve waits for the port of the hot engine: refused and named", port_between),
     Row(
@@ -518,10 +523,11 @@ ROWS = (
         "eve takes the port of an engine that died: status names her, she is asked nothing",
         port_of_ended_engine,
     ),
-    Row(
+    row(
         "P7",
         "eve waits for the gateway's port at all addresses: never hers, or told",
-        partial(gateway_port, host="0.0.0.0"),
+        gateway_port,
+        "0.0.0.0",
     ),
     Row(
         "P8", "eve waits for Open WebUI's port: status names her, and no start is hers", webui_port

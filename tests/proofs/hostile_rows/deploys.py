@@ -7,12 +7,11 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stack import until
 
-from hostile_rows.row import BOUND_DEPLOY, BOUND_S, FREEZE, THAW, UNITS, Row, expect, short
+from hostile_rows.row import BOUND_DEPLOY, BOUND_S, FREEZE, THAW, UNITS, Row, expect, row, short
 
 if TYPE_CHECKING:
     from hostile import Site
@@ -244,84 +243,72 @@ ROWS = (
         "a deploy killed while Docker is frozen, another at once: told, healed",
         killed_in_docker,
     ),
-    Row(
+    row(
         "D1b",
         "a deploy killed while it writes: healed",
-        partial(killed_at, pattern="Starting operation: .*(Units|unit|Switch|switch)"),
+        killed_at,
+        "Starting operation: .*(Units|unit|Switch|switch)",
     ),
-    Row(
+    row(
         "D1c",
         "a deploy killed at the gateway: healed",
-        partial(killed_at, pattern="Starting operation: .*[Gg]ateway"),
+        killed_at,
+        "Starting operation: .*[Gg]ateway",
     ),
     Row(
         "D2",
         "a deploy is frozen, another one meanwhile: names it; the first one ends well",
         two_deploys,
     ),
-    Row(
+    row(
         "D3a",
         "no room for models: refused with figures",
-        partial(no_room, place="/data/models/huggingface", words="GiB free"),
+        no_room,
+        "/data/models/huggingface",
+        "GiB free",
     ),
-    Row(
+    row(
         "D3b",
         "no room in our folder of images, which are all there: named, healed",
-        partial(no_room, place="/var/cache/lockstep", words="No space left"),
+        no_room,
+        "/var/cache/lockstep",
+        "No space left",
     ),
-    Row(
-        "D4",
-        "/etc/systemd/system is read-only: named, no half state",
-        partial(read_only, place=UNITS),
-    ),
+    row("D4", "/etc/systemd/system is read-only: named, no half state", read_only, UNITS),
     Row("D5", "clocks that differ", cannot="hosts share this machine's clock (docs/lab.md)"),
     Row("D6", "dpkg's lock is held: waits, says who", dpkg_lock),
-    Row(
-        "D7",
-        "ssh restarts in a deploy: it survives",
-        partial(ssh_lost, fault="systemctl restart ssh", right=(0,)),
-    ),
-    Row(
+    row("D7", "ssh restarts in a deploy: it survives", ssh_lost, "systemctl restart ssh", (0,)),
+    row(
         "D7b",
         "the deploy's ssh sessions are killed: connection lost, run again",
-        partial(ssh_lost, fault="pkill -9 sshd-session; pkill -9 -f 'sshd: spark'", right=(0, 1)),
+        ssh_lost,
+        "pkill -9 sshd-session; pkill -9 -f 'sshd: spark'",
+        (0, 1),
     ),
-    Row(
+    row(
         "D8a",
         "Docker stopped in a deploy: clear or done",
-        partial(
-            docker_mid_deploy,
-            fault="systemctl stop docker.socket docker",
-            heal="systemctl start docker",
-        ),
+        docker_mid_deploy,
+        "systemctl stop docker.socket docker",
+        "systemctl start docker",
     ),
-    Row(
-        "D8b",
-        "Docker frozen in a deploy: bounded and clear",
-        partial(docker_mid_deploy, fault=FREEZE, heal=THAW),
-    ),
+    row("D8b", "Docker frozen in a deploy: bounded and clear", docker_mid_deploy, FREEZE, THAW),
     Row("D9", "a lock cut, empty, in conflict, of another version, binary: refused", spoilt_locks),
-    Row(
-        "D10",
-        "swapped addresses: refused or named",
-        partial(addresses, first="10.77.0.12", second="10.77.0.11"),
-    ),
-    Row(
-        "D10b",
-        "two hosts at one address: refused",
-        partial(addresses, first="10.77.0.11", second="10.77.0.11"),
-    ),
+    row("D10", "swapped addresses: refused or named", addresses, "10.77.0.12", "10.77.0.11"),
+    row("D10b", "two hosts at one address: refused", addresses, "10.77.0.11", "10.77.0.11"),
     Row("D11", "odd names of hosts: work or are refused", names),
-    Row(
+    row(
         "D13",
         "a timer's service changed by hand: systemd has ours after a deploy",
-        partial(by_hand, unit="lockstep-wedge.service"),
+        by_hand,
+        "lockstep-wedge.service",
     ),
     Row("W6", "Docker frozen: status, diff and plan of the control machine answer", docker_control),
     Row("W7", "Docker frozen from before a deploy to its end: refused, healed", docker_deploy),
-    Row(
+    row(
         "U1",
         "the sense watch's service changed by hand: systemd has ours after a deploy",
-        partial(by_hand, unit="lockstep-sense.service"),
+        by_hand,
+        "lockstep-sense.service",
     ),
 )

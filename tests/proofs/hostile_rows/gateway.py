@@ -18,23 +18,18 @@ if TYPE_CHECKING:
 
 GET = "GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
-
 POST = (
     "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     "Content-Length: LENGTH\r\nConnection: close\r\n{}\r\n"
 )
 
-
 CHAT = '{"model":"qwen","max_tokens":4,"messages":[{"role":"user","content":"x"}]'
-
 
 #: Most that the gateway may grow by one request, KiB: bodies may have 50 MiB, and are held twice.
 _GROWTH_KIB = 400 * 1024
 
-
 #: Longest that /health may wait meanwhile, seconds, on a machine that others use too.
 _WAIT_S = 5.0
-
 
 Part = str | tuple[str, int]
 
@@ -294,7 +289,6 @@ SMUGGLED = tuple(
     )
 )
 
-
 ENGINE_PATHS = (
     "//v1/models",
     "/%2e%2e/health",
@@ -309,7 +303,6 @@ ENGINE_PATHS = (
     "/invocations",
 )
 
-
 SPOOFED = (
     "Host: evil.example",
     "Host: 127.0.0.1.evil.example",
@@ -322,9 +315,7 @@ SPOOFED = (
     "Sec-Fetch-Site: cross-site",
 )
 
-
 MANY = 4_500_000
-
 
 ROWS = (
     Row(

@@ -41,7 +41,6 @@ print("EVE HAS", port)
 server.serve_forever()
 """
 
-
 # Locks whatever its account can open, folders too, and holds it.
 HOLD = r"""
 import fcntl, os, resource, sys, time
@@ -73,7 +72,6 @@ while True:
         first = False
     time.sleep(0.2)
 """
-
 
 # Sends requests as they are, and meanwhile asks for /health again and again.
 ASK = r"""
@@ -138,7 +136,6 @@ over.set()
 watching.join()
 print(json.dumps({"statuses": statuses, "most": most, "worst": round(worst, 1), "failed": failed}))
 """
-
 
 UNFINISHED = r"""
 import socket, sys, time

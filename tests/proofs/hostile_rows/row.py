@@ -24,33 +24,31 @@ class Row:
     cannot: str = ""
 
 
+def row(name: str, expectation: str, do: Callable[..., str], *words: object) -> Row:
+    """A row whose function takes more words than the site."""
+    return Row(name, expectation, lambda site: do(site, *words))
+
+
 #: Folders of ours, for whoever looks for what is open to everybody.
 OURS = (
     "/run/lockstep* /var/lib/lockstep* /etc/lockstep /var/log/lockstep /opt/lockstep "
     "/var/cache/lockstep /data/scripts /data/models /usr/local/lib/lockstep"
 )
 
-
 UNITS = "/etc/systemd/system"
 
-
 SWITCH = "/data/scripts/llm/switch.sh"
-
 
 #: The processes of qwen's container, known to the kernel.
 QWEN_GROUP = "/sys/fs/cgroup/system.slice/system-lockstep.slice/system-lockstep-vllm.qwen36.slice"
 
-
 #: Longest that one command of anybody may take, seconds; a switch with Docker hung takes a minute.
 BOUND_S = 300.0
-
 
 #: Longest deploy that changes little, seconds.
 BOUND_DEPLOY = 400.0
 
-
 FREEZE, THAW = "pkill -STOP -x dockerd", "pkill -CONT -x dockerd"
-
 
 CHAT_OF = {"max_tokens": 4, "messages": [{"role": "user", "content": "my secret prompt"}]}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stack import until
@@ -20,6 +19,7 @@ from hostile_rows.row import (
     Row,
     alive,
     expect,
+    row,
     short,
 )
 
@@ -272,16 +272,13 @@ KILLED = (
     "pkill -9 -x dockerd; sleep 1; rm -f /run/docker.sock; true"
 )
 
-
 REVIVED = (
     "systemctl unmask --runtime --quiet docker.service docker.socket; "
     "systemctl reset-failed docker.service docker.socket; "
     "systemctl restart docker.socket; systemctl start docker"
 )
 
-
 AWAY = "mv /run/docker.sock /run/docker.sock.away"
-
 
 BACK = "mv /run/docker.sock.away /run/docker.sock"
 
@@ -306,61 +303,48 @@ def docker_memory_watch(site: Site) -> str:
 ROWS = (
     Row("S1", "spark and olga at once: one 0, one 75 that names the other", two_switches),
     Row("S2", "the switch itself is killed while loading: it is finished", killed_worker),
-    Row(
-        "S3",
-        "the gateway is killed: back",
-        partial(killed_service, unit="lockstep-gateway.service"),
+    row("S3", "the gateway is killed: back", killed_service, "lockstep-gateway.service"),
+    row("S3b", "the memory watch is killed: back", killed_service, "lockstep-memory.service"),
+    row(
+        "K0", "the switch's client gets SIGKILL: it ends, the next one works", clients, "SIGKILL", 9
     ),
-    Row(
-        "S3b",
-        "the memory watch is killed: back",
-        partial(killed_service, unit="lockstep-memory.service"),
-    ),
-    Row(
-        "K0",
-        "the switch's client gets SIGKILL: it ends, the next one works",
-        partial(clients, name="SIGKILL", number=9),
-    ),
-    Row(
+    row(
         "S4-empty",
         "models.json empty while hot: exit 2 names it, the model goes on",
-        partial(configuration, spoil=": > /etc/lockstep/models.json"),
+        configuration,
+        ": > /etc/lockstep/models.json",
     ),
-    Row(
+    row(
         "S4-cut",
         "models.json cut off: the same",
-        partial(configuration, spoil="truncate -s 200 /etc/lockstep/models.json"),
+        configuration,
+        "truncate -s 200 /etc/lockstep/models.json",
     ),
-    Row(
-        "S4-gone",
-        "models.json gone: the same",
-        partial(configuration, spoil="rm /etc/lockstep/models.json"),
-    ),
+    row("S4-gone", "models.json gone: the same", configuration, "rm /etc/lockstep/models.json"),
     Row("S5", "/run/lockstep removed while hot: everything works", no_run_folder),
-    Row(
-        "S6",
-        "journald frozen: the switch ends",
-        partial(no_journal, how="pkill -STOP systemd-journal"),
-    ),
-    Row(
+    row("S6", "journald frozen: the switch ends", no_journal, "pkill -STOP systemd-journal"),
+    row(
         "S6b",
         "journald stopped: the switch ends",
-        partial(
-            no_journal,
-            how="systemctl stop systemd-journald.socket "
-            "systemd-journald-dev-log.socket systemd-journald",
-        ),
+        no_journal,
+        "systemctl stop systemd-journald.socket systemd-journald-dev-log.socket systemd-journald",
     ),
     Row("S8", "Docker frozen, memory falls: the memory watch ends the engine", docker_memory_watch),
-    Row(
+    row(
         "S9",
         "Docker frozen, container to container: refused, or qwen ended first",
-        partial(docker, hang=FREEZE, heal=THAW, model="mistral"),
+        docker,
+        FREEZE,
+        THAW,
+        "mistral",
     ),
-    Row(
+    row(
         "S9b",
         "Docker frozen, container to venv: refused, or qwen ended first",
-        partial(docker, hang=FREEZE, heal=THAW, model="tiny"),
+        docker,
+        FREEZE,
+        THAW,
+        "tiny",
     ),
     Row("S10", "power cut during the stop of a deaf engine: nothing hot, next switch works", power),
     Row("S11", "the switch itself is frozen: status names it, a second one is told", worker),
@@ -372,65 +356,52 @@ ROWS = (
         "the engine is ended by the kernel",
         cannot="the out-of-memory killer here is the machine's own (docs/lab.md)",
     ),
-    Row(
+    row(
         "W1",
         "Docker frozen, switch.sh none: bounded, and what it says is so",
-        partial(docker, hang=FREEZE, heal=THAW, model="none"),
+        docker,
+        FREEZE,
+        THAW,
+        "none",
     ),
-    Row(
+    row(
         "W2",
         "dockerd killed while its container lives: refused, or qwen ended first",
-        partial(docker, hang=KILLED, heal=REVIVED, model="tiny"),
+        docker,
+        KILLED,
+        REVIVED,
+        "tiny",
     ),
-    Row(
+    row(
         "W3",
         "containerd frozen: the same",
-        partial(
-            docker,
-            hang="pkill -STOP -x containerd",
-            heal="pkill -CONT -x containerd",
-            model="mistral",
-        ),
+        docker,
+        "pkill -STOP -x containerd",
+        "pkill -CONT -x containerd",
+        "mistral",
     ),
-    Row(
+    row(
         "W4",
         "the container's shim frozen: the same",
-        partial(
-            docker,
-            hang="pkill -STOP -x containerd-shim",
-            heal="pkill -CONT -x containerd-shim",
-            model="mistral",
-        ),
+        docker,
+        "pkill -STOP -x containerd-shim",
+        "pkill -CONT -x containerd-shim",
+        "mistral",
     ),
-    Row(
-        "W5",
-        "Docker's socket is gone: the same",
-        partial(docker, hang=AWAY, heal=BACK, model="mistral"),
-    ),
-    Row("F1", "/tmp is full: a switch works or says why", partial(full, place="/tmp")),
-    Row("F2", "/dev/shm is full: the same", partial(full, place="/dev/shm")),
-    Row(
-        "F3",
-        "the folder of the switch's log is full: the same",
-        partial(full, place="/var/log/lockstep"),
-    ),
-    Row(
-        "K1",
-        "the same with SIGHUP",
-        partial(clients, name="SIGHUP", number=1),
-    ),
-    Row("K2", "the same with SIGQUIT", partial(clients, name="SIGQUIT", number=3)),
-    Row("K3", "the same with SIGSTOP", partial(clients, name="SIGSTOP", number=19)),
+    row("W5", "Docker's socket is gone: the same", docker, AWAY, BACK, "mistral"),
+    row("F1", "/tmp is full: a switch works or says why", full, "/tmp"),
+    row("F2", "/dev/shm is full: the same", full, "/dev/shm"),
+    row("F3", "the folder of the switch's log is full: the same", full, "/var/log/lockstep"),
+    row("K1", "the same with SIGHUP", clients, "SIGHUP", 1),
+    row("K2", "the same with SIGQUIT", clients, "SIGQUIT", 3),
+    row("K3", "the same with SIGSTOP", clients, "SIGSTOP", 19),
     Row("K4", "nobody reads what the switch says: it ends", pipe),
     Row("K5", "every process of the hot engine is frozen: a switch away ends it", frozen_engine),
-    Row(
+    row(
         "K6",
         "the gateway is frozen: a switch works or says why",
-        partial(beside, program="lockstep-gateway.service"),
+        beside,
+        "lockstep-gateway.service",
     ),
-    Row(
-        "K7",
-        "the memory watch is frozen: the same",
-        partial(beside, program="lockstep-memory.service"),
-    ),
+    row("K7", "the memory watch is frozen: the same", beside, "lockstep-memory.service"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hostile import Outcome, rows_to_do
+from hostile import named_rows
 from hostile_rows import ROWS
 from hostile_rows.deploys import LOCKS
 from hostile_rows.programs import ASK, FAKE, HOLD, UNFINISHED
@@ -22,12 +22,11 @@ def test_what_eve_runs_is_python(program: str) -> None:
     compile(program, "eve", "exec")
 
 
-def test_a_later_call_does_what_has_no_outcome_yet_or_what_is_named() -> None:
-    outcomes = [Outcome(row.name, "", "", "kept") for row in ROWS[1:]]
-    assert rows_to_do(outcomes, []) == [ROWS[0]]
-    assert rows_to_do(outcomes, [ROWS[3].name]) == [ROWS[3]]
+def test_rows_are_chosen_by_their_names() -> None:
+    assert named_rows([]) == list(ROWS)
+    assert named_rows([ROWS[3].name]) == [ROWS[3]]
     with pytest.raises(SystemExit, match="no row nonsense"):
-        rows_to_do(outcomes, ["nonsense"])
+        named_rows(["nonsense"])
 
 
 def test_a_spoilt_lock_differs_from_the_whole_one() -> None:

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from a_clock import Clock
+from a_model import about
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import config, switch_lock
@@ -34,16 +35,8 @@ def spark(tmp_path, monkeypatch):
     class Spark:
         def __init__(self) -> None:
             self.engine = FakeEngine()
-            qwen = {
-                "unit": UNIT,
-                "engine": "vllm",
-                "url": self.engine.url,
-                "engine_url": self.engine.url,
-                "served_name": "qwen",
-                "memory_gib": 67.0,
-                "start_timeout_s": 1800,
-                "container": "vllm-qwen36",
-            }
+            url = self.engine.url
+            qwen = about(engine="vllm", url=url, engine_url=url, container="vllm-qwen36")
             self.paths = host_root(tmp_path / "root", {"qwen": qwen}, 41.2)
             self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
             self.systemd.unit(

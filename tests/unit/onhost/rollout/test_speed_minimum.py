@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from a_gpu import AGpu
+from a_model import about
 from lab_servers import until
 from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_models
 
@@ -33,16 +34,10 @@ class Spark:
         self.seconds, self.tokens, self.extra = 0.05, None, 0
         self.until_answered: Callable[[], object] = lambda: None
         self.request_count = self.token_count = 0
-        self.model = {
-            "unit": UNIT,
-            "url": "http://127.0.0.1:9",
-            "engine_url": self.engine.url,
-            "served_name": "m",
-            "memory_gib": 83.0,
-            "start_timeout_s": 60,
-            "recipe": "eagle",
-            "image": "sglang@sha256:aa",
-        }
+        sizes = {"memory_gib": 83.0, "start_timeout_s": 60, "image": "sglang@sha256:aa"}
+        self.model = about(
+            unit=UNIT, engine_url=self.engine.url, served_name="m", recipe="eagle", **sizes
+        )
         self.engine.chat = self.answer
         self.count()
         self.paths = host_root(tmp_path / "root", {"mistral": self.model})

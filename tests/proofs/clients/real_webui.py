@@ -160,9 +160,7 @@ def drive(url: str, spark: SwitchingSpark, data: GatewayConfiguration) -> None:
 def main() -> int:
     """Prove all in a folder that is gone afterwards."""
     settings = replace(
-        HOSTS["spark"],
-        gateway=GatewayData(port=free_port()),
-        webui=WebUiData(port=free_port()),
+        HOSTS["spark"], gateway=GatewayData(port=free_port()), webui=WebUiData(port=free_port())
     )
     model_list = as_json({"object": "list", "data": []})
     answers = {"/health": as_json({}), "/v1/models": model_list, "/v1/chat/completions": engine}
