@@ -100,6 +100,12 @@ def is_running(unit: units.Unit) -> bool:
     return unit.up and unit.sub != "exited"
 
 
+def running_jobs() -> list[str]:
+    """Return the units of a deploy's jobs that are at work."""
+    jobs = units.loaded_units("lockstep-job-*.service")
+    return [name for name, unit in jobs.items() if is_running(unit)]
+
+
 def start_job(
     job: Job, paths: layout.Paths, say: Callable[[str], None] = output.say, wait: bool = True
 ) -> bool:
