@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lockstep.onhost.core import errors, layout, output, runner
+from lockstep.onhost.core import errors, layout, output
 from lockstep.onhost.systemd import units
 
 GATEWAY = "lockstep-gateway.service"
@@ -44,8 +44,7 @@ def bring_gateway_up_to_date(paths: layout.Paths) -> None:
             else:
                 verb = "" if unit.up and not old(unit, paths) else "restart"
             if verb:
-                result = runner.run(["systemctl", verb, "--", name], timeout=120)
-                failure_text = f" failed: {result.stderr.strip()}" if result.returncode else ""
-                output.say(f"{verb} of {name}{failure_text}")
+                units.control_units(verb, name)
+                output.say(f"{verb} of {name}")
         except errors.Problem as problem:
             output.say(f"{name}: {problem}")

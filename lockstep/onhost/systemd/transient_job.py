@@ -141,9 +141,9 @@ def _clear_ended_unit(job: Job, unit: units.Unit, say: Callable[[str], None]) ->
             say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
             for line in _last_words(job.log):
                 say(f"  {line}")
-        runner.run(["systemctl", "reset-failed", unit.name])
+        units.try_to_control("reset-failed", unit.name)
     elif unit.up:
-        runner.run(["systemctl", "stop", unit.name])
+        units.try_to_control("stop", unit.name)
 
 
 def _last_words(log: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,35 @@ def _answer(verb: str, *words: str) -> str:
     if result.returncode != 0:
         raise errors.Problem(f"systemctl {verb} failed: {result.stderr.strip()}")
     return result.stdout
+
+
+def control_units(
+    verb: str,
+    *names: str,
+    options: Sequence[str] = (),
+    limit_s: float = 120.0,
+    look: Callable[[], None] | None = None,
+) -> None:
+    """Have systemd do `verb` to units; raise Problem if it refuses or takes longer than `limit_s`.
+
+    `look` is called every second meanwhile; what it raises ends the wait, and systemd goes on.
+    """
+    words = (verb, *options, *(("--", *names) if names else ()))
+    result = runner.run(["systemctl", *words], limit_s, look=look)
+    if result.returncode != 0:
+        command = " ".join((verb, *names))
+        raise errors.Problem(f"systemctl {command} failed: {result.stderr.strip()}")
+
+
+def try_to_control(
+    verb: str, *names: str, limit_s: float = 120.0, look: Callable[[], None] | None = None
+) -> bool:
+    """Do as `control_units`, where a refusal may do no harm; tell whether systemd did it."""
+    try:
+        control_units(verb, *names, limit_s=limit_s, look=look)
+    except errors.Problem:
+        return False
+    return True
 
 
 def start_times(unit: str) -> tuple[float, float] | None:

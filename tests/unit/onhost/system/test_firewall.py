@@ -89,7 +89,7 @@ def test_rules_that_were_confirmed_stay_and_are_loaded_at_the_next_boot(kernel: 
     kernel.run("try", "--seconds", "90")
     assert kernel.run("keep") == 0
     assert kernel.kept_rules.read_text() == NEW
-    assert kernel.systemd.calls[-1] == "systemctl stop lockstep-firewall-back.timer"
+    assert kernel.systemd.calls[-1] == "systemctl stop -- lockstep-firewall-back.timer"
     kernel.table.unlink()
     assert kernel.run("load") == 0
     assert kernel.now == NEW
@@ -119,7 +119,7 @@ def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: K
     with pytest.raises(errors.Problem, match="failed: Error: syntax error"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == OLD
-    assert kernel.systemd.calls[-1] == "systemctl stop lockstep-firewall-back.timer"
+    assert kernel.systemd.calls[-1] == "systemctl stop -- lockstep-firewall-back.timer"
 
 
 def test_two_deploys_at_once_both_keep_the_rules(kernel: Kernel) -> None:
