@@ -12,6 +12,7 @@ import time
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
+from lockstep.onhost.core import process
 from lockstep.onhost.facts.reader_helpers import Facts, run
 from lockstep.onhost.systemd import units
 
@@ -104,11 +105,10 @@ def _tailscale(names: list[str]) -> str:
         )
     pid = units.show([_TAILSCALED_UNIT])[_TAILSCALED_UNIT].main_pid
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read().decode("utf-8", "replace").split("\0")
+        variables = process.variables(pid)
     except OSError as fault:
         return f"tailscaled.service does not run: {fault.strerror}"
-    if f"TS_PERMIT_CERT_UID={_ACCOUNT}" not in variables:
+    if variables.get("TS_PERMIT_CERT_UID") != _ACCOUNT:
         remedy = f"put TS_PERMIT_CERT_UID={_ACCOUNT} into /etc/default/tailscaled and restart it"
         return f"tailscaled gives {_ACCOUNT} no certificate: {remedy}"
     return ""

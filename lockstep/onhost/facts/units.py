@@ -10,10 +10,11 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import layout, process
 from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.records.ownership import is_marked
@@ -69,13 +70,8 @@ def running_restart_key(state: Mapping[str, str]) -> str:
     """Return the restart key (LOCKSTEP_RESTART_KEY) of a unit's process; "" without one."""
     # A unit whose gate still waits for memory has no main process yet.
     for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as variables:
-                pairs = (item.partition(b"=") for item in variables.read().split(b"\0"))
-                values = {key: value for key, _, value in pairs}
-        except OSError:
-            continue
-        return values.get(b"LOCKSTEP_RESTART_KEY", b"").decode()
+        with suppress(OSError):
+            return process.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
     return ""
 
 

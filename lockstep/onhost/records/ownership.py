@@ -15,10 +15,11 @@ import pwd
 import stat
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, runner
+from lockstep.onhost.core import atomic, errors, layout, process, runner
 from lockstep.onhost.records import generations
 from lockstep.onhost.systemd import units
 
@@ -134,8 +135,9 @@ class Ownership:
         main_pid = units.show([DOCKER])[DOCKER].main_pid
         if f"unit {DOCKER}" in self._adopted_names or not main_pid:
             return ""
-        if _environment(main_pid).get("LOCKSTEP_RESTART_KEY", "") == restart_key:
-            return ""
+        with suppress(OSError):
+            if process.variables(main_pid).get("LOCKSTEP_RESTART_KEY", "") == restart_key:
+                return ""
         form = "{{.Names}}\t{{.Label " + json.dumps(label) + "}}"
         rows = _answer("docker", "ps", "--format", form)
         if rows is None:
@@ -287,14 +289,6 @@ def _is_as_shipped(path: str, at: Path) -> bool:
     )
     digest = hashlib.md5(at.read_bytes(), usedforsecurity=False).hexdigest()
     return any(line.split()[:2] == [path, digest] for line in conffiles.splitlines())
-
-
-def _environment(pid: int) -> dict[str, str]:
-    try:
-        text = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    return {key: value for key, _, value in (item.partition("=") for item in text.split("\0"))}
 
 
 def _output_of(*argv: str) -> str:
