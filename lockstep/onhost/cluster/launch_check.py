@@ -14,8 +14,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lockstep.onhost.core import config, layout, runner, topology
+from lockstep.onhost.core import config, layout, topology
 from lockstep.onhost.records import generations
+from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import weights_state
 
 Facts = dict[str, str]
@@ -84,10 +85,8 @@ def _mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
 def _changes(model: config.Model, record: generations.Record | None, paths: layout.Paths) -> str:
     """Return the model's files that differ from the deploy's, and drop-ins of its unit."""
     changed_paths = _changed_files(model, record, paths)
-    command = ["systemctl", "show", "--property=DropInPaths", "--", model.unit]
-    for line in runner.run(command, timeout=30).stdout.splitlines():
-        if line.startswith("DropInPaths="):
-            changed_paths |= set(line.partition("=")[2].split())
+    state = units.properties([model.unit], "DropInPaths")[model.unit]
+    changed_paths |= set(state.get("DropInPaths", "").split())
     entries = (
         f"{path} ({_hash(_text(paths.root / path.lstrip('/')))})" for path in sorted(changed_paths)
     )

@@ -1,4 +1,4 @@
-"""Processes that a file on disk names, and whether they still run."""
+"""Processes of the host: whether one that a file names still runs, and the variables of one."""
 
 from __future__ import annotations
 
@@ -37,3 +37,9 @@ def is_alive(pid: int, start: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def variables(pid: int | str, proc: Path = _PROC) -> dict[str, str]:
+    """Return the variables with which a process was started; raise OSError if it is gone."""
+    text = (proc / str(pid) / "environ").read_text(encoding="utf-8", errors="replace")
+    return dict(entry.partition("=")[::2] for entry in text.split("\0"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from lockstep.onhost.core import errors
+from lockstep.onhost.core import clock, errors
 
 # Seconds to wait for a killed program to be gone.
 _KILLED_S = 1.0
+# Seconds between two looks meanwhile.
+_LOOK_S = 1.0
 
 
 def start(
@@ -29,16 +31,29 @@ def start(
 
 
 def run(
-    argv: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    timeout: float = 60.0,
+    env: Mapping[str, str] | None = None,
+    look: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and return the result, whatever its exit status.
 
-    `env` is as for `start`. Raises Problem if the program is missing or does not end within
-    `timeout` seconds.
+    `env` is as for `start`. `look` is called every second meanwhile; what it raises ends the
+    command. Raises Problem if the program is missing or does not end within `timeout` seconds.
     """
     child = start(argv, env)
+    until = clock.now() + timeout
     try:
-        out, error_output = child.communicate(timeout=timeout)
+        while True:
+            if look is not None:
+                look()
+            try:
+                part_s = timeout if look is None else min(timeout, _LOOK_S)
+                out, error_output = child.communicate(timeout=part_s)
+                break
+            except subprocess.TimeoutExpired:
+                if look is None or clock.now() >= until:
+                    raise
     except BaseException as error:
         child.kill()
         # A program that hangs in a driver cannot be killed, so this does not wait for it.

@@ -11,9 +11,10 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from lockstep.onhost.systemd import units
+
 # Prefixes of the program's path that systemd itself reads.
 _PREFIXES = "-@:+!|"
-_SHOWN_FILE = re.compile(r"^EnvironmentFiles=(.+) \(ignore_errors=(?:yes|no)\)$", re.MULTILINE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
 
@@ -25,11 +26,10 @@ def split_words(text: str) -> list[str]:
         return text.split()
 
 
-def variables(properties_text: str) -> dict[str, str]:
-    """Return a unit's variables from `systemctl show`: `Environment=`, then those of its files."""
-    environment_lines = re.findall(r"^Environment=(.*)$", properties_text, re.MULTILINE)
-    values = dict(_pairs(word for line in environment_lines for word in split_words(line)))
-    for pattern in _SHOWN_FILE.findall(properties_text):
+def variables(state: Mapping[str, str]) -> dict[str, str]:
+    """Return a unit's variables from its properties: `Environment=`, then those of its files."""
+    values = dict(_pairs(split_words(state.get("Environment", ""))))
+    for pattern in units.environment_files(state):
         for path in sorted(Path("/").glob(pattern.lstrip("/"))):
             try:
                 text = path.read_text(encoding="utf-8", errors="replace")

@@ -13,6 +13,7 @@ from typing import Any
 
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.facts.reader_helpers import Facts, run, seal
+from lockstep.onhost.systemd import units
 
 SOCKET = Path("/run/docker.sock")
 # The socket of one account's daemon; and Docker's snap, whose daemon has the host's socket.
@@ -81,8 +82,7 @@ def dockers_of_host(client: str, *, answers: bool) -> dict[str, Any]:
         "rootless": [
             path.split("/")[3] for path in sorted(glob.glob(_ROOTLESS)) if _is_answering(path)
         ],
-        "snap": os.path.exists(_SNAP)
-        and run("systemctl", "is-active", _SNAP_UNIT).stdout.strip() == "active",
+        "snap": os.path.exists(_SNAP) and units.show([_SNAP_UNIT])[_SNAP_UNIT].active == "active",
         "said": start_failures[-1].partition(_START)[2].strip('" ') if start_failures else "",
     }
 

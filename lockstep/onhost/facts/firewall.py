@@ -6,15 +6,9 @@ import re
 from typing import Any
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reader_helpers import (
-    Facts,
-    digest,
-    output,
-    properties_by_unit,
-    run,
-    seal,
-)
+from lockstep.onhost.facts.reader_helpers import Facts, digest, run, seal
 from lockstep.onhost.system.firewall import FirewallTrial
+from lockstep.onhost.systemd import units
 
 # Docker makes rules of its own for every container, in these tables.
 _OF_DOCKER = {f"{family} {name}" for family in ("ip", "ip6") for name in ("nat", "raw", "mangle")}
@@ -30,12 +24,12 @@ def read(question: dict[str, str]) -> dict[str, Any]:
         Digest of the rules that are loaded at boot ("kept"), whether the kernel still has the rules
         of the last load ("live"), systemd's state of the unit ("state").
     """
-    properties = "--property=Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload"
-    unit_states = properties_by_unit(output("systemctl", "show", properties, question["unit"]))
+    unit = question["unit"]
+    keys = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload")
     return {
         "kept": digest(question["kept"]),
         "live": FirewallTrial(layout.Paths()).is_in_force(),
-        "state": unit_states.get(question["unit"], {}),
+        "state": units.properties([unit], *keys)[unit],
     }
 
 

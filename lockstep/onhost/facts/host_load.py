@@ -8,14 +8,14 @@ from typing import Any
 
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.facts.reader_helpers import document, properties_by_unit, run
+from lockstep.onhost.facts.reader_helpers import document, run
 from lockstep.onhost.facts.units import running_restart_key
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units as systemd
 
 _LOOK_S = 0.5
 _ANSWER_S = 3.0
-_PROPERTIES = "Id,ActiveState,MainPID,InvocationID,Environment"
+_PROPERTIES = ("ActiveState", "MainPID", "InvocationID", "Environment")
 
 
 def _processors() -> tuple[int, int]:
@@ -32,8 +32,7 @@ def _busy_share() -> float:
 
 
 def _hot_unit(units: list[str]) -> dict[str, Any]:
-    result = run("systemctl", "show", f"--property={_PROPERTIES}", "--", *units) if units else None
-    for name, state in properties_by_unit(result.stdout if result else "").items():
+    for name, state in systemd.properties(units, *_PROPERTIES).items():
         if state.get("ActiveState") == "active":
             match = re.search(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)", state.get("Environment", ""))
             return {

@@ -7,7 +7,8 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from lockstep.onhost.facts.reader_helpers import folder_paths, properties_by_unit, run, text
+from lockstep.onhost.facts.reader_helpers import folder_paths, run, text
+from lockstep.onhost.systemd import units as systemd
 
 # Bytes of a frame that are not ping's: the headers of IP and ICMP, by IP's version.
 _HEADERS = {4: 28, 6: 48}
@@ -62,9 +63,8 @@ def _chosen_network(units: list[str]) -> dict[str, Any]:
     def began(state: dict[str, str]) -> int:
         return int(state.get(_START) or 0) if state.get("InvocationID") else 0
 
-    result = run("systemctl", "show", f"--property=Id,InvocationID,{_START}", "--", *units)
     unit, newest = max(
-        properties_by_unit(result.stdout).items(),
+        systemd.properties(units, "InvocationID", _START).items(),
         key=lambda unit_state: began(unit_state[1]),
         default=("", {}),
     )

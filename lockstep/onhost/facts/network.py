@@ -16,6 +16,7 @@ from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.facts.reader_helpers import Facts, digest, folder_paths, rows, run, text
 from lockstep.onhost.records.ownership import UNITS, is_marked
 from lockstep.onhost.system import listeners as kernel_listeners
+from lockstep.onhost.systemd import units
 
 #: The item of the destination of the kernel's messages.
 SENT = "kernel messages to"
@@ -110,11 +111,10 @@ def _listening() -> Iterator[ListeningSocket]:
 def _socket_units() -> dict[tuple[str, int], str]:
     """Return the socket unit by which systemd listens, by address and port."""
     units_by_socket = {}
-    sockets_text = run("systemctl", "list-sockets", "--all", "--full", "--no-legend").stdout
-    for words in map(str.split, sockets_text.splitlines()):
-        address, colon, port = words[0].rpartition(":") if len(words) > 1 else ("", "", "")
+    for place, unit in units.socket_units().items():
+        address, colon, port = place.rpartition(":")
         if colon and port.isdigit():
-            units_by_socket[address.strip("[]"), int(port)] = words[1]
+            units_by_socket[address.strip("[]"), int(port)] = unit
     return units_by_socket
 
 

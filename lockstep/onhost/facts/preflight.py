@@ -16,14 +16,9 @@ from typing import Any
 from lockstep.onhost.core import layout
 from lockstep.onhost.engine import gpu_holders
 from lockstep.onhost.facts import accounts, docker, machine, network, packages, tls
-from lockstep.onhost.facts.reader_helpers import (
-    document,
-    folder_paths,
-    properties_by_unit,
-    run,
-    text,
-)
+from lockstep.onhost.facts.reader_helpers import document, folder_paths, text
 from lockstep.onhost.system import apt_lock_wait
+from lockstep.onhost.systemd import units
 
 _MODELS = "/etc/lockstep/models.json"
 # An update of DGX OS that runs at every boot if its mark is missing, and an update of DGX OS can
@@ -32,7 +27,6 @@ ONCE = "nvidia-spark-run-apt-upgrade-once.service"
 _DONE = "/var/lib/nvidia-spark-run-apt-upgrade-once/done"
 # A pattern matches only units that systemd has loaded; a name would load one that is off.
 _DAILY = "apt-daily*.service"
-_SHOW = ("systemctl", "show", "--property=Id,UnitFileState,ActiveState", "--")
 _LEASE = ".client.json"
 
 
@@ -159,16 +153,17 @@ def updates() -> dict[str, Any]:
         The one-shot upgrade of DGX OS ("once"), the running ones of apt's "daily" services, and the
         "holder" of a lock of apt now, with the evidence, or null.
     """
-    units = properties_by_unit(run(*_SHOW, ONCE, _DAILY).stdout)
-    once = units.pop(ONCE, {})
+    once = units.show([ONCE])[ONCE]
     holder = apt_lock_wait.apt_lock_holder(layout.Paths())
     return {
         "once": {
-            "state": once.get("UnitFileState", ""),
-            "running": once.get("ActiveState") == "activating",
+            "state": once.file_state,
+            "running": once.active == "activating",
             "done": os.path.exists(_DONE),
         },
-        "daily": [name for name, unit in units.items() if unit.get("ActiveState") == "activating"],
+        "daily": [
+            name for name, unit in units.loaded_units(_DAILY).items() if unit.active == "activating"
+        ],
         "holder": holder and {"who": str(holder), "unit": holder.unit, "remedy": holder.remedy},
     }
 
@@ -176,13 +171,11 @@ def updates() -> dict[str, Any]:
 def _running_model_units() -> list[str]:
     """Return units of our models that are not off: the memory that they hold is not available."""
     models = (document(_MODELS) or {}).get("models", {})
-    units = [model["unit"] for model in models.values()]
-    if not units:
+    names = [model["unit"] for model in models.values()]
+    if not names:
         return []
     # `show` would have systemd read the files of a unit that is off.
-    rows = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--", *units).stdout
-    interfaces = {row.split()[0]: row.split()[2] for row in rows.splitlines()}
-    return [unit for unit, state in interfaces.items() if state not in ("inactive", "failed")]
+    return [name for name, unit in units.loaded_units(*names).items() if unit.up]
 
 
 def _copying_deploys() -> list[str]:

@@ -1,4 +1,4 @@
-"""Helpers of readers: programs and files of the host, keyed hashes, systemd's properties."""
+"""Helpers of readers: programs and files of the host, keyed hashes."""
 
 from __future__ import annotations
 
@@ -60,20 +60,6 @@ def output(*argv: str) -> str:
         reason = (result.stderr or result.stdout).strip()[-200:]
         raise FactUnreadable(f"{argv[0]} ended with {result.returncode}: {reason}")
     return result.stdout
-
-
-def properties_by_unit(properties_text: str) -> dict[str, dict[str, str]]:
-    """Return properties by unit, from the output of `systemctl show` with Id among them."""
-    states_by_name = {}
-    for block in properties_text.strip().split("\n\n"):
-        state: dict[str, str] = {}
-        for line in block.splitlines():
-            key, _, value = line.partition("=")
-            # EnvironmentFiles comes once per file.
-            state[key] = f"{state[key]}\n{value}" if key in state else value
-        states_by_name[state.get("Id", "")] = state
-    states_by_name.pop("", None)
-    return states_by_name
 
 
 def text(path: str) -> str | None:

@@ -12,12 +12,15 @@ import time
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
+from lockstep.onhost.core import process
 from lockstep.onhost.facts.reader_helpers import Facts, run
+from lockstep.onhost.systemd import units
 
 #: Days; a certificate that ends sooner is reported, because its owner must act.
 SOON_DAYS = 21
 DAY_S = 86400
 _TAILSCALED = "/run/tailscale/tailscaled.sock"
+_TAILSCALED_UNIT = "tailscaled.service"
 _ACCOUNT = "caddy"
 _LIMIT_S = 10
 
@@ -100,13 +103,12 @@ def _tailscale(names: list[str]) -> str:
             f"tailscaled has no certificate for {', '.join(lacking)}, but for "
             f"{', '.join(certificate_names)}"
         )
-    pid = run("systemctl", "show", "--property=MainPID", "--value", "--", "tailscaled").stdout
+    pid = units.show([_TAILSCALED_UNIT])[_TAILSCALED_UNIT].main_pid
     try:
-        with open(f"/proc/{pid.strip()}/environ", "rb") as file:
-            variables = file.read().decode("utf-8", "replace").split("\0")
+        variables = process.variables(pid)
     except OSError as fault:
         return f"tailscaled.service does not run: {fault.strerror}"
-    if f"TS_PERMIT_CERT_UID={_ACCOUNT}" not in variables:
+    if variables.get("TS_PERMIT_CERT_UID") != _ACCOUNT:
         remedy = f"put TS_PERMIT_CERT_UID={_ACCOUNT} into /etc/default/tailscaled and restart it"
         return f"tailscaled gives {_ACCOUNT} no certificate: {remedy}"
     return ""

@@ -10,24 +10,20 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reader_helpers import (
-    Fact,
-    Facts,
-    output,
-    paths_below,
-    properties_by_unit,
-    text,
-)
+from lockstep.onhost.core import layout, process
+from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.records.ownership import is_marked
+from lockstep.onhost.systemd import units
 
 _PROPERTIES = (
-    "Id,LoadState,ActiveState,SubState,Result,UnitFileState,NeedDaemonReload,MainPID,ControlPID,"
-    "ActiveEnterTimestamp,FragmentPath,DropInPaths,EnvironmentFiles,Job"
+    *("LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "NeedDaemonReload"),
+    *("MainPID", "ControlPID", "ActiveEnterTimestamp", "FragmentPath", "DropInPaths"),
+    *("EnvironmentFiles", "Job"),
 )
 _FOLDER = "/etc/systemd/system"
 _WANTS = (".wants", ".requires", ".upholds")  # Folders whose links name the units to start.
@@ -66,26 +62,16 @@ def read(programs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
             "outdated": _is_outdated(name, state, programs.get(name, ())),
             "links": sorted(boot.get(name, [])),
         }
-        for name, state in _show([*programs]).items()
+        for name, state in units.properties(programs, *_PROPERTIES).items()
     }
-
-
-def _show(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    argv = ("systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}")
-    return properties_by_unit(output(*argv, "--", *names))
 
 
 def running_restart_key(state: Mapping[str, str]) -> str:
     """Return the restart key (LOCKSTEP_RESTART_KEY) of a unit's process; "" without one."""
     # A unit whose gate still waits for memory has no main process yet.
     for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as variables:
-                pairs = (item.partition(b"=") for item in variables.read().split(b"\0"))
-                values = {key: value for key, _, value in pairs}
-        except OSError:
-            continue
-        return values.get(b"LOCKSTEP_RESTART_KEY", b"").decode()
+        with suppress(OSError):
+            return process.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
     return ""
 
 
@@ -112,11 +98,6 @@ def _is_written_after(path: str, since: int) -> bool:
     return os.stat(path).st_mtime >= since + 1
 
 
-def _environment(state: Mapping[str, str]) -> list[str]:
-    """Return the files of variables that a unit reads at its start."""
-    return [line.partition(" (")[0] for line in state.get("EnvironmentFiles", "").splitlines()]
-
-
 def _is_outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -> bool:
     since, read_files = _since(state), state.get("DropInPaths", "").split()
     drop_ins = glob.glob(f"{_FOLDER}/{name}.d/*.conf")
@@ -126,7 +107,7 @@ def _is_outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -
         read_files.append(state["FragmentPath"])
         own_drop_ins.append(state["FragmentPath"])
     at_start = _CREDENTIAL.findall(text(state.get("FragmentPath", "")) or "")
-    at_start += [path for path in _environment(state) if path.startswith(_OURS)]
+    at_start += [path for path in units.environment_files(state) if path.startswith(_OURS)]
     # A unit that has done its work holds no program.
     at_start += programs if state.get("SubState") == "running" else ()
     at_start = [path for path in at_start if os.path.exists(path)]
@@ -145,7 +126,8 @@ def _is_outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -
 def system_services(names: Sequence[str]) -> dict[str, str]:
     """Return `ON` or the lack of each system service; without services that are not there."""
     links = _links()
-    unit_states = _show([*names, *(socket for name, socket in _SOCKETS.items() if name in names)])
+    sockets = [socket for name, socket in _SOCKETS.items() if name in names]
+    unit_states = units.properties([*names, *sockets], *_PROPERTIES)
     services = {}
     for name in names:
         states = [unit_states[unit] for unit in (name, _SOCKETS.get(name)) if unit in unit_states]
@@ -181,7 +163,7 @@ def every(question: dict[str, Any]) -> Facts:
     links = _links()
     for name, words in system_services(question["system"]).items():
         yield "system service", name, words
-    for name, state in _show([*own_units, *question["system"]]).items():
+    for name, state in units.properties([*own_units, *question["system"]], *_PROPERTIES).items():
         if state["LoadState"] == "not-found":
             continue
         running = _is_up(state)
@@ -217,7 +199,7 @@ def _files_newer_than_start(
     since = _since(state)
     if since is None:
         return
-    places = (*reads, *state["DropInPaths"].split(), *_environment(state))
+    places = (*reads, *state["DropInPaths"].split(), *units.environment_files(state))
     for path in dict.fromkeys(file for place in places for file in paths_below(place)):
         if _is_written_after(path, since):
             yield "older process", f"{name} {path}", "started before"
@@ -243,17 +225,11 @@ def at_boot(question: dict[str, Any]) -> Facts:
 
 def failed_units(_: object) -> Facts:
     """Yield units that systemd counts as failed."""
-    unit_list = output(
-        "systemctl", "list-units", "--failed", "--no-legend", "--plain", "--no-pager"
-    )
-    for line in unit_list.splitlines():
-        name = line.split()[0]
-        why = (
-            model_of_boot.no_model_reason_of_boot(layout.Paths())
-            if name == model_of_boot.UNIT
-            else None
-        )
-        yield "failed unit", name, why or "failed"
+    for name, unit in units.loaded_units().items():
+        if unit.active == "failed":
+            is_boot = name == model_of_boot.UNIT
+            why = model_of_boot.no_model_reason_of_boot(layout.Paths()) if is_boot else None
+            yield "failed unit", name, why or "failed"
 
 
 def ended_engines(_: object) -> Facts:

@@ -14,7 +14,6 @@ exit codes: 0 shared, or told why not; 2 wrong use
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
@@ -150,8 +149,7 @@ def close_lease(lease_id: str, paths: layout.Paths) -> None:
     (folder / f"{lease_id}.client.json").unlink(missing_ok=True)
     (target_path / f"{lease_id}.offer.json").unlink(missing_ok=True)
     if not list(target_path.glob("*.offer.json")):
-        with contextlib.suppress(errors.Problem):
-            runner.run(["systemctl", "stop", UNIT])
+        units.try_to_control("stop", UNIT)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

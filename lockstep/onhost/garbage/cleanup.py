@@ -21,11 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors, layout, program, runner, switch_lock
+from lockstep.onhost.core import errors, layout, program, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
 from lockstep.onhost.images import image_store
 from lockstep.onhost.records import audit_log, deploy_lock
+from lockstep.onhost.systemd import transient_job
 from lockstep.onhost.weights import hub_cache
 
 KEEP = 2
@@ -40,11 +41,7 @@ def refuse_while_busy(paths: layout.Paths) -> None:
 
 def refuse_jobs(paths: layout.Paths) -> None:
     """Raise Problem (75) while a job that a deploy began runs here."""
-    argv = ["systemctl", "list-units", "--plain", "--no-legend", "--all", "lockstep-job-*.service"]
-    job_lines = runner.run(argv).stdout.splitlines()
-    words = [line.split() for line in job_lines]
-    # unit, load, active, sub: a job that ended stays visible as exited or failed.
-    busy = [word[0] for word in words if len(word) > 3 and word[3] in ("running", "start")]
+    busy = transient_job.running_jobs()
     if busy or paths.rollout.exists():
         raise _busy_problem(", ".join(busy) or "a rollout")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.onhost.core import config, errors, layout, meminfo, runner
+from lockstep.onhost.core import config, layout, meminfo
 from lockstep.onhost.engine import openai_api, sense_record
 from lockstep.onhost.facts import tls
 from lockstep.onhost.facts import units as unit_facts
@@ -24,6 +24,7 @@ from lockstep.onhost.records import (
 )
 from lockstep.onhost.switching import gpu_watch, memory_watch, wedge_state
 from lockstep.onhost.system import gpu
+from lockstep.onhost.systemd import transient_job
 
 _HEALTH_TIMEOUT_S = 2.0
 # A certificate changes by hand.
@@ -210,10 +211,4 @@ def _guard_samples(
 
 
 def _is_deploy_under_way(paths: layout.Paths) -> bool:
-    argv = ["systemctl", "list-units", "--plain", "--no-legend", "--no-pager", "lockstep-job-*"]
-    result = runner.run(argv, timeout=30)
-    if result.returncode != 0:
-        raise errors.Problem(f"systemctl list-units failed: {result.stderr.strip()}")
-    # A finished job stays listed, as "exited".
-    states = [line.split()[3] for line in result.stdout.splitlines()]
-    return paths.rollout.exists() or any(state in ("running", "start") for state in states)
+    return paths.rollout.exists() or bool(transient_job.running_jobs())

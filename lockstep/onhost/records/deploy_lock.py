@@ -93,7 +93,7 @@ def take(
             result, has_changed = _read_messages(this_deploy, messages)
             if result == RESULT_DONE:
                 # This deploy succeeded, so earlier unfinished work is obsolete.
-                runner.run(["systemctl", "reset-failed", "lockstep-job-*"], timeout=30)
+                units.try_to_control("reset-failed", "lockstep-job-*")
                 rollback_snapshot.discard_snapshot(paths, deploy=True)
                 paths.cut_off.unlink(missing_ok=True)
             elif has_changed and _is_between_generations(paths):

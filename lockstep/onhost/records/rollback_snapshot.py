@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lockstep.onhost.core import atomic, config, errors, layout, runner
+from lockstep.onhost.core import atomic, config, errors, layout
 from lockstep.onhost.records import generations, ownership, write_files
 from lockstep.onhost.systemd import restart_key, units
 
@@ -150,7 +150,7 @@ def restore_snapshot(paths: layout.Paths, snapshot: Document) -> None:
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     generations.remove_begun_record(paths)
-    runner.output_or_problem("systemctl", "daemon-reload", timeout=120)
+    units.control_units("daemon-reload")
     restart_key.bring_gateway_up_to_date(paths)
 
 

@@ -13,6 +13,7 @@ from lockstep.onhost.garbage import cleanup, unneeded_content
 from lockstep.onhost.records import deploy_packages, ownership
 from lockstep.onhost.removal.items import RemovalItem
 from lockstep.onhost.switching import switch_job
+from lockstep.onhost.systemd import units
 
 # A model's end, the removal of an image of tens of gigabytes, apt's turn: seconds.
 _LIMIT_S = 900.0
@@ -63,18 +64,16 @@ class Actions:
         with suppress(errors.Problem):
             runner.run(program.command("switch", "none"), _LIMIT_S)
         # A finished job stays loaded, so that its exit code can be read.
-        runner.run(["systemctl", "stop", switch_job.UNIT], _LIMIT_S)
+        units.try_to_control("stop", switch_job.UNIT, limit_s=_LIMIT_S)
 
     def _units(self, items: Sequence[RemovalItem]) -> None:
         names = [item.name for item in items]
         # One unit without a file, as left by a trial of rules or addresses, would keep all enabled.
         files = [name for name in names if self._path_below_root(ownership.UNITS + name).exists()]
-        runner.run(["systemctl", "disable", "--quiet", *files], _LIMIT_S)
-        runner.run(["systemctl", "stop", *names], _LIMIT_S)
-        runner.run(["systemctl", "reset-failed", *names])
-        running_names = [
-            name for name in names if _succeeds("systemctl", "is-active", "--quiet", name)
-        ]
+        units.try_to_control("disable", *files, limit_s=_LIMIT_S)
+        units.try_to_control("stop", *names, limit_s=_LIMIT_S)
+        units.try_to_control("reset-failed", *names)
+        running_names = [name for name, unit in units.show(names).items() if unit.up]
         if running_names:
             raise errors.Problem(f"still running: {', '.join(running_names)}")
 
@@ -162,20 +161,16 @@ class Actions:
         if kind not in ("file", "original", "mask"):
             return
         names = {item.name for item in items}
-        runner.run(["systemctl", "daemon-reload"], _LIMIT_S)
+        units.try_to_control("daemon-reload", limit_s=_LIMIT_S)
         for path in sorted(names & _DROP_INS.keys()):
-            runner.run(["systemctl", "try-restart", _DROP_INS[path]], _LIMIT_S)
+            units.try_to_control("try-restart", _DROP_INS[path], limit_s=_LIMIT_S)
         drop_in = any(PurePosixPath(name).parent.name == f"{_DOCKER}.d" for name in names)
         # A restart of Docker ends containers, also those of others.
         if drop_in and self._docker is not None and not self._docker.running_containers():
-            runner.run(["systemctl", "try-restart", _DOCKER], _LIMIT_S)
+            units.try_to_control("try-restart", _DOCKER, limit_s=_LIMIT_S)
         # Without an earlier file nothing is applied: a login may come through these addresses.
         if kind == "original" and any(name.startswith("/etc/netplan/") for name in names):
             runner.run(["netplan", "apply"], _LIMIT_S)
-
-
-def _succeeds(*argv: str) -> bool:
-    return runner.run(list(argv)).returncode == 0
 
 
 def _error_reason(error: Exception) -> str:

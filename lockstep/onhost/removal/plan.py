@@ -92,13 +92,9 @@ def _plan_units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) ->
     """Plan our units, those that start others first; systemd stops none of a template's own."""
     names = [PurePosixPath(path).name for path in files if path.startswith(ownership.UNITS)]
     own = {name for name in names if name.endswith(_UNITS) and "@." not in name}
-    result = runner.run(
-        ["systemctl", "list-units", "--all", "--plain", "--no-legend", "lockstep-*"]
-    )
-    loaded_names = [line.split()[0] for line in result.stdout.splitlines() if line.strip()]
     own |= {
         name
-        for name, unit in units.show(loaded_names).items()
+        for name, unit in units.show(units.loaded_units("lockstep-*")).items()
         if name.endswith(_UNITS) and (unit.is_transient or _template_of_instance(name) in names)
     }
     models = {
@@ -106,8 +102,8 @@ def _plan_units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) ->
         for record in generations.known_records(paths)
         for file in record["files"]
     }
-    hot = (name for name in sorted(own & models) if _runs(["systemctl", "is-active", name]))
-    plan.add_removals("model", *hot)
+    states = units.show(sorted(own & models)).items()
+    plan.add_removals("model", *(name for name, unit in states if unit.up))
     order = {".timer": 0, ".socket": 1, ".service": 2}
     plan.add_removals(
         "unit", *sorted(own, key=lambda name: (order[PurePosixPath(name).suffix], name))

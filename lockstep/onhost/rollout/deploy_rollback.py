@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from lockstep.onhost.core import config, errors, layout, output, runner
+from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.records import generations, rollback_snapshot
 from lockstep.onhost.switching import rollout_mark, switch
 from lockstep.onhost.systemd import restart_key, units
@@ -70,13 +69,13 @@ def _restart_hot_model(paths: layout.Paths, host: config.HostConfig, was: str | 
 def _end_units(names: Iterable[str]) -> None:
     """End units that the deploy brought."""
     for name in sorted(names):
-        _systemctl("disable", "--now", name)
+        _control("disable", name, "--now")
 
 
 def _restore_unit_state(paths: layout.Paths, name: str, was: dict[str, bool]) -> bool:
     """Make a unit start at boot and run now as it did; tell whether it does."""
     unit = units.show([name])[name]
-    if was["enabled"] != unit.is_enabled and not _systemctl(
+    if was["enabled"] != unit.is_enabled and not _control(
         "enable" if was["enabled"] else "disable", name
     ):
         return False
@@ -84,16 +83,16 @@ def _restore_unit_state(paths: layout.Paths, name: str, was: dict[str, bool]) ->
         return True
     # A socket has no process, and no restart while its service runs.
     is_outdated = unit.up and unit.main_pid and restart_key.old(unit, paths)
-    return bool(unit.up and not is_outdated) or _systemctl("restart", name)
+    return bool(unit.up and not is_outdated) or _control("restart", name)
 
 
-def _systemctl(*words: str) -> bool:
-    result: subprocess.CompletedProcess[str] = runner.run(
-        ["systemctl", *words[:-1], "--", words[-1]], timeout=_START_S
-    )
-    if result.returncode:
-        output.say(f"systemctl {' '.join(words)} failed: {result.stderr.strip()}")
-    return result.returncode == 0
+def _control(verb: str, unit: str, *options: str) -> bool:
+    try:
+        units.control_units(verb, unit, options=options, limit_s=_START_S)
+    except errors.Problem as problem:
+        output.say(str(problem))
+        return False
+    return True
 
 
 def _restore_webui_data(paths: layout.Paths, snapshot: rollback_snapshot.Document) -> None:

@@ -135,10 +135,10 @@ class GpuState:
         write_to_journal(
             f"the GPU runs at {now.clock_mhz:.0f} MHz, its cap of {most} MHz is lost: set again"
         )
-        result = runner.run(["systemctl", "restart", gpu.CAP_UNIT], timeout=120)
+        is_restarted = units.try_to_control("restart", gpu.CAP_UNIT)
         clock.sleep(AGAIN_S)
         later_reading = gpu.read_gpu()
-        if result.returncode == 0 and not later_reading.is_above_cap(most):
+        if is_restarted and not later_reading.is_above_cap(most):
             return None
         return (
             f"the clock is {(later_reading.clock_mhz or now.clock_mhz):.0f} MHz, above its cap of "

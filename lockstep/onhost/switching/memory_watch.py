@@ -28,7 +28,6 @@ from lockstep.onhost.core import (
     meminfo,
     output,
     program,
-    runner,
     switch_lock,
 )
 from lockstep.onhost.docker import container_processes, docker_api
@@ -98,7 +97,7 @@ class MemoryWatch:
         self._kill_engine_processes(model, main_pid)
         write_to_journal(f"{model.name}: {end.reason}")
         # The stop waits until all is gone, with a container that Docker did not end.
-        _systemctl("stop", model.unit)
+        _control("stop", model.unit)
         if model.cluster is not None:
             write_to_journal(f"{model.name}: left to the cluster's agents, which leave it down")
         elif switching is not None:
@@ -127,8 +126,8 @@ class MemoryWatch:
             for pid in inside or [self._first_pid(model.container)]:
                 _sigkill(os.kill, pid)
         # Before RestartSec= is over.
-        _systemctl("stop", "--no-block", model.unit)
-        _systemctl("kill", "--signal=KILL", model.unit)
+        _control("stop", model.unit, "--no-block")
+        _control("kill", model.unit, "--signal=KILL")
 
     def _first_pid(self, container: str) -> int:
         """Return the first pid of a running container from Docker; 0 if none runs."""
@@ -166,16 +165,12 @@ def _sigkill(kill: Callable[[int, int], None], pid: int) -> None:
         write_to_journal(f"process {pid} not killed: {errors.why(error)}")
 
 
-def _systemctl(*words: str) -> None:
-    """Run systemctl and report a refusal; nothing else can be done about it here."""
-    verb, *options, unit = words
+def _control(verb: str, unit: str, *options: str) -> None:
+    """Have systemd do this and report a refusal; nothing else can be done about it here."""
     try:
-        result = runner.run(["systemctl", verb, *options, "--", unit], timeout=_STOP_LIMIT_S)
+        units.control_units(verb, unit, options=options, limit_s=_STOP_LIMIT_S)
     except errors.Problem as problem:
         write_to_journal(str(problem))
-        return
-    if result.returncode != 0:
-        write_to_journal(f"systemctl {verb} {unit} failed: {result.stderr.strip()}")
 
 
 def start_replacement_job(name: str, paths: layout.Paths) -> None:

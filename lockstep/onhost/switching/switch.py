@@ -8,7 +8,7 @@ until the old engine is gone and its memory is back, for every way of starting i
 from __future__ import annotations
 
 import json
-import subprocess
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,8 +30,6 @@ from lockstep.onhost.switching import (
 from lockstep.onhost.systemd import units
 
 HEARTBEAT_S = 10.0
-# A start that is cancelled ends within seconds.
-_LOOK_S = 1.0
 # A hot engine under full load may keep one more request waiting.
 _HOT_TEST_QUESTION_S = 30.0
 # More than TimeoutStopSec of any unit here; systemd itself limits a stop.
@@ -357,7 +355,7 @@ class Switch:
                 name for name, unit in units.show(names).items() if unit.state == "failed"
             ]
             if failed_units:
-                runner.run(["systemctl", "reset-failed", "--", *failed_units])
+                units.control_units("reset-failed", *failed_units)
 
     def _report_instead(self, model: config.Model, spare: config.Model, was_hot: bool) -> int:
         again = " again" if was_hot else ""
@@ -405,9 +403,7 @@ class Switch:
         """
         models = tuple(models)
         names = sorted({model.unit for model in models})
-        result = self._run_watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
-        if result.returncode != 0:
-            raise errors.Problem(f"systemctl stop failed: {result.stderr.strip()}")
+        units.control_units("stop", *names, limit_s=_STOP_LIMIT_S, look=self._still("stopping"))
         began = clock.now()
         while leftovers := [
             words
@@ -458,15 +454,17 @@ class Switch:
         began = clock.now()
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
-        runner.run(["systemctl", "reset-failed", "--", model.unit])
+        units.try_to_control("reset-failed", model.unit)
         self._say(f"starting {model.name}")
+        look = self._still("starting", is_cancellable=True)
         with journal_tail.JournalTail(model.unit, since, self._say):
-            result = self._run_watched(["systemctl", "start", "--", model.unit], "starting")
+            # systemd limits the time of a start.
+            is_started = units.try_to_control("start", model.unit, limit_s=math.inf, look=look)
         took = output.duration(clock.now() - began)
         unit = units.show([model.unit])[model.unit]
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
-        if result.returncode == 0 and unit.state == "hot":
+        if is_started and unit.state == "hot":
             test_answer = self._report_test_answer(model.unit, since)
             self._say(f"took: {self._steps}")
             self._say(
@@ -495,30 +493,17 @@ class Switch:
         if self._cancellable:
             cancellation.raise_if_cancelled(self._paths, self._began)
 
-    def _run_watched(
-        self, argv: list[str], doing: str, limit_s: float | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a blocking systemctl with a heartbeat line; systemd limits the time of a start.
+    def _still(self, activity: str, is_cancellable: bool = False) -> Callable[[], None]:
+        """Return what to do every second of a long activity: tell of it now and then.
 
-        Without `limit_s` it can be cancelled: it raises SwitchCancellation, and systemd goes on.
+        If it can be cancelled, that raises SwitchCancellation, and systemd goes on.
         """
         began = clock.now()
-        with runner.start(argv) as process:
-            while True:
-                try:
-                    if not limit_s:
-                        self._check_cancelled()
-                    _, stderr = process.communicate(timeout=min(_LOOK_S, HEARTBEAT_S / 4))
-                    return subprocess.CompletedProcess(argv, process.returncode, "", stderr or "")
-                except cancellation.SwitchCancellation:
-                    process.kill()
-                    raise
-                except subprocess.TimeoutExpired:
-                    now = clock.now()
-                    if limit_s and now - began >= limit_s:
-                        process.kill()
-                        raise errors.Problem(
-                            f"{' '.join(argv)} did not end within {limit_s:.0f} s"
-                        ) from None
-                    if now - self._spoke >= HEARTBEAT_S:
-                        self._say(f"… {doing}, {output.duration(now - began)}")
+
+        def look() -> None:
+            if is_cancellable:
+                self._check_cancelled()
+            if clock.now() - self._spoke >= HEARTBEAT_S:
+                self._say(f"… {activity}, {output.duration(clock.now() - began)}")
+
+        return look

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import clock, config, errors, layout, output, program, runner, switch_lock
+from lockstep.onhost.core import clock, config, errors, layout, output, program, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.switching import gpu_watch, wedge_state
 from lockstep.onhost.systemd import units
@@ -29,6 +29,7 @@ IDLE_S = 300.0
 _AGAIN_S = 5.0
 #: Restarts of one engine within so many seconds, after which it is left down.
 RESTARTS, WINDOW_S = 2, 3600.0
+_LIMIT_S = 300.0  # Of a stop; systemd itself ends one before.
 
 
 @dataclass
@@ -148,19 +149,13 @@ class WedgeWatch:
             write_to_journal(
                 f"{model.name}: {reason}; {RESTARTS} restarts in an hour did not help: left down"
             )
-            _systemctl("stop", model.unit)
+            units.control_units("stop", model.unit, limit_s=_LIMIT_S)
             return
         write_to_journal(f"{model.name}: {reason}; restarting {model.unit}")
         # The unit's start limit is for crashes, and must not refuse this restart after the stop.
-        runner.run(["systemctl", "reset-failed", "--", model.unit])
+        units.try_to_control("reset-failed", model.unit)
         # The lock must be free while the engine loads, so this does not wait.
-        _systemctl("restart", "--no-block", model.unit)
-
-
-def _systemctl(*words: str) -> None:
-    result = runner.run(["systemctl", *words], timeout=300)
-    if result.returncode != 0:
-        raise errors.Problem(f"systemctl {' '.join(words)} failed: {result.stderr.strip()}")
+        units.control_units("restart", model.unit, options=("--no-block",))
 
 
 def write_to_journal(line: str) -> None:

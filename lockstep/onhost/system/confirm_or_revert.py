@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lockstep.onhost.core import errors, file_lock, output, program, runner
+from lockstep.onhost.systemd import units
 
 
 class Trial(ABC):
@@ -73,7 +74,7 @@ class Trial(ABC):
 
     def stop_revert_timer(self) -> None:
         """Stop the timer."""
-        runner.run(["systemctl", "stop", f"{self._unit}.timer"])
+        units.try_to_control("stop", f"{self._unit}.timer")
 
 
 def parse_trial_options(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from lockstep.onhost.core import errors, layout, output, program, runner
+from lockstep.onhost.core import errors, layout, output, program
 from lockstep.onhost.systemd import transient_job, units
 
 
@@ -34,7 +34,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem("only root may start a job", errors.EXIT_NOT_PERMITTED)
     job = transient_job.Job(options.name, work, log=paths.log / "jobs" / f"{options.name}.log")
     if options.action == "stop":
-        runner.output_or_problem("systemctl", "stop", job.unit, timeout=120)
+        units.control_units("stop", job.unit)
         return errors.EXIT_DONE
     if options.action == "attach":
         unit = units.show([job.unit])[job.unit]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lockstep.onhost.core import errors, layout, output, runner
+from lockstep.onhost.core import errors, layout, output, process
 from lockstep.onhost.systemd import units
 
 GATEWAY = "lockstep-gateway.service"
@@ -23,11 +23,10 @@ def old(unit: units.Unit, paths: layout.Paths) -> bool:
         if unit.name.endswith(".socket"):
             return unit.enter_time is not None and file.stat().st_mtime >= unit.enter_time + 1
         match = _RESTART_KEY.search(file.read_text(encoding="utf-8"))
-        environment = (paths.proc / str(unit.main_pid) / "environ").read_text(errors="replace")
+        variables = process.variables(unit.main_pid, paths.proc)
     except OSError:
         return True
-    running = _RESTART_KEY.search(environment)
-    return (running and running[1]) != (match and match[1])
+    return variables.get("LOCKSTEP_RESTART_KEY") != (match and match[1])
 
 
 def bring_gateway_up_to_date(paths: layout.Paths) -> None:
@@ -44,8 +43,7 @@ def bring_gateway_up_to_date(paths: layout.Paths) -> None:
             else:
                 verb = "" if unit.up and not old(unit, paths) else "restart"
             if verb:
-                result = runner.run(["systemctl", verb, "--", name], timeout=120)
-                failure_text = f" failed: {result.stderr.strip()}" if result.returncode else ""
-                output.say(f"{verb} of {name}{failure_text}")
+                units.control_units(verb, name)
+                output.say(f"{verb} of {name}")
         except errors.Problem as problem:
             output.say(f"{name}: {problem}")

@@ -100,6 +100,12 @@ def is_running(unit: units.Unit) -> bool:
     return unit.up and unit.sub != "exited"
 
 
+def running_jobs() -> list[str]:
+    """Return the units of a deploy's jobs that are at work."""
+    jobs = units.loaded_units("lockstep-job-*.service")
+    return [name for name, unit in jobs.items() if is_running(unit)]
+
+
 def start_job(
     job: Job, paths: layout.Paths, say: Callable[[str], None] = output.say, wait: bool = True
 ) -> bool:
@@ -135,9 +141,9 @@ def _clear_ended_unit(job: Job, unit: units.Unit, say: Callable[[str], None]) ->
             say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
             for line in _last_words(job.log):
                 say(f"  {line}")
-        runner.run(["systemctl", "reset-failed", unit.name])
+        units.try_to_control("reset-failed", unit.name)
     elif unit.up:
-        runner.run(["systemctl", "stop", unit.name])
+        units.try_to_control("stop", unit.name)
 
 
 def _last_words(log: Path) -> list[str]:

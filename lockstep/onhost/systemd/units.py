@@ -1,9 +1,9 @@
-"""Client of `systemctl show`: the only source of truth about what runs on a host."""
+"""Client of `systemctl`: the only source of truth about what runs on a host."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from lockstep.onhost.core import errors, runner
 
 UP = ("active", "reloading", "refreshing", "activating", "deactivating")
 
+_ANSWER_S = 30.0
 # siginfo's si_code as systemd reports it in ExecMainCode.
 _CLD_EXITED = "1"
 
@@ -116,39 +117,121 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 def show(names: Iterable[str]) -> dict[str, Unit]:
     """Ask systemd about all units in one call; a unit that does not exist is `not-found`."""
+    return {name: _unit(state) for name, state in properties(names, *_FIELDS).items()}
+
+
+def _unit(state: Mapping[str, str]) -> Unit:
+    fields = ((name, read, state.get(key)) for key, (name, read) in _FIELDS.items())
+    return Unit(**{name: read(text) for name, read, text in fields if text is not None})
+
+
+def properties(names: Iterable[str], *keys: str) -> dict[str, dict[str, str]]:
+    """Ask systemd about all units in one call; return the text of these properties, and Id.
+
+    Times are in seconds of Unix time after an "@". A property that comes more than once, as
+    EnvironmentFiles does, has a line for each time.
+    """
     wanted_names = list(dict.fromkeys(names))
     if not wanted_names:
         return {}
-    argv = ["systemctl", "show", "--timestamp=unix", f"--property={','.join(_FIELDS)}"]
-    result = runner.run([*argv, "--", *wanted_names], timeout=30)
-    if result.returncode != 0:
-        raise errors.Problem(f"systemctl show failed: {result.stderr.strip()}")
-    units_found = [_unit(block) for block in result.stdout.strip().split("\n\n")]
+    wanted_keys = ",".join(dict.fromkeys(("Id", *keys)))
+    answer = _answer("show", "--timestamp=unix", f"--property={wanted_keys}", "--", *wanted_names)
     # Answers come in the order asked; Id differs from the requested name if that is an alias.
-    return dict(zip(wanted_names, units_found, strict=True))
+    return dict(zip(wanted_names, _states(answer), strict=True))
 
 
-def _properties(properties_text: str) -> dict[str, str]:
-    return dict(line.partition("=")[::2] for line in properties_text.splitlines())
+def _states(answer: str) -> Iterator[dict[str, str]]:
+    state: dict[str, str] = {}
+    for line in (*answer.splitlines(), ""):
+        key, _, value = line.partition("=")
+        if key:
+            state[key] = f"{state[key]}\n{value}" if key in state else value
+        elif "Id" in state:
+            # An empty line before it is of a command line.
+            yield state
+            state = {}
 
 
-def _unit(properties_text: str) -> Unit:
-    properties = _properties(properties_text)
-    return Unit(
-        **{to: read(properties[name]) for name, (to, read) in _FIELDS.items() if name in properties}
-    )
+def loaded_units(*patterns: str) -> dict[str, Unit]:
+    """Return load, active and sub state of the units that systemd holds; it reads no file.
+
+    `patterns` are names or patterns of them; without any, all are returned.
+    """
+    rows = _rows("list-units", "--all", "--full", "--", *patterns)
+    return {name: Unit(name, load, active, sub) for name, load, active, sub, *_ in rows}
+
+
+def services() -> list[str]:
+    """Return services that have a file, and instances of templates that systemd holds."""
+    files = [row[0] for row in _rows("list-unit-files", "--type=service")]
+    own = [name for name in files if "@." not in name]
+    return list(dict.fromkeys([*own, *loaded_units("*@*.service")]))
+
+
+def socket_units() -> dict[str, str]:
+    """Return the socket unit by which systemd listens, by address ("127.0.0.1:80", "/run/x")."""
+    return {row[0]: row[1] for row in _rows("list-sockets", "--all", "--full") if len(row) > 1}
+
+
+def file_text(unit: str) -> str:
+    """Return the text of a unit's file and of its drop-ins."""
+    return _answer("cat", "--", unit)
+
+
+def environment_files(state: Mapping[str, str]) -> list[str]:
+    """Return the files of variables, or patterns of them, that a unit reads at its start."""
+    return [line.rpartition(" (")[0] for line in state.get("EnvironmentFiles", "").splitlines()]
+
+
+def _rows(verb: str, *words: str) -> list[list[str]]:
+    answer = _answer(verb, "--plain", "--no-legend", *words)
+    return [line.split() for line in answer.splitlines() if line.strip()]
+
+
+def _answer(verb: str, *words: str) -> str:
+    result = runner.run(["systemctl", verb, *words], timeout=_ANSWER_S)
+    if result.returncode != 0:
+        raise errors.Problem(f"systemctl {verb} failed: {result.stderr.strip()}")
+    return result.stdout
+
+
+def control_units(
+    verb: str,
+    *names: str,
+    options: Sequence[str] = (),
+    limit_s: float = 120.0,
+    look: Callable[[], None] | None = None,
+) -> None:
+    """Have systemd do `verb` to units; raise Problem if it refuses or takes longer than `limit_s`.
+
+    `look` is called every second meanwhile; what it raises ends the wait, and systemd goes on.
+    """
+    words = (verb, *options, *(("--", *names) if names else ()))
+    result = runner.run(["systemctl", *words], limit_s, look=look)
+    if result.returncode != 0:
+        command = " ".join((verb, *names))
+        raise errors.Problem(f"systemctl {command} failed: {result.stderr.strip()}")
+
+
+def try_to_control(
+    verb: str, *names: str, limit_s: float = 120.0, look: Callable[[], None] | None = None
+) -> bool:
+    """Do as `control_units`, where a refusal may do no harm; tell whether systemd did it."""
+    try:
+        control_units(verb, *names, limit_s=limit_s, look=look)
+    except errors.Problem:
+        return False
+    return True
 
 
 def start_times(unit: str) -> tuple[float, float] | None:
     """Return seconds of the last start before its main process (gate) and after (load, test
     question)."""
-    names = ("InactiveExit", "ExecMainStart", "ActiveEnter")
-    properties = ",".join(f"{name}TimestampMonotonic" for name in names)
-    result = runner.run(["systemctl", "show", f"--property={properties}", "--", unit], timeout=30)
-    unit_properties = _properties(result.stdout)
-    deactivate_time, began, up = (
-        _number(unit_properties.get(f"{name}TimestampMonotonic", "")) for name in names
-    )
+    keys = [
+        f"{name}TimestampMonotonic" for name in ("InactiveExit", "ExecMainStart", "ActiveEnter")
+    ]
+    state = properties([unit], *keys)[unit]
+    deactivate_time, began, up = (_number(state.get(key, "")) for key in keys)
     if not 0 < deactivate_time <= began <= up:
         return None
     return (began - deactivate_time) / 1e6, (up - began) / 1e6

@@ -35,7 +35,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, clock, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic, clock, errors, layout, output, program
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port_listeners
 from lockstep.onhost.engine.readiness import MainProcess
@@ -168,7 +168,7 @@ def _restore_unit_file(paths: layout.Paths, unit: str, present_record: record.We
     if path.read_text(encoding="utf-8") == text:
         return
     atomic.write(path, text)
-    runner.output_or_problem("systemctl", "daemon-reload", timeout=120)
+    units.control_units("daemon-reload")
 
 
 def wait_until_serving(
@@ -232,12 +232,13 @@ def end_update(paths: layout.Paths, unit: str, result: str) -> None:
 def start_unit(paths: layout.Paths, verb: str, unit: str) -> None:
     """Start a unit; if an update fails, wait for the previous image and report what happened."""
     earlier_record = record.load(paths)
-    result = runner.run(["systemctl", verb, "--", unit], timeout=3600)
-    if result.returncode == 0:
+    try:
+        units.control_units(verb, unit, limit_s=3600)
         return
-    present_record, began = record.load(paths), clock.now()
-    if present_record.update is None and present_record.last == earlier_record.last:
-        raise errors.Problem(result.stderr.strip())
+    except errors.Problem:
+        present_record, began = record.load(paths), clock.now()
+        if present_record.update is None and present_record.last == earlier_record.last:
+            raise
     while present_record.update or units.show([unit])[unit].active != "active":
         if clock.now() - began >= _RETURNS_S:
             raise errors.Problem(f"{unit} does not come back. Remedy: journalctl -u {unit}")
@@ -277,9 +278,7 @@ def restore_data(
         int(saved_snapshot.tag("generation") or 0),
         saved_snapshot.at,
     )
-    result = runner.run(["systemctl", "stop", "--", unit], timeout=300)
-    if result.returncode:
-        raise errors.Problem(result.stderr.strip())
+    units.control_units("stop", unit, limit_s=300)
     snapshot = record.keep_copy(paths, place, present_record.image, present_record.generation)
     update = record.Update(present_record.image, snapshot.number, restored_snapshot.number)
     record.save(paths, replace(present_record, update=update, wanted_copy=None))

@@ -22,8 +22,9 @@ NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "d
 
 
 def property_text(fields):
-    """The output of `systemctl show` about these units."""
-    return "".join(f"{key}={value}\n" for key, value in fields.items())
+    """The output of `systemctl show` about a unit; a list has a line for each value."""
+    pairs = ((key, value if isinstance(value, list) else [value]) for key, value in fields.items())
+    return "".join(f"{key}={value}\n" for key, values in pairs for value in values)
 
 
 def write(folder, name, state):
@@ -128,17 +129,25 @@ def systemctl(argv, out, err):
     verb, *arguments = argv
     names = [name for name in arguments if not name.startswith("-")]
     if verb == "show":
-        print(
-            "\n".join(property_text({"Id": name, **load(name)}) for name in names), end="", file=out
-        )
+        keys = next(word for word in arguments if word.startswith("--property="))[11:].split(",")
+        # As systemd does: what every unit has comes after what its kind has.
+        states = [{**load(name), "Id": name} for name in names]
+        blocks = [{key: value for key, value in s.items() if key in keys} for s in states]
+        print("\n".join(map(property_text, blocks)), end="", file=out)
         return 0
-    if verb == "list-units":
-        import fnmatch
+    if verb == "cat":
+        print(load(names[0])["file"], file=out)
+        return 0
+    if verb.startswith("list-"):
+        from fnmatch import fnmatch
 
-        for file in sorted(fnmatch.filter(os.listdir(folder()), f"{names[0]}.state")):
-            unit = file.removesuffix(".state")
+        units = [f.removesuffix(".state") for f in sorted(os.listdir(folder())) if ".state" in f]
+        for unit in units:
             state = load(unit)
-            print(unit, state["LoadState"], state["ActiveState"], state["SubState"], file=out)
+            if verb == "list-units" and "@." in unit:
+                continue
+            if any(fnmatch(unit, pattern) for pattern in names or "*"):
+                print(unit, state["LoadState"], state["ActiveState"], state["SubState"], file=out)
         return 0
     if verb == "start":
         return max(start(name, err) for name in names)
@@ -189,6 +198,8 @@ def run_in_thread(do):
 
 
 def systemd_run(argv, out, err):
+    if any(word.startswith("--on-active=") for word in argv):
+        return 0
     at = argv.index("--")
     options, work = argv[:at], argv[at + 1 :]
     if "--wait" in options:

@@ -187,7 +187,10 @@ class InlineProcess:
     def _run(self) -> None:
         # Later lines are not needed here, so the journal is not followed.
         words = [word for word in self.args[1:] if word != "--follow"]
-        self.returncode = self._answer(words, self.stdout, self.stderr)
+        # Whoever kills it closes what it has of its output, and the work goes on.
+        streams = io.StringIO(), io.StringIO()
+        self.returncode = self._answer(words, *streams)
+        self.stdout, self.stderr = streams
         self.stdout.seek(0)
         self._end.set()
 

@@ -11,6 +11,7 @@ from a_probe import ask, program
 from a_spark import spark
 from an_inventory import write_inventory
 from click.testing import CliRunner
+from onhost_fakes import FakeSystemd
 
 from lockstep.cli.cluster import check as cluster_check
 from lockstep.cli.main import main
@@ -184,21 +185,6 @@ case "$*" in
   *) echo "spark-1:9:9 [0] NCCL INFO Using network Socket" ;;
 esac
 """
-STARTED = """
-cat <<'END'
-Id=old.service
-InvocationID=old
-ExecMainStartTimestampMonotonic=10
-
-Id=new.service
-InvocationID=new
-ExecMainStartTimestampMonotonic=20
-
-Id=never.service
-InvocationID=
-ExecMainStartTimestampMonotonic=0
-END
-"""
 
 
 def test_the_reader_sends_whole_frames_and_reads_the_log_of_the_newest_start(
@@ -207,7 +193,10 @@ def test_the_reader_sends_whole_frames_and_reads_the_log_of_the_newest_start(
     folder = tmp_path / "bin"
     program(folder, "ping", PING.format(folder=tmp_path))
     program(folder, "journalctl", JOURNAL)
-    program(folder, "systemctl", STARTED)
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+    for start, name in ((10, "old"), (20, "new"), (0, "")):
+        times = {"ExecMainStartTimestampMonotonic": start, "InvocationID": name}
+        systemd.unit(f"{name or 'never'}.service", **times)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     facts = ask(
         "link",

@@ -359,7 +359,7 @@ def test_where_a_model_does_not_stop_no_rank_starts(pair):
     code, lines = pair[0].switch("glm")
 
     assert code == 1, lines
-    assert any("systemctl stop failed: Job timed out." in line for line in lines)
+    assert any(f"systemctl stop {OWN} failed: Job timed out." in line for line in lines)
     assert hot_everywhere(pair) == [[], ["own"]]
     assert not any("start" in call.split() and GLM in call for call in calls(pair[0]))
 

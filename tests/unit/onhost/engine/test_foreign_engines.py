@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from onhost_fakes import FakeSystemd
 
-from lockstep.onhost.core import runner
 from lockstep.onhost.engine import foreign_engines
 from lockstep.recipes import adopted_recipe
 
@@ -52,35 +51,19 @@ def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     FILE[:] = [tmp_path / "engine.env"]
     FILE[0].write_text(VARIABLES)
 
-    def run(argv: list[str], timeout: float = 0.0) -> subprocess.CompletedProcess[str]:
-        if argv[1] == "list-unit-files":
-            out = "".join(f"{name} enabled\n" for name in UNITS if "@org" not in name)
-        elif argv[1] == "list-units":
-            assert "--all" in argv
-            out = "".join(f"{name} loaded\n" for name in UNITS if "@." not in name)
-        elif argv[1] == "cat":
-            out = UNITS[argv[2]]
-        else:
-            out = "\n".join(_unit_facts(name) for name in argv[4:])
-        return subprocess.CompletedProcess(argv, 0, out, "")
-
-    monkeypatch.setattr(runner, "run", run)
-
-
-def _unit_facts(name: str) -> str:
-    lines = UNITS[name].replace("\\\n", "").replace("'", "").splitlines()
-    start = next(line.partition("=")[2] for line in lines if line.startswith("ExecStart="))
-    environment_lines = [line for line in lines if line.startswith("Environment=")]
-    if "@org" in name:
-        environment_lines.append(f"EnvironmentFiles={FILE[0]} (ignore_errors=yes)")
-        environment_lines.append("EnvironmentFiles=/nonexistent/at-all (ignore_errors=yes)")
-    facts = [
-        f"Id={name}",
-        "ActiveState=active",
-        *environment_lines,
-        f"ExecStart={{ argv[]={start} ; }}",
-    ]
-    return "\n".join(facts) + "\n"
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+    for name, text in UNITS.items():
+        lines = text.replace("\\\n", "").replace("'", "").splitlines()
+        fields = dict(line.partition("=")[::2] for line in lines if line.startswith("E"))
+        fields["ExecStart"] = f"{{ argv[]={fields['ExecStart']} ; }}"
+        if fields.pop("EnvironmentFile", ""):
+            fields["EnvironmentFiles"] = [
+                f"{FILE[0]} (ignore_errors=yes)",
+                "/nonexistent/at-all (ignore_errors=yes)",
+            ]
+        systemd.unit(name, ActiveState="active", file=text, **fields)
+    # An empty line of a script, as systemd shows it: before the properties that every unit has.
+    systemd.unit("a-script.service", ExecStart="{ argv[]=/bin/sh -c true\n\ntrue ; }")
 
 
 class Docker:

@@ -53,9 +53,6 @@ def test_a_file_of_variables(text: str, variables: Mapping[str, str]) -> None:
 
 def test_a_file_wins_and_one_that_is_not_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "1.env").write_text("A=2\n")
-    unit_text = f"""\
-Environment=A=1 "B=x y"
-EnvironmentFiles={tmp_path}/*.env (ignore_errors=no)
-EnvironmentFiles=/nonexistent/x (ignore_errors=yes)
-"""
-    assert unit_command_line.variables(unit_text) == {"A": "2", "B": "x y"}
+    files = f"{tmp_path}/*.env (ignore_errors=no)\n/nonexistent/x (ignore_errors=yes)"
+    state = {"Environment": 'A=1 "B=x y"', "EnvironmentFiles": files}
+    assert unit_command_line.variables(state) == {"A": "2", "B": "x y"}

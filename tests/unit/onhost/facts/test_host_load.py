@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from a_model import model
 from a_probe import program
+from onhost_fakes import FakeSystemd
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors
@@ -24,11 +25,7 @@ COMPILED = "Triton kernel JIT compilation during inference: fused_moe_kernel."
 
 def compiler_line(folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str, journal: str) -> Any:
     """The last line about a compiler where the journal does this."""
-    program(
-        folder / "bin",
-        "systemctl",
-        f'printf "Id={UNIT}\\nActiveState=active\\nMainPID=0\\nInvocationID=aa\\n"',
-    )
+    FakeSystemd(folder / "systemd", monkeypatch).unit(UNIT, ActiveState="active")
     program(folder / "bin", "journalctl", journal)
     models = folder / "models.json"
     models.write_text(json.dumps({"models": {"qwen": {"unit": UNIT}}}))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import subprocess
 
 import pytest
 
+from lockstep.onhost.core import runner
 from lockstep.onhost.facts import network
 from lockstep.onhost.system.listeners import SocketOwner
 
@@ -33,7 +34,8 @@ def test_a_port_that_systemd_holds_for_a_service_that_does_not_run_is_its_socket
         "/proc/4711/comm": "python",
     }
     monkeypatch.setattr(network.kernel_listeners, "listeners", lambda: sockets)
-    monkeypatch.setattr(network, "run", lambda *argv: SimpleNamespace(stdout=SOCKETS))
+    answer = subprocess.CompletedProcess([], 0, SOCKETS, "")
+    monkeypatch.setattr(runner, "run", lambda *_, **__: answer)
     monkeypatch.setattr(network, "text", files.get)
     monkeypatch.setattr(network, "is_marked", lambda path: path.name.startswith("lockstep-"))
     answers = network.listeners([8090, 22, 30000])

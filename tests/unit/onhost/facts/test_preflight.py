@@ -16,7 +16,7 @@ import pytest
 from a_lock import hold_lock
 from a_probe import program
 from a_spark import healthy
-from onhost_fakes import FakeDocker
+from onhost_fakes import FakeDocker, FakeSystemd
 
 from lockstep.onhost.core import layout, meminfo
 from lockstep.onhost.facts import docker as dockers
@@ -75,6 +75,7 @@ class Spark:
         self.write("/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz ro quiet kho=off\n")
         dgx = 'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.2.3"\n\n# comment\n'
         self.write("/etc/dgx-release", dgx)
+        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
         monkeypatch.setenv("PATH", f"{self.bin}:{os.environ['PATH']}")
         paths = layout.Paths(self.root)
         monkeypatch.setattr(layout, "Paths", lambda: paths)
@@ -145,9 +146,9 @@ def test_units_of_ours_that_are_not_off_are_told(spark: Spark) -> None:
     spark.write(
         "/etc/lockstep/models.json", json.dumps({"models": {s: {"unit": s} for s in states}})
     )
-    rows = "".join(f"{state} loaded {state} any A unit\\n" for state in states)
-    spark.does("systemctl", f"[ $1 != list-units ] || printf '{rows}'")
-    assert preflight._running_model_units() == ["active", "activating"]
+    for state in states:
+        spark.systemd.unit(state, ActiveState=state)
+    assert preflight._running_model_units() == ["activating", "active"]
 
 
 def container(name: str, *labels: str, port: int = 0) -> dict[str, Any]:
@@ -285,7 +286,7 @@ def test_preflight_tells_which_dockers_there_are(
     none = {"client": False, "rootless": [], "snap": False, "said": ""}
     assert dockers.dockers_of_host(str(client), answers=True) == none
     spark.does("docker", "")
-    spark.does("systemctl", "echo active")
+    spark.systemd.unit("snap.docker.dockerd.service", ActiveState="active")
     spark.write("snap-docker")
     # One that has ended leaves its socket.
     spark.write("/run/user/ben/docker.sock")
@@ -306,25 +307,11 @@ def test_a_kernel_without_such_memory_tells_none(spark: Spark) -> None:
     assert machine.meminfo("CmaTotal", "CmaFree") == {}
 
 
-SHOWN = """\
-Id=nvidia-spark-run-apt-upgrade-once.service
-ActiveState={once}
-UnitFileState=enabled
-
-Id=apt-daily.service
-ActiveState={daily}
-UnitFileState=static
-
-Id=apt-daily-upgrade.service
-ActiveState=inactive
-UnitFileState=static
-"""
-
-
 @pytest.mark.parametrize("state", ["inactive", "activating"])
 def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Spark, state: str) -> None:
-    unit_text = SHOWN.format(once=state, daily=state)
-    spark.does("systemctl", f"cat <<'E'\n{unit_text}E")
+    spark.systemd.unit(preflight.ONCE, ActiveState=state, UnitFileState="enabled")
+    spark.systemd.unit("apt-daily.service", ActiveState=state)
+    spark.systemd.unit("apt-daily-upgrade.service")
     running = state == "activating"
     assert preflight.updates() == {
         "once": {"state": "enabled", "running": running, "done": False},
@@ -336,7 +323,6 @@ def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Spark, state:
 
 
 def test_a_host_without_these_services_has_none(spark: Spark) -> None:
-    spark.does("systemctl", "exit 1")
     once = {"state": "", "running": False, "done": False}
     assert preflight.updates() == {"once": once, "daily": [], "holder": None}
 
@@ -371,7 +357,10 @@ def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark: Spark) -> 
 
 
 @pytest.mark.parametrize(("family", "address"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::1")])
-def test_preflight_names_who_listens_on_our_ports(family: str, address: str) -> None:
+def test_preflight_names_who_listens_on_our_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, address: str
+) -> None:
+    FakeSystemd(tmp_path / "systemd", monkeypatch)
     with socket.create_server((address, 0), family=socket.AddressFamily[family]) as server:
         port = server.getsockname()[1]
         listeners = network.listeners([port, 1])

@@ -19,7 +19,7 @@ import pytest
 from a_probe import ask, program
 from a_repository import fork, source
 from a_spark import pins_for, spark
-from onhost_fakes import FakeDocker
+from onhost_fakes import FakeDocker, FakeSystemd
 
 from lockstep.deploy.questions import questions
 from lockstep.files import remote_exec
@@ -141,10 +141,12 @@ def test_units_answers_state_restart_key_and_boot_links(
     a = {"Id": "a.service", "ActiveState": "active", "LoadState": "loaded"}
     a |= {"MainPID": running, "NeedDaemonReload": "yes"}
     b = {"Id": "b.service", "ActiveState": "inactive", "LoadState": "not-found", "MainPID": "0"}
-    blocks = ("\n".join(f"{key}={value}" for key, value in unit.items()) for unit in (a, b))
-    program(tmp_path / "bin", "systemctl", "cat <<'E'\n{}\n\n{}\nE".format(*blocks))
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+    for unit in (a, b):
+        unit["SubState"] = "dead"
+        systemd.unit(unit["Id"], **unit)
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
-    assert ask("units", {"a.service": [], "b.service": []}, tmp_path / "bin") == {
+    assert ask("units", {"a.service": [], "b.service": []}) == {
         "a.service": {**a, "restart_key": "0123456789abcdef", "outdated": False, "links": []},
         "b.service": {**b, "restart_key": "", "outdated": False, "links": list(map(str, links))},
     }
@@ -161,9 +163,13 @@ def is_outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutdatedChec
     secret = units._CREDENTIAL.pattern.replace("/etc/lockstep/secrets", str(tmp_path))
     monkeypatch.setattr(units, "_CREDENTIAL", re.compile(secret, re.MULTILINE))
 
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
+
     def read(properties: str, *programs: str) -> bool:
-        words = "".join(f"{word}\n" for word in ("Id=a.service", *properties.split("|")))
-        monkeypatch.setattr(units, "output", lambda *_: words)
+        values: dict[str, list[str]] = {}
+        for key, _, value in (word.partition("=") for word in properties.split("|")):
+            values.setdefault(key, []).append(value)
+        systemd.unit("a.service", **values)
         verdict = units.read({"a.service": programs})["a.service"]["outdated"]
         assert isinstance(verdict, bool)
         return verdict
@@ -276,15 +282,17 @@ def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: st
     ],
 )
 def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
-    monkeypatch: pytest.MonkeyPatch, service: str, socket: str, expected_state: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    service: str,
+    socket: str,
+    expected_state: str | None,
 ) -> None:
-    states = {}
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
     for unit, words in (("ssh.service", service), ("ssh.socket", socket)):
         if words:
-            load, active, unit_file_state = words.split()
-            state = {"Id": unit, "LoadState": load, "ActiveState": active}
-            states[unit] = {**state, "UnitFileState": unit_file_state}
-    monkeypatch.setattr(units, "_show", lambda _: states)
+            load, active, file_state = words.split()
+            systemd.unit(unit, LoadState=load, ActiveState=active, UnitFileState=file_state)
     monkeypatch.setattr(units, "_links", dict)
     assert units.system_services(["ssh.service"]) == (
         {"ssh.service": expected_state} if expected_state else {}

@@ -13,6 +13,7 @@ import pytest
 from onhost_fakes import FakeDocker
 
 from lockstep.onhost.facts import tls
+from lockstep.onhost.systemd import units
 
 NAME = "spark-1.tail1234.ts.net"
 
@@ -93,7 +94,7 @@ def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     variables: list[str] = []
     processes: list[subprocess.Popen[bytes]] = []
 
-    def run(*_: str) -> subprocess.CompletedProcess[str]:
+    def show(names: list[str]) -> dict[str, units.Unit]:
         process = subprocess.Popen(
             ["cat"], stdin=subprocess.PIPE, env=dict(pair.split("=") for pair in variables)
         )
@@ -101,9 +102,9 @@ def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         # Its variables are those of before until the program is in its place.
         while Path(f"/proc/{process.pid}/comm").read_text() != "cat\n":
             pass
-        return subprocess.CompletedProcess([], 0, f"{process.pid}\n", "")
+        return {name: units.Unit(name, main_pid=process.pid) for name in names}
 
-    monkeypatch.setattr(tls, "run", run)
+    monkeypatch.setattr(units, "show", show)
     yield variables
     for process in processes:
         process.communicate()

@@ -141,7 +141,7 @@ def test_closing_tells_every_peer_and_stops_the_own_server(systemd, paths, monke
     assert run(monkeypatch, paths, "close", "0123456789abcdef") == 0
     other_spark.wait_for_end()
     other_spark.server.server_close()
-    assert systemd.calls == [f"systemctl stop {UNIT}"]
+    assert systemd.calls == [f"systemctl stop -- {UNIT}"]
     assert list(peer_client.leases_folder(paths).rglob("*.json")) == []
 
 

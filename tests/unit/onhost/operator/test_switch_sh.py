@@ -274,7 +274,7 @@ NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
         pytest.param(
             {MISTRAL_UNIT: {**UP, "stop_fails": "Job timed out."}},
             *("qwen", 1, ["mistral"], [MISTRAL_UNIT]),
-            "qwen FAILED: systemctl stop failed: Job timed out.",
+            f"qwen FAILED: systemctl stop {MISTRAL_UNIT} failed: Job timed out.",
             id="the old model does not stop: no two engines",
         ),
         pytest.param(

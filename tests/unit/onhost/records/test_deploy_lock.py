@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onhost_fakes import FakeSystemd
 
-from lockstep.onhost.core import errors, file_lock
+from lockstep.onhost.core import errors, file_lock, runner
 from lockstep.onhost.core.layout import Paths
 from lockstep.onhost.facts import deploy_records
 from lockstep.onhost.records import deploy_lock
@@ -36,11 +37,8 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def systemd(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that systemd got."""
-    commands: list[list[str]] = []
-    monkeypatch.setattr(deploy_lock.runner, "run", lambda argv, **_: commands.append(argv))
-    return commands
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemd:
+    return FakeSystemd(tmp_path / "systemd", monkeypatch)
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
 @pytest.mark.parametrize(
     ("end", "expected_commands", "lines"),
     [
-        ("ended done", [["systemctl", "reset-failed", "lockstep-job-*"]], ["done"]),
+        ("ended done", ["systemctl reset-failed -- lockstep-job-*"], ["done"]),
         ("ended failed at Base", [], ["failed at Base"]),
         # It only tried.
         ("ended ", [], []),
@@ -90,13 +88,13 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
 )
 def test_its_end_is_told_and_a_failed_job_is_forgotten_after_one_that_did_all(
     journal: list[str],
-    systemd: list[list[str]],
+    systemd: FakeSystemd,
     end: str,
-    expected_commands: list[list[str]],
+    expected_commands: list[str],
     lines: list[str],
 ) -> None:
     deploy_lock.take(asdict(MINE), iter([f"{end}\n"]))
-    assert systemd == expected_commands
+    assert systemd.calls == expected_commands
     assert journal == [f"anna from laptop: deploy of spark: {line}" for line in lines]
 
 
@@ -234,14 +232,18 @@ def returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[str])
     """The state of a rollout's job, the end of a return, and "asked": the commands that return."""
     unit_state: dict[str, Any] = {"sub": "exited", "code": 0, "asked": []}
 
-    def run(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    run_program = runner.run
+
+    def run(argv: list[str], *limits: float, **_: object) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "systemctl":
+            return run_program(argv, *limits)
         unit_state["asked"].append(argv)
         assert deploy_lock.lock_holder(Paths(tmp_path).deploy_lock) == MINE, (
             "nobody else begins meanwhile"
         )
         return subprocess.CompletedProcess(argv, unit_state["code"], "qwen is hot again\n", "")
 
-    monkeypatch.setattr(deploy_lock.runner, "run", run)
+    monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(
         deploy_lock.units,
         "show",

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from a_probe import ask
+from onhost_fakes import FakeSystemd
 
 from lockstep.files import managed_file
 from lockstep.inventory.settings import Settings
+from lockstep.onhost.core import runner
 from lockstep.onhost.records import ownership
 from lockstep.system.folders import folders
 
@@ -208,12 +210,16 @@ SSH = "/usr/lib/systemd/system/ssh.service"
 #: `sshd` is an alias of `ssh`, `vllm` is where a deploy writes it; others are not there.
 FRAGMENTS = {"ssh.service": SSH, "sshd.service": SSH, "vllm.service": UNIT}
 CONFFILES = "dpkg-query --show --showformat=${Conffiles} earlyoom"
-MAIN_PID = "systemctl show --property=MainPID --value -- docker.service"
 CONTAINERS = 'docker ps --format {{.Names}}\t{{.Label "lockstep.unit"}}'
 
 
 @pytest.fixture
-def program_outputs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemd:
+    return FakeSystemd(tmp_path / "systemd", monkeypatch)
+
+
+@pytest.fixture
+def program_outputs(monkeypatch: pytest.MonkeyPatch, systemd: FakeSystemd) -> dict[str, str]:
     """The output of programs, by their words; others fail."""
     outputs = {
         "dpkg-query --search /etc/default/earlyoom": "earlyoom: /etc/default/earlyoom",
@@ -221,14 +227,17 @@ def program_outputs(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         CONFFILES: f" /etc/default/earlyoom {32 * '0'}\n",
     }
 
+    for unit, path in FRAGMENTS.items():
+        systemd.unit(unit, FragmentPath=path)
+    run_program = runner.run
+
     def run(argv: tuple[str, ...], timeout: float) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "systemctl":
+            return run_program(argv, timeout)
         out = outputs.get(" ".join(argv))
-        if "--property=FragmentPath" in argv:
-            names = argv[argv.index("--") + 1 :]
-            out = "\n\n".join(f"FragmentPath={FRAGMENTS.get(name, '')}" for name in names)
         return subprocess.CompletedProcess(argv, int(out is None), out or "", "")
 
-    monkeypatch.setattr(ownership.runner, "run", run)
+    monkeypatch.setattr(runner, "run", run)
     return outputs
 
 
@@ -259,7 +268,7 @@ def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) 
 
 
 def test_a_restart_of_docker_would_end_the_containers_of_others(
-    root: Root, program_outputs: dict[str, str]
+    root: Root, program_outputs: dict[str, str], systemd: FakeSystemd
 ) -> None:
     program_outputs[CONTAINERS] = "postgres\t\nopen-webui\topen-webui\nplex\t\n"
     label, running = "lockstep.unit", {"LOCKSTEP_RESTART_KEY": "0123"}
@@ -268,7 +277,7 @@ def test_a_restart_of_docker_would_end_the_containers_of_others(
     with subprocess.Popen(words, env=running, stdin=pipe, stdout=pipe) as process:
         # While it begins, the kernel shows no environment of it.
         assert process.stdout is not None and process.stdout.readline()
-        program_outputs[MAIN_PID] = str(process.pid)
+        systemd.unit("docker.service", MainPID=process.pid)
         judge = root.judge()
         restart_reason = "its restart would end postgres, plex"
         assert (
@@ -283,7 +292,7 @@ def test_a_restart_of_docker_would_end_the_containers_of_others(
         assert root.judge("unit docker.service").containers_ended_by_restart(label, None) == ""
         process.kill()
     # Docker does not run: nothing of anybody's does.
-    program_outputs[MAIN_PID] = "0"
+    systemd.unit("docker.service")
     assert root.judge().containers_ended_by_restart(label, None) == ""
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from a_spark import spark
+from onhost_fakes import FakeSystemd
 
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.monitoring.stack import monitoring_files
@@ -24,6 +25,11 @@ from lockstep.units.tls_unit import tls_files
 OLD = f"# {MARK} for target old.\n"
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
+
+
+@pytest.fixture(autouse=True)
+def _systemd(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeSystemd(tmp_path_factory.mktemp("host") / "systemd", monkeypatch)
 
 
 class WriteResult(NamedTuple):

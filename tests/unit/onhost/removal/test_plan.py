@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onhost_fakes import FakeSystemd
 
 from lockstep.deploy.questions import EVER_OURS
 from lockstep.onhost.core import layout, runner
 from lockstep.onhost.records import ownership
 from lockstep.onhost.removal import plan
 from lockstep.onhost.removal.items import KINDS
-from lockstep.onhost.systemd import units
 
 UNIT = "/etc/systemd/system/vllm.service"
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -28,10 +28,14 @@ INSTALLED = ("jq", "git", "earlyoom", "old")
 
 
 @pytest.fixture(autouse=True)
-def fake_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def systemd(tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> FakeSystemd:
     """A system without accounts of ours, whose dpkg has some packages."""
+    systemd = FakeSystemd(tmp_path_factory.mktemp("host") / "systemd", monkeypatch)
+    run_program = runner.run
 
     def run(argv: list[str], timeout: float = 0.0) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "systemctl":
+            return run_program(argv, timeout)
         out, code = "", 1
         if argv[0] == "dpkg-query" and "-W" in argv:
             out, code = "".join(f"installed {name}\n" for name in INSTALLED), 0
@@ -41,6 +45,7 @@ def fake_system(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(ownership, "_output_of", lambda *_: "")
+    return systemd
 
 
 @pytest.fixture
@@ -202,7 +207,7 @@ def test_a_link_by_which_our_unit_starts_goes_with_it(paths: layout.Paths) -> No
 
 
 def test_of_units_with_our_name_those_are_stopped_that_our_files_or_jobs_are(
-    paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+    paths: layout.Paths, systemd: FakeSystemd
 ) -> None:
     write(paths.root, "/etc/systemd/system/lockstep-example@.service", f"# {ownership.MARK}\n")
     states = {
@@ -210,16 +215,8 @@ def test_of_units_with_our_name_those_are_stopped_that_our_files_or_jobs_are(
         "lockstep-job-apt.service": "transient",
         "lockstep-example@0.service": "static",
     }
-    listing = "".join(f"{name} loaded active running x\n" for name in states)
-
-    def run(argv: list[str], timeout: float = 0.0) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(argv, 0, listing if "list-units" in argv else "", "")
-
-    unit_states = {name: units.Unit(name, file_state=state) for name, state in states.items()}
-    monkeypatch.setattr(runner, "run", run)
-    monkeypatch.setattr(
-        plan.units, "show", lambda names: {name: unit_states[name] for name in names}
-    )
+    for name, state in states.items():
+        systemd.unit(name, UnitFileState=state)
     assert sorted(names(removal_plan(paths), "unit")) == [
         *("lockstep-example@0.service", "lockstep-job-apt.service", "vllm.service")
     ]

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from onhost_fakes import FakeSystemd
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.records import ownership
@@ -74,20 +75,14 @@ def test_a_setting_has_its_value_of_before(tmp_path: Path) -> None:
 def test_a_unit_without_a_file_keeps_no_other_enabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands: list[list[str]] = []
-
-    def run(argv: list[str], limit: float = 0.0) -> subprocess.CompletedProcess[str]:
-        commands.append(argv)
-        return subprocess.CompletedProcess(argv, 3, "", "")
-
-    monkeypatch.setattr("lockstep.onhost.removal.actions.runner.run", run)
+    systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
     target_path = tmp_path / "etc/systemd/system/lockstep-a.service"
     target_path.parent.mkdir(parents=True)
     target_path.write_text("")
     units = [RemovalItem("unit", target_path.name), RemovalItem("unit", "lockstep-back.timer")]
     assert Actions(layout.Paths(tmp_path), None).remove_items_of_kind("unit", units) == []
-    assert ["systemctl", "disable", "--quiet", target_path.name] in commands
-    assert ["systemctl", "stop", target_path.name, "lockstep-back.timer"] in commands
+    assert f"systemctl disable -- {target_path.name}" in systemd.calls
+    assert f"systemctl stop -- {target_path.name} lockstep-back.timer" in systemd.calls
 
 
 @pytest.mark.parametrize("kind", ["file", "original"])
@@ -96,7 +91,7 @@ def test_addresses_of_before_are_applied_and_none_are_taken(
 ) -> None:
     programs: list[str] = []
 
-    def run(argv: list[str], limit: float = 0.0) -> subprocess.CompletedProcess[str]:
+    def run(argv: list[str], *_: float, **__: object) -> subprocess.CompletedProcess[str]:
         programs.append(argv[0])
         return subprocess.CompletedProcess(argv, 0, "", "")
 

@@ -195,7 +195,7 @@ def test_a_cap_that_is_lost_is_set_again_by_its_unit(spark, capsys):
     spark.gpu.shows(**BUSY)
     spark.after_sleep = lambda: spark.gpu.shows(**{**BUSY, "clock": 2080})
     assert spark.look() == {}
-    assert spark.systemd.calls == [f"systemctl restart {CAP_UNIT}"]
+    assert spark.systemd.calls == [f"systemctl restart -- {CAP_UNIT}"]
     assert "2418 MHz, its cap of 2100 MHz is lost: set again" in capsys.readouterr().out
 
 

@@ -63,7 +63,7 @@ class Spark:
         # One process of `systemctl` for each look would take minutes here.
         monkeypatch.setattr(memory_watch.units, "show", self.show)
         monkeypatch.setattr(gate.runner, "run", lambda *_, **__: None)
-        monkeypatch.setattr(memory_watch, "_systemctl", lambda *_: None)
+        monkeypatch.setattr(memory_watch, "_control", lambda *_: None)
         monkeypatch.setattr(memory_watch, "_sigkill", lambda *_: None)
         monkeypatch.setattr(memory_watch.docker_api.Docker, "container", lambda *_: None)
         self.state: dict[str, Any] = {}

@@ -49,7 +49,7 @@ def spark(tmp_path, monkeypatch):
     spark.close()
 
 
-RESTART = [f"systemctl reset-failed -- {UNIT}", f"systemctl restart --no-block {UNIT}"]
+RESTART = [f"systemctl reset-failed -- {UNIT}", f"systemctl restart --no-block -- {UNIT}"]
 
 
 def test_outstanding_requests_without_a_token_lead_to_a_restart_at_the_second_look(spark):
@@ -156,7 +156,7 @@ def test_after_two_restarts_in_an_hour_it_is_left_down_with_the_reason(spark):
     for pid in (7, 8, 9):
         spark.runs(pid)
         calls += [spark.look(), spark.look()]
-    assert calls == [[], RESTART, [], RESTART, [], [f"systemctl stop {UNIT}"]]
+    assert calls == [[], RESTART, [], RESTART, [], [f"systemctl stop -- {UNIT}"]]
     assert spark.systemd.state(UNIT)["ActiveState"] == "inactive"
     assert "left it down: no token in 5 s" in spark.status_text()
     assert spark.look() == []

@@ -90,7 +90,7 @@ def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(
     assert attempt(link, monkeypatch, NEW) == 0
     generate, stop, armed_timer, apply = link.commands
     assert (generate, apply) == ("netplan generate", "netplan apply")
-    assert stop == "systemctl stop lockstep-fabric-back.timer"
+    assert stop == "systemctl stop -- lockstep-fabric-back.timer"
     assert "--on-active=40" in armed_timer and armed_timer.endswith("/lockstep fabric back")
     assert link.file.read_text() == NEW
     assert link.file.stat().st_mode & 0o777 == 0o600
@@ -120,7 +120,7 @@ def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(
         "ip link set dev enP7s7 mtu 1500",
         "ip address replace 192.168.1.10/24 dev enP7s7",
         "ip route replace default via 192.168.1.1 dev enP7s7 metric 100",
-        "systemctl stop lockstep-fabric-back.timer",
+        "systemctl stop -- lockstep-fabric-back.timer",
     ]
     with pytest.raises(errors.Problem, match="was taken back: no new login came through"):
         link.run("keep")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import onhost_fake_systemd
 import pytest
 from a_probe import program
+from onhost_fakes import FakeSystemd
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.facts import firewall as facts
@@ -28,14 +31,14 @@ esac
 
 
 class Kernel:
-    """A host with rules to load, and the commands to systemd."""
+    """A host with rules to load, and its systemd."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, systemd: FakeSystemd) -> None:
+        self.systemd = systemd
         self.paths = layout.Paths(folder)
         self.rules = folder / "etc/lockstep/firewall.nft"
         self.kept_rules = folder / "etc/lockstep/firewall-kept.nft"
         self.table = folder / "table"
-        self.systemd = folder / "systemd"
         self.rules.parent.mkdir(parents=True)
         self.rules.write_text(NEW)
 
@@ -46,10 +49,6 @@ class Kernel:
     def now(self) -> str:
         return self.table.read_text() if self.table.exists() else ""
 
-    @property
-    def systemd_calls(self) -> list[str]:
-        return self.systemd.read_text().splitlines() if self.systemd.exists() else []
-
     def read(self) -> Any:
         """The answer of a deploy's reader."""
         return facts.read({"kept": str(self.kept_rules), "unit": "lockstep-firewall.service"})
@@ -58,10 +57,8 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     program(tmp_path / "bin", "nft", NFT.format(folder=tmp_path))
-    for name in ("systemctl", "systemd-run"):
-        program(tmp_path / "bin", name, f'echo "{name} $@" >> {tmp_path}/systemd')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    fake_kernel = Kernel(tmp_path)
+    fake_kernel = Kernel(tmp_path, FakeSystemd(tmp_path / "systemd", monkeypatch))
     monkeypatch.setattr(layout, "Paths", lambda: fake_kernel.paths)
     return fake_kernel
 
@@ -70,7 +67,7 @@ def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) 
     kernel.table.write_text(OLD)
     assert kernel.run("try", "--seconds", "90") == 0
     assert kernel.now == NEW
-    armed_timer = next(line for line in kernel.systemd_calls if line.startswith("systemd-run"))
+    armed_timer = next(line for line in kernel.systemd.calls if line.startswith("systemd-run"))
     assert "--on-active=90" in armed_timer and armed_timer.endswith("/lockstep firewall back")
     # Not yet for the next boot.
     assert not kernel.kept_rules.exists()
@@ -79,7 +76,10 @@ def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) 
 def test_the_timer_is_armed_before_the_rules_are_loaded(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program(kernel.paths.root / "bin", "systemd-run", "echo no timer >&2; exit 1")
+    def refuse(*_: object) -> int:
+        sys.exit("no timer")
+
+    monkeypatch.setitem(onhost_fake_systemd.PROGRAMS, "systemd-run", refuse)
     with pytest.raises(errors.Problem, match="failed: no timer"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == ""
@@ -89,7 +89,7 @@ def test_rules_that_were_confirmed_stay_and_are_loaded_at_the_next_boot(kernel: 
     kernel.run("try", "--seconds", "90")
     assert kernel.run("keep") == 0
     assert kernel.kept_rules.read_text() == NEW
-    assert kernel.systemd_calls[-1] == "systemctl stop lockstep-firewall-back.timer"
+    assert kernel.systemd.calls[-1] == "systemctl stop -- lockstep-firewall-back.timer"
     kernel.table.unlink()
     assert kernel.run("load") == 0
     assert kernel.now == NEW
@@ -119,7 +119,7 @@ def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: K
     with pytest.raises(errors.Problem, match="failed: Error: syntax error"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == OLD
-    assert kernel.systemd_calls[-1] == "systemctl stop lockstep-firewall-back.timer"
+    assert kernel.systemd.calls[-1] == "systemctl stop -- lockstep-firewall-back.timer"
 
 
 def test_two_deploys_at_once_both_keep_the_rules(kernel: Kernel) -> None:

@@ -55,7 +55,7 @@ def test_what_goes_wrong_is_said_and_stops_nobody(
 ) -> None:
     systemd.unit(restart_key.GATEWAY, **UP, stop_fails="it hangs")
     restart_key.bring_gateway_up_to_date(root(tmp_path, file=None, runs="aa"))
-    assert f"stop of {restart_key.GATEWAY} failed: it hangs" in capsys.readouterr().out
+    assert f"systemctl stop {restart_key.GATEWAY} failed: it hangs" in capsys.readouterr().out
 
 
 def test_a_process_that_cannot_be_read_counts_as_old(tmp_path: Path) -> None:
