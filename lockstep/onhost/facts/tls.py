@@ -6,12 +6,12 @@ import json
 import os
 import re
 import shutil
-import socket
 import ssl
 import time
-from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import Any
 
+from lockstep.onhost.core import http_client
 from lockstep.onhost.facts.reader_helpers import Facts, run
 
 #: Days; a certificate that ends sooner is reported, because its owner must act.
@@ -90,7 +90,7 @@ def end_time(certificate: str) -> float | None:
 def _tailscale(names: list[str]) -> str:
     try:
         status = _local("/localapi/v0/status")
-    except (OSError, HTTPException, ValueError) as fault:
+    except (*http_client.FAULTS, ValueError) as fault:
         return f"tailscaled does not answer at {_TAILSCALED}: {fault}"
     certificate_names = [name.lower() for name in status.get("CertDomains") or []]
     if not certificate_names:
@@ -114,19 +114,12 @@ def _tailscale(names: list[str]) -> str:
 
 def _local(path: str) -> dict[str, Any]:
     """Return a document of tailscaled's local interface."""
-    connection = HTTPConnection("local-tailscaled.sock", timeout=_LIMIT_S)
-    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.sock.settimeout(_LIMIT_S)
-        connection.sock.connect(_TAILSCALED)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        text = answer.read()
-    finally:
-        connection.close()
+    answer = http_client.ask(
+        f"http://local-tailscaled.sock{path}", unix_socket=Path(_TAILSCALED), timeout_s=_LIMIT_S
+    )
     if answer.status != 200:
         raise ValueError(f"it answers {answer.status}")
-    names = json.loads(text)
+    names = json.loads(answer.body)
     if not isinstance(names, dict):
         raise ValueError("it answers with something else")
     return names
