@@ -14,12 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-import urllib3
-from urllib3.exceptions import HTTPError
-
 from lockstep.bench.connection import Connection
 from lockstep.bench.sample import Ask, BenchSample
 from lockstep.bench.stream import Stream
+from lockstep.onhost.core import http_client
 from lockstep.onhost.core.errors import why
 from lockstep.onhost.engine.openai_api import stream_keys
 from lockstep.onhost.engines import Engine
@@ -68,16 +66,13 @@ class Client:
         Raises:
             BenchUnreachable: no answer, or an answer that is neither 200 nor 404.
         """
-        headers = {"Accept-Encoding": "identity", **self._headers}
-        timeout = urllib3.Timeout(connect=CONNECT_S, read=timeout_s)
-        # An engine may close an idle connection at any moment, so each connection is used once.
         try:
-            answer = urllib3.PoolManager(retries=False).request(
-                "GET", self.url + path, headers=headers, timeout=timeout
+            answer = http_client.ask(
+                self.url + path, headers=self._headers, timeout_s=timeout_s, connect_s=CONNECT_S
             )
-        except (HTTPError, OSError) as fault:
+        except (*http_client.FAULTS, ValueError) as fault:
             raise BenchUnreachable(f"{path}: {_short(fault)}") from fault
-        text = answer.data.decode("utf-8", "replace")
+        text = answer.body.decode("utf-8", "replace")
         if answer.status == 404:
             return None
         if answer.status != 200:
@@ -167,5 +162,4 @@ class Client:
 
 
 def _short(fault: BaseException) -> str:
-    """Return the innermost reason; urllib3 wraps the error of the socket."""
-    return f"{type(fault).__name__}: {why(fault.__cause__ or fault)}"[:200]
+    return f"{type(fault).__name__}: {why(fault)}"[:200]

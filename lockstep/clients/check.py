@@ -6,17 +6,16 @@ import datetime
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
-import urllib3
 import yaml
-from urllib3.exceptions import HTTPError
 
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.bound_models import AUTO
+from lockstep.onhost.core import http_client
 from lockstep.onhost.core.errors import why
 
 #: The outcome of a request. `evened`: answered after the gateway had evened it out; `unknown`: no
@@ -97,11 +96,6 @@ class GatewayAddress:
 
     url: str
     key: str | None = None
-    _pool: urllib3.PoolManager = field(
-        default_factory=lambda: urllib3.PoolManager(
-            retries=False, timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
-        )
-    )
 
     def __post_init__(self) -> None:
         # A refusal of such a header would repeat the key in its message.
@@ -116,11 +110,11 @@ class GatewayAddress:
             LockstepError: no chat model is hot, or the gateway does not say.
         """
         try:
-            answer = self._pool.request("GET", f"{self.url}/v1/models", headers=self._headers())
-            document = json.loads(answer.data)
+            answer = self._ask("/v1/models")
+            document = json.loads(answer.body)
             if not isinstance(document, dict):
                 raise ValueError("no JSON object")
-        except (HTTPError, OSError, ValueError) as fault:
+        except (*http_client.FAULTS, ValueError) as fault:
             raise LockstepError("no answer of the gateway", found=_short(fault)) from fault
         self._judge_key(answer.status, document)
         models = document.get("data", ()) if answer.status == 200 else ()
@@ -138,28 +132,32 @@ class GatewayAddress:
         Raises:
             LockstepError: the gateway wants another key.
         """
-        headers = {"Content-Type": "application/json"} | shape.headers | self._headers()
+        headers = {"Content-Type": "application/json"} | shape.headers
         text = shape.text()
         # An iterator has no length, so the body is sent in chunks.
         body = iter((text[:100], text[100:])) if shape.chunks else text
         try:
-            answer = self._pool.request(
-                "POST", self.url + shape.path, body=body, headers=headers, chunked=shape.chunks
-            )
-        except (HTTPError, OSError) as fault:
+            answer = self._ask(shape.path, method="POST", body=body, headers=headers)
+        except http_client.FAULTS as fault:
             return row(shape, "unknown", why=_short(fault))
         if answer.status != 200:
-            message = _message(answer.data)
+            message = _message(answer.body)
             self._judge_key(answer.status, message)
             outcome: Outcome = "unknown" if answer.status in _SILENT else "refused"
             return row(shape, outcome, why=f"{answer.status}: {message}")
-        if inner_fault := _fault_in(answer.data, shape.body.get("stream") is True):
+        if inner_fault := _fault_in(answer.body, shape.body.get("stream") is True):
             return row(shape, *inner_fault)
         evened_shapes = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
         return row(shape, "evened" if evened_shapes else "works", evened_shapes)
 
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+    def _ask(
+        self, path: str, headers: Mapping[str, str] | None = None, **request: Any
+    ) -> http_client.ServerAnswer:
+        login = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        request["headers"] = {**(headers or {}), **login}
+        return http_client.ask(
+            self.url + path, timeout_s=_ANSWER_S, connect_s=_CONNECT_S, **request
+        )
 
     def _judge_key(self, status: int, answer: object) -> None:
         if status in _KEY_WANTED:
@@ -248,4 +246,4 @@ def _error(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _short(fault: BaseException) -> str:
-    return f"{type(fault).__name__}: {why(fault.__cause__ or fault)}"[:200]
+    return f"{type(fault).__name__}: {why(fault)}"[:200]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from lockstep.core.errors import LockstepError, paragraph
 from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.fleet.tunnel import Tunnel, tunnel
 from lockstep.inventory.values import is_loopback
+from lockstep.onhost.core import http_client
 from lockstep.units.gateway_unit import chat_url
 from lockstep.units.scripts import switch_path
 
@@ -119,12 +119,8 @@ def _answers(url: str) -> bool:
             # here.
             socket.create_connection(where, _ANSWERS_WITHIN_S).close()
             return True
-        with contextlib.closing(
-            http.client.HTTPConnection(*where, timeout=_ANSWERS_WITHIN_S)
-        ) as line:
-            line.request("HEAD", "/")
-            line.getresponse()
-    except (OSError, http.client.HTTPException):
+        http_client.ask(url, method="HEAD", timeout_s=_ANSWERS_WITHIN_S)
+    except http_client.FAULTS:
         return False
     return True
 

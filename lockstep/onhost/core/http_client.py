@@ -26,7 +26,7 @@ _SILENCE_S = 60.0
 R = TypeVar("R")
 
 
-class HttpAnswer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """An answer that was read whole; header names are case-insensitive."""
 
     status: int
@@ -34,10 +34,10 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-def ask(url: str, *, most: int | None = None, **request: Any) -> HttpAnswer:
+def ask(url: str, *, most: int | None = None, **request: Any) -> ServerAnswer:
     """Return the answer of one server, at most `most` bytes of it; else as `open_answer`."""
     with open_answer(url, **request) as response:
-        return HttpAnswer(response.status, response.headers, response.read(most))
+        return ServerAnswer(response.status, response.headers, response.read(most))
 
 
 @contextlib.contextmanager
