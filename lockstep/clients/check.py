@@ -16,7 +16,7 @@ import yaml
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.bound_models import AUTO
 from lockstep.onhost.core import http_client
-from lockstep.onhost.core.errors import why
+from lockstep.onhost.core.errors import why_with_kind
 
 #: The outcome of a request. `evened`: answered after the gateway had evened it out; `unknown`: no
 #: answer came that says anything about the shape; `left out`: not asked.
@@ -25,7 +25,6 @@ Outcome = Literal["works", "evened", "refused", "unknown", "left out"]
 SHAPES = Path(__file__).with_name("shapes.yaml")
 #: The header of an answer that names the shapes which the gateway evened out of the request.
 EVENED = "x-lockstep-evened"
-_CONNECT_S = 10.0
 # A hot model answers 16 tokens in seconds, or in minutes behind the requests of others.
 _ANSWER_S = 300.0
 _MOST_UNANSWERED = 2
@@ -110,12 +109,12 @@ class GatewayAddress:
             LockstepError: no chat model is hot, or the gateway does not say.
         """
         try:
-            answer = self._ask("/v1/models")
+            answer = http_client.ask(f"{self.url}/v1/models", _ANSWER_S, headers=self._headers())
             document = json.loads(answer.body)
             if not isinstance(document, dict):
                 raise ValueError("no JSON object")
         except (*http_client.FAULTS, ValueError) as fault:
-            raise LockstepError("no answer of the gateway", found=_short(fault)) from fault
+            raise LockstepError("no answer of the gateway", found=why_with_kind(fault)) from fault
         self._judge_key(answer.status, document)
         models = document.get("data", ()) if answer.status == 200 else ()
         hot_model = next((model["lockstep"] for model in models if model.get("id") == AUTO), None)
@@ -132,14 +131,14 @@ class GatewayAddress:
         Raises:
             LockstepError: the gateway wants another key.
         """
-        headers = {"Content-Type": "application/json"} | shape.headers
+        headers = {"Content-Type": "application/json"} | shape.headers | self._headers()
         text = shape.text()
         # An iterator has no length, so the body is sent in chunks.
         body = iter((text[:100], text[100:])) if shape.chunks else text
         try:
-            answer = self._ask(shape.path, method="POST", body=body, headers=headers)
+            answer = http_client.ask(self.url + shape.path, _ANSWER_S, "POST", body, headers)
         except http_client.FAULTS as fault:
-            return row(shape, "unknown", why=_short(fault))
+            return row(shape, "unknown", why=why_with_kind(fault))
         if answer.status != 200:
             message = _message(answer.body)
             self._judge_key(answer.status, message)
@@ -150,14 +149,8 @@ class GatewayAddress:
         evened_shapes = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
         return row(shape, "evened" if evened_shapes else "works", evened_shapes)
 
-    def _ask(
-        self, path: str, headers: Mapping[str, str] | None = None, **request: Any
-    ) -> http_client.ServerAnswer:
-        login = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        request["headers"] = {**(headers or {}), **login}
-        return http_client.ask(
-            self.url + path, timeout_s=_ANSWER_S, connect_s=_CONNECT_S, **request
-        )
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
     def _judge_key(self, status: int, answer: object) -> None:
         if status in _KEY_WANTED:
@@ -243,7 +236,3 @@ def _error(document: Mapping[str, Any]) -> Mapping[str, Any]:
         document.get("error") or (isinstance(response, dict) and response.get("error")) or document
     )
     return inner if isinstance(inner, dict) else {"message": inner}
-
-
-def _short(fault: BaseException) -> str:
-    return f"{type(fault).__name__}: {why(fault)}"[:200]

@@ -112,14 +112,14 @@ def _silent(addresses: _Addresses) -> list[str]:
 def _answers(url: str) -> bool:
     """Tell whether a server answers. A tunnel accepts any connection, so only an answer counts."""
     parts = urlsplit(url)
-    where = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     try:
         if parts.scheme == "https":
             # No tunnel leads to an HTTPS address, and its certificate's authority may be unknown
             # here.
+            where = parts.hostname or "", parts.port or 443
             socket.create_connection(where, _ANSWERS_WITHIN_S).close()
             return True
-        http_client.ask(url, method="HEAD", timeout_s=_ANSWERS_WITHIN_S)
+        http_client.ask(url, _ANSWERS_WITHIN_S, "HEAD")
     except http_client.FAULTS:
         return False
     return True

@@ -76,24 +76,16 @@ class MemberClient:
             self.key, self.cluster.name, member.name, verb, data, ticket
         )
         # From the fabric's own address, by which the agents know each other.
-        agent = address.url(member.address, self.cluster.port)
+        own = self.cluster.own_member.address
+        url = f"{address.url(member.address, self.cluster.port)}/{self.cluster.name}/{verb}"
         try:
             status, answer_headers, answer = http_client.ask(
-                f"{agent}/{self.cluster.name}/{verb}",
-                method="POST",
-                body=data,
-                headers=headers,
-                timeout_s=timeout,
-                source=self.cluster.own_member.address,
-                most=MOST_BYTES,
+                url, timeout, "POST", data, headers, source=own, most=MOST_BYTES
             )
         except http_client.FAULTS as error:
             raise self._silent(member, errors.why(error)) from error
-        seal = answer_headers.get(sealed_messages.SEAL, "")
-        nonce, ticket = (
-            headers[sealed_messages.NONCE],
-            answer_headers.get(sealed_messages.TICKET, ""),
-        )
+        nonce, seal = headers[sealed_messages.NONCE], answer_headers.get(sealed_messages.SEAL, "")
+        ticket = answer_headers.get(sealed_messages.TICKET, "")
         if not sealed_messages.is_answer_seal(seal, self.key, nonce, status, ticket, answer):
             why = "its answer has no seal of ours: its key is another one"
             raise self._silent(member, why)

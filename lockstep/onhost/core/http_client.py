@@ -9,12 +9,12 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from lockstep.onhost.core import errors
 
@@ -34,56 +34,43 @@ class ServerAnswer(NamedTuple):
     body: bytes
 
 
-def ask(url: str, *, most: int | None = None, **request: Any) -> ServerAnswer:
+def ask(url: str, *request: Any, most: int | None = None, **more: Any) -> ServerAnswer:
     """Return the answer of one server, at most `most` bytes of it; else as `open_answer`."""
-    with open_answer(url, **request) as response:
+    with open_answer(url, *request, **more) as response:
         return ServerAnswer(response.status, response.headers, response.read(most))
 
 
 @contextlib.contextmanager
 def open_answer(
     url: str,
-    *,
-    timeout_s: float,
-    connect_s: float | None = None,
+    silence_s: float,
     method: str = "GET",
-    body: Any = None,
+    body: bytes | Iterable[bytes] | None = None,
     headers: Mapping[str, str] | None = None,
-    unix_socket: Path | None = None,
-    source: str | None = None,
+    *,
+    unix_socket: Path | str = "",
+    source: str = "",
 ) -> Iterator[HTTPResponse]:
     """Yield the answer of one server, of any status: through no proxy, after no redirect.
 
     Args:
-        timeout_s: Longest silence, seconds; `connect_s` bounds the connecting alone.
-        body: Bytes; an iterable of bytes is sent in chunks.
-        unix_socket: The server's socket, which the URL's host only names.
+        body: An iterable is sent in chunks.
+        unix_socket: The server's socket; the URL's host is only a name then.
         source: The own address to ask from.
 
     Raises:
         OSError, HTTPException: There is no answer (`FAULTS`).
     """
     parts = urlsplit(url)
-    limits: dict[str, Any] = {
-        "timeout": connect_s or timeout_s,
-        "source_address": (source, 0) if source else None,
-    }
-    connection = (
-        http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, context=certificates(), **limits
-        )
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(parts.hostname or "", parts.port, **limits)
-    )
-    target = parts._replace(scheme="", netloc="", fragment="", path=parts.path or "/").geturl()
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    own = (source, 0) if source else None
+    connection = kind(parts.netloc.rpartition("@")[2], timeout=silence_s, source_address=own)
     with contextlib.closing(connection):
         if unix_socket:
-            connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.sock.settimeout(timeout_s)
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(silence_s)
             connection.sock.connect(str(unix_socket))
-        elif connect_s:
-            connection.connect()
-            connection.sock.settimeout(timeout_s)
+        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
         connection.request(method, target, body, headers or {})
         yield connection.getresponse()
 
@@ -96,7 +83,7 @@ def open_origin(url: str, headers: Mapping[str, str], method: str = "GET") -> An
         URLError, TimeoutError, ConnectionError: As `call_network`.
     """
     request = urllib.request.Request(url, headers=dict(headers), method=method)
-    https = urllib.request.HTTPSHandler(context=certificates())
+    https = urllib.request.HTTPSHandler(context=_certificates())
     opener = urllib.request.build_opener(_SameHostHeaders(), https)
     return call_network(opener.open, request, timeout=_SILENCE_S)
 
@@ -129,7 +116,7 @@ class _SameHostHeaders(urllib.request.HTTPRedirectHandler):
 
 
 @functools.cache
-def certificates() -> ssl.SSLContext:
+def _certificates() -> ssl.SSLContext:
     """Return the system's certificate authorities.
 
     They are read once: it takes 40 ms of the processor, and an image may have 127 layers.

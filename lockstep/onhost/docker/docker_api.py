@@ -46,10 +46,7 @@ class Docker:
         target = f"{path}?{urllib.parse.urlencode(query)}" if query else path
         try:
             with http_client.open_answer(
-                f"http://docker{target}",
-                method=method,
-                unix_socket=self._path,
-                timeout_s=self._timeout,
+                f"http://docker{target}", self._timeout, method, unix_socket=self._path
             ) as response:
                 if response.status >= 400:
                     raise DockerError(response.status, _message(response.read()))

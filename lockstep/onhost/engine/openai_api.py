@@ -225,14 +225,13 @@ def _ask_engine(
     body: dict[str, Any] | None = None,
 ) -> bytes:
     """Return the answer to a GET, or to a POST if there is a body."""
-    request: dict[str, Any] = {"headers": {"Authorization": f"Bearer {key}"} if key else {}}
+    method, data, headers = "GET", None, {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
-        request["headers"]["Content-Type"] = "application/json"
-        request["body"] = json.dumps({"model": model.served_name, **body}).encode()
-        request["method"] = "POST"
+        method, headers["Content-Type"] = "POST", "application/json"
+        data = json.dumps({"model": model.served_name, **body}).encode()
     url = model.url.rstrip("/").removesuffix("/v1") + path
     try:
-        with http_client.open_answer(url, timeout_s=timeout, **request) as response:
+        with http_client.open_answer(url, timeout, method, data, headers) as response:
             if 200 <= response.status < 300:
                 return response.read()
             code, detail = response.status, response.read(400).decode("utf-8", "replace").strip()

@@ -129,7 +129,7 @@ class _Prometheus:
     def _ask(self, endpoint: str, **words: object) -> list[dict[str, Any]]:
         url = f"http://{self._address}/api/v1/{endpoint}?{urlencode(words)}"
         try:
-            answer = http_client.ask(url, timeout_s=_TIMEOUT_S)
+            answer = http_client.ask(url, _TIMEOUT_S)
         except http_client.FAULTS as fault:
             why = f"Prometheus at {self._address} does not answer: {fault}"
             raise FactUnreadable(f"{why}. Remedy: journalctl -u lockstep-prometheus") from fault

@@ -8,7 +8,6 @@ import re
 import shutil
 import ssl
 import time
-from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import http_client
@@ -114,9 +113,8 @@ def _tailscale(names: list[str]) -> str:
 
 def _local(path: str) -> dict[str, Any]:
     """Return a document of tailscaled's local interface."""
-    answer = http_client.ask(
-        f"http://local-tailscaled.sock{path}", unix_socket=Path(_TAILSCALED), timeout_s=_LIMIT_S
-    )
+    url = f"http://local-tailscaled.sock{path}"
+    answer = http_client.ask(url, _LIMIT_S, unix_socket=_TAILSCALED)
     if answer.status != 200:
         raise ValueError(f"it answers {answer.status}")
     names = json.loads(answer.body)

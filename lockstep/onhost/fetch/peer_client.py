@@ -276,9 +276,7 @@ def end_lease(lease: Lease) -> None:
     for peer in lease.peers:
         with (
             contextlib.suppress(*http_client.FAULTS),
-            _ask_peer(
-                lease, peer, "POST", "/end", {"Content-Length": "0"}, silence_s=5
-            ) as response,
+            _ask_peer(lease, peer, "POST", "/end", silence_s=5) as response,
         ):
             response.read()
 
@@ -293,12 +291,8 @@ def _ask_peer(
     silence_s: float = SILENCE_S,
 ) -> Iterator[HTTPResponse]:
     """Yield a peer's answer, without a proxy: peers are on a link of their own."""
-    login = {"Authorization": f"Bearer {lease.token}"}
-    answer = http_client.open_answer(
-        address.url(peer.address, peer.port) + path,
-        method=method,
-        headers={**login, **(headers or {})},
-        timeout_s=silence_s,
-    )
+    url = address.url(peer.address, peer.port) + path
+    all_headers = {"Authorization": f"Bearer {lease.token}", **(headers or {})}
+    answer = http_client.open_answer(url, silence_s, method, headers=all_headers)
     with contextlib.ExitStack() as stack:
         yield http_client.call_network(stack.enter_context, answer)

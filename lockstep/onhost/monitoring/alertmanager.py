@@ -78,14 +78,10 @@ class Alertmanager:
         }
 
     def _send_request(self, method: str, path: str, body: object = None) -> bytes:
+        url, headers = f"http://127.0.0.1:{self._port}", {"Content-Type": "application/json"}
+        text = None if body is None else json.dumps(body).encode()
         try:
-            answer = http_client.ask(
-                f"http://127.0.0.1:{self._port}{path}",
-                method=method,
-                body=None if body is None else json.dumps(body).encode(),
-                headers={"Content-Type": "application/json"},
-                timeout_s=_TIMEOUT_S,
-            )
+            answer = http_client.ask(url + path, _TIMEOUT_S, method, text, headers)
         except http_client.FAULTS as fault:
             raise AlertmanagerUnreachable(f"Alertmanager at port {self._port}: {fault}") from fault
         if answer.status != 200:

@@ -34,16 +34,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import (
-    atomic,
-    clock,
-    errors,
-    http_client,
-    layout,
-    output,
-    program,
-    runner,
-)
+from lockstep.onhost.core import atomic, clock, errors, http_client, layout, output, program, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port_listeners
 from lockstep.onhost.engine.readiness import MainProcess
@@ -212,7 +203,7 @@ def _wait_for_answer(url: str, alive: Callable[[], None]) -> None:
     while True:
         alive()
         try:
-            with http_client.open_answer(url, timeout_s=5) as response:
+            with http_client.open_answer(url, 5) as response:
                 if response.status < 400:
                     return
                 why = response.reason
