@@ -14,13 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-import urllib3
-from urllib3.exceptions import HTTPError
-
 from lockstep.bench.connection import Connection
 from lockstep.bench.sample import Ask, BenchSample
 from lockstep.bench.stream import Stream
-from lockstep.onhost.core.errors import why
+from lockstep.onhost.core import http_client
+from lockstep.onhost.core.errors import why_with_kind
 from lockstep.onhost.engine.openai_api import stream_keys
 from lockstep.onhost.engines import Engine
 
@@ -62,22 +60,17 @@ class Client:
         self.clock = clock or Clock()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    def get(self, path: str, timeout_s: float = 10.0) -> str | None:
+    def get(self, path: str) -> str | None:
         """Return the text of a GET, or None if the engine has no such page.
 
         Raises:
             BenchUnreachable: no answer, or an answer that is neither 200 nor 404.
         """
-        headers = {"Accept-Encoding": "identity", **self._headers}
-        timeout = urllib3.Timeout(connect=CONNECT_S, read=timeout_s)
-        # An engine may close an idle connection at any moment, so each connection is used once.
         try:
-            answer = urllib3.PoolManager(retries=False).request(
-                "GET", self.url + path, headers=headers, timeout=timeout
-            )
-        except (HTTPError, OSError) as fault:
-            raise BenchUnreachable(f"{path}: {_short(fault)}") from fault
-        text = answer.data.decode("utf-8", "replace")
+            answer = http_client.ask(self.url + path, CONNECT_S, headers=self._headers)
+        except (*http_client.FAULTS, ValueError) as fault:
+            raise BenchUnreachable(f"{path}: {why_with_kind(fault)}") from fault
+        text = answer.body.decode("utf-8", "replace")
         if answer.status == 404:
             return None
         if answer.status != 200:
@@ -123,7 +116,7 @@ class Client:
             finally:
                 line.close()
         except (OSError, EOFError) as error:
-            fault = _short(error)
+            fault = why_with_kind(error)
         except (ValueError, LookupError, TypeError, AttributeError) as wrong:
             fault = f"not an answer of this API: {wrong}"
         seconds = self.clock.now() - began
@@ -164,8 +157,3 @@ class Client:
             **({"ignore_eos": True} if ask.ignore_eos else {}),
             **ask.extra,
         }
-
-
-def _short(fault: BaseException) -> str:
-    """Return the innermost reason; urllib3 wraps the error of the socket."""
-    return f"{type(fault).__name__}: {why(fault.__cause__ or fault)}"[:200]

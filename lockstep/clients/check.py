@@ -6,18 +6,17 @@ import datetime
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
-import urllib3
 import yaml
-from urllib3.exceptions import HTTPError
 
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.bound_models import AUTO
-from lockstep.onhost.core.errors import why
+from lockstep.onhost.core import http_client
+from lockstep.onhost.core.errors import why_with_kind
 
 #: The outcome of a request. `evened`: answered after the gateway had evened it out; `unknown`: no
 #: answer came that says anything about the shape; `left out`: not asked.
@@ -26,7 +25,6 @@ Outcome = Literal["works", "evened", "refused", "unknown", "left out"]
 SHAPES = Path(__file__).with_name("shapes.yaml")
 #: The header of an answer that names the shapes which the gateway evened out of the request.
 EVENED = "x-lockstep-evened"
-_CONNECT_S = 10.0
 # A hot model answers 16 tokens in seconds, or in minutes behind the requests of others.
 _ANSWER_S = 300.0
 _MOST_UNANSWERED = 2
@@ -97,11 +95,6 @@ class GatewayAddress:
 
     url: str
     key: str | None = None
-    _pool: urllib3.PoolManager = field(
-        default_factory=lambda: urllib3.PoolManager(
-            retries=False, timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
-        )
-    )
 
     def __post_init__(self) -> None:
         # A refusal of such a header would repeat the key in its message.
@@ -116,12 +109,12 @@ class GatewayAddress:
             LockstepError: no chat model is hot, or the gateway does not say.
         """
         try:
-            answer = self._pool.request("GET", f"{self.url}/v1/models", headers=self._headers())
-            document = json.loads(answer.data)
+            answer = http_client.ask(f"{self.url}/v1/models", _ANSWER_S, headers=self._headers())
+            document = json.loads(answer.body)
             if not isinstance(document, dict):
                 raise ValueError("no JSON object")
-        except (HTTPError, OSError, ValueError) as fault:
-            raise LockstepError("no answer of the gateway", found=_short(fault)) from fault
+        except (*http_client.FAULTS, ValueError) as fault:
+            raise LockstepError("no answer of the gateway", found=why_with_kind(fault)) from fault
         self._judge_key(answer.status, document)
         models = document.get("data", ()) if answer.status == 200 else ()
         hot_model = next((model["lockstep"] for model in models if model.get("id") == AUTO), None)
@@ -143,17 +136,15 @@ class GatewayAddress:
         # An iterator has no length, so the body is sent in chunks.
         body = iter((text[:100], text[100:])) if shape.chunks else text
         try:
-            answer = self._pool.request(
-                "POST", self.url + shape.path, body=body, headers=headers, chunked=shape.chunks
-            )
-        except (HTTPError, OSError) as fault:
-            return row(shape, "unknown", why=_short(fault))
+            answer = http_client.ask(self.url + shape.path, _ANSWER_S, "POST", body, headers)
+        except http_client.FAULTS as fault:
+            return row(shape, "unknown", why=why_with_kind(fault))
         if answer.status != 200:
-            message = _message(answer.data)
+            message = _message(answer.body)
             self._judge_key(answer.status, message)
             outcome: Outcome = "unknown" if answer.status in _SILENT else "refused"
             return row(shape, outcome, why=f"{answer.status}: {message}")
-        if inner_fault := _fault_in(answer.data, shape.body.get("stream") is True):
+        if inner_fault := _fault_in(answer.body, shape.body.get("stream") is True):
             return row(shape, *inner_fault)
         evened_shapes = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
         return row(shape, "evened" if evened_shapes else "works", evened_shapes)
@@ -245,7 +236,3 @@ def _error(document: Mapping[str, Any]) -> Mapping[str, Any]:
         document.get("error") or (isinstance(response, dict) and response.get("error")) or document
     )
     return inner if isinstance(inner, dict) else {"message": inner}
-
-
-def _short(fault: BaseException) -> str:
-    return f"{type(fault).__name__}: {why(fault.__cause__ or fault)}"[:200]

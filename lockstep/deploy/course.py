@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lockstep.deploy import events
 from lockstep.deploy.summary import HostOutcome
-from lockstep.onhost.core.download_progress import Progress
+from lockstep.onhost.fetch.download_progress import Progress
 
 #: The parts of `deploy.py` that make each stage, by the stage's name for people.
 STAGES = {

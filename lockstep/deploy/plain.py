@@ -11,7 +11,7 @@ from typing import Any
 from lockstep.core.terminal import clock_text
 from lockstep.deploy import closing, events
 from lockstep.deploy.course import Course, Downloads, Stage
-from lockstep.onhost.core.download_progress import read_back
+from lockstep.onhost.fetch.download_progress import read_back
 
 #: Seconds without output after which a long step reports that it continues.
 SILENCE_S = 60.0

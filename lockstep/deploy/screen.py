@@ -13,7 +13,7 @@ from lockstep.core.terminal import clock_text
 from lockstep.deploy import events
 from lockstep.deploy.course import Course, Downloads, Stage
 from lockstep.deploy.plain import Plain, downloads_text
-from lockstep.onhost.core.download_progress import Progress
+from lockstep.onhost.fetch.download_progress import Progress
 
 _BAR = 24
 _REDRAW_S = 0.25

@@ -73,5 +73,7 @@ def _held_keys(host: Host, text: str) -> HeldKeys:
     return HeldKeys(host.name, {entry.person: entry for entry in entries}, usage)
 
 
-def _unknown(description: str, *, where: str, **_: Any) -> keys.BrokenKeys:
-    return keys.BrokenKeys(f"{where}: {description}")
+def _unknown(
+    description: str, *, where: str, found: str = "", allowed: str = "", **_: Any
+) -> keys.BrokenKeys:
+    return keys.BrokenKeys(f"{where}: {schema.sentence(description, found, allowed)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from lockstep.core.errors import LockstepError, paragraph
 from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.fleet.tunnel import Tunnel, tunnel
 from lockstep.inventory.values import is_loopback
+from lockstep.onhost.core import http_client
 from lockstep.units.gateway_unit import chat_url
 from lockstep.units.scripts import switch_path
 
@@ -112,19 +112,15 @@ def _silent(addresses: _Addresses) -> list[str]:
 def _answers(url: str) -> bool:
     """Tell whether a server answers. A tunnel accepts any connection, so only an answer counts."""
     parts = urlsplit(url)
-    where = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     try:
         if parts.scheme == "https":
             # No tunnel leads to an HTTPS address, and its certificate's authority may be unknown
             # here.
+            where = parts.hostname or "", parts.port or 443
             socket.create_connection(where, _ANSWERS_WITHIN_S).close()
             return True
-        with contextlib.closing(
-            http.client.HTTPConnection(*where, timeout=_ANSWERS_WITHIN_S)
-        ) as line:
-            line.request("HEAD", "/")
-            line.getresponse()
-    except (OSError, http.client.HTTPException):
+        http_client.ask(url, _ANSWERS_WITHIN_S, "HEAD")
+    except http_client.FAULTS:
         return False
     return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lockstep.onhost.cluster import sealed_messages
-from lockstep.onhost.core import errors, layout, topology
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core import address, errors, http_client, layout, topology
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
@@ -78,28 +76,21 @@ class MemberClient:
             self.key, self.cluster.name, member.name, verb, data, ticket
         )
         # From the fabric's own address, by which the agents know each other.
-        source, place = (self.cluster.own_member.address, 0), (member.address, self.cluster.port)
-        connection = http.client.HTTPConnection(*place, timeout=timeout, source_address=source)
+        own = self.cluster.own_member.address
+        url = f"{address.url(member.address, self.cluster.port)}/{self.cluster.name}/{verb}"
         try:
-            connection.request("POST", f"/{self.cluster.name}/{verb}", data, headers)
-            response = connection.getresponse()
-            answer = response.read(MOST_BYTES)
-        except (OSError, http.client.HTTPException) as error:
+            status, answer_headers, answer = http_client.ask(
+                url, timeout, "POST", data, headers, source=own, most=MOST_BYTES
+            )
+        except http_client.FAULTS as error:
             raise self._silent(member, errors.why(error)) from error
-        finally:
-            connection.close()
-        answer_seal, nonce = (
-            response.headers.get(sealed_messages.SEAL, ""),
-            headers[sealed_messages.NONCE],
-        )
-        ticket = response.headers.get(sealed_messages.TICKET, "")
-        if not sealed_messages.is_answer_seal(
-            answer_seal, self.key, nonce, response.status, ticket, answer
-        ):
+        nonce, seal = headers[sealed_messages.NONCE], answer_headers.get(sealed_messages.SEAL, "")
+        ticket = answer_headers.get(sealed_messages.TICKET, "")
+        if not sealed_messages.is_answer_seal(seal, self.key, nonce, status, ticket, answer):
             why = "its answer has no seal of ours: its key is another one"
             raise self._silent(member, why)
         self.tickets[member.name] = ticket
-        return response.status, answer
+        return status, answer
 
     def ask_all(
         self, members: Iterable[topology.TopologyMember], verb: str, body: Answer | None = None
@@ -111,7 +102,7 @@ class MemberClient:
         )
 
     def _silent(self, member: topology.TopologyMember, why: str) -> MemberUnreachable:
-        where = address_with_port(member.address, self.cluster.port)
+        where = address.address_with_port(member.address, self.cluster.port)
         return MemberUnreachable(
             f"{member.name} ({where}) does not answer: {why}. "
             f"Remedy: on {member.name}: is its cable in? systemctl status lockstep-cluster; ping "

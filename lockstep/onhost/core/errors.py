@@ -23,6 +23,11 @@ def why(error: BaseException) -> str:
     return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
 
 
+def why_with_kind(error: BaseException) -> str:
+    """Return an error's kind and its reason, in at most 200 characters."""
+    return f"{type(error).__name__}: {why(error)}"[:200]
+
+
 class Problem(Exception):
     """An error for the operator: what was expected, what was found, and the remedy.
 

@@ -6,16 +6,15 @@ and errors with a status. Paths without a version work with every daemon.
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors
+from lockstep.onhost.core import errors, http_client
 
 #: The label that `lockstep/units/docker_run.py` puts on each container and volume of ours.
 LABEL = "lockstep.unit"
@@ -33,17 +32,6 @@ class DockerUnreachable(errors.Problem):
     """The error that the daemon does not answer at its socket."""
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("docker", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
-
-
 class Docker:
     """The daemon behind `path`; `timeout` (s) bounds each wait for data."""
 
@@ -54,27 +42,25 @@ class Docker:
     @contextmanager
     def _answer(
         self, method: str, path: str, query: dict[str, str] | None
-    ) -> Iterator[http.client.HTTPResponse]:
+    ) -> Iterator[HTTPResponse]:
         target = f"{path}?{urllib.parse.urlencode(query)}" if query else path
-        connection = _Connection(self._path, self._timeout)
         try:
-            connection.request(method, target, headers={"Host": "docker"})
-            response = connection.getresponse()
-            if response.status >= 400:
-                raise DockerError(response.status, _message(response.read()))
-            yield response
+            with http_client.open_answer(
+                f"http://docker{target}", self._timeout, method, unix_socket=self._path
+            ) as response:
+                if response.status >= 400:
+                    raise DockerError(response.status, _message(response.read()))
+                yield response
         except PermissionError as error:
             raise DockerUnreachable(f"no right to ask Docker at {self._path}") from error
         except OSError as error:
             raise DockerUnreachable(
                 f"Docker does not answer at {self._path}: {errors.why(error)}. {_remedy(error)}"
             ) from error
-        except http.client.HTTPException as error:
+        except HTTPException as error:
             raise DockerUnreachable(
                 f"Docker broke off its answer at {self._path}: {error!r}"
             ) from error
-        finally:
-            connection.close()
 
     def json(
         self,

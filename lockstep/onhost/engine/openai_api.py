@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors
+from lockstep.onhost.core import config, errors, http_client
 
 PROMPT = "Say hello."
 # Texts that any reranker can tell apart: the answer, the same subject, and neither.
@@ -228,24 +225,20 @@ def _ask_engine(
     body: dict[str, Any] | None = None,
 ) -> bytes:
     """Return the answer to a GET, or to a POST if there is a body."""
-    request = urllib.request.Request(model.url.rstrip("/").removesuffix("/v1") + path)
-    if key:
-        request.add_header("Authorization", f"Bearer {key}")
+    method, data, headers = "GET", None, {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
-        request.add_header("Content-Type", "application/json")
-        request.data = json.dumps({"model": model.served_name, **body}).encode()
-    # An engine is always on this machine: a proxy from the environment must not see the request.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        method, headers["Content-Type"] = "POST", "application/json"
+        data = json.dumps({"model": model.served_name, **body}).encode()
+    url = model.url.rstrip("/").removesuffix("/v1") + path
     try:
-        with opener.open(request, timeout=timeout) as response:
-            return bytes(response.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            detail = error.read(400).decode("utf-8", "replace").strip()
-        message = f"HTTP {error.code} {detail}".strip()
-        is_refused = 400 <= error.code < 500 and error.code not in (404, 408, 425, 429)
-        if is_refused or (error.code == 404 and "model" in detail):
-            raise RequestRefusal(message) from error
-        raise NotReady(message) from error
-    except (OSError, http.client.HTTPException) as error:
+        with http_client.open_answer(url, timeout, method, data, headers) as response:
+            if 200 <= response.status < 300:
+                return response.read()
+            code, detail = response.status, response.read(400).decode("utf-8", "replace").strip()
+    except http_client.FAULTS as error:
         raise NotReady(errors.why(error)) from error
+    message = f"HTTP {code} {detail}".strip()
+    is_refused = 400 <= code < 500 and code not in (404, 408, 425, 429)
+    if is_refused or (code == 404 and "model" in detail):
+        raise RequestRefusal(message)
+    raise NotReady(message)

@@ -6,14 +6,13 @@ only the data that it wrote to its own disk in time.
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import http_client, layout
 from lockstep.onhost.facts.history import entries
 from lockstep.onhost.facts.reader_helpers import FactUnreadable, paths_below
 from lockstep.onhost.records import model_of_boot
@@ -128,20 +127,16 @@ class _Prometheus:
         ]
 
     def _ask(self, endpoint: str, **words: object) -> list[dict[str, Any]]:
-        connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_S)
+        url = f"http://{self._address}/api/v1/{endpoint}?{urlencode(words)}"
         try:
-            connection.request("GET", f"/api/v1/{endpoint}?{urlencode(words)}")
-            answer = connection.getresponse()
-            body = answer.read()
-        except (OSError, http.client.HTTPException) as fault:
+            answer = http_client.ask(url, _TIMEOUT_S)
+        except http_client.FAULTS as fault:
             why = f"Prometheus at {self._address} does not answer: {fault}"
             raise FactUnreadable(f"{why}. Remedy: journalctl -u lockstep-prometheus") from fault
-        finally:
-            connection.close()
         if answer.status != 200:
-            why = f"{answer.status}: {body.decode(errors='replace')[:200]}"
+            why = f"{answer.status}: {answer.body.decode(errors='replace')[:200]}"
             raise FactUnreadable(f"Prometheus at {self._address} answers {why}")
-        results: list[dict[str, Any]] = json.loads(body)["data"]["result"]
+        results: list[dict[str, Any]] = json.loads(answer.body)["data"]["result"]
         return results
 
 

@@ -6,13 +6,11 @@ import json
 import os
 import re
 import shutil
-import socket
 import ssl
 import time
-from http.client import HTTPConnection, HTTPException
 from typing import Any
 
-from lockstep.onhost.core import process
+from lockstep.onhost.core import http_client, process
 from lockstep.onhost.facts.reader_helpers import Facts, run
 from lockstep.onhost.systemd import units
 
@@ -93,7 +91,7 @@ def end_time(certificate: str) -> float | None:
 def _tailscale(names: list[str]) -> str:
     try:
         status = _local("/localapi/v0/status")
-    except (OSError, HTTPException, ValueError) as fault:
+    except (*http_client.FAULTS, ValueError) as fault:
         return f"tailscaled does not answer at {_TAILSCALED}: {fault}"
     certificate_names = [name.lower() for name in status.get("CertDomains") or []]
     if not certificate_names:
@@ -116,19 +114,11 @@ def _tailscale(names: list[str]) -> str:
 
 def _local(path: str) -> dict[str, Any]:
     """Return a document of tailscaled's local interface."""
-    connection = HTTPConnection("local-tailscaled.sock", timeout=_LIMIT_S)
-    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.sock.settimeout(_LIMIT_S)
-        connection.sock.connect(_TAILSCALED)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        text = answer.read()
-    finally:
-        connection.close()
+    url = f"http://local-tailscaled.sock{path}"
+    answer = http_client.ask(url, _LIMIT_S, unix_socket=_TAILSCALED)
     if answer.status != 200:
         raise ValueError(f"it answers {answer.status}")
-    names = json.loads(text)
+    names = json.loads(answer.body)
     if not isinstance(names, dict):
         raise ValueError("it answers with something else")
     return names

@@ -6,28 +6,22 @@ huggingface_hub 2.x gives each attempt a temporary file of its own and starts at
 
 from __future__ import annotations
 
-import functools
-import http.client
 import os
-import ssl
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from lockstep.onhost.core import errors, output
+from lockstep.onhost.core import http_client, output
 from lockstep.onhost.fetch import blob_files
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _CHUNK = 1024 * 1024
-# A line that delivers nothing for so long is dead; the next attempt resumes.
-_SILENCE_S = 60.0
 _ATTEMPTS = 5
 
 
@@ -65,11 +59,10 @@ def download(source: Callable[[], DownloadSource], target: Path, name: str) -> N
     fruitless = 0
     while True:
         earlier_bytes = partial.stat().st_size if partial.exists() else 0
-        now = source()
         try:
-            _attempt(now, partial)
-        except (OSError, http.client.HTTPException) as error:
-            if _is_final(error):
+            _attempt(source(), partial)
+        except http_client.FAULTS as error:
+            if is_final(error):
                 raise
             has_grown = partial.exists() and partial.stat().st_size > earlier_bytes
             fruitless = 0 if has_grown else fruitless + 1
@@ -88,22 +81,7 @@ def download(source: Callable[[], DownloadSource], target: Path, name: str) -> N
         return
 
 
-def call_network(call: Callable[..., R], *arguments: Any, **options: Any) -> R:
-    """Return the result of a call that only the network can fail.
-
-    Raises:
-        URLError, TimeoutError, ConnectionError: It failed. A fault of TLS or of a route is a
-            ConnectionError, too, which tells it from one of the disk.
-    """
-    try:
-        return call(*arguments, **options)
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        raise
-    except OSError as error:
-        raise ConnectionError(errors.why(error)) from error
-
-
-def _is_final(error: BaseException) -> bool:
+def is_final(error: BaseException) -> bool:
     """Tell whether trying again is useless: disk full, no rights, HTTP 4xx but passing ones."""
     if isinstance(error, urllib.error.HTTPError):
         return 400 <= error.code < 500 and error.code not in (408, 416, 429)
@@ -123,8 +101,7 @@ def _attempt(source: DownloadSource, partial: Path) -> None:
         if have:
             headers["Range"] = f"bytes={have}-"
         try:
-            request = urllib.request.Request(source.url, headers=headers)
-            response = call_network(open_request, request)
+            response = http_client.open_origin(source.url, headers)
         except urllib.error.HTTPError as error:
             if error.code == 416:
                 file.truncate(0)
@@ -136,41 +113,13 @@ def _attempt(source: DownloadSource, partial: Path) -> None:
                 have = 0
             length = response.headers.get("Content-Length")
             size = have + int(length) if source.size is None and length else source.size
-            while chunk := call_network(response.read, _CHUNK):
+            while chunk := http_client.call_network(response.read, _CHUNK):
                 file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
         present_bytes = partial.stat().st_size
         if size is not None and present_bytes != size:
             raise IncompleteTransfer(f"connection closed at {present_bytes} of {size} bytes")
-
-
-class _SameHostHeaders(urllib.request.HTTPRedirectHandler):
-    """A handler that follows redirects, but gives the access token to no other host."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        new = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if new is not None and new.host != req.host:
-            new.remove_header("Authorization")
-        return new
-
-
-def open_request(request: urllib.request.Request) -> Any:
-    """Send a request through the proxy of the environment, follow redirects, return the answer."""
-    https = urllib.request.HTTPSHandler(context=_certificates())
-    opener = urllib.request.build_opener(_SameHostHeaders(), https)
-    return opener.open(request, timeout=_SILENCE_S)
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Return the system's certificate authorities.
-
-    They are read once: it takes 40 ms of the processor, and an image may have 127 layers.
-    """
-    return ssl.create_default_context()
 
 
 def work_through(

@@ -8,7 +8,6 @@ answer or wrong is left out, and a copy resumes from the byte where it ended.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import threading
@@ -16,11 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.onhost.core import layout, output
-from lockstep.onhost.fetch import blob_files, download
+from lockstep.onhost.core import address, http_client, layout, output
+from lockstep.onhost.fetch import blob_files
 
 #: A link that delivers nothing for so long is gone; peers are one hop away.
 SILENCE_S = 20.0
@@ -202,7 +202,7 @@ class Copier:
         try:
             with _ask_peer(self._lease, peer, "HEAD", f"/content/{name}") as response:
                 response.read()
-        except (OSError, http.client.HTTPException):
+        except http_client.FAULTS:
             self._count_failure(peer)
             return PeerAnswer("gone")
         if response.status == 200:
@@ -220,7 +220,7 @@ class Copier:
         try:
             with self._count(self._copying, peer):
                 is_same = self._transfer(peer, name, size, partial)
-        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+        except (ConnectionError, TimeoutError, HTTPException) as error:
             self._count_failure(peer)
             self._say(f"copy from {peer.name} broke off ({error or type(error).__name__})")
             return False
@@ -252,7 +252,7 @@ class Copier:
                 digest, have = blob_files.hasher(name, size), 0
             buffer = memoryview(bytearray(_CHUNK))
             with partial.open("ab") as file:
-                while count := download.call_network(response.readinto, buffer):
+                while count := http_client.call_network(response.readinto, buffer):
                     file.write(buffer[:count])
                     digest.update(buffer[:count])
                     have += count
@@ -275,10 +275,8 @@ def end_lease(lease: Lease) -> None:
     """Tell every peer that this deploy is over; a peer that does not answer ends on its own."""
     for peer in lease.peers:
         with (
-            contextlib.suppress(OSError, http.client.HTTPException),
-            _ask_peer(
-                lease, peer, "POST", "/end", {"Content-Length": "0"}, silence_s=5
-            ) as response,
+            contextlib.suppress(*http_client.FAULTS),
+            _ask_peer(lease, peer, "POST", "/end", silence_s=5) as response,
         ):
             response.read()
 
@@ -291,11 +289,10 @@ def _ask_peer(
     path: str,
     headers: dict[str, str] | None = None,
     silence_s: float = SILENCE_S,
-) -> Iterator[http.client.HTTPResponse]:
+) -> Iterator[HTTPResponse]:
     """Yield a peer's answer, without a proxy: peers are on a link of their own."""
-    connection = http.client.HTTPConnection(peer.address, peer.port, timeout=silence_s)
-    with contextlib.closing(connection):
-        login = {"Authorization": f"Bearer {lease.token}"}
-        all_headers = {**login, **(headers or {})}
-        download.call_network(connection.request, method, path, headers=all_headers)
-        yield download.call_network(connection.getresponse)
+    url = address.url(peer.address, peer.port) + path
+    all_headers = {"Authorization": f"Bearer {lease.token}", **(headers or {})}
+    answer = http_client.open_answer(url, silence_s, method, headers=all_headers)
+    with contextlib.ExitStack() as stack:
+        yield http_client.call_network(stack.enter_context, answer)

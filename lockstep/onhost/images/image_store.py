@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import file_lock
-from lockstep.onhost.core.download_progress import Progress
 from lockstep.onhost.fetch import blob_files, download, download_lock, peer_client
+from lockstep.onhost.fetch.download_progress import Progress
 from lockstep.onhost.images import registry
 
 #: For a manifest or a configuration; real ones are a few kilobytes.

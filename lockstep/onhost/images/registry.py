@@ -8,9 +8,8 @@ import re
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
-from typing import Any
 
+from lockstep.onhost.core import http_client
 from lockstep.onhost.fetch import download
 
 MANIFESTS = (
@@ -53,12 +52,11 @@ class Registry:
 
     def _authorize(self, url: str, headers: dict[str, str]) -> str:
         """Return the value of the Authorization header, or "" if none is required."""
-        request = urllib.request.Request(url, headers=headers, method="HEAD")
         try:
-            download.open_request(request).close()
+            http_client.open_origin(url, headers, "HEAD").close()
         except urllib.error.HTTPError as error:
             if error.code != 401:
-                raise RegistryRefusal(meaning(error)) from error
+                raise
             scheme, _, parameters = error.headers.get("WWW-Authenticate", "").partition(" ")
             return self._answer(scheme.lower(), dict(_PARAMETER.findall(parameters)))
         return ""
@@ -77,13 +75,15 @@ class Registry:
         query |= {"service": credentials["service"]} if "service" in credentials else {}
         joint = "&" if "?" in realm else "?"
         url = f"{realm}{joint}{urllib.parse.urlencode(query)}"
-        request = urllib.request.Request(url, headers={"Authorization": basic} if basic else {})
+        headers = {"Authorization": basic} if basic else {}
         try:
-            with download.open_request(request) as response:
-                content: Any = json.load(response)
+            with http_client.open_origin(url, headers) as response:
+                content = json.loads(http_client.call_network(response.read))
             token: str = content.get("token") or content["access_token"]
             return "Bearer " + token
         except urllib.error.HTTPError as error:
+            if not download.is_final(error):
+                raise
             raise RegistryRefusal(f"unauthorized: {error.code} from {realm}") from error
         except (ValueError, LookupError, TypeError) as error:
             raise RegistryRefusal(f"unauthorized: no token from {realm}") from error

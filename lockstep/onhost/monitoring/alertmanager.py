@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 from collections.abc import Mapping
+
+from lockstep.onhost.core import http_client
 
 _TIMEOUT_S = 5.0
 _COUNT = re.compile(
@@ -58,17 +59,13 @@ class Alertmanager:
         }
 
     def _send_request(self, method: str, path: str, body: object = None) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
+        url, headers = f"http://127.0.0.1:{self._port}", {"Content-Type": "application/json"}
+        text = None if body is None else json.dumps(body).encode()
         try:
-            text = None if body is None else json.dumps(body)
-            connection.request(method, path, text, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            answer_text = answer.read()
-        except (OSError, http.client.HTTPException) as fault:
+            answer = http_client.ask(url + path, _TIMEOUT_S, method, text, headers)
+        except http_client.FAULTS as fault:
             raise AlertmanagerUnreachable(f"Alertmanager at port {self._port}: {fault}") from fault
-        finally:
-            connection.close()
         if answer.status != 200:
-            words = answer_text.decode("utf-8", "replace").strip()[:200]
+            words = answer.body.decode("utf-8", "replace").strip()[:200]
             raise AlertmanagerRefusal(f"Alertmanager answers with {answer.status}: {words}")
-        return answer_text
+        return answer.body

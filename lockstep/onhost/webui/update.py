@@ -30,12 +30,11 @@ import os
 import sys
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, clock, errors, layout, output, program
+from lockstep.onhost.core import atomic, clock, errors, http_client, layout, output, program
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port_listeners
 from lockstep.onhost.engine.readiness import MainProcess
@@ -199,18 +198,18 @@ def wait_until_serving(
 
 
 def _wait_for_answer(url: str, alive: Callable[[], None]) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     began = clock.now()
     while True:
         alive()
         try:
-            with opener.open(url, timeout=5):
-                return
-        except (OSError, ValueError) as error:
-            if clock.now() - began >= SERVES_S:
-                raise errors.Problem(
-                    f"{url} did not answer within {SERVES_S:.0f} s: {errors.why(error)}"
-                ) from error
+            with http_client.open_answer(url, 5) as response:
+                if response.status < 400:
+                    return
+                why = response.reason
+        except (*http_client.FAULTS, ValueError) as error:
+            why = errors.why(error)
+        if clock.now() - began >= SERVES_S:
+            raise errors.Problem(f"{url} did not answer within {SERVES_S:.0f} s: {why}")
         clock.sleep(0.5)
 
 

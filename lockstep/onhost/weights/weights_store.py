@@ -15,7 +15,6 @@ import urllib.parse
 from collections.abc import Iterable
 
 from lockstep.onhost.core import atomic, errors, file_lock, output
-from lockstep.onhost.core.download_progress import Progress
 from lockstep.onhost.fetch import (
     blob_files,
     download,
@@ -24,6 +23,7 @@ from lockstep.onhost.fetch import (
     peer_client,
     url_login,
 )
+from lockstep.onhost.fetch.download_progress import Progress
 from lockstep.onhost.weights import hub_cache, weights_spec, weights_state
 
 PROGRESS_S = 10.0

@@ -32,7 +32,7 @@ from lockstep.onhost.cluster import (
     wire_client,
     wire_server,
 )
-from lockstep.onhost.core import clock, config, errors
+from lockstep.onhost.core import clock, config, errors, http_client
 
 KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
@@ -56,9 +56,11 @@ class Line(http.client.HTTPConnection):
     """A connection to an agent."""
 
     def connect(self) -> None:
+        source = self.source_address  # type: ignore[attr-defined]
+        if not source:
+            return super().connect()  # An engine's, which is a real server.
         if self.host not in Port.open:
             raise ConnectionRefusedError(111, "Connection refused")
-        source = self.source_address  # type: ignore[attr-defined]
         self.sock = _Socket(lambda request: _answer(Port.open[self.host], source, request))  # type: ignore[assignment]
 
 
@@ -251,8 +253,8 @@ def hosts_of(folder: Path, monkeypatch, count: int, port: int) -> list[Spark]:
 def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     """Members with their agents up and nothing hot; they end with the test."""
     sparks = hosts_of(folder, monkeypatch, count, 7079)
-    wire = SimpleNamespace(HTTPConnection=Line, HTTPException=http.client.HTTPException)
-    monkeypatch.setattr(wire_client, "http", SimpleNamespace(client=wire))
+    wire = SimpleNamespace(client=SimpleNamespace(HTTPConnection=Line))
+    monkeypatch.setattr(http_client, "http", wire)
     monkeypatch.setattr(wire_client, "work_in_parallel", _one_by_one)
     monkeypatch.setattr(wire_server, "ClusterServer", Port)
     monkeypatch.setattr(Port, "open", {})

@@ -12,7 +12,7 @@ from lockstep.deploy import events
 from lockstep.deploy.course import BETWEEN, STAGES, Course, Downloads
 from lockstep.deploy.plain import downloads_text, left_text
 from lockstep.deploy.summary import HostOutcome
-from lockstep.onhost.core.download_progress import Progress
+from lockstep.onhost.fetch.download_progress import Progress
 
 TASKS = Path(__file__).parents[3] / "tasks"
 

@@ -243,6 +243,11 @@ def test_programs_of_another_version_are_told(sparks: Sparks) -> None:
     assert listing.exit_code == 2
     assert f"{ONE}: its answer: unknown key 'models' in keys[0]" in listing.stderr
     assert "Deploy to it" in listing.stderr
+    wrong = iter(('{"requests": "many"}', '{"others": 1}'))
+    sparks.take = lambda *_: print(f'{{"keys": [], "usage": {{"anna": {next(wrong, "{}")}}}}}')
+    text = " ".join(sparks.run("list").stderr.split())
+    assert "usage.anna.requests must be a whole number; found 'many'" in text
+    assert "usage.anna; allowed: completion_tokens, last, prompt_tokens, refusals, requests" in text
 
 
 def test_an_expired_key_may_be_followed_by_another(sparks: Sparks) -> None:

@@ -22,8 +22,8 @@ from a_peer import Spark, write_lease
 from local_server import LocalServer, Reply, SeenRequest, refused_address, serving
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.core.download_progress import Progress, read_back
 from lockstep.onhost.fetch import download, download_lock, peer_client
+from lockstep.onhost.fetch.download_progress import Progress, read_back
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
 REVISION, BASE_REVISION = "a" * 40, "b" * 40

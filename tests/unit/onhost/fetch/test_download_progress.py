@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.onhost.core.download_progress import Progress, read_back
+from lockstep.onhost.fetch.download_progress import Progress, read_back
 
 
 @pytest.mark.parametrize(

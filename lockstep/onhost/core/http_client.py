@@ -1,0 +1,124 @@
+"""The HTTP client of the programs on a Spark: one server alone, or an origin by the proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from email.message import Message
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from lockstep.onhost.core import errors
+
+#: The errors of a request without an answer.
+FAULTS = (OSError, HTTPException)
+# A line that delivers nothing for so long is dead.
+_SILENCE_S = 60.0
+
+R = TypeVar("R")
+
+
+class ServerAnswer(NamedTuple):
+    """An answer that was read whole; header names are case-insensitive."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+
+def ask(url: str, *request: Any, most: int | None = None, **more: Any) -> ServerAnswer:
+    """Return the answer of one server, at most `most` bytes of it; else as `open_answer`."""
+    with open_answer(url, *request, **more) as response:
+        return ServerAnswer(response.status, response.headers, response.read(most))
+
+
+@contextlib.contextmanager
+def open_answer(
+    url: str,
+    silence_s: float,
+    method: str = "GET",
+    body: bytes | Iterable[bytes] | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    unix_socket: Path | str = "",
+    source: str = "",
+) -> Iterator[HTTPResponse]:
+    """Yield the answer of one server, of any status: through no proxy, after no redirect.
+
+    Args:
+        body: An iterable is sent in chunks.
+        unix_socket: The server's socket; the URL's host is only a name then.
+        source: The own address to ask from.
+
+    Raises:
+        OSError, HTTPException: There is no answer (`FAULTS`).
+    """
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    own = (source, 0) if source else None
+    connection = kind(parts.netloc.rpartition("@")[2], timeout=silence_s, source_address=own)
+    with contextlib.closing(connection):
+        if unix_socket:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(silence_s)
+            connection.sock.connect(str(unix_socket))
+        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        connection.request(method, target, body, headers or {})
+        yield connection.getresponse()
+
+
+def open_origin(url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
+    """Return the open answer of an origin: through the environment's proxy, after any redirects.
+
+    Raises:
+        HTTPError: It answers with an error.
+        URLError, TimeoutError, ConnectionError: As `call_network`.
+    """
+    request = urllib.request.Request(url, headers=dict(headers), method=method)
+    https = urllib.request.HTTPSHandler(context=_certificates())
+    opener = urllib.request.build_opener(_SameHostHeaders(), https)
+    return call_network(opener.open, request, timeout=_SILENCE_S)
+
+
+def call_network(call: Callable[..., R], *arguments: Any, **options: Any) -> R:
+    """Return the result of a call that only the network can fail.
+
+    Raises:
+        URLError, TimeoutError, ConnectionError: It failed. A fault of TLS or of a route is a
+            ConnectionError, too, which tells it from one of the disk.
+    """
+    try:
+        return call(*arguments, **options)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        raise
+    except OSError as error:
+        raise ConnectionError(errors.why(error)) from error
+
+
+class _SameHostHeaders(urllib.request.HTTPRedirectHandler):
+    """A handler that follows redirects, but gives the access token to no other host."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        new = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if new is not None and new.host != req.host:
+            new.remove_header("Authorization")
+        return new
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Return the system's certificate authorities.
+
+    They are read once: it takes 40 ms of the processor, and an image may have 127 layers.
+    """
+    return ssl.create_default_context()
