@@ -115,7 +115,8 @@ class Actions:
         )
         if copy.is_file():
             text = copy.read_text(encoding="utf-8", errors="surrogateescape")
-            atomic.write(at, text)
+            # With a record it has its own mode next, and may hold a password.
+            atomic.write(at, text, mode=0o600 if item.detail else 0o644)
         if item.detail:
             _, mode, owner, group = item.detail.split()
             at.chmod(int(mode, 8))

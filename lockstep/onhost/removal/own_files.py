@@ -15,7 +15,7 @@ _STATE, _PROGRAMS = "/var/lib/lockstep-deploy", "/usr/local/lib/lockstep"
 #: Folders of ours that are removed with all in them; the record and the program follow later.
 _CONTENTS = (
     *(path for path in ownership.HOMES if path not in (_STATE, _PROGRAMS, "/run/lockstep")),
-    *(*ownership.MADE_FOR_UNITS, "/tmp/torchinductor_lockstep"),
+    *ownership.MADE_FOR_UNITS,
 )
 #: Data that people brought or were given, in folders of ours.
 DATA = (

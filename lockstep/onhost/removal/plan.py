@@ -64,7 +64,7 @@ def make_removal_plan(
     leaving = [path for path in files if path not in returning]
     plan.add_removals("file", *leaving)
     _plan_packages(paths, record, settings, plan)
-    _plan_originals(paths, returning, plan)
+    _plan_originals(paths, record, returning, plan)
     if any(path.startswith(_NETPLAN) for path in leaving):
         plan.add_staying("addresses of the fast link, until the next boot", "a login may need them")
     _plan_settings(paths, record, plan)
@@ -185,12 +185,17 @@ def _plan_packages(
         )
 
 
-def _plan_originals(paths: layout.Paths, returning: Sequence[str], plan: RemovalPlan) -> None:
+def _plan_originals(
+    paths: layout.Paths, record: baseline.Baseline, returning: Sequence[str], plan: RemovalPlan
+) -> None:
     leaving = plan.names_to_remove("package")
     for path in returning:
         is_shipped = path in ownership.CONFFILES and PurePosixPath(path).name in leaving
+        was = record.paths.get(path) or ""
+        is_known = record.whole and was.startswith("file ")
         # It is removed with its package.
-        plan.add_removals("file" if is_shipped else "original", path)
+        kind = "file" if is_shipped else "original"
+        plan.add_removals(kind, path, detail=was if is_known else "")
     for path in ownership.CONFFILES:
         stays = path not in returning and PurePosixPath(path).name not in leaving
         if stays and ownership.is_marked(paths.root / path.lstrip("/")):

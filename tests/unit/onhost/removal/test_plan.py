@@ -280,10 +280,17 @@ def test_of_a_host_of_an_earlier_version_it_says_what_is_not_known(paths: layout
     assert any("curl" in line for line in removal.unknown)
 
 
-def test_what_was_replaced_returns(paths: layout.Paths) -> None:
+@pytest.mark.parametrize(
+    ("was", "detail"),
+    [(None, ""), ("link 0777 root root", ""), ("file 0600 root adm", "file 0600 root adm")],
+)
+def test_what_was_replaced_returns(paths: layout.Paths, was: str | None, detail: str) -> None:
     write(paths.root, ownership.ADOPTED_FOLDER + UNIT, "theirs")
+    record = json.loads(paths.baseline.read_text())
+    record["paths"][UNIT] = was
+    paths.baseline.write_text(json.dumps(record))
     removal = removal_plan(paths)
-    assert names(removal, "original") == [UNIT] and UNIT not in names(removal, "file")
+    assert ("original", UNIT, detail) in removal.goes and UNIT not in names(removal, "file")
 
 
 def test_a_package_s_own_file_leaves_with_the_package_that_we_installed(
