@@ -37,7 +37,7 @@ RUNS = 5
 FAR_MS = 20
 BIN = Path(sys.executable).parent
 
-MOST_COMMANDS = 3
+MOST_COMMANDS = 2
 #: Bound of the deploy's time over that of pyinfra's start and a login.
 MOST_OF_BOUND = 3.0
 #: Bound of the deploy's time with FAR_MS over its time without.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from pyinfra import host, state
+from pyinfra.api.arguments import pop_global_arguments
 
 from lockstep.deploy.host_turns import HostTurns
 from lockstep.fleet.hosts import KEEP_HOT
@@ -33,13 +36,18 @@ def is_hot_model_kept() -> bool:
     return bool(os.environ.get(KEEP_HOT))
 
 
-def turn_obstacle(hosts: int) -> str | None:
-    """Return the option, or the default of pyinfra, by which so many hosts could not take turns."""
-    options = [option for option in _IN_ONE_GO if option in sys.argv]
-    if not options and 0 < (at_once := state.config.PARALLEL) < hosts:
+def turn_obstacle(hosts: Sequence[Any]) -> str | None:
+    """Return the option, data key or default of pyinfra that leaves no turns to these hosts."""
+    for option in _IN_ONE_GO:
+        if option in sys.argv:
+            return option
+    for spark in hosts:
+        every, _ = pop_global_arguments(state, spark, {})
+        for key in ("_serial", "_run_once"):
+            if every[key]:
+                return f"{key} in the data of {spark.name}"
         # Without the option, pyinfra takes twenty for each processor of this machine.
-        is_given = "--parallel" in sys.argv
-        options = [
-            f"--parallel {at_once}" if is_given else f"pyinfra's own {at_once} hosts at a time"
-        ]
-    return options[0] if options else None
+        at_once = min(filter(None, (state.config.PARALLEL, every["_parallel"])))
+        if at_once < len(hosts):
+            return f"at most {at_once} hosts at a time (--parallel)"
+    return None

@@ -144,7 +144,8 @@ def _print_report() -> None:
         run_events.send_event(Over(outcomes, _left_out, would))
     text = render(list(_outcomes.values()), again=_command_again())
     if text:
-        print(text)
+        # With --json, standard output is pyinfra's document alone.
+        print(text, file=sys.stderr if "--json" in sys.argv else sys.stdout)
     whole = all(outcome.snapshot and not outcome.failed_at for outcome in _outcomes.values())
     if whole and not _left_out:
         try:

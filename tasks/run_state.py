@@ -160,11 +160,12 @@ def _begin_run() -> None:
     state.add_callback_handler(all_or_none.AllOrNone())
     try:
         hosts = [spark for spark in state.inventory if spark in state.active_hosts]
-        if option := operation_turns.turn_obstacle(len(hosts)):
+        is_changing = deploy_lock.is_lock_needed()
+        if is_changing and (obstacle := operation_turns.turn_obstacle(hosts)):
             raise DeployRefusal(
-                f"{option} cannot be used: the deploy itself says which host goes when; hosts "
+                f"{obstacle} cannot be used: the deploy itself says which host goes when; hosts "
                 "whose model is hot go one by one.\nNothing was touched on any host. Remedy: "
-                f"leave such options out, or --parallel {len(hosts)}."
+                f"leave it out, or give --parallel {len(hosts)}."
             )
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from gevent.event import Event
 from gevent.queue import Empty, Queue
@@ -22,7 +21,8 @@ class Beats(list[str]):
     """
 
     def __init__(self, document: str) -> None:
-        self.document = document
+        # pyinfra takes an empty list for no input.
+        super().__init__([document])
         self.first_beat = Event()
         self._lines: Queue[str | None] = Queue()
 
@@ -37,7 +37,7 @@ class Beats(list[str]):
     def __iter__(self) -> Iterator[str]:
         """Yield the document, then each line as it comes, and an empty one per silent beat."""
         self.first_beat.set()
-        yield self.document
+        yield from super().__iter__()
         while True:
             try:
                 line = self._lines.get(timeout=BEAT_S)
@@ -46,11 +46,3 @@ class Beats(list[str]):
             if line is None:
                 return
             yield line
-
-    def __bool__(self) -> bool:
-        """Return True, because there is always more."""
-        return True
-
-    def __deepcopy__(self, memo: Any) -> Beats:
-        """Return the same stream, however often pyinfra copies the command's arguments."""
-        return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -65,6 +66,12 @@ def test_the_lock_that_all_hosts_have_is_remembered_and_the_one_before(
     finally:
         lockfile.save(lock, pins)
         site.deploy()
+
+
+def test_with_json_standard_output_is_the_document_alone(converged_site: Site) -> None:
+    result = converged_site.deploy("--json")
+    assert json.loads(result.stdout)["plan"]
+    assert "hot now" in result.stderr
 
 
 def test_the_second_run_changes_nothing_and_asks_once(converged_site: Site, whole: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from itertools import islice
 
 import pytest
@@ -17,8 +16,8 @@ def test_it_says_the_document_then_every_line_and_a_sign_of_life_between(
     monkeypatch.setattr(heartbeat_stream, "BEAT_S", 0.01)
     beat_lines = Beats("{}")
     assert beat_lines and not beat_lines.first_beat.is_set()
-    # pyinfra tells a list from a text, and copies the arguments of a command.
-    assert isinstance(beat_lines, list) and copy.deepcopy(beat_lines) is beat_lines
+    # pyinfra tells a list from a text.
+    assert isinstance(beat_lines, list)
     lines = iter(beat_lines)
     assert next(lines) == "{}" and beat_lines.first_beat.is_set()
     assert list(islice(lines, 2)) == ["", ""]
