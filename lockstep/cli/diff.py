@@ -43,10 +43,10 @@ def diff(
 ) -> int:
     """Compare the Sparks with the inventory and with each other.
 
-    It runs one command on each host, on all at once, and changes nothing without --fix. If hosts
-    differ only from each other, all are named with their values, and none is to change. The deploy
-    of --fix asks before it interrupts a hot model; without a terminal to ask on, nothing is
-    touched.
+    It asks all hosts at once, and without --fix changes nothing there but the result for the page.
+    If hosts differ only from each other, all are named with their values, and none is to change.
+    The deploy of --fix asks before it interrupts a hot model; without a terminal to ask on, nothing
+    is touched.
 
     Exit codes: 0 no drift; 1 drift; 2 could not tell (a host does not answer, or a part of it
     cannot be read); 130 ended by Ctrl-C.

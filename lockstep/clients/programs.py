@@ -40,16 +40,12 @@ class Program:
     """One client program.
 
     Attributes:
-        source: Page of the program's documentation with the form.
-        tried: Version that asked a stand-in gateway with this form, and the date.
         parts: Makes the files, given the offer and the key's file (None: the variable).
         trusts: Variable with the path of a file of certificates to trust.
         variable: Variable from which the program reads the key.
         reads_file: True if the program reads the key's file itself.
     """
 
-    source: str
-    tried_version: str
     parts: Callable[[GatewayOffer, Path | None], tuple[ClientFile, ...]]
     trusts: str = "NODE_EXTRA_CA_CERTS"
     variable: str = VARIABLE
@@ -220,43 +216,12 @@ def _title(model: OfferedModel) -> str:
     return model.name if model.name == model.model_name else f"{model.name} ({model.model_name})"
 
 
-_TRIED = "2026-11-23"
+# docs/clients.md has the page of each one's documentation, and the version that was tried.
 PROGRAMS: Mapping[str, Program] = {
-    "aider": Program(
-        source="https://aider.chat/docs/llms/openai-compat.html",
-        tried_version=f"aider-chat 0.86.2, {_TRIED}",
-        parts=_aider,
-        trusts="SSL_CERT_FILE",
-        variable="OPENAI_API_KEY",
-        reads_file=False,
-    ),
-    "claude": Program(
-        source="https://code.claude.com/docs/en/env-vars",
-        tried_version=f"@anthropic-ai/claude-code 2.1.197, {_TRIED}",
-        parts=_claude,
-    ),
-    "codex": Program(
-        source="https://developers.openai.com/codex/config-sample",
-        tried_version=f"@openai/codex 0.169.0, {_TRIED}",
-        parts=_codex,
-        trusts="CODEX_CA_CERTIFICATE",
-        reads_file=False,
-    ),
-    "continue": Program(
-        source="https://docs.continue.dev/reference",
-        tried_version=f"@continuedev/cli 1.5.47, {_TRIED}",
-        parts=_continue,
-        reads_file=False,
-    ),
-    "openai": Program(
-        source="https://github.com/openai/openai-python",
-        tried_version=f"openai 2.20.0, {_TRIED}",
-        parts=_openai,
-        trusts="SSL_CERT_FILE",
-    ),
-    "opencode": Program(
-        source="https://opencode.ai/docs/providers/",
-        tried_version=f"opencode-ai 1.18.33, {_TRIED}",
-        parts=_opencode,
-    ),
+    "aider": Program(_aider, trusts="SSL_CERT_FILE", variable="OPENAI_API_KEY", reads_file=False),
+    "claude": Program(_claude),
+    "codex": Program(_codex, trusts="CODEX_CA_CERTIFICATE", reads_file=False),
+    "continue": Program(_continue, reads_file=False),
+    "openai": Program(_openai, trusts="SSL_CERT_FILE"),
+    "opencode": Program(_opencode),
 }

@@ -23,8 +23,6 @@ STAGES = {
     "monitoring": ("Monitoring",),
     "read back": ("Verify",),
 }
-#: Parts that belong to the stages around them.
-BETWEEN = ("Sharing",)
 #: Operations at which --keep-hot holds a host back; their parts are "Base" and "Services".
 REREAD = "Restart system services that our settings concern"
 RESTART = "Restart hot models, one host at a time"

@@ -37,7 +37,6 @@ class PlannedModel:
         fallback: The name of its fallback recipe, or None.
         unit: The systemd unit.
         address: The address of the API, "127.0.0.1:30001"; "at rank 0" on other cluster members.
-        runs_in: Image reference, or "venv".
         cluster: Name of the cluster that serves it together, None: this host alone.
         rank: The rank of this host in the cluster.
         fit: Its fit, or None if its command line cannot be built.
@@ -48,7 +47,6 @@ class PlannedModel:
     fallback: str | None
     unit: str
     address: str
-    runs_in: str
     fit: Fit | None
     cluster: str | None = None
     rank: int | None = None
@@ -206,7 +204,6 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
         fallback=model.fallback.name if model.fallback else None,
         unit=model.unit,
         address=address_with_port(model.data.bind, model.port) if model.answers else "at rank 0",
-        runs_in=recipe.container or "venv",
         fit=answer,
         cluster=model.group.name if model.group else None,
         rank=model.group.rank if model.group else None,

@@ -13,8 +13,8 @@ from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
 
-# Contexts are divided by these where no share is enough.
-_PARTS = (1, 2, 4, 8)
+#: Contexts are divided by these where no share is enough.
+PARTS = (1, 2, 4, 8)
 
 
 def what_holds(
@@ -110,7 +110,7 @@ def _on_the_same_hosts(
     context = serving.context or _own_context(recipe, knowledge)
     if not engine_of(recipe).share:
         return ""
-    for part in _PARTS:
+    for part in PARTS:
         kept_tokens = (context or 0) // part // 1024 * 1024
         less = replace(serving, utilization=share, context=kept_tokens or serving.context)
         answer = fit(recipe, knowledge, machine=machine, asked=less, minimums=minimums)

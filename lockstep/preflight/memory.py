@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, Severity
 from lockstep.fit import catalogue
+from lockstep.fit.advice import PARTS
 from lockstep.fit.fit import OVERHEAD, Fit, Minimums, prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
@@ -19,8 +20,6 @@ from lockstep.recipes.sizing import Serving, serving
 
 GIB = 1024**3
 MIN_FREE = "vm.min_free_kbytes"
-# Divisors of the context that are tried where no share is enough.
-_PARTS = (2, 4, 8)
 
 
 def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -138,7 +137,7 @@ class _Case:
         highest = round(machine.gib("highest_utilization") * 100)
         own = self._present_fit.need.share * 100
         shares = sorted(range(5, highest + 1), key=lambda percent: abs(percent - own))
-        for part in (1, *_PARTS):
+        for part in PARTS:
             context = whole // part // 1024 * 1024
             if part > 1 and not context:
                 break

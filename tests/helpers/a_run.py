@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,3 @@ def plain(lines: list[str], clock: Callable[[], float]) -> Plain:
     """The printer of a run whose lines are collected in a list."""
     course = Course(clock())
     return Plain(course, lines.append, agree=lambda finding: True, clock=clock)
-
-
-def recording(path: Path) -> Iterator[tuple[float, str | events.Event]]:
-    """Seconds and line or event of each message of a recorded run."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        at, kind, message = json.loads(line)
-        yield at, message if kind == "line" else events.read(json.dumps(message))

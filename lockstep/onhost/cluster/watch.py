@@ -210,7 +210,7 @@ class RunWatch:
             try:
                 with switch_lock.hold_lock(self._paths.switch_lock, runs.WATCH, "none"):
                     long_work.print_journal_line(
-                        f"{model.unit} is up without its group: stopping it"
+                        f"{model.unit} is up without its cluster: stopping it"
                     )
                     self._stop(model.name)
             except switch_lock.SwitchUnderWay:

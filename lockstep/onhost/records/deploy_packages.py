@@ -62,20 +62,21 @@ class PackageRecord:
 
 
 def load(paths: layout.Paths) -> PackageRecord:
-    """Return the record, empty if it is missing or unreadable."""
+    """Return the record, empty if it is missing; raise Problem if it is unusable."""
     try:
         record = PackageRecord(**json.loads(paths.packages.read_text(encoding="utf-8")))
-        # Until 2026-11-23 it had one account of all packages that it named.
-        record.accounts = {name: list(of) for name, of in _accounts(record).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        record.accounts.items()  # A list until 2026-11-23.
+    except FileNotFoundError:
         return PackageRecord()
-    return record
-
-
-def _accounts(record: PackageRecord) -> dict[str, list[str]]:
-    accounts: object = record.accounts
-    return (
-        dict.fromkeys(accounts, record.packages) if isinstance(accounts, list) else record.accounts
+    except (OSError, ValueError) as error:
+        why = errors.why(error)
+    except (TypeError, AttributeError):
+        why = "a record of another version of Lockstep, which is not carried over"
+    else:
+        return record
+    raise errors.Problem(
+        f"{paths.packages}: {why}. Remedy: remove it; the packages that it names then stay when "
+        "Lockstep goes"
     )
 
 

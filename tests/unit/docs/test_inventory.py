@@ -10,8 +10,9 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -33,6 +34,28 @@ INSIDE = "|".join(item.name for item in fields(ModelData))
 FRAGMENT = re.compile(
     rf"^\s+\(?(?:(?:{KEYS}) = |.*\"(?:{KEYS}|{INSIDE})\": [\[({{\"])", re.MULTILINE
 )
+
+
+CODE = "\n".join(
+    span
+    for document in DOCUMENTS
+    for span in re.findall(r"`[^`\n]+`|^    .*$", document.read_text(), re.MULTILINE)
+)
+
+
+def keys(data: Any, place: str = "") -> Iterator[str]:
+    """Every key below a type of inventory data, with its place."""
+    for item in fields(data) if is_dataclass(data) else ():
+        if item.name != "name" or place:
+            yield place + item.name
+        yield from keys(get_type_hints(data)[item.name], f"{place}{item.name}.")
+    for part in get_args(data):
+        yield from keys(part, place)
+
+
+@pytest.mark.parametrize("key", sorted(set(keys(Settings))))
+def test_a_page_names_every_key(key: str) -> None:
+    assert re.search(rf"\b{key.rpartition('.')[2]}\b", CODE)
 
 
 @dataclass(frozen=True)

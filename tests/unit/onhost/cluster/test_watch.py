@@ -218,6 +218,7 @@ def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
     with cluster_of(tmp_path, monkeypatch, 2) as (spark, _):
         spark.systemd.unit(GLM, ActiveState="active", SubState="running")
         until(lambda: spark.hot == [], "stopped")
+        assert f"{GLM} is up without its cluster: stopping it" in spark.log.getvalue()
 
 
 def test_who_is_switching_is_left_alone(pair):

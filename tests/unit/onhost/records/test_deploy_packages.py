@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -193,15 +192,25 @@ def test_what_apt_refuses_stays_noted_and_what_came_for_it_goes_after_a_run_that
     assert deploy_packages.load(paths).packages == []
 
 
-def test_the_record_of_an_earlier_version_is_understood(paths: layout.Paths) -> None:
+@pytest.mark.parametrize(
+    ("text", "description"),
+    [
+        ("", "Expecting value: line 1 column 1 (char 0)"),
+        ('{"others": []}', "a record of another version of Lockstep, which is not carried over"),
+        (
+            '{"accounts": ["prometheus"]}',
+            "a record of another version of Lockstep, which is not carried over",
+        ),
+    ],
+)
+def test_a_record_that_cannot_be_used_is_called_so(
+    paths: layout.Paths, text: str, description: str
+) -> None:
     paths.packages.parent.mkdir(parents=True)
-    old = {"packages": ["prometheus"], "accounts": ["prometheus"], "earlier_packages": ["curl"]}
-    paths.packages.write_text(json.dumps(old))
-    assert deploy_packages.load(paths).accounts == {"prometheus": ["prometheus"]}
-
-
-def test_a_record_that_cannot_be_read_is_empty(paths: layout.Paths) -> None:
-    paths.packages.parent.mkdir(parents=True)
-    for text in ("", json.dumps([]), json.dumps({"others": []})):
-        paths.packages.write_text(text)
-        assert deploy_packages.load(paths) == deploy_packages.PackageRecord()
+    paths.packages.write_text(text)
+    with pytest.raises(errors.Problem) as refusal:
+        deploy_packages.load(paths)
+    assert str(refusal.value) == (
+        f"{paths.packages}: {description}. Remedy: remove it; the packages that it names then stay "
+        "when Lockstep goes"
+    )
