@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
 from pyinfra import host
+from pyinfra.connectors import util as commands
 
+# The device at which getpass asks.
+_TERMINAL = "/dev/tty"
 # Seconds without an answer until a silent peer is given up; pyinfra alone waits forever.
 DEAD_PEER_S = 45
+
+
+class NoPassword(OSError):
+    """Sudo wants a password, and there is no terminal to ask for it at."""
+
+
+def ask_at_terminal_only() -> None:
+    """Make a host fail with one sentence where pyinfra would ask nobody for sudo's password."""
+    try:
+        os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        commands.getpass = _refuse_to_ask
+
+
+def _refuse_to_ask(prompt: str) -> str:
+    raise NoPassword(
+        "sudo: a password is required, and there is no terminal to ask for it at. Remedy: let the "
+        "account use sudo without a password, or deploy from a terminal."
+    )
 
 
 def set_socket_options() -> None:

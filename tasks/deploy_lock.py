@@ -82,7 +82,7 @@ def _hold_lock(host: Any, beats: Beats) -> Any:
             return host.run_shell_command(
                 command, print_output=False, print_input=False, **arguments
             )
-        except (EOFError, OSError, SSHException):
+        except (OSError, SSHException):
             # `is_lock_lost` reports it where it matters.
             return None
 

@@ -11,9 +11,12 @@ from typing import Any
 import gevent
 from gevent.event import AsyncResult
 from gevent.fileobject import FileObject
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import BaseStateCallback
+from pyinfra.connectors import ssh_util
+from pyinfra.connectors import util as commands
 
-from lockstep.deploy.events import VARIABLE, Event, OperationDone, Ready, StepProgress, line
+from lockstep.deploy.events import VARIABLE, Asks, Event, OperationDone, Ready, StepProgress, line
 
 
 class _Listener:
@@ -46,6 +49,16 @@ def begin_sending() -> None:
     """Begin to send events, if a program listens."""
     if os.environ.pop(VARIABLE, ""):
         _listeners.append(_Listener())
+        for module in (commands, ssh_util):
+            module.getpass = _ask_password
+
+
+def _ask_password(prompt: str = "") -> str:
+    # The program with the terminal asks there, and draws nothing meanwhile.
+    answer = ask_parent_program(Asks(prompt))
+    if answer is None:
+        raise PyinfraError("no password was given")
+    return str(answer)
 
 
 def has_listener() -> bool:
@@ -59,7 +72,7 @@ def send_event(event: Event) -> None:
         print(line(event), flush=True)
 
 
-def ask_parent_program(event: Ready) -> Any:
+def ask_parent_program(event: Ready | Asks) -> Any:
     """Send an event, and wait for the answer."""
     return _listeners[0].ask_parent_program(event)
 

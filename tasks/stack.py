@@ -28,6 +28,7 @@ def deploy() -> None:
     """Deploy everything to the current host."""
     config.REQUIRE_PYINFRA_VERSION = "~=3.10"
 
+    connection.ask_at_terminal_only()
     connection.set_socket_options()
 
     # Each stage has its own line: pyinfra tells operations apart by the lines that call them.

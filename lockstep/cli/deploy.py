@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import shlex
 import sys
@@ -10,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -128,14 +130,15 @@ def carry_out(
 
 
 def _view(course: Course, agree: Callable[[Sequence[events.Interrupts]], bool]) -> Plain:
+    asking: dict[str, Any] = {"agree": agree, "password": _password}
     console = terminal.console()
     is_drawn = console.is_terminal and not console.is_dumb_terminal
     if is_drawn and console.encoding.lower().startswith("utf"):
         # The screen takes a while to import, and most callers without a terminal are programs.
         from lockstep.deploy.screen import Screen
 
-        return Screen(course, console, agree=agree)
-    return Plain(course, _print, agree=agree)
+        return Screen(course, console, **asking)
+    return Plain(course, _print, **asking)
 
 
 def _agree(interruptions: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> bool:
@@ -148,6 +151,13 @@ def _agree(interruptions: Sequence[events.Interrupts], yes: bool, keep_hot: bool
         click.echo("Nobody can be asked here: --yes goes on.")
         return False
     return confirm("Go on?")
+
+
+def _password(prompt: str) -> str | None:
+    try:
+        return getpass.getpass(prompt)
+    except EOFError:
+        return None
 
 
 def _end(

@@ -61,8 +61,7 @@ def follow(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         # A terminal's Ctrl-C reaches this process, which then ends the child once, and in order.
-        # Without a terminal of its own, it cannot wait for a password at this one unseen.
-        start_new_session=True,
+        process_group=0,
     )
     is_interrupted = False
     with process, _Following(process, log, view) as following:
@@ -127,7 +126,7 @@ class _Following:
 
     def _event(self, event: events.Event) -> None:
         answer = self._view.event(event)
-        if isinstance(event, events.Ready):
+        if isinstance(event, events.Ready | events.Asks):
             # The child may have ended meanwhile.
             with contextlib.suppress(BrokenPipeError):
                 self._answers.write(json.dumps(answer).encode() + b"\n")

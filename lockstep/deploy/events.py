@@ -1,7 +1,7 @@
 """The messages of a deploy to the program that started it: lines of JSON, one event each.
 
 They stand among the other output of the deploy, in order, if `VARIABLE` is set. `MARK` tells them
-apart from that output. `Ready` waits for an answer, a line of JSON on standard input.
+apart from that output. `Ready` and `Asks` wait for an answer, a line of JSON on standard input.
 """
 
 from __future__ import annotations
@@ -70,6 +70,13 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Asks:
+    """A password is needed, and is the answer; null if nobody gives one."""
+
+    prompt: str
+
+
+@dataclass(frozen=True)
 class StepProgress:
     """The start of an operation, such as "Weights | Fetch and verify weights"."""
 
@@ -100,7 +107,9 @@ class Over:
     would: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-Event = RunStart | RunRefusal | Empty | Interrupts | Ready | StepProgress | OperationDone | Over
+Event = (
+    RunStart | RunRefusal | Empty | Interrupts | Ready | Asks | StepProgress | OperationDone | Over
+)
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
@@ -109,6 +118,7 @@ _KINDS: dict[str, type[Any]] = {
         Empty,
         Interrupts,
         Ready,
+        Asks,
         StepProgress,
         OperationDone,
         Over,

@@ -27,6 +27,7 @@ class Plain:
         course: The run, which receives all events and lines.
         show: Prints a line.
         agree: Asks for permission before the first change, if something is interrupted.
+        password: Asks for a password.
         clock: A monotonic clock.
     """
 
@@ -36,11 +37,12 @@ class Plain:
         show: Callable[[str], None],
         *,
         agree: Callable[[list[events.Interrupts]], bool],
+        password: Callable[[str], str | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.course = course
         self.tail: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_KEPT))
-        self._show, self._agree, self._clock = show, agree, clock
+        self._show, self._agree, self._password, self._clock = show, agree, password, clock
         self._spoke = clock()
         self._failed_hosts: set[str] = set()
 
@@ -75,6 +77,8 @@ class Plain:
             case events.Ready():
                 self.course.is_agreed = self._agree(self.course.interrupts)
                 return self.course.is_agreed
+            case events.Asks(prompt=prompt):
+                return self._password(prompt)
         return None
 
     def end_stage(self, stage: Stage) -> None:

@@ -38,7 +38,10 @@ class Screen(Plain):
 
     def event(self, event: events.Event) -> Any:
         """Take an event; a question to people gets the terminal for itself."""
-        if not (isinstance(event, events.Ready) and self.course.interrupts and self._live):
+        asks = isinstance(event, events.Asks) or (
+            isinstance(event, events.Ready) and bool(self.course.interrupts)
+        )
+        if not asks or not self._live:
             return super().event(event)
         # The picture goes, and question and answer stay in its place.
         self._live.transient = True

@@ -22,7 +22,7 @@ from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
-from lockstep.tasks import run_report
+from lockstep.tasks import connection, run_report
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
@@ -33,11 +33,6 @@ ANSWER_S = 600
 _USUAL = ("files", "units", "files.marked_files", "environments")
 # Step of a host that fails before its first operation.
 _ASKING = "Preflight | Ask the host what it is"
-# pyinfra asks at the terminal, else at standard input, which has nothing to say.
-_NO_PASSWORD = (
-    "sudo: a password is required, and there is no terminal to ask for it at. Remedy: let the "
-    "account use sudo without a password, or run pyinfra with --same-sudo-password at a terminal."
-)
 
 # Host → reader → the question of this run for it.
 _questions: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -151,9 +146,9 @@ def _answers_and_faults(
                 print_input=state.print_fact_input,
                 **{**arguments, "_stdin": [document]},
             )
-        except EOFError:
-            logger.error(f"{of.print_prefix}{_NO_PASSWORD}")
-            run_report.outcome_of_host(of.name).reason = _NO_PASSWORD
+        except connection.NoPassword as fault:
+            logger.error(f"{of.print_prefix}{fault}")
+            run_report.outcome_of_host(of.name).reason = str(fault)
             _fail_host(of)
             return {}, {}
         except (TimeoutError, OSError, SSHException) as fault:

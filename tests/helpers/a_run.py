@@ -26,7 +26,7 @@ assert os.environ["LOCKSTEP_EVENTS"]
 for said in json.loads(sys.argv[1]):
     if isinstance(said, dict):
         print("\\x1e" + json.dumps(said), flush=True)
-        if said["event"] == "Ready":
+        if said["event"] in ("Ready", "Asks"):
             print("answered", sys.stdin.readline().strip(), flush=True)
     elif isinstance(said, int):
         sys.exit(said)
@@ -92,4 +92,6 @@ class Clock:
 def plain(lines: list[str], clock: Callable[[], float]) -> Plain:
     """The printer of a run whose lines are collected in a list."""
     course = Course(clock())
-    return Plain(course, lines.append, agree=lambda finding: True, clock=clock)
+    return Plain(
+        course, lines.append, agree=lambda finding: True, password=lambda prompt: None, clock=clock
+    )

@@ -11,7 +11,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors import util as running
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from lockstep.tasks import remote_commands, run_report
+from lockstep.tasks import connection, remote_commands, run_report
 from lockstep.tasks.facts import host as facts
 
 ASKED = {"units": ["vllm.service"], "packages": []}
@@ -200,12 +200,11 @@ def test_a_connection_that_is_lost_is_said_in_one_sentence_and_raises_in_no_gree
 
 
 def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: Any
 ) -> None:
-    def ask_at_empty_input(prompt: str) -> str:
-        raise EOFError
-
-    monkeypatch.setattr(running, "getpass", ask_at_empty_input)
+    monkeypatch.setattr(running, "getpass", running.getpass)
+    monkeypatch.setattr(connection, "_TERMINAL", "/nonexistent/tty")
+    connection.ask_at_terminal_only()
     host = Host({})
     sudo_output = CommandOutput([OutputLine("stderr", "sudo: a password is required")])
     host.run_shell_command = lambda *_, **__: running.execute_command_with_sudo_retry(
@@ -216,3 +215,12 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
     reason = run_report.outcome_of_host(host.name).reason
     assert reason.startswith("sudo: a password is required") and "Remedy: " in reason
     assert reason in caplog.text and "Traceback" not in caplog.text
+    assert "assword" not in capsys.readouterr().err.replace(reason, "")
+
+
+def test_where_there_is_a_terminal_pyinfra_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    original_prompt = running.getpass
+    monkeypatch.setattr(running, "getpass", original_prompt)
+    monkeypatch.setattr(connection, "_TERMINAL", "/dev/null")
+    connection.ask_at_terminal_only()
+    assert running.getpass is original_prompt

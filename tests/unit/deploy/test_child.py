@@ -60,6 +60,14 @@ def test_lines_go_into_the_log_without_colours_and_events_to_the_view(tmp_path: 
     assert re.fullmatch(r"(\d\d:\d\d:\d\d .+\n){3}", log)
 
 
+def test_a_password_goes_to_the_deploy_alone(tmp_path: Path) -> None:
+    view = RecordingView(answer='a "secret"')
+    _, log = follow(tmp_path, view, events.Asks("sudo password: "))
+    assert view.lines == ['answered "a \\"secret\\""']
+    assert view.events == [events.Asks("sudo password: ")]
+    assert log.endswith("\n")
+
+
 def test_ctrl_c_ends_the_deploy_in_order(tmp_path: Path) -> None:
     view = RecordingView(interrupt_at="go on")
     outcome, log = follow(tmp_path, view, "go on", "WAIT")

@@ -34,6 +34,7 @@ def test_every_part_of_the_deploy_is_of_a_stage() -> None:
         events.RunRefusal("no"),
         events.Interrupts("spark1", "qwen", again=True, requests=2),
         events.Ready(),
+        events.Asks("sudo password: "),
         events.StepProgress("Base | Install packages"),
         events.OperationDone("Base | Install packages", ["spark1"], []),
         events.Over(

@@ -25,6 +25,7 @@ def fetching() -> Course:
         course,
         Console(file=io.StringIO()),
         agree=lambda interrupts: True,
+        password=lambda prompt: None,
         clock=clock,
     )
     view.event(events.RunStart(["spark-1", "spark-2"]))
@@ -100,7 +101,7 @@ def test_a_run_on_a_terminal_leaves_its_last_picture(width: int) -> None:
         return True
 
     clock = Clock()
-    view = Screen(Course(0.0), console, agree=agree, clock=clock)
+    view = Screen(Course(0.0), console, agree=agree, password=lambda prompt: None, clock=clock)
     view.begin("inventories/spark.py", "a.log")
     qwen = events.Interrupts("spark1", "qwen", again=True)
     for event in (
