@@ -131,13 +131,15 @@ def properties(names: Iterable[str], *keys: str) -> dict[str, dict[str, str]]:
     Times are in seconds of Unix time after an "@". A property that comes more than once, as
     EnvironmentFiles does, has a line for each time.
     """
-    wanted_names = list(dict.fromkeys(names))
-    if not wanted_names:
-        return {}
-    wanted_keys = ",".join(dict.fromkeys(("Id", *keys)))
-    answer = _answer("show", "--timestamp=unix", f"--property={wanted_keys}", "--", *wanted_names)
-    # Answers come in the order asked; Id differs from the requested name if that is an alias.
-    return dict(zip(wanted_names, _states(answer), strict=True))
+    states = {name: {"Id": name} for name in names}
+    # systemd refuses a question about a template: it knows its instances alone.
+    answerable_names = [name for name in states if "@." not in name]
+    if answerable_names:
+        wanted_keys = ",".join(dict.fromkeys(("Id", *keys)))
+        words = ("show", "--timestamp=unix", f"--property={wanted_keys}", "--", *answerable_names)
+        # Answers come in the order asked; Id differs from the requested name if that is an alias.
+        states.update(zip(answerable_names, _states(_answer(*words)), strict=True))
+    return states
 
 
 def _states(answer: str) -> Iterator[dict[str, str]]:

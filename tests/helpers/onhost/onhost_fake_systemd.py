@@ -129,6 +129,11 @@ def systemctl(argv, out, err):
     verb, *arguments = argv
     names = [name for name in arguments if not name.startswith("-")]
     if verb == "show":
+        for name in names:
+            if "@." in name:
+                text = f"Unit name {name} is neither a valid invocation ID nor unit name."
+                print(f"Failed to get properties: {text}", file=err)
+                return 1
         keys = next(word for word in arguments if word.startswith("--property="))[11:].split(",")
         # As systemd does: what every unit has comes after what its kind has.
         states = [{**load(name), "Id": name} for name in names]

@@ -1,0 +1,24 @@
+"""The client of `systemctl`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onhost_fakes import FakeSystemd
+
+from lockstep.onhost.systemd import units
+
+
+def test_a_template_among_units_has_no_state_and_spoils_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemd = FakeSystemd(tmp_path, monkeypatch)
+    systemd.unit("a.service", ActiveState="active")
+    systemd.unit("b@.service")
+    answer = units.show(["b@.service", "a.service"])
+    assert {name: unit.active for name, unit in answer.items()} == {
+        "b@.service": "inactive",
+        "a.service": "active",
+    }
+    assert units.show(["b@.service"])["b@.service"].load == "not-found"
