@@ -129,16 +129,22 @@ def properties(names: Iterable[str], *keys: str) -> dict[str, dict[str, str]]:
     """Ask systemd about all units in one call; return the text of these properties, and Id.
 
     Times are in seconds of Unix time after an "@". A property that comes more than once, as
-    EnvironmentFiles does, has a line for each time.
+    EnvironmentFiles does, has a line for each time. A pattern ("lockstep-job-*.service") stands for
+    the units that systemd holds.
     """
-    states = {name: {"Id": name} for name in names}
+    wanted_names = list(dict.fromkeys(names))
+    patterns = [name for name in wanted_names if set(name) & set("*?[")]
+    states = {name: {"Id": name} for name in wanted_names if name not in patterns}
     # systemd refuses a question about a template: it knows its instances alone.
-    answerable_names = [name for name in states if "@." not in name]
-    if answerable_names:
+    single_names = [name for name in states if "@." not in name]
+    if single_names or patterns:
         wanted_keys = ",".join(dict.fromkeys(("Id", *keys)))
-        words = ("show", "--timestamp=unix", f"--property={wanted_keys}", "--", *answerable_names)
-        # Answers come in the order asked; Id differs from the requested name if that is an alias.
-        states.update(zip(answerable_names, _states(_answer(*words)), strict=True))
+        words = ("show", "--timestamp=unix", f"--property={wanted_keys}", "--")
+        answers = list(_states(_answer(*words, *single_names, *patterns)))
+        # Answers come in the order asked, patterns last. Id is another name for an alias.
+        count = len(single_names)
+        states.update(zip(single_names, answers[:count], strict=True))
+        states.update({state["Id"]: state for state in answers[count:]})
     return states
 
 

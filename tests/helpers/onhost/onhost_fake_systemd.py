@@ -135,7 +135,9 @@ def systemctl(argv, out, err):
                 print(f"Failed to get properties: {text}", file=err)
                 return 1
         keys = next(word for word in arguments if word.startswith("--property="))[11:].split(",")
-        # As systemd does: what every unit has comes after what its kind has.
+        # As systemd does: what every unit has comes after what its kind has, and patterns are last.
+        plain = [name for name in names if "*" not in name]
+        names = plain + [unit for name in names if "*" in name for unit in matching_units(name)]
         states = [{**load(name), "Id": name} for name in names]
         blocks = [{key: value for key, value in s.items() if key in keys} for s in states]
         print("\n".join(map(property_text, blocks)), end="", file=out)
@@ -144,15 +146,11 @@ def systemctl(argv, out, err):
         print(load(names[0])["file"], file=out)
         return 0
     if verb.startswith("list-"):
-        from fnmatch import fnmatch
-
-        units = [f.removesuffix(".state") for f in sorted(os.listdir(folder())) if ".state" in f]
-        for unit in units:
+        for unit in matching_units(*(names or "*")):
             state = load(unit)
             if verb == "list-units" and "@." in unit:
                 continue
-            if any(fnmatch(unit, pattern) for pattern in names or "*"):
-                print(unit, state["LoadState"], state["ActiveState"], state["SubState"], file=out)
+            print(unit, state["LoadState"], state["ActiveState"], state["SubState"], file=out)
         return 0
     if verb == "start":
         return max(start(name, err) for name in names)
@@ -160,6 +158,14 @@ def systemctl(argv, out, err):
         if verb == "stop" or load(name)["ActiveState"] == "failed":
             stop(name)
     return 0
+
+
+def matching_units(*patterns):
+    """Return the units that have a state, in order, of which a pattern holds."""
+    from fnmatch import fnmatch
+
+    units = [f.removesuffix(".state") for f in sorted(os.listdir(folder())) if ".state" in f]
+    return [unit for unit in units if any(fnmatch(unit, pattern) for pattern in patterns)]
 
 
 def run_work(work, **streams):

@@ -22,3 +22,17 @@ def test_a_template_among_units_has_no_state_and_spoils_no_answer(
         "a.service": "active",
     }
     assert units.show(["b@.service"])["b@.service"].load == "not-found"
+
+
+def test_a_pattern_stands_for_the_units_that_systemd_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemd = FakeSystemd(tmp_path, monkeypatch)
+    for name in ("job-a.service", "job-b.service", "z.service"):
+        systemd.unit(name)
+    assert sorted(units.show(["job-*.service", "z.service"])) == [
+        "job-a.service",
+        "job-b.service",
+        "z.service",
+    ]
+    assert units.properties(["none-*.service"]) == {}
