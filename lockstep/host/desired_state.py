@@ -144,9 +144,7 @@ class DesiredState:
     def packages(self) -> list[str]:
         """Debian packages that the host is to have."""
         tls = [tls_unit.PACKAGE] if self.plan.settings.gateway.tls else []
-        # Open WebUI's data are saved before each update.
-        saves = self.plan.settings.backup.enabled or self.plan.settings.webui.enabled
-        backup_packages = [restic_repository.PACKAGE] if saves else []
+        backup_packages = [restic_repository.PACKAGE] if self.plan.settings.backup.enabled else []
         return [*self.plan.settings.packages, *tls, *backup_packages, *stack.packages(self.plan)]
 
     @cached_property

@@ -99,6 +99,14 @@ def back_up_everywhere(paths: layout.Paths, backup_config: Config, *, by_hand: b
         )
     finally:
         data.remove_folder(target_path)
+    try:
+        # Existing content is not written again, even if it is damaged, so it must be checked.
+        own.verify_every_byte()
+    except errors.Problem as error:
+        raise errors.Problem(
+            f"{error}. So no backup there can be trusted, the one of now neither. Remedy: move "
+            f"{own.place} away, and back up again: that makes a new one"
+        ) from error
     output.say(f"backed up to {own.place}: {snapshot_id[:8]}; its password is in {own.password}")
     _remove_old_snapshots(own, backup_config)
     wrong = []

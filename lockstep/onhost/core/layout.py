@@ -80,7 +80,6 @@ class Paths:
     #: The image that last opened Open WebUI's data, and copies of the data from before updates.
     webui = _Place("var/lib/lockstep-deploy/webui.json")
     webui_kept = _Place("var/lib/lockstep-deploy/webui")
-    webui_repository = _Place("var/lib/lockstep-deploy/webui/restic")
     #: The deploy's configuration of backups, the host's own repository, restic's cache, and the
     #: result of the last night's backup.
     backup = _Place("etc/lockstep/backup.json")

@@ -79,9 +79,6 @@ class ResticRepository:
         self.paths = paths
         self.place = place or str(paths.backup_kept)
         self.password = paths.secrets / "backup.key"
-        # An inventory that names a password of backups must not replace this one.
-        if self.place == str(paths.webui_repository):
-            self.password = paths.webui_kept / "restic.key"
 
     def make_repository(self) -> None:
         """Make password and repository if they are missing."""
@@ -92,19 +89,11 @@ class ResticRepository:
     def save_snapshot(
         self, sources: Sequence[Path], tags: Sequence[str], exclude: Sequence[Path] = ()
     ) -> str:
-        """Save files and folders, and prove that they can be read; return the snapshot's id."""
+        """Save files and folders; return the id of the snapshot."""
         words = [word for tag in tags for word in ("--tag", tag)]
         words += [word for path in exclude for word in ("--exclude", str(path))]
         with self._hold_repository_lock():
             out = self._run("backup", "--json", *words, "--", *map(str, sources))
-            try:
-                # Existing content is not written again, even if it is damaged.
-                self.verify_every_byte()
-            except errors.Problem as error:
-                raise errors.Problem(
-                    f"{error}. So no backup there can be trusted, the one of now neither. Remedy: "
-                    f"move {self.place} away, and back up again: that makes a new one"
-                ) from error
         for line in reversed(out.splitlines()):
             message = json.loads(line)
             if message.get("message_type") == "summary":
@@ -139,9 +128,9 @@ class ResticRepository:
             self._run("copy", more=source)
 
     def forget_snapshot(self, snapshot: str) -> None:
-        """Forget one snapshot, and free its space."""
+        """Forget one snapshot; its space is free after the next night."""
         with self._hold_repository_lock():
-            self._run("forget", "--prune", snapshot)
+            self._run("forget", snapshot)
 
     def forget_snapshots_beyond_policy(self, tag: str, keep: Mapping[str, int]) -> None:
         """Forget the snapshots with a tag that a policy does not keep, and free their space."""

@@ -1,19 +1,20 @@
 """The record of Open WebUI: the image that opened its data last, and the copies of its data.
 
 The record is /var/lib/lockstep-deploy/webui.json, a copy the folder webui/NNNN beside it with
-"about.json", which says which restic repository has the data.
+"about.json" and "data". On a host with backups, restic has the data instead.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from lockstep.onhost.core import atomic, errors, layout, output, schema
+from lockstep.onhost.core import atomic, errors, layout, schema
 from lockstep.onhost.records import restic_repository
+from lockstep.onhost.records.restic_repository import BackupSnapshot
 from lockstep.onhost.webui import data
 
 T = TypeVar("T")
@@ -32,8 +33,8 @@ class Snapshot:
         at: Time of the copy, seconds of Unix time.
         image: The image that had the data open before.
         generation: The generation of this host then.
-        repository: The restic repository with it; "" for a plain copy of an earlier version, in
-            "data" beside "about.json".
+        repository: The restic repository with it; "" for a plain copy, as of a host without
+            backups.
         backup: restic's id of it.
     """
 
@@ -133,25 +134,33 @@ def copied_data_folder(paths: layout.Paths, number: int) -> Path:
     return paths.webui_kept / f"{number:04}" / "data"
 
 
-def keep_copy(
-    paths: layout.Paths, source: Path, image: str, generation: int, at: float | None = None
-) -> Snapshot:
-    """Save data that nobody has open, and put the copy on record.
-
-    It goes into the repository of the backups, or into one beside the record on a host without
-    backups. `at` is the time of the data, if that is not now.
-    """
-    has_backups = restic_repository.backup_settings(paths) is not None
-    own = restic_repository.ResticRepository(
-        paths, "" if has_backups else str(paths.webui_repository)
-    )
+def keep_copy(paths: layout.Paths, source: Path, record: WebUiRecord) -> Snapshot:
+    """Copy data that nobody has open, and mark the copy on disk once it is complete."""
+    snapshot = Snapshot(_next_copy_number(paths), time.time(), record.image, record.generation)
+    if restic_repository.backup_settings(paths) is None:
+        return make_plain_copy(paths, source, snapshot)
+    own = restic_repository.ResticRepository(paths)
     own.make_repository()
-    backup = own.save_snapshot([source], [TAG, f"generation={generation}", f"image={image}"])
-    number = next((snapshot.number for snapshot in complete_copies(paths)), 0) + 1
-    snapshot = Snapshot(number, at or time.time(), image, generation, own.place, backup)
-    folder = copied_data_folder(paths, number).parent
-    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    atomic.write_json(folder / "about.json", asdict(snapshot), mode=0o600)
+    tags = [TAG, f"generation={snapshot.generation}", f"image={snapshot.image}"]
+    snapshot = replace(snapshot, repository=own.place, backup=own.save_snapshot([source], tags))
+    _write_copy_description(paths, snapshot)
+    return snapshot
+
+
+def make_plain_copy(
+    paths: layout.Paths, source: Path, snapshot: Snapshot | BackupSnapshot
+) -> Snapshot:
+    """Make a plain copy of data, described by a snapshot or a backup."""
+    if isinstance(snapshot, BackupSnapshot):
+        generation = int(snapshot.tag("generation") or 0)
+        snapshot = Snapshot(
+            _next_copy_number(paths), snapshot.at, snapshot.tag("image"), generation
+        )
+    folder = copied_data_folder(paths, snapshot.number).parent
+    data.remove_folder(folder)
+    folder.mkdir(parents=True, mode=0o700)
+    data.copy_folder(source, folder / "data")
+    _write_copy_description(paths, snapshot)
     return snapshot
 
 
@@ -173,16 +182,24 @@ def restore_copy(paths: layout.Paths, place: Path, number: int) -> None:
 
 
 def remove_oldest_copies(paths: layout.Paths) -> None:
-    """Remove the oldest copies; a fault of that is only said, because Open WebUI is to serve."""
+    """Remove the oldest copies."""
     for snapshot in complete_copies(paths)[KEPT:]:
-        try:
-            if snapshot.backup:
-                restic_repository.ResticRepository(paths, snapshot.repository).forget_snapshot(
-                    snapshot.backup
-                )
-            data.remove_folder(copied_data_folder(paths, snapshot.number).parent)
-        except (errors.Problem, OSError) as error:
-            output.say(f"copy {snapshot.number} of Open WebUI's data stays: {error}")
+        if snapshot.backup:
+            restic_repository.ResticRepository(paths, snapshot.repository).forget_snapshot(
+                snapshot.backup
+            )
+        data.remove_folder(copied_data_folder(paths, snapshot.number).parent)
+
+
+def _next_copy_number(paths: layout.Paths) -> int:
+    kept_snapshots = complete_copies(paths)
+    return kept_snapshots[0].number + 1 if kept_snapshots else 1
+
+
+def _write_copy_description(paths: layout.Paths, snapshot: Snapshot) -> None:
+    folder = copied_data_folder(paths, snapshot.number).parent
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    atomic.write_json(folder / "about.json", asdict(snapshot), mode=0o600)
 
 
 def _unusable_file_problem(

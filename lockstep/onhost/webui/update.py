@@ -11,7 +11,7 @@ usage: webui alone URL
 The unit runs `alone` and `begin` before each start, `ready` until it serves, and `ended` after it.
 Another listener at its port would read what people type there: `alone` refuses that, and `ready`
 accepts only an answer of its own container. Before another image than the last one opens the data,
-they are copied into a restic repository on the host. If it does not serve, or
+they are copied to /var/lib/lockstep-deploy/webui, or into the backup. If it does not serve, or
 leaves a broken database, the previous unit file and data return, and systemd starts those. The
 record is on disk, so that a killed host continues.
 
@@ -133,7 +133,7 @@ def _copy_data_before_update(
 ) -> record.WebUiRecord:
     """Copy the data before another image opens them; return the record with that update."""
     try:
-        snapshot = record.keep_copy(paths, place, present_record.image, present_record.generation)
+        snapshot = record.keep_copy(paths, place, present_record)
     except (errors.Problem, OSError) as error:
         if not present_record.unit:
             raise
@@ -144,7 +144,8 @@ def _copy_data_before_update(
         record.save(paths, replace(present_record, last=last))
         _restore_unit_file(paths, unit, present_record)
         raise errors.Problem(last) from error
-    output.say(f"copied Open WebUI's data: {snapshot.repository}")
+    where = snapshot.repository or record.copied_data_folder(paths, snapshot.number).parent
+    output.say(f"copied Open WebUI's data: {where}")
     if not present_record.image:
         # Without a record of the earlier state there is no way back to it.
         return present_record
@@ -270,15 +271,11 @@ def restore_data(
     present_record, place = record.load(paths), data.volume_folder(paths, volume)
     if place is None or not present_record.image:
         raise errors.Problem("Open WebUI has never served here. Remedy: deploy first")
-    restored_snapshot = record.keep_copy(
-        paths,
-        data.data_folder_in_backup(target_path),
-        saved_snapshot.tag("image"),
-        int(saved_snapshot.tag("generation") or 0),
-        saved_snapshot.at,
+    restored_snapshot = record.make_plain_copy(
+        paths, data.data_folder_in_backup(target_path), saved_snapshot
     )
     units.control_units("stop", unit, limit_s=300)
-    snapshot = record.keep_copy(paths, place, present_record.image, present_record.generation)
+    snapshot = record.keep_copy(paths, place, present_record)
     update = record.Update(present_record.image, snapshot.number, restored_snapshot.number)
     record.save(paths, replace(present_record, update=update, wanted_copy=None))
     start_unit(paths, "start", unit)

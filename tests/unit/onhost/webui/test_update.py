@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +34,6 @@ def serving_spark(spark: Spark) -> Spark:
 
 def numbers(spark: Spark) -> list[int]:
     return [snapshot.number for snapshot in record.complete_copies(spark.paths)]
-
-
-def titles(spark: Spark, snapshot: record.Snapshot, folder: Path) -> list[str]:
-    """The chats of a copy, as restic gives them back."""
-    own = restic_repository.ResticRepository(spark.paths, snapshot.repository)
-    own.restore_snapshot(snapshot.backup, folder)
-    with closing(sqlite3.connect(data.data_folder_in_backup(folder) / "webui.db")) as db:
-        return [row[0] for row in db.execute("SELECT title FROM chat")]
 
 
 def test_the_same_image_has_nothing_copied(serving_spark: Spark) -> None:
@@ -75,13 +65,16 @@ def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
     assert numbers(spark) == []
 
 
-def test_an_update_that_serves_keeps_a_copy_of_before(serving_spark: Spark, tmp_path: Path) -> None:
+def test_an_update_that_serves_keeps_a_copy_of_before(serving_spark: Spark) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
     newest = record.complete_copies(serving_spark.paths)[0]
     assert newest.image == OLD
     assert record.load(serving_spark.paths).image == NEW
-    assert titles(serving_spark, newest, tmp_path / "copy") == ["one"]
+    with closing(
+        sqlite3.connect(record.copied_data_folder(serving_spark.paths, newest.number) / "webui.db")
+    ) as db:
+        assert db.execute("SELECT title FROM chat").fetchall() == [("one",)]
 
 
 def test_an_update_that_fails_returns_unit_and_data(serving_spark: Spark) -> None:
@@ -89,7 +82,6 @@ def test_an_update_that_fails_returns_unit_and_data(serving_spark: Spark) -> Non
     assert serving_spark.unit.read_text() == text(OLD)
     serving_spark.begin(OLD)
     assert serving_spark.chats == ["one"]
-    assert not list(serving_spark.paths.webui_kept.glob("[0-9]*/data"))
     serving_spark.ready(OLD)
     webui_record = record.load(serving_spark.paths)
     assert (webui_record.image, webui_record.update) == (OLD, None)
@@ -149,25 +141,22 @@ def test_a_broken_database_is_no_start(serving_spark: Spark) -> None:
     assert record.load(serving_spark.paths).image == OLD
 
 
-@pytest.mark.parametrize("step", ["save_snapshot", "verify_every_byte"])
-def test_without_a_copy_that_can_be_read_the_old_image_stays(
-    serving_spark: Spark, monkeypatch: pytest.MonkeyPatch, step: str
+def test_without_room_for_the_copy_the_old_image_stays(
+    serving_spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serving_spark.unit.write_text(text(NEW))
 
     def full(*_: object, **__: object) -> None:
         raise errors.Problem("No space left on device")
 
-    monkeypatch.setattr(restic_repository.ResticRepository, step, full)
+    monkeypatch.setattr(data, "copy_folder", full)
     with pytest.raises(errors.Problem, match="No space left"):
         serving_spark.begin(NEW)
     assert (serving_spark.unit.read_text(), serving_spark.chats) == (text(OLD), ["one"])
     serving_spark.ready(OLD)
 
 
-def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(
-    spark: Spark, tmp_path: Path
-) -> None:
+def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) -> None:
     spark.chat("one", at=1)
     spark.runs(OLD)
     spark.runs(NEW)
@@ -183,7 +172,10 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(
     assert spark.chats == ["one"]
     newest = record.complete_copies(spark.paths)[0]
     assert newest.image == NEW
-    assert titles(spark, newest, tmp_path / "copy") == ["one", "two"]
+    with closing(
+        sqlite3.connect(record.copied_data_folder(spark.paths, newest.number) / "webui.db")
+    ) as db:
+        assert db.execute("SELECT count(*) FROM chat").fetchone() == (2,)
 
 
 def test_a_copy_that_was_asked_for_long_ago_is_not_used(
@@ -206,6 +198,13 @@ def test_a_rollback_whose_image_fails_returns_the_newer_data(serving_spark: Spar
     serving_spark.fails(OLD)
     serving_spark.begin(NEW)
     assert serving_spark.chats == ["one", "two"]
+
+
+def test_only_the_newest_copies_stay(spark: Spark) -> None:
+    spark.chat("one")
+    for number in range(record.KEPT + 3):
+        spark.runs(f"i@sha256:{number}")
+    assert len(numbers(spark)) == record.KEPT
 
 
 def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path: Path) -> None:
@@ -275,67 +274,54 @@ def test_a_file_that_was_replaced_while_it_was_copied_is_copied_again(
         data.copy_folder(spark.place, tmp_path / "copy", live=True)
 
 
-def test_a_plain_copy_of_an_earlier_version_still_returns(serving_spark: Spark) -> None:
-    folder = serving_spark.paths.webui_kept / "0007"
-    (folder / "data").mkdir(parents=True)
-    with closing(sqlite3.connect(folder / "data/webui.db")) as db, db:
-        db.execute("CREATE TABLE chat (title TEXT, updated_at REAL)")
-        db.execute("INSERT INTO chat VALUES ('of then', 0)")
-    snapshot = record.Snapshot(7, 1.0, NEW, 1)
-    (folder / "about.json").write_text(json.dumps(asdict(snapshot)))
-    update.select_copy_for_image(serving_spark.paths, NEW, 7)
-    serving_spark.runs(NEW)
-    assert serving_spark.chats == ["of then"]
+def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) -> None:
+    spark.backs_up()
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.runs(NEW)
+    spark.chat("two")
+    newest = record.complete_copies(spark.paths)[0]
+    assert newest.backup and newest.image == OLD
+    assert not record.copied_data_folder(spark.paths, newest.number).exists()
+    update.select_copy_for_image(spark.paths, OLD, newest.number)
+    spark.runs(OLD)
+    assert spark.chats == ["one"]
 
 
-def test_an_old_copy_that_cannot_be_removed_stops_no_start(
-    serving_spark: Spark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object) -> None:
-        raise errors.Problem("locked")
-
-    monkeypatch.setattr(restic_repository.ResticRepository, "forget_snapshot", fail)
-    for image in (NEW, OLD, NEW):
-        serving_spark.runs(image)
-    assert record.load(serving_spark.paths).image == NEW
-    assert len(numbers(serving_spark)) == record.KEPT + 1
-    assert "copy 1 of Open WebUI's data stays: locked" in capsys.readouterr().out
+def test_with_backups_an_update_that_fails_returns_unit_and_data(spark: Spark) -> None:
+    spark.backs_up()
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.fails(NEW)
+    spark.begin(OLD)
+    assert spark.chats == ["one"]
+    assert not list(spark.paths.webui_kept.glob("*/data"))
 
 
-@pytest.mark.parametrize("had_backups", [True, False])
-def test_a_copy_returns_although_backups_went_or_came_since(
-    serving_spark: Spark, had_backups: bool
-) -> None:
-    if had_backups:
-        serving_spark.backs_up()
-    serving_spark.runs(NEW)
-    serving_spark.chat("two")
-    newest = record.complete_copies(serving_spark.paths)[0]
-    kept_in_backup = newest.repository == str(serving_spark.paths.backup_kept)
-    assert kept_in_backup == had_backups and newest.backup
-    if had_backups:
-        serving_spark.paths.backup.unlink()
-    else:
-        # With a password of the inventory.
-        serving_spark.backs_up()
-        serving_spark.paths.secrets.mkdir(parents=True, exist_ok=True)
-        (serving_spark.paths.secrets / "backup.key").write_text("of the inventory\n")
-    update.select_copy_for_image(serving_spark.paths, OLD, newest.number)
-    serving_spark.runs(OLD)
-    assert serving_spark.chats == ["one"]
-
-
-def test_only_the_newest_copies_stay(spark: Spark) -> None:
+def test_copies_in_the_backup_are_forgotten_as_plain_ones_are(spark: Spark) -> None:
+    spark.backs_up()
     spark.chat("one")
     for image in (OLD, NEW, OLD, NEW, OLD):
         spark.runs(image)
     snapshots = record.complete_copies(spark.paths)
-    own = restic_repository.ResticRepository(spark.paths, snapshots[0].repository)
-    backup_snapshots = own.snapshots()
+    backup_snapshots = restic_repository.ResticRepository(spark.paths).snapshots()
     assert [snapshot.backup for snapshot in snapshots] == [
         snapshot.id[:8] for snapshot in backup_snapshots
     ]
     assert len(backup_snapshots) == record.KEPT
+
+
+def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
+    spark.backs_up()
+    spark.chat("one")
+    spark.runs(OLD)
+    spark.unit.write_text(text(NEW))
+    spark.begin(NEW)
+    spark.chat("half")
+    spark.paths.backup.unlink()
+    spark.end("exit-code")
+    spark.begin(OLD)
+    assert spark.chats == ["one"]
 
 
 def test_it_does_not_start_where_anybody_listens_at_its_port(spark: Spark) -> None:
