@@ -39,6 +39,10 @@ _STATES = {
     "ssm.group_count": "linear_num_key_heads",
     "ssm.time_step_rank": "linear_num_value_heads",
 }
+_INNER = "ssm.inner_size"
+_STATE_SIZES = (*_STATES, _INNER)
+# Sizes beside those; a list in place of any has one for each layer.
+_SIZES = (_WINDOW, _INNER, "full_attention_interval")
 # Architectures that have one, where every fourth layer sees the whole context unless stated.
 _DELTA_NETS = ("qwen3next", "qwen35", "qwen35moe")
 #: Prefix of a quantisation's name in a list of files.
@@ -169,18 +173,19 @@ def configuration(start: bytes) -> Mapping[str, Any]:
     architecture = metadata.get("general.architecture")
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): metadata[key] for key in metadata if key.startswith(prefix)}
-    # A list has one size for each layer.
-    differing = any(isinstance(own.get(key), list) for key in _SAME)
-    if differing or any(key.startswith(_OTHER) for key in own):
+    if any(key.startswith(_OTHER) for key in own):
+        return {}
+    sizes = [own[key] for key in (*_SAME, *_STATES, *_SIZES) if key in own]
+    if not all(isinstance(size, int) and size >= 0 for size in sizes):
         return {}
     config = {_SAME[key]: value for key, value in own.items() if key in _SAME}
     if own.get(_WINDOW):
         pattern = own.get(_PATTERN) or _PERIODS.get(str(architecture))
-        if pattern is None:
+        if not (isinstance(pattern, list) or (isinstance(pattern, int) and pattern > 0)):
             return {}
         config |= _windows(own[_WINDOW], pattern)
     if any(key.startswith("ssm.") for key in own):
-        if architecture not in _DELTA_NETS or not {*_STATES, "ssm.inner_size"} <= own.keys():
+        if architecture not in _DELTA_NETS or not all(own.get(key) for key in _STATE_SIZES):
             return {}
         config |= _delta_net(own)
     return config
@@ -198,7 +203,7 @@ def _delta_net(own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the states of a gated DeltaNet, which llama.cpp keeps in 32 bits."""
     return {
         **{word: own[key] for key, word in _STATES.items()},
-        "linear_value_head_dim": own["ssm.inner_size"] // own["ssm.time_step_rank"],
+        "linear_value_head_dim": own[_INNER] // own["ssm.time_step_rank"],
         "full_attention_interval": own.get("full_attention_interval", 4),
         "mamba_ssm_dtype": "float32",
     }

@@ -27,6 +27,7 @@ SHAPES = Path(__file__).with_name("shapes.yaml")
 EVENED = "x-lockstep-evened"
 # A hot model answers 16 tokens in seconds, or in minutes behind the requests of others.
 _ANSWER_S = 300.0
+_CONNECT_S = 10.0
 _MOST_UNANSWERED = 2
 _TOKENS = 16
 #: The key for the longest answer by path, with an alternative name of that key.
@@ -109,7 +110,9 @@ class GatewayAddress:
             LockstepError: no chat model is hot, or the gateway does not say.
         """
         try:
-            answer = http_client.ask(f"{self.url}/v1/models", _ANSWER_S, headers=self._headers())
+            answer = http_client.ask(
+                f"{self.url}/v1/models", _ANSWER_S, headers=self._headers(), connect_s=_CONNECT_S
+            )
             document = json.loads(answer.body)
             if not isinstance(document, dict):
                 raise ValueError("no JSON object")
@@ -136,7 +139,9 @@ class GatewayAddress:
         # An iterator has no length, so the body is sent in chunks.
         body = iter((text[:100], text[100:])) if shape.chunks else text
         try:
-            answer = http_client.ask(self.url + shape.path, _ANSWER_S, "POST", body, headers)
+            answer = http_client.ask(
+                self.url + shape.path, _ANSWER_S, "POST", body, headers, connect_s=_CONNECT_S
+            )
         except http_client.FAULTS as fault:
             return row(shape, "unknown", why=why_with_kind(fault))
         if answer.status != 200:

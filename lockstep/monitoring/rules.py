@@ -15,6 +15,7 @@ from lockstep.onhost.switching.switch_job import UNIT as SWITCH_UNIT
 EVERY_S = 15
 #: Job by which Prometheus scrapes the hosts that it records.
 PEER_JOB = "peer"
+_EXPRESSION = re.compile(r"^ *expr:.*(?:\n {10,}.*)*", re.MULTILINE)
 _OURS = re.compile(r"\b(lockstep_\w+)(\{)?")
 
 
@@ -34,7 +35,8 @@ def rules_text(settings: Settings, peers: Sequence[str] = ()) -> str:
         peers=peers,
         peer_job=PEER_JOB,
     )
-    return _OURS.sub(_own, text)
+    # A host's name may begin like a metric.
+    return _EXPRESSION.sub(lambda expression: _OURS.sub(_own, expression[0]), text)
 
 
 def _own(metric: re.Match[str]) -> str:

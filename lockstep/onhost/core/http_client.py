@@ -50,6 +50,7 @@ def open_answer(
     *,
     unix_socket: Path | str = "",
     source: str = "",
+    connect_s: float | None = None,
 ) -> Iterator[HTTPResponse]:
     """Yield the answer of one server, of any status: through no proxy, after no redirect.
 
@@ -57,19 +58,23 @@ def open_answer(
         body: An iterable is sent in chunks.
         unix_socket: The server's socket; the URL's host is only a name then.
         source: The own address to ask from.
+        connect_s: Seconds until a connection must stand; as `silence_s` if not given.
 
     Raises:
         OSError, HTTPException: There is no answer (`FAULTS`).
     """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    own = (source, 0) if source else None
-    connection = kind(parts.netloc.rpartition("@")[2], timeout=silence_s, source_address=own)
+    own, limit_s = (source, 0) if source else None, connect_s or silence_s
+    connection = kind(parts.netloc.rpartition("@")[2], timeout=limit_s, source_address=own)
     with contextlib.closing(connection):
         if unix_socket:
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.settimeout(silence_s)
             connection.sock.connect(str(unix_socket))
+        elif connect_s:
+            connection.connect()
+            connection.sock.settimeout(silence_s)
         target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
         connection.request(method, target, body, headers or {})
         yield connection.getresponse()

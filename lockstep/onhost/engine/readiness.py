@@ -221,7 +221,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     with load_guard.LoadGuard(model.load_free_gib, print_marked_line, paths.proc).watching():
         answer = waiter.wait(key)
     print_marked_line(f"{model.name} answered with {answer}")
-    if model.sense != "off":
+    # An earlier version's "record" is no request for right answers.
+    if model.sense == "answers":
         print_marked_line("asking whether it makes sense")
         print_marked_line(f"{model.name} {waiter.check_sense(key, paths)}")
     try:

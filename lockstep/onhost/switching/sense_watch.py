@@ -74,7 +74,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     answers = hot is not None and bool(hot.engine_url or hot.url)
     if options.rest:
         switching = switch_lock.holder(paths.switch_lock) is not None or paths.rollout.exists()
-        if hot and answers and hot.sense != "off" and not switching:
+        if hot and answers and hot.sense == "answers" and not switching:
             ask_daily_while_idle(hot, paths, state[hot.unit])
         return errors.EXIT_DONE
     if hot is None or not answers:

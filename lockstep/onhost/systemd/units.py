@@ -143,6 +143,8 @@ def properties(names: Iterable[str], *keys: str) -> dict[str, dict[str, str]]:
         answers = list(_states(_answer(*words, *single_names, *patterns)))
         # Answers come in the order asked, patterns last. Id is another name for an alias.
         count = len(single_names)
+        if len(answers) < count:
+            raise errors.Problem(f"systemctl show said nothing of {single_names[len(answers)]}")
         states.update(zip(single_names, answers[:count], strict=True))
         states.update({state["Id"]: state for state in answers[count:]})
     return states
@@ -150,7 +152,7 @@ def properties(names: Iterable[str], *keys: str) -> dict[str, dict[str, str]]:
 
 def _states(answer: str) -> Iterator[dict[str, str]]:
     state: dict[str, str] = {}
-    for line in (*answer.splitlines(), ""):
+    for line in (*answer.split("\n"), ""):
         key, _, value = line.partition("=")
         if key:
             state[key] = f"{state[key]}\n{value}" if key in state else value

@@ -170,3 +170,17 @@ def test_layers_of_other_kinds_are_not_guessed() -> None:
     assert configuration(start(**{"attention.sliding_window": 128})) == {}
     assert configuration(start(**STATES)) == {}
     assert configuration(start("qwen35moe", **{"ssm.state_size": 128})) == {}
+
+
+@pytest.mark.parametrize(
+    "wrong_sizes",
+    [
+        {**STATES, "ssm.time_step_rank": 0},
+        {**STATES, "ssm.time_step_rank": "many"},
+        {**STATES, "ssm.inner_size": [1, 2]},
+        {**WINDOW, "attention.sliding_window_pattern": "x"},
+        {"attention.sliding_window": [1, 2], "attention.sliding_window_pattern": 2},
+    ],
+)
+def test_sizes_that_no_model_has_are_not_computed_with(wrong_sizes: dict[str, Any]) -> None:
+    assert configuration(start("qwen35moe", **wrong_sizes)) == {}

@@ -17,16 +17,14 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.units.backup_unit import PASSWORD, one_disk_finding
 
 
-def backup_host(has_webui: bool = False, **backup: Any) -> DesiredState:
-    plan = spark(backup=backup, webui={"enabled": has_webui})
+def backup_host(**backup: Any) -> DesiredState:
+    plan = spark(backup=backup)
     return DesiredState(plan, pins_for(plan))
 
 
 def test_a_host_has_them_where_the_inventory_asks_for_them() -> None:
     assert "lockstep-backup.service" not in backup_host().unit_files
     assert "restic" not in backup_host().packages
-    # Open WebUI's data are saved before an update.
-    assert "restic" in backup_host(has_webui=True).packages
     desired_state = backup_host(enabled=True)
     assert "lockstep-backup.timer" in desired_state.timers
     assert "restic" in desired_state.packages
