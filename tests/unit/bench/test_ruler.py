@@ -83,8 +83,9 @@ def test_a_first_token_that_a_parser_holds_back_is_told_or_said_to_be_unknown(
     figures = suite.summary["by_shape"]["technical"]
     assert figures["decode_tok_s"]
     if has_first_token:
+        assert figures["first_token_s"]
+        assert all(sample.first_s < sample.seconds for sample in suite.samples)
         # One of 32 steps.
-        assert figures["first_token_s"]["high"] < suite.samples[0].seconds / 2
         assert suite.samples[0].first_tokens == 8
         assert suite.notes == ()
     else:
