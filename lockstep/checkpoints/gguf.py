@@ -27,8 +27,9 @@ _SAME = {
 # Layers of other kinds. Of MLA, builds of llama.cpp keep the latent alone or with K and V.
 _OTHER = ("shortconv.", "wkv.", "attention.kv_lora_rank", "attention.indexer.")
 _WINDOW, _PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
-# One layer of so many sees the whole context, where the file does not say which: as llama.cpp's
-# `load_arch_hparams` sets it, 2026-11. Each is the last of its group.
+# One layer of so many, the last of its group, sees the whole context where the file does not say
+# which. Read in llama.cpp's loaders for Gemma 2 and Cohere 2, 2026-11; the others are those of the
+# same models' classes in transformers (`configuration`).
 _PERIODS = {
     "gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "exaone4": 4, "olmo2": 4,
 }  # fmt: skip

@@ -119,7 +119,8 @@ ENGINE = LlamaCpp(
     },
     always=("--metrics",),
     weights="file",
-    # The usual --ubatch-size; a cache of windows is as large as both together.
+    # The usual --ubatch-size. A cache of windows is as large as both together, and is rounded up to
+    # 256 tokens, which is not counted (llama-kv-cache-iswa.cpp, 2026-11).
     window_step=512,
     # `--no-mmap`, `--cpu-moe` and `--no-kv-offload` move memory that is counted once, and add none.
     host_memory=(

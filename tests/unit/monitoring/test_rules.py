@@ -8,6 +8,7 @@ from typing import Any
 
 import metric_names
 import pytest
+import yaml
 from a_spark import spark
 from click.testing import CliRunner
 
@@ -62,3 +63,10 @@ def test_how_often_the_wedge_watch_restarts_is_one_number(page: str) -> None:
     assert wedge_watch.WINDOW_S == 3600
     assert phrase in EVERY["EngineWedged"]["annotations"]["description"]
     assert phrase in (_REPOSITORY / f"docs/{page}.md").read_text(encoding="utf-8")
+
+
+def test_a_host_may_be_called_like_a_metric() -> None:
+    document = yaml.safe_load(rules_text(spark(name="lockstep_a").settings, ("lockstep_b",)))
+    alerts = {rule["alert"]: rule for rule in document["groups"][0]["rules"]}
+    assert alerts["GpuHot"]["labels"]["instance"] == "lockstep_a"
+    assert alerts["GpuHot"]["expr"] == 'lockstep_gpu_hot{job!="peer"} == 1'

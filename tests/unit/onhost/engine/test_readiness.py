@@ -227,6 +227,12 @@ def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, host_
     assert fake.requests == []
 
 
+def test_an_old_request_for_records_asks_no_questions(fake, host_maker, monkeypatch):
+    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: pytest.fail("it was asked"))
+    _, run = host_maker(sense="record")
+    assert run() == 0
+
+
 def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
     paths, run = host_maker(load_free_gib=12)
     write_meminfo(paths, 40.0, 11.0)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from onhost_fakes import FakeSystemd
 
+from lockstep.onhost.core import errors
 from lockstep.onhost.systemd import units
 
 
@@ -36,3 +37,9 @@ def test_a_pattern_stands_for_the_units_that_systemd_holds(
         "z.service",
     ]
     assert units.properties(["none-*.service"]) == {}
+
+
+def test_a_unit_without_an_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "_answer", lambda *words: "Id=a.service\n")
+    with pytest.raises(errors.Problem, match=r"said nothing of b\.service"):
+        units.show(["a.service", "b.service"])
