@@ -12,13 +12,13 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-#: Width of a layer. 2 GiB have about as many layers then as a model of 8B has.
-HIDDEN, BETWEEN, HEADS, KV_HEADS, VOCABULARY = 2048, 8192, 32, 8, 32000
+HEADS, KV_HEADS, VOCABULARY = 32, 8, 32000
 _BF16, _ALIGNMENT, _BLOCK = 2, 32, 16 * 2**20
 #: GGUF's numbers of its types.
 _UINT32, _INT32, _FLOAT32, _STRING, _ARRAY = 4, 5, 6, 8, 9
@@ -39,35 +39,50 @@ _GGUF = {
 }
 
 
-def tensors(layers: int) -> dict[str, tuple[int, ...]]:
-    """The shapes by name of a model of so many layers, in the order of names."""
-    key_width = HIDDEN // HEADS * KV_HEADS
-    layer = {
-        "input_layernorm": (HIDDEN,),
-        "mlp.down_proj": (HIDDEN, BETWEEN),
-        "mlp.gate_proj": (BETWEEN, HIDDEN),
-        "mlp.up_proj": (BETWEEN, HIDDEN),
-        "post_attention_layernorm": (HIDDEN,),
-        "self_attn.k_proj": (key_width, HIDDEN),
-        "self_attn.o_proj": (HIDDEN, HIDDEN),
-        "self_attn.q_proj": (HIDDEN, HIDDEN),
-        "self_attn.v_proj": (key_width, HIDDEN),
-    }
-    found = {
-        f"model.layers.{number}.{name}.weight": shape
-        for number in range(layers)
-        for name, shape in layer.items()
-    }
-    ends = {"model.embed_tokens": (VOCABULARY, HIDDEN), "lm_head": (VOCABULARY, HIDDEN)}
-    found |= {f"{name}.weight": shape for name, shape in ends.items()}
-    found["model.norm.weight"] = (HIDDEN,)
-    return dict(sorted(found.items()))
+@dataclass(frozen=True)
+class Llama:
+    """The sizes of a Llama.
+
+    Attributes:
+        width: Width of the model.
+        inner_width: Width within a layer.
+        layers: Their number.
+    """
+
+    width: int
+    inner_width: int
+    layers: int
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """The shapes by name, in the order of names."""
+        wide, key_width = self.width, self.width // HEADS * KV_HEADS
+        layer = {
+            "input_layernorm": (wide,),
+            "mlp.down_proj": (wide, self.inner_width),
+            "mlp.gate_proj": (self.inner_width, wide),
+            "mlp.up_proj": (self.inner_width, wide),
+            "post_attention_layernorm": (wide,),
+            "self_attn.k_proj": (key_width, wide),
+            "self_attn.o_proj": (wide, wide),
+            "self_attn.q_proj": (wide, wide),
+            "self_attn.v_proj": (key_width, wide),
+        }
+        shapes: dict[str, tuple[int, ...]] = {
+            f"model.layers.{number}.{name}.weight": shape
+            for number in range(self.layers)
+            for name, shape in layer.items()
+        }
+        shapes["model.embed_tokens.weight"] = shapes["lm_head.weight"] = (VOCABULARY, wide)
+        shapes["model.norm.weight"] = (wide,)
+        return dict(sorted(shapes.items()))
 
 
-def layers_of(size: int) -> int:
-    """Return the number of layers that make a checkpoint of about so many bytes."""
-    end_bytes, smallest = (_size(tensors(count)) for count in (0, 1))
-    return max(1, round((size - end_bytes) / (smallest - end_bytes)))
+def llama_of(size: int) -> Llama:
+    """Return a model of about so many bytes, from 6 GB on as wide as one of 8B, else of 1B."""
+    width, inner_width = (4096, 14336) if size >= 6e9 else (2048, 8192)
+    no_layer, one_layer = (_size(Llama(width, inner_width, count).tensors()) for count in (0, 1))
+    layers = round((size - no_layer) / (one_layer - no_layer))
+    return Llama(width, inner_width, max(1, layers))
 
 
 def shards(shapes: Shapes, count: int) -> list[Shapes]:
@@ -80,11 +95,11 @@ def shards(shapes: Shapes, count: int) -> list[Shapes]:
     return [group for group in groups if group]
 
 
-def write_safetensors(folder: Path, layers: int, shard_count: int) -> list[Path]:
+def write_safetensors(folder: Path, model: Llama, shard_count: int) -> list[Path]:
     """Write configuration, index and shards into the folder; return the shards in their order."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(_config(layers)))
-    groups = shards(tensors(layers), shard_count)
+    (folder / "config.json").write_text(json.dumps(_config(model)))
+    groups = shards(model.tensors(), shard_count)
     files, places = [], {}
     for number, group in enumerate(groups, 1):
         path = folder / f"model-{number:05}-of-{len(groups):05}.safetensors"
@@ -100,24 +115,24 @@ def write_safetensors(folder: Path, layers: int, shard_count: int) -> list[Path]
             file.write(struct.pack("<Q", len(text)) + text)
             _fill(file, end)
         files.append(path)
-    index = {"metadata": {"total_size": _size(tensors(layers))}, "weight_map": places}
+    index = {"metadata": {"total_size": _size(model.tensors())}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return files
 
 
-def write_gguf(path: Path, layers: int) -> Path:
+def write_gguf(path: Path, model: Llama) -> Path:
     """Write the same model as one GGUF file, with a vocabulary of single letters and numbers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names, place = [], 0
     # A file that llama.cpp converts has its tensors layer by layer.
-    layer_by_layer = sorted(tensors(layers).items(), key=lambda item: _natural(item[0]))
+    layer_by_layer = sorted(model.tensors().items(), key=lambda item: _natural(item[0]))
     for name, shape in layer_by_layer:
         is_vector = len(shape) == 1
         kind, width = (_ELEMENT_F32, 4) if is_vector else (_ELEMENT_BF16, _BF16)
         dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
         names.append(_text(_gguf_name(name)) + dimensions + struct.pack("<IQ", kind, place))
         place += math.ceil(math.prod(shape) * width / _ALIGNMENT) * _ALIGNMENT
-    pairs = list(_metadata(layers))
+    pairs = list(_metadata(model))
     head = b"GGUF" + struct.pack("<IQQ", 3, len(names), len(pairs)) + b"".join((*pairs, *names))
     with path.open("wb") as file:
         file.write(head + bytes(-len(head) % _ALIGNMENT))
@@ -125,16 +140,16 @@ def write_gguf(path: Path, layers: int) -> Path:
     return path
 
 
-def _config(layers: int) -> dict[str, Any]:
+def _config(model: Llama) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_act": "silu",
-        "hidden_size": HIDDEN,
-        "intermediate_size": BETWEEN,
+        "hidden_size": model.width,
+        "intermediate_size": model.inner_width,
         "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": model.layers,
         "max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0,
@@ -146,15 +161,15 @@ def _config(layers: int) -> dict[str, Any]:
     }
 
 
-def _metadata(layers: int) -> Iterator[bytes]:
+def _metadata(model: Llama) -> Iterator[bytes]:
     numbers = {
         "llama.context_length": 4096,
-        "llama.embedding_length": HIDDEN,
-        "llama.block_count": layers,
-        "llama.feed_forward_length": BETWEEN,
+        "llama.embedding_length": model.width,
+        "llama.block_count": model.layers,
+        "llama.feed_forward_length": model.inner_width,
         "llama.attention.head_count": HEADS,
         "llama.attention.head_count_kv": KV_HEADS,
-        "llama.rope.dimension_count": HIDDEN // HEADS,
+        "llama.rope.dimension_count": model.width // HEADS,
         "llama.vocab_size": VOCABULARY,
     }
     yield _text("general.architecture") + struct.pack("<I", _STRING) + _text("llama")

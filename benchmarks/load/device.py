@@ -112,7 +112,8 @@ def mount(loop: Path, folder: Path, read_ahead_kb: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # The last process of an engine ends a moment after it was killed.
+        _wait(lambda: subprocess.run(["umount", str(folder)]).returncode == 0)
 
 
 def plain_read(files: Sequence[Path]) -> float:
@@ -174,5 +175,5 @@ def _wait(is_ready: Callable[[], bool], seconds: float = 10) -> None:
     end = time.monotonic() + seconds
     while not is_ready():
         if time.monotonic() > end:
-            raise SystemExit("load: the slow disk does not answer; is /dev/fuse there?")
+            raise SystemExit("load: the disk did not answer, or stayed in use, for 10 s")
         time.sleep(0.01)

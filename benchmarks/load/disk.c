@@ -144,7 +144,7 @@ int main(int count, char **words) {
   int file = open(words[1], O_RDONLY);
   if (file < 0 || fstat(file, &found)) die(words[1]);
   image_size = found.st_size;
-  image = mmap(NULL, image_size, PROT_READ, MAP_SHARED, file, 0);
+  image = mmap(NULL, image_size, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
   if (image == MAP_FAILED) die("disk: map the image");
   if ((fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC)) < 0) die("/dev/fuse");
   char options[128];

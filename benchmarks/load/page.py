@@ -26,13 +26,14 @@ def text(results: Mapping[str, Any]) -> str:
     """The page: the disks as they were found, and the loads."""
     about = results["about"]
     lines = [f"{key}: {value}  " for key, value in about.items()]
-    lines += ["", "| disk | set | plain read | 4 KiB at random | mapped, read-ahead 128 KiB |"]
-    lines += ["|---|---|---:|---:|---:|"]
+    lines += ["", "| disk | set | plain read | 4 KiB at random | mapped pages, kernel | Lockstep |"]
+    lines += ["|---|---|---:|---:|---:|---:|"]
     for row in results["disks"]:
         lines.append(
             f"| {row['disk']} | {row['rate'] / 1e6:.0f} MB/s, {row['latency'] * 1e3:.2f} ms "
             f"| {row['plain_rate'] / 1e6:.0f} MB/s | {row['random_s'] * 1e3:.2f} ms "
-            f"| {row['mapped_rate'] / 1e6:.0f} MB/s |"
+            f"| {row['mapped_rate_kernel'] / 1e6:.0f} MB/s "
+            f"| {row['mapped_rate_lockstep'] / 1e6:.0f} MB/s |"
         )
     head = "| engine | disk | way | load | MB/s | plain read | ratio | page cache: most, after |"
     lines += ["", head, "|---|---|---|---:|---:|---:|---:|---:|"]
@@ -47,6 +48,9 @@ def text(results: Mapping[str, Any]) -> str:
             f"| {median(row['plain_s'] for row in rows):.1f} s | {median(ratios):.2f}{spread} "
             f"| {cache[0] / 2**30:.1f}, {cache[1] / 2**30:.1f} GiB |"
         )
+    for row in results["failures"]:
+        where = f"{row['engine']} on {row['disk']}, {row['way']}"
+        lines += ["", f"**{where}** did not load:", "", "```", row["log"].rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.load import checkpoint, page
 from benchmarks.load.__main__ import turn_ways
+from benchmarks.load.checkpoint import Llama
 from benchmarks.load.engines import LlamaTimer, VllmTimer
 from benchmarks.load.ways import KERNEL, LOCKSTEP, Way, parse_way
 from lockstep.checkpoints import gguf
@@ -24,7 +25,7 @@ def _load(way: str, seconds: float, plain_s: float = 4.0, disk: str = "usb") -> 
 
 
 def test_shards_have_all_tensors_in_their_order_and_about_one_size(tmp_path: Path) -> None:
-    files = checkpoint.write_safetensors(tmp_path, layers=2, shard_count=3)
+    files = checkpoint.write_safetensors(tmp_path, Llama(2048, 8192, layers=2), shard_count=3)
     names: list[str] = []
     for path in files:
         data = path.read_bytes()
@@ -34,29 +35,35 @@ def test_shards_have_all_tensors_in_their_order_and_about_one_size(tmp_path: Pat
         ends = [entry["data_offsets"][1] for entry in header.values()]
         assert ends[-1] == len(data) - 8 - length
         names += header
-    assert names == list(checkpoint.tensors(2)) == sorted(names)
+    assert names == list(Llama(2048, 8192, 2).tensors()) == sorted(names)
     places = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
     assert set(places.values()) == {path.name for path in files}
     assert len(files) == 3
 
 
 def test_a_gguf_file_has_its_configuration_and_all_tensors(tmp_path: Path) -> None:
-    path = checkpoint.write_gguf(tmp_path / "model.gguf", layers=1)
+    path = checkpoint.write_gguf(tmp_path / "model.gguf", Llama(2048, 8192, layers=1))
     start = path.open("rb").read(2**20)
     found = gguf.configuration(start)
     assert found["num_hidden_layers"] == 1
-    assert found["hidden_size"] == checkpoint.HIDDEN
+    assert found["hidden_size"] == 2048
     assert b"blk.0.ffn_down.weight" in start
-    vectors = 3 * checkpoint.HIDDEN
-    weights = sum(2 * shape[0] * shape[1] for shape in checkpoint.tensors(1).values() if shape[1:])
+    vectors = 3 * 2048
+    weights = sum(
+        2 * shape[0] * shape[1] for shape in Llama(2048, 8192, 1).tensors().values() if shape[1:]
+    )
     assert 0 < path.stat().st_size - weights - 4 * vectors < 2 * 2**20
 
 
-def test_layers_of_a_size() -> None:
-    shapes = checkpoint.tensors(checkpoint.layers_of(2 * 2**30))
-    size = sum(2 * shape[0] * (shape[1] if len(shape) > 1 else 1) for shape in shapes.values())
-    assert size == pytest.approx(2 * 2**30, rel=0.06)
-    assert checkpoint.layers_of(1) == 1
+@pytest.mark.parametrize("size", [2 * 2**30, 15 * 2**30])
+def test_a_model_has_about_the_size(size: int) -> None:
+    shapes = checkpoint.llama_of(size).tensors().values()
+    found = sum(2 * shape[0] * (shape[1] if len(shape) > 1 else 1) for shape in shapes)
+    assert found == pytest.approx(size, rel=0.06)
+
+
+def test_the_smallest_model_has_a_layer() -> None:
+    assert checkpoint.llama_of(1).layers == 1
 
 
 def test_a_load_within_the_bound_with_lockstep_counts_on_every_disk() -> None:
@@ -69,9 +76,13 @@ def test_a_load_within_the_bound_with_lockstep_counts_on_every_disk() -> None:
 def test_a_page_has_ratio_spread_rate_and_cache() -> None:
     loads = [_load("kernel", 10.0), _load("kernel", 8.0), _load("lockstep", 4.0)]
     disk = {"disk": "usb", "rate": 475e6, "latency": 0.0006, "depth": 32, "request_kb": 512}
-    found = {"plain_rate": 470e6, "random_s": 0.0007, "mapped_rate": 240e6}
-    text = page.text({"about": {"machine": "m"}, "disks": [{**disk, **found}], "loads": loads})
-    assert "| usb | 475 MB/s, 0.60 ms | 470 MB/s | 0.70 ms | 240 MB/s |" in text
+    found = {"plain_rate": 470e6, "random_s": 0.0007, "mapped_rate_kernel": 240e6}
+    found["mapped_rate_lockstep"] = 460e6
+    failure = {"engine": "vllm", "disk": "usb", "way": "eager", "log": "no such word\n"}
+    results = {"disks": [{**disk, **found}], "loads": loads, "failures": [failure]}
+    text = page.text({"about": {"machine": "m"}, **results})
+    assert "**vllm on usb, eager** did not load:\n\n```\nno such word\n```" in text
+    assert "| usb | 475 MB/s, 0.60 ms | 470 MB/s | 0.70 ms | 240 MB/s | 460 MB/s |" in text
     assert (
         "| vllm | usb | kernel | 9.0 s | 222 | 4.0 s | 2.25 (2.00 to 2.50) | 1.0, 0.5 GiB |" in text
     )
