@@ -37,7 +37,8 @@ from benchmarks.load.device import DISKS, KERNEL_READ_AHEAD_KB, Disk
 from benchmarks.load.engines import Engine, LoadError
 from benchmarks.load.ways import KERNEL, LOCKSTEP, Way, parse_way
 
-_INSIDE = "LOCKSTEP_LOAD_INSIDE"
+#: Variable that names the folder to work in, inside the namespaces.
+_FOLDER = "LOCKSTEP_LOAD_FOLDER"
 
 
 def main() -> int:
@@ -49,10 +50,9 @@ def main() -> int:
     if options.build:
         device.build_program(options.build)
         return 0
-    device.need("unshare", "setpriv", "losetup", "mkfs.ext4", "dd")
-    if not os.environ.get(_INSIDE):
+    device.need("unshare", "setpriv", "mkfs.ext4", "dd")
+    if not os.environ.get(_FOLDER):
         return _in_namespaces()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options.out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"about": _about(options), "disks": [], "loads": [], "failures": []}
     for kind, row in measure(options):
@@ -71,13 +71,10 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]
         engines.append(Engine("llama", options.llama_server, dict(options.variable)))
     disks = dict(options.disk or DISKS.items())
     size = int(options.gib * 2**30)
-    with tempfile.TemporaryDirectory() as name:
-        # A tmpfs of our own ends with the namespace, and its memory with it.
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=0", "load", name], check=True)
-        try:
-            yield from _measure(options, engines, disks, size, Path(name))
-        finally:
-            subprocess.run(["umount", "--lazy", name], check=False)
+    folder = os.environ[_FOLDER]
+    # A tmpfs of our own ends with the namespace, and its memory with it.
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=0", "load", folder], check=True)
+    yield from _measure(options, engines, disks, size, Path(folder))
 
 
 def _measure(
@@ -142,15 +139,16 @@ def _in_namespaces() -> int:
     end_with_parent = ["setpriv", "--pdeathsig", "KILL"]
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     again = [sys.executable, "-m", "benchmarks.load", *sys.argv[1:]]
-    environ = {**os.environ, _INSIDE: "1"}
-    process = subprocess.Popen([*end_with_parent, *apart, *again], env=environ)
-    # The program inside ends with its parent, and takes everything with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        return process.wait()
-    finally:
-        process.kill()
-        process.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {**os.environ, _FOLDER: folder}
+        process = subprocess.Popen([*end_with_parent, *apart, *again], env=environ)
+        try:
+            return process.wait()
+        finally:
+            # The program inside ends with this one, and takes everything with it.
+            process.kill()
+            process.wait()
 
 
 def _parse_disk(text: str) -> tuple[str, Disk]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
 import random
 import shutil
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +26,8 @@ SOURCE = Path(__file__).with_name("disk.c")
 KERNEL_READ_AHEAD_KB = 128
 _PAGE = 4096
 _CACHESTAT = 451
+# linux/loop.h: read-only, cleared with its last user, direct I/O.
+_LOOP_CTL_GET_FREE, _LOOP_CONFIGURE, _LOOP_FLAGS = 0x4C82, 0x4C0A, 1 | 4 | 16
 
 
 @dataclass(frozen=True)
@@ -85,22 +89,26 @@ def slow_disk(program: Path, image: Path, disk: Disk) -> Iterator[Path]:
     server = subprocess.Popen([str(program), str(image), str(folder), *figures])
     try:
         _wait(lambda: (folder / "disk").exists() or server.poll() is not None)
-        served_image = str(folder / "disk")
-        words = ["losetup", "--read-only", "--direct-io=on", "--show", "--find", served_image]
-        loop = Path(
-            subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-        )
-        try:
+        with _loop_device(folder / "disk") as loop:
             queue = Path("/sys/block") / loop.name / "queue"
             (queue / "max_sectors_kb").write_text(str(disk.request_kb))
             (queue / "scheduler").write_text("none")
             yield loop
-        finally:
-            subprocess.run(["losetup", "--detach", str(loop)], check=False)
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
         server.terminate()
         server.wait()
+
+
+@contextlib.contextmanager
+def _loop_device(image: Path) -> Iterator[Path]:
+    """A loop device on an image: read-only, asynchronous, gone with its last user."""
+    with Path("/dev/loop-control").open("rb") as control, image.open("rb") as file:
+        loop = Path(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}")
+        with loop.open("rb") as device:
+            config = struct.pack("<II52xI240x", file.fileno(), 0, _LOOP_FLAGS)
+            fcntl.ioctl(device, _LOOP_CONFIGURE, config)
+            yield loop
 
 
 @contextlib.contextmanager

@@ -151,6 +151,9 @@ int main(int count, char **words) {
   snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,max_read=%d", fuse,
            MAX_READ);
   if (mount("disk", words[2], "fuse", MS_RDONLY | MS_NOSUID | MS_NODEV, options)) die(words[2]);
+  /* What is mounted from this disk later must not be this program's to unmount when all end at
+     once: it would wait for its own answers. */
+  if (unshare(CLONE_NEWNS)) die("disk: a mount namespace");
   /* A disk does not wait for a processor. Without the right to this, the figures are less steady. */
   struct sched_param first = {.sched_priority = 1};
   sched_setscheduler(0, SCHED_RR, &first);
