@@ -99,7 +99,13 @@ class Engine:
     def command(self, folder: Path, words: Sequence[str]) -> list[str]:
         """The command line that loads the checkpoint in this folder."""
         if self.name == "vllm":
-            serve = [self.program, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)]
+            serve = [
+                self.program,
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                "--model",
+                str(folder),
+            ]
             limits = ["--skip-tokenizer-init", "--enforce-eager", "--max-model-len", "256"]
             return [*serve, *limits, "--port", PORT, *words]
         serve = [self.program, "-m", str(self.weights(folder)[0]), "--port", PORT]
@@ -159,7 +165,8 @@ class Engine:
             _wait_for_all(process)
         if seconds is None:
             raise LoadError(
-                f"{self.name} did not load within {limit_s:.0f} s:\n" + log.read_text()[-3000:]
+                f"it ended with its weights not loaded, or took {limit_s:.0f} s:\n"
+                + log.read_text()[-3000:]
             )
         return Load(seconds, start_s, max(*cache_sizes, cache_left), cache_left)
 
