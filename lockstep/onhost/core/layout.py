@@ -32,9 +32,6 @@ class Paths:
     groups_of_units = _Place("sys/fs/cgroup/system.slice")  #: Control groups of units.
     #: Accepted speeds, with which later deploys are compared.
     accepted_speeds = _Place("var/lib/lockstep-deploy/accepted.json")
-    last_senses = _Place(
-        "run/lockstep/sensed.json"
-    )  #: Result of the last check of each model's sense.
     #: Answers of the engines inside images about their recipes.
     image_answers = _Place("var/cache/lockstep/images")
     #: Our target of netconsole, in the folder that the kernel's module makes.
@@ -47,9 +44,7 @@ class Paths:
     unfinished_switch = _Place("run/lockstep/unfinished-switch.json")
     cancellation = _Place("run/lockstep/cancel-switch.json")  #: The request to cancel a switch.
     rollout = _Place("run/lockstep/rollout.json")  #: The model that a deploy restarts now.
-    wedge_record = _Place("run/lockstep/wedge.json")  #: What the wedge watch saw and did.
-    gpu_record = _Place("run/lockstep/gpu.json")  #: Faults that the watch found in the GPU.
-    memory_kills = _Place("run/lockstep/ended")  #: Engines that the memory watch ended since boot.
+    findings = _Place("run/lockstep/findings")  #: What the watches found and did since boot.
     #: The model that a switch made hot, and the one before it.
     hot_before = _Place("run/lockstep/hot-before.json")
     secrets = _Place("etc/lockstep/secrets")  #: Keys; only root can read them.

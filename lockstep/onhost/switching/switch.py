@@ -18,7 +18,7 @@ from lockstep.onhost.core import atomic, clock, config, errors, layout, meminfo,
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import container_processes, docker_api, stop_container
 from lockstep.onhost.engine import living_processes, log_phases, openai_api
-from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
+from lockstep.onhost.records import model_of_boot, switch_history, watch_findings
 from lockstep.onhost.switching import (
     cancellation,
     gate,
@@ -141,12 +141,13 @@ class Switch:
         if up:
             self._say(f"{', '.join(up)} is up meanwhile")
             return errors.EXIT_DONE
+        kills = watch_findings.load(self._paths).kills
         spares = [
             spare
             for spare in self._replacement_models(model, self._hot_before(model))
-            if spare.cluster is None and memory_kills.kill_of_unit(self._paths, spare.unit) is None
+            if spare.cluster is None and spare.unit not in kills
         ]
-        why = memory_kills.kill_of_unit(self._paths, model.unit)
+        why = kills.get(model.unit)
         self._say(f"{name}: {why.reason}" if why else f"{name} was ended")
         if not spares:
             self._say(f"NO MODEL IS HOT: {name} was ended, and nothing may take its place")
@@ -474,7 +475,7 @@ class Switch:
             return True
         self._say(f"{model.name} FAILED after {took}: {unit.failure}")
         # The memory watch's record may come a moment later: it kills first.
-        if memory_kill := memory_kills.kill_of_unit(self._paths, model.unit):
+        if memory_kill := watch_findings.load(self._paths).kills.get(model.unit):
             self._say(f"  {memory_kill.reason}")
         for line in log_phases.failure_lines(units.last_lines(unit.name, 60, since)):
             self._say(f"  {line}")

@@ -20,7 +20,7 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
-from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
+from lockstep.onhost.records import model_of_boot, switch_history, watch_findings
 from lockstep.onhost.switching import precheck, unfinished_switch
 from lockstep.onhost.switching import switch as switching
 
@@ -163,9 +163,7 @@ class MinimumEnds:
         """End a model as the memory watch does; returns the exit code of the next switch."""
         unit, spark = UNITS[name], self.spark
         spark.systemd.unit(unit)
-        memory_kills.record_kill(
-            spark.paths, memory_kills.MemoryKill(name, unit, "serving", 4.0, 3.9)
-        )
+        watch_findings.save(spark.paths, watch_findings.MemoryKill(name, unit, "serving", 4.0, 3.9))
         host = config.load_host(spark.paths.models)
         return switching.Switch(
             host, spark.paths, spark.hear, "the memory watch"
@@ -197,8 +195,8 @@ def test_what_the_memory_watch_ended_gives_way_to_what_was_hot_before_it(spark):
 
 def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
     assert spark.to("qwen") == 0
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
     assert MinimumEnds(spark).hot("qwen") == 4
     assert spark.hot == []
@@ -207,16 +205,16 @@ def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
 def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     model_of_boot.record_switch_result(spark.paths, "mistral")
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
     assert switch_worker._replace_ended_model("mistral", spark.paths) == 4
     assert model_of_boot.load(spark.paths).hot is None
 
 
 def test_what_somebody_has_started_meanwhile_stays(spark):
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.9)
     )
     assert switch_worker._replace_ended_model("qwen", spark.paths) == 0
     assert spark.hot == ["mistral"]
@@ -224,8 +222,8 @@ def test_what_somebody_has_started_meanwhile_stays(spark):
 
 def test_a_start_that_the_memory_watch_ended_says_so(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "loading", 8.0, 7.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("qwen", QWEN_UNIT, "loading", 8.0, 7.9)
     )
     assert spark.to("qwen") == 1
     assert (

@@ -7,8 +7,9 @@ from a_hot_spark import UNIT, HotSpark
 from onhost_fakes import write_models
 
 from lockstep.onhost.core import atomic, config, layout, switch_lock
-from lockstep.onhost.engine import sense, sense_record
+from lockstep.onhost.engine import sense
 from lockstep.onhost.facts import deploy_records
+from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import sense_watch
 
 LABEL = '{engine="0"}'
@@ -137,7 +138,7 @@ def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
 
     monkeypatch.setattr(sense, "judge_engine_sense", stop_look)
     spark.run("--rest")
-    assert sense_record.last_looks(spark.paths) == {}
+    assert watch_findings.load(spark.paths).senses == {}
 
 
 def test_off_is_asked_by_hand_all_the_same(spark):
