@@ -31,7 +31,7 @@ FALLBACK = {"mistral": "mistral-fallback"}
 WATCHER = Path(__file__).with_name("watcher.py").read_text()
 #: A model that is never ready fails after so many seconds.
 START_TIMEOUT_S = 12
-HOT_BEFORE = "/run/lockstep/hot-before.json"
+HOT_BEFORE = "/run/lockstep/hot-change.json"
 #: Memory without engines that leaves a hot qwen, the smallest, 3 GiB: less than its minimum of 4.
 FALLEN_GIB = 70.0
 _SETTLE_S = 240.0

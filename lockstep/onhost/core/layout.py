@@ -40,13 +40,9 @@ class Paths:
     run = _Place("run/lockstep")  #: Locks; gone after a reboot.
     switch_lock = _Place("run/lockstep/switch.lock")  #: Held by a change of the hot model.
     deploy_lock = _Place("run/lockstep/deploy.lock")  #: Held by a deploy.
-    #: Unfinished work of a switch that was cut off.
-    unfinished_switch = _Place("run/lockstep/unfinished-switch.json")
-    cancellation = _Place("run/lockstep/cancel-switch.json")  #: The request to cancel a switch.
-    rollout = _Place("run/lockstep/rollout.json")  #: The model that a deploy restarts now.
+    #: Changes of the hot model under way, and what the last one left.
+    hot_change = _Place("run/lockstep/hot-change.json")
     findings = _Place("run/lockstep/findings")  #: What the watches found and did since boot.
-    #: The model that a switch made hot, and the one before it.
-    hot_before = _Place("run/lockstep/hot-before.json")
     secrets = _Place("etc/lockstep/secrets")  #: Keys; only root can read them.
     #: Clusters that run here, and how the last run of each ended.
     groups = _Place("run/lockstep/clusters.json")

@@ -22,7 +22,7 @@ from lockstep.onhost.records import (
     switch_history,
     watch_findings,
 )
-from lockstep.onhost.switching import gpu_watch, memory_watch
+from lockstep.onhost.switching import gpu_watch, hot_change, memory_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import transient_job
 
@@ -211,4 +211,4 @@ def _guard_samples(
 
 
 def _is_deploy_under_way(paths: layout.Paths) -> bool:
-    return paths.rollout.exists() or bool(transient_job.running_jobs())
+    return hot_change.load(paths).rollout is not None or bool(transient_job.running_jobs())

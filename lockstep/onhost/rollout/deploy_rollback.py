@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.records import generations, rollback_snapshot
-from lockstep.onhost.switching import rollout_mark, switch
+from lockstep.onhost.switching import hot_change, rollout_lock, switch
 from lockstep.onhost.systemd import restart_key, units
 from lockstep.onhost.webui import record, update
 
@@ -23,7 +23,7 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
     Returns:
         0 done, also if nothing was kept; 1 a unit does not start; 3 and 4 as for a switch.
     """
-    with rollout_mark.hold_switch_lock(paths):
+    with rollout_lock.hold_switch_lock(paths):
         snapshot = rollback_snapshot.load(paths)
         # Members of a cluster return together, when the deploy tells them.
         if snapshot is None or snapshot["rollout"]:
@@ -34,7 +34,7 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
         model_units = {model.unit for model in deployed_host.models.values()}
         for model in deployed_host.models.values():
             if model.unit in absent:
-                switch.Switch(deployed_host, paths, user=rollout_mark.USER).stop_failed_model(
+                switch.Switch(deployed_host, paths, user=rollout_lock.USER).stop_failed_model(
                     model.name
                 )
         _end_units(absent & rollback_snapshot.watched_units(snapshot) - model_units)
@@ -62,8 +62,9 @@ def _restart_hot_model(paths: layout.Paths, host: config.HostConfig, was: str | 
         return errors.EXIT_DONE
     if up and not restart_key.old(state[up[0].unit], paths):
         return errors.EXIT_DONE
-    with rollout_mark.hold_mark(paths, name):
-        return switch.Switch(host, paths, user=rollout_mark.USER).revive_model(name)
+    work = hot_change.HotWork(name, rollout_lock.USER)
+    with hot_change.keep_on_record(paths, "rollout", work):
+        return switch.Switch(host, paths, user=rollout_lock.USER).revive_model(name)
 
 
 def _end_units(names: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ import time
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock
 from lockstep.onhost.engine import openai_api, sense
 from lockstep.onhost.records import watch_findings
+from lockstep.onhost.switching import hot_change
 from lockstep.onhost.systemd import units
 
 # The timer comes each hour, and finds a busy engine at most of them.
@@ -75,7 +76,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     hot = next((model for model in candidates if state[model.unit].state == "hot"), None)
     answers = hot is not None and bool(hot.engine_url or hot.url)
     if options.rest:
-        switching = switch_lock.holder(paths.switch_lock) is not None or paths.rollout.exists()
+        switching = switch_lock.holder(paths.switch_lock) or hot_change.load(paths).rollout
         if hot and answers and hot.sense == "answers" and not switching:
             ask_daily_while_idle(hot, paths, state[hot.unit])
         return errors.EXIT_DONE

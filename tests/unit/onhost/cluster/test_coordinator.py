@@ -11,7 +11,7 @@ from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import runs as cluster_groups
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.records import model_of_boot, switch_history
-from lockstep.onhost.switching import cancellation, journal_tail
+from lockstep.onhost.switching import hot_change, journal_tail
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def calls(spark) -> list[str]:
 def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
     work = one_rank_up(pair, 600)
 
-    cancellation.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change.request_cancellation(pair[0].paths, "ben", restore=True)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -78,7 +78,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
     monkeypatch.setattr(journal_tail.JournalTail, "__enter__", late)
     work = pair[0].switch_begun("glm")
     until(lambda: "starting glm" in pair[1].log.getvalue(), "it begins")
-    cancellation.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change.request_cancellation(pair[0].paths, "ben", restore=True)
 
     assert "hot again: own on spark2" in work.output()
     assert hot_everywhere(pair) == [[], ["own"]]
@@ -87,7 +87,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
 def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
     work = one_rank_up(pair, 600)
 
-    cancellation.request_cancellation(pair[0].paths, "ben", restore=False)
+    hot_change.request_cancellation(pair[0].paths, "ben", restore=False)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out

@@ -11,6 +11,7 @@ from lockstep.onhost.core import errors
 from lockstep.onhost.records import generations, rollback_snapshot
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
+from lockstep.onhost.switching import hot_change
 from lockstep.onhost.webui import record, update
 
 QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
@@ -46,7 +47,9 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
     newest = generations.readable_records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == f"returned from generation 2: {WHY}"
-    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
+    assert (
+        not spark.paths.rollback_snapshot.exists() and hot_change.load(spark.paths).rollout is None
+    )
     assert len(spark.engine.requests) >= earlier_count
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert "nothing was kept here to return to" in capsys.readouterr().out

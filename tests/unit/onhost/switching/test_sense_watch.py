@@ -6,11 +6,11 @@ import pytest
 from a_hot_spark import UNIT, HotSpark
 from onhost_fakes import write_models
 
-from lockstep.onhost.core import atomic, config, layout, switch_lock
+from lockstep.onhost.core import config, layout, switch_lock
 from lockstep.onhost.engine import sense
 from lockstep.onhost.facts import deploy_records
-from lockstep.onhost.records import watch_findings
-from lockstep.onhost.switching import sense_watch
+from lockstep.onhost.records import state_record, watch_findings
+from lockstep.onhost.switching import hot_change, sense_watch
 
 LABEL = '{engine="0"}'
 SOUND = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),))
@@ -83,6 +83,9 @@ def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
     assert len(spark.sense_requests) == 2
 
 
+RESTARTED = hot_change.HotChange(rollout=hot_change.HotWork("qwen", "the deploy"))
+
+
 @pytest.mark.parametrize(
     "disturb",
     [
@@ -90,7 +93,7 @@ def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
         lambda spark: setattr(spark.engine, "metrics", None),
         lambda spark: spark.model_is(sense="off"),
         lambda spark: spark.model_is(url="", engine_url=None),
-        lambda spark: atomic.write_json(spark.paths.rollout, {"model": "qwen"}),
+        lambda spark: state_record.save(spark.paths.hot_change, RESTARTED),
     ],
     ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
 )
