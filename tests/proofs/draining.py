@@ -176,7 +176,7 @@ class Drain:
         record = json.loads(
             self._host.root("cat /run/lockstep/hot-change.json || echo '{\"hot\": null}'")
         )
-        return record["before"] if record["hot"] == model else None
+        return record["previous"] if record["hot"] == model else None
 
     def _level(self) -> float:
         """Memory at which the model's engine reaches its minimum."""

@@ -141,7 +141,7 @@ class Soak:
     def _let_memory_fall(self) -> None:
         # The memory watch falls back to what the host itself remembers.
         record = json.loads(self._host.root(f"cat {HOT_BEFORE} || echo '{{}}'"))
-        self._earlier_hot = record.get("before")
+        self._earlier_hot = record.get("previous")
         try:
             self._stack.memory(self._host, FALLEN_GIB, rate=20.0)
             # How long it lasts is a part of the fault.

@@ -16,7 +16,7 @@ from lockstep.onhost.switching import rollout_lock, switch_job
 _TOKEN_S = 45.0
 
 
-def start_group(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
+def start_cluster(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
     """Start the group of the model `name`; return 1 if it does not serve, with a last line why.
 
     The group is down on all members. `gate` is a program that must end with 0 after the token.

@@ -23,7 +23,7 @@ from lockstep.onhost.system import cluster_link
 _JOINS = 3
 
 
-class GroupSwitch:
+class ClusterSwitch:
     """One switch that was requested on this host; `say` gets the lines for the operator."""
 
     def __init__(

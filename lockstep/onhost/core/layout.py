@@ -44,14 +44,10 @@ class Paths:
     hot_change = _Place("run/lockstep/hot-change.json")
     findings = _Place("run/lockstep/findings")  #: What the watches found and did since boot.
     secrets = _Place("etc/lockstep/secrets")  #: Keys; only root can read them.
-    #: Clusters that run here, and how the last run of each ended.
-    groups = _Place("run/lockstep/clusters.json")
+    #: The last run of each cluster here, and this host's part in a switch of one.
+    clusters = _Place("run/lockstep/clusters.json")
     #: The same on disk, because a boot empties the other place.
-    groups_kept = _Place("var/lib/lockstep-cluster/groups.json")
-    #: The switch of a cluster in which this host takes part now.
-    joined_switch = _Place("run/lockstep/cluster-switch.json")
-    #: The model of a cluster that may be started now.
-    admitted_model = _Place("run/lockstep/cluster-admitted.json")
+    clusters_on_disk = _Place("var/lib/lockstep-cluster/clusters.json")
     #: The deploy's own state; only root can read it.
     state = _Place("var/lib/lockstep-deploy")
     #: Records of this host's finished deploys.

@@ -29,7 +29,7 @@ def main(argv: list[str], paths: layout.Paths) -> int:
 def rehearse_switch(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
     """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
     if planner.concerns_other_members(host, name):
-        return coordinator.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
+        return coordinator.ClusterSwitch(host, paths, terminal.say, user).rehearse(name)
     return switching.Switch(host, paths, terminal.say).rehearse_switch(name)
 
 
@@ -48,7 +48,7 @@ def _make_switch(
                 _store_hot_model_for_boot(host, paths, user)
                 return code
     # Every member takes its lock itself, this host as well.
-    group = coordinator.GroupSwitch(host, paths, say, user)
+    group = coordinator.ClusterSwitch(host, paths, say, user)
     if name != "none":
         code = group.to(name)
         say.hot_already = group.hot_already
@@ -92,7 +92,7 @@ def _finish_cut_off_switch(paths: layout.Paths) -> int:
 def _finish_switch_work(work: hot_change.HotWork, paths: layout.Paths, say: Say) -> int:
     host = config.load_host(paths.models)
     if work.cluster_switch:
-        group = coordinator.GroupSwitch(host, paths, say, work.user, switch=work.cluster_switch)
+        group = coordinator.ClusterSwitch(host, paths, say, work.user, switch=work.cluster_switch)
         group.undo()
         return errors.EXIT_DONE
     switch = switching.Switch(host, paths, say, work.user)

@@ -188,7 +188,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if verb == "go" and _is_gate(arguments):
         return restart_outdated_or_roll_back(paths, arguments[2:])
     if verb == "up" and arguments and _is_gate(arguments[1:]):
-        return cluster_rollout.start_group(paths, arguments[0], arguments[3:])
+        return cluster_rollout.start_cluster(paths, arguments[0], arguments[3:])
     if verb == "ended" and 1 <= len(arguments) <= 2:
         return cluster_rollout.end_rollout(paths, *arguments)
     if verb == "back" and len(arguments) <= 1:

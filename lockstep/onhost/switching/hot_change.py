@@ -61,19 +61,19 @@ class HotChange:
         switch, rollout: The work under way or cut off, of each kind.
         cancellation: The last request to cancel a switch.
         hot: The model that the last switch made hot; None if it was cancelled in favour of another.
-        before: The model that was hot before it.
+        previous: The model that was hot before it.
     """
 
     switch: HotWork | None = None
     rollout: HotWork | None = None
     cancellation: CancellationRequest | None = None
     hot: str | None = None
-    before: str | None = None
+    previous: str | None = None
 
     @property
-    def interrupted(self) -> str | None:
+    def interrupted_model(self) -> str | None:
         """The model that a cancelled switch stopped and left to the next one to bring back."""
-        return None if self.hot else self.before
+        return None if self.hot else self.previous
 
 
 def load(paths: layout.Paths) -> HotChange:
@@ -103,10 +103,10 @@ def take_unfinished_work(paths: layout.Paths, kind: Kind) -> HotWork | None:
     return work
 
 
-def record_hot_model(paths: layout.Paths, hot: str | None, before: str | None) -> None:
+def record_hot_model(paths: layout.Paths, hot: str | None, previous: str | None) -> None:
     """Record the model that a switch made hot, and the one before it; raise OSError on failure."""
     with _hold_record(paths) as record:
-        record.hot, record.before = hot, before
+        record.hot, record.previous = hot, previous
 
 
 def request_cancellation(paths: layout.Paths, user: str, *, restore: bool) -> None:

@@ -156,7 +156,7 @@ class Switch:
     def _hot_before(self, model: config.Model) -> config.Model | None:
         """Return the model that was hot before the switch that made a model hot."""
         record = hot_change.load(self._paths)
-        return self._host.models.get(record.before or "") if record.hot == model.name else None
+        return self._host.models.get(record.previous or "") if record.hot == model.name else None
 
     def finish_cut_off_switch(self, work: hot_change.HotWork) -> int:
         """Continue a switch that was cut off; codes as for `switch_to`."""
@@ -255,10 +255,10 @@ class Switch:
         return self._interrupted_model()
 
     def _interrupted_model(self) -> config.Model | None:
-        return self._host.models.get(hot_change.load(self._paths).interrupted or "")
+        return self._host.models.get(hot_change.load(self._paths).interrupted_model or "")
 
     def _forget_interrupted(self) -> None:
-        if hot_change.load(self._paths).interrupted:
+        if hot_change.load(self._paths).interrupted_model:
             hot_change.record_hot_model(self._paths, None, None)
 
     def _replacement_models(
