@@ -156,6 +156,8 @@ def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -
                 old = replace(old, state=DOWN, reason=f"{group.reason}; then {boot_reason}")
             own_groups[name] = old
         _write(paths, MemberRecord(own_groups, recorded_part(paths)))
+        # Its name until 2026-11-29.
+        paths.clusters_on_disk.with_name("groups.json").unlink(missing_ok=True)
 
 
 def record_commit(

@@ -131,7 +131,7 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
                 f"Remedy: the same on each of them, then switch.sh {group.name}"
             )
             return errors.EXIT_NOTHING_HOT
-        return _revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
+        return deploy_rollback.revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
 
 
 def _models_up(paths: layout.Paths) -> list[config.Model]:
@@ -149,21 +149,10 @@ def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
     if snapshot is None:
         output.say("what there was before is not on record: nothing to return to")
     else:
-        rollback_snapshot.restore_snapshot(paths, snapshot)
-    code = _revive_model(paths, name)
+        deploy_rollback.restore_deploy(paths, snapshot)
+    code = deploy_rollback.revive_model(paths, name)
     paths.rollback_snapshot.unlink(missing_ok=True)
     return done_code if code == errors.EXIT_DONE else code
-
-
-def _revive_model(paths: layout.Paths, name: str) -> int:
-    host = config.load_host(paths.models)
-    if name not in host.models:
-        output.say(f"NO MODEL IS HOT: there was no {name} before")
-        return errors.EXIT_NOTHING_HOT
-    code = switch.Switch(host, paths, user=rollout_lock.USER).revive_model(name)
-    if code == errors.EXIT_DONE:
-        output.say(f"{name} is hot again, as it was before this deploy")
-    return code
 
 
 def roll_back_cut_off_rollout(paths: layout.Paths) -> int:

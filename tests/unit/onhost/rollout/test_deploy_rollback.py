@@ -99,6 +99,16 @@ def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
     assert f"systemctl restart -- {GATEWAY}" in spark.systemd.calls
 
 
+def test_a_host_whose_own_restart_fails_loses_the_units_that_the_deploy_brought(spark):
+    whole(spark, f"/etc/systemd/system/{BROUGHT}")
+    (spark.units / BROUGHT).write_text(f"# {MARK}\n")
+    spark.systemd.unit(BROUGHT, ActiveState="active", SubState="running")
+    spark.starts_only_with(OLD)
+    assert rollout.main(["go"], spark.paths) == 1
+    assert spark.active == [QWEN] and not (spark.units / BROUGHT).exists()
+    assert f"systemctl disable --now -- {BROUGHT}" in spark.systemd.calls
+
+
 def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatch):
     image_uses = []
     monkeypatch.setattr(
