@@ -16,9 +16,10 @@ from lockstep.files.programs import modules_with_imports
 from lockstep.inventory.cluster import ClusterMembers
 from lockstep.units.restart_key import with_restart_key
 
-#: The agent's notes on its clusters' last runs (`onhost/core/config.py`, `Paths.groups` and
-#: `groups_kept`). Without the agent they are worth nothing, and must not start a model one day.
-RECORDS = ("/run/lockstep/clusters.json", "/var/lib/lockstep-cluster/groups.json")
+#: The agent's notes on its clusters' last runs (`onhost/core/layout.py`, `Paths.clusters` and
+#: `clusters_on_disk`). Without the agent they are worth nothing, and must not start a model one
+#: day.
+RECORDS = ("/run/lockstep/clusters.json", "/var/lib/lockstep-cluster/clusters.json")
 
 
 def key_path(cluster: str) -> str:

@@ -10,7 +10,7 @@ from pyinfra import host, state
 from pyinfra.api import FunctionCommand, operation
 from pyinfra.connectors.util import CommandOutput
 
-from lockstep.deploy.group_rollout import GroupRollout, Step
+from lockstep.deploy.cluster_rollout import ClusterRollout, Step
 from lockstep.files.managed_file import command
 from lockstep.inventory.cluster import ClusterMembers
 from lockstep.tasks import remote_commands, run_report, run_state
@@ -25,7 +25,7 @@ _SWITCH = command("switch")
 _DOWN = remote_commands.transient_job_argv("cluster-down", [*_SWITCH, "none", "--wait"])
 
 # Cluster → its model that this run has stopped.
-_rollouts: dict[str, GroupRollout] = {}
+_rollouts: dict[str, ClusterRollout] = {}
 
 
 def stop_cluster(units: Sequence[str]) -> Commands:
@@ -37,7 +37,7 @@ def stop_cluster(units: Sequence[str]) -> Commands:
         if model.group is not None and model.unit in units:
             host.log(f"{model.name} is taken down on all members of {model.group.name}")
             stop = StopGroup.of_argv(_DOWN)
-            stop.rollout = _rollouts.setdefault(model.group.name, GroupRollout(model.name))
+            stop.rollout = _rollouts.setdefault(model.group.name, ClusterRollout(model.name))
             first = state.inventory.get_host(model.group.members[0].name)
             if model.data.minimum and model.data.minimum.share is not None:
                 stop.first = first if first in state.active_hosts else None
@@ -72,7 +72,7 @@ def start_cluster() -> Commands:
 
 
 def _start_cluster_model(
-    state: Any, host: Any, group: ClusterMembers, rollout: GroupRollout
+    state: Any, host: Any, group: ClusterMembers, rollout: ClusterRollout
 ) -> bool:
     words = {
         "down": _DOWN,
@@ -126,7 +126,7 @@ class StopGroup(remote_commands.StreamedCommand):
     Where there is a `first`, rank 0 measures the model's speed before that.
     """
 
-    rollout: GroupRollout
+    rollout: ClusterRollout
     first: Any = None
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:

@@ -99,11 +99,11 @@ class Cause:
 
 
 _LOOK = "systemctl start lockstep-wedge.service"
-_SENSE = "rm -f /run/lockstep/sensed.json; systemctl start lockstep-sense.service"
+_SENSE = "rm -f /run/lockstep/findings/sense-*; systemctl start lockstep-sense.service"
 # A request that gets no token, and what the watch's timer would do after two minutes.
 _WEDGE = f"""
 systemctl stop lockstep-wedge.timer
-rm -f /run/lockstep/wedge.json
+rm -f /run/lockstep/findings/wedge.json
 name=$(curl -fsS {_ENGINE}/v1/models |
   python3 -c 'import json, sys; print(json.load(sys.stdin)["data"][0]["id"])')
 systemd-run --quiet --collect curl -s -m 300 -H 'Content-Type: application/json' -d \

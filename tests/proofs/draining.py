@@ -174,9 +174,9 @@ class Drain:
             return hot
         # As the host itself remembers it.
         record = json.loads(
-            self._host.root("cat /run/lockstep/hot-before.json || echo '{\"hot\": null}'")
+            self._host.root("cat /run/lockstep/hot-change.json || echo '{\"hot\": null}'")
         )
-        return record["before"] if record["hot"] == model else None
+        return record["previous"] if record["hot"] == model else None
 
     def _level(self) -> float:
         """Memory at which the model's engine reaches its minimum."""

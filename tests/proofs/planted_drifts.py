@@ -160,12 +160,13 @@ PLANTS: dict[str, Plant] = {
         "systemctl stop|start lockstep-memory", "running", "lockstep-memory.service", "deploy"
     ),
     "an engine that the memory watch ended": Plant(
-        'mkdir -p /run/lockstep/ended; printf \'%s\' \'{"model": "qwen", "unit": '
+        'mkdir -p /run/lockstep/findings; printf \'%s\' \'{"model": "qwen", "unit": '
         '"vllm-qwen36.service", "phase": "serving", "minimum_gib": 4, '
-        '"available_gib": 3.8, "when": 1}\' > /run/lockstep/ended/vllm-qwen36.service.json',
+        '"available_gib": 3.8, "when": 1}\' '
+        "> /run/lockstep/findings/ended-vllm-qwen36.service.json",
         "ended engine",
         "vllm-qwen36.service",
-        "rm /run/lockstep/ended/vllm-qwen36.service.json",
+        "rm /run/lockstep/findings/ended-vllm-qwen36.service.json",
     ),
     "a memory guard that was stopped": _pair(
         "systemctl stop|start earlyoom", "system service", "earlyoom.service", "deploy"

@@ -31,7 +31,7 @@ FALLBACK = {"mistral": "mistral-fallback"}
 WATCHER = Path(__file__).with_name("watcher.py").read_text()
 #: A model that is never ready fails after so many seconds.
 START_TIMEOUT_S = 12
-HOT_BEFORE = "/run/lockstep/hot-before.json"
+HOT_BEFORE = "/run/lockstep/hot-change.json"
 #: Memory without engines that leaves a hot qwen, the smallest, 3 GiB: less than its minimum of 4.
 FALLEN_GIB = 70.0
 _SETTLE_S = 240.0
@@ -141,7 +141,7 @@ class Soak:
     def _let_memory_fall(self) -> None:
         # The memory watch falls back to what the host itself remembers.
         record = json.loads(self._host.root(f"cat {HOT_BEFORE} || echo '{{}}'"))
-        self._earlier_hot = record.get("before")
+        self._earlier_hot = record.get("previous")
         try:
             self._stack.memory(self._host, FALLEN_GIB, rate=20.0)
             # How long it lasts is a part of the fault.

@@ -92,10 +92,7 @@ def test_the_programs_that_must_see_something_are_among_them() -> None:
         "/run/lockstep",
         "/var/lib/lockstep-deploy/boots.json",
     }
-    assert needed_paths("cluster") == {
-        "/etc/lockstep/models.json",
-        "/run/lockstep/cluster-admitted.json",
-    }
+    assert needed_paths("cluster") == {"/etc/lockstep/models.json"}
     ranks = [
         text for text in (file.text for file in UNITS.values()) if "lockstep cluster admit" in text
     ]

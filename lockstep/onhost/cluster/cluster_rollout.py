@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from lockstep.onhost.cluster import wire_client
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.records import generations, rollback_snapshot
-from lockstep.onhost.switching import rollout_mark, switch_job
+from lockstep.onhost.switching import rollout_lock, switch_job
 
 _TOKEN_S = 45.0
 
 
-def start_group(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
+def start_cluster(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
     """Start the group of the model `name`; return 1 if it does not serve, with a last line why.
 
     The group is down on all members. `gate` is a program that must end with 0 after the token.
@@ -48,7 +48,7 @@ def end_rollout(paths: layout.Paths, rollout: str, why: str = "") -> int:
 
     A return is recorded with `why`.
     """
-    with rollout_mark.hold_switch_lock(paths):
+    with rollout_lock.hold_switch_lock(paths):
         snapshot = rollback_snapshot.load(paths)
         if snapshot is None or snapshot.get("rollout") != rollout:
             output.say("nothing was changed here")

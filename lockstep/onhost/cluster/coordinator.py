@@ -16,14 +16,14 @@ from lockstep.onhost.cluster import members as cluster_members
 from lockstep.onhost.cluster import planner, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output
-from lockstep.onhost.switching import cancellation, switch_timing, unfinished_switch
+from lockstep.onhost.switching import hot_change, switch_timing
 from lockstep.onhost.system import cluster_link
 
 # Attempts to join all members while one of them is switching.
 _JOINS = 3
 
 
-class GroupSwitch:
+class ClusterSwitch:
     """One switch that was requested on this host; `say` gets the lines for the operator."""
 
     def __init__(
@@ -123,8 +123,8 @@ class GroupSwitch:
 
     @contextmanager
     def _keep_on_record(self, name: str) -> Iterator[None]:
-        work = unfinished_switch.UnfinishedSwitch(name, None, self._user, self._switch)
-        with unfinished_switch.keep_on_record(self._paths, work):
+        work = hot_change.HotWork(name, self._user, cluster_switch=self._switch)
+        with hot_change.keep_on_record(self._paths, "switch", work):
             try:
                 yield
             except errors.Problem as problem:
@@ -194,12 +194,12 @@ class GroupSwitch:
                         self._commit(wanted_ranks)
                         return self._report_hot(model, attempt, wanted_ranks)
                     self._drop()
-        except cancellation.SwitchCancellation as error:
+        except hot_change.SwitchCancellation as error:
             return self._undo_cancelled_switch(model, error.request)
         return self._restore_previous_models(model)
 
     def _undo_cancelled_switch(
-        self, model: config.Model, request: cancellation.CancellationRequest
+        self, model: config.Model, request: hot_change.CancellationRequest
     ) -> int:
         """Undo a switch that somebody cancelled while ranks were starting."""
         self._say(f"{request.user} cancelled the switch to {model.name}")
@@ -240,7 +240,7 @@ class GroupSwitch:
 
         def hear(name: str, lines: list[str]) -> None:
             if self._cancellable:
-                cancellation.raise_if_cancelled(self._paths, self._began)
+                hot_change.raise_if_cancelled(self._paths, self._began)
             for line in lines:
                 if name == answering:
                     steps_text = f"took: {self._steps}, " if line.startswith("took: ") else ""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 from lockstep.onhost.cluster import long_work, runs
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import atomic, clock, config, errors, layout, switch_lock
+from lockstep.onhost.core import clock, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.records import model_of_boot, switch_history
@@ -131,8 +131,8 @@ class MemberAgent:
     def start(self, body: Answer) -> Answer:
         """Begin to start a model; the lines of the start come with `state`."""
         name = body["model"]
-        with self._current_part(body):
-            runs.admit_rank(self.paths, name)
+        with self._current_part(body) as part:
+            self._keep_part(part.with_admitted(name))
             self._started_model = name
             self._work = long_work.Work(
                 lambda say: switching.Switch(self.host, self.paths, say).start_model(name)
@@ -251,7 +251,8 @@ class MemberAgent:
     def _stopping(self) -> long_work.Do:
         """Forbid starts here; return the work that stops everything that is up or starting."""
         self._started_model = None
-        self.paths.admitted_model.unlink(missing_ok=True)
+        if self.part is not None:
+            self._keep_part(self.part.with_admitted(None))
         start, host = self._work, self._host_during_switch
 
         def stop(say: Callable[[str], None]) -> bool:
@@ -284,14 +285,12 @@ class MemberAgent:
             with self._changing:
                 self._leave_switch()
 
-    def _keep_part(self, part: runs.RunPart) -> None:
+    def _keep_part(self, part: runs.RunPart | None) -> None:
         self.part = part
-        atomic.write_json(self.paths.joined_switch, asdict(part))
+        runs.save_part(self.paths, part)
 
     def _leave_switch(self) -> None:
-        self.paths.admitted_model.unlink(missing_ok=True)
-        self.paths.joined_switch.unlink(missing_ok=True)
-        self.part = None
+        self._keep_part(None)
         self._locks.close()
 
 

@@ -11,7 +11,8 @@ exit codes: 0 the group is being started, or systemd stops the unit, 1 it is not
 
 from __future__ import annotations
 
-from lockstep.onhost.core import atomic, clock, config, errors, layout, program
+from lockstep.onhost.cluster import runs
+from lockstep.onhost.core import config, errors, layout, program
 from lockstep.onhost.system import cluster_link
 
 
@@ -20,12 +21,8 @@ def check_rank_admitted(name: str, paths: layout.Paths) -> None:
     cluster = config.load_host(paths.models).cluster(name)
     if cluster is None:
         return
-    admission = atomic.read_json(paths.admitted_model)
-    try:
-        is_admitted = admission["model"] == name and clock.now() < float(admission["until"])
-    except (ValueError, LookupError, TypeError):
-        is_admitted = False
-    if not is_admitted:
+    part = runs.recorded_part(paths)
+    if part is None or not part.is_admitted(name):
         raise errors.Problem(
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
             f"never here alone. Remedy: switch.sh {name}"

@@ -1,8 +1,8 @@
-"""The records of this member: the last run of each cluster, and its part in a switch.
+"""The record of this member: the last run of each cluster, and its part in a switch.
 
-They are in /run; the reason why a group ended is also on disk, because a boot must not forget it.
-systemd alone says whether a rank is up. Only the agent writes the records, and a restarted agent
-undoes its part.
+It is in /run, and on disk as well, because a boot must not forget why a run ended; a full disk
+costs no more than that. systemd alone says whether a rank is up. Only the agent writes the record,
+and a restarted agent undoes its part.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, clock, config, layout, output, topology
+from lockstep.onhost.core import clock, config, errors, layout, output, topology
+from lockstep.onhost.records import state_record
 
 #: The user under whose name a group is started again after a fault.
 WATCH = "the cluster watch"
@@ -75,7 +77,10 @@ class ClusterRun:
 
 @dataclass(frozen=True)
 class RunPart:
-    """A host's part in one switch: id, user, host of the request, previous hot model of its own."""
+    """A host's part in one switch: id, user, host of the request, previous hot model of its own.
+
+    The rank of the model `admitted_model` may start until `admitted_until`, in seconds since boot.
+    """
 
     switch: str
     user: str
@@ -83,24 +88,53 @@ class RunPart:
     wanted_name: str
     previous: str | None
     is_dropped: bool = False
+    admitted_model: str | None = None
+    admitted_until: float = 0.0
+
+    def with_admitted(self, model: str | None) -> RunPart:
+        """Return the same part, in which the rank of a model, or none, may start now."""
+        return replace(self, admitted_model=model, admitted_until=clock.now() + _ADMITTED_S)
+
+    def is_admitted(self, model: str) -> bool:
+        """Tell whether the rank of a model may start now."""
+        return self.admitted_model == model and clock.now() < self.admitted_until
 
 
-def load(paths: layout.Paths, before_the_boot: bool = False) -> dict[str, ClusterRun]:
-    """Return the group of each cluster; {} if nothing is known."""
-    data = atomic.read_json(paths.groups_kept if before_the_boot else paths.groups)
-    try:
-        return {
-            name: ClusterRun(**{**group, "starts": tuple(group["starts"])})
-            for name, group in data.items()
-        }
-    except (TypeError, LookupError, AttributeError):
-        return {}
+@dataclass(frozen=True)
+class MemberRecord:
+    """The record: the last run of each cluster by its name, and the part in a switch."""
+
+    runs: dict[str, ClusterRun]
+    part: RunPart | None = None
+
+
+def load(paths: layout.Paths) -> dict[str, ClusterRun]:
+    """Return the last run of each cluster; {} if nothing is known."""
+    return _load(paths.clusters).runs
+
+
+def recorded_part(paths: layout.Paths) -> RunPart | None:
+    """Return the part of this host, perhaps of an earlier agent; None without one."""
+    return _load(paths.clusters).part
+
+
+def _load(path: Path) -> MemberRecord:
+    record = state_record.load(MemberRecord, path)
+    # Until 2026-11-29 the document was the runs. A group that is hot must not become an orphan.
+    return record or MemberRecord(state_record.load(dict[str, ClusterRun], path) or {})
 
 
 def save(paths: layout.Paths, group: ClusterRun) -> None:
     """Save one group's state, in one step; everybody may read it."""
     with _writing:
-        _write(paths, {**load(paths), group.cluster: group})
+        record = _load(paths.clusters)
+        _write(paths, replace(record, runs={**record.runs, group.cluster: group}))
+
+
+def save_part(paths: layout.Paths, part: RunPart | None) -> None:
+    """Save this host's part in a switch, or that it has none."""
+    with _writing:
+        _write(paths, replace(_load(paths.clusters), part=part), on_disk=False)
 
 
 def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -> None:
@@ -110,8 +144,8 @@ def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -
     """
     boot_reason = f"{host.name} was rebooted or lost its power"
     with _writing:
-        is_rebooted = not paths.groups.exists()
-        groups = load(paths, before_the_boot=is_rebooted)
+        is_rebooted = not paths.clusters.exists()
+        groups = _load(paths.clusters_on_disk).runs if is_rebooted else load(paths)
         own_groups = {name: group for name, group in groups.items() if name in host.clusters}
         for name, group in own_groups.items() if is_rebooted else ():
             # The restarts were counted in seconds since an earlier boot.
@@ -121,8 +155,9 @@ def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -
             elif group.state in (ENDED_BY_FAULT, RECOVERING):
                 old = replace(old, state=DOWN, reason=f"{group.reason}; then {boot_reason}")
             own_groups[name] = old
-        if is_rebooted or own_groups != groups:
-            _write(paths, own_groups)
+        _write(paths, MemberRecord(own_groups, recorded_part(paths)))
+        # Its name until 2026-11-29.
+        paths.clusters_on_disk.with_name("groups.json").unlink(missing_ok=True)
 
 
 def record_commit(
@@ -178,33 +213,20 @@ def switch_off_decision(cluster: str, run: str, states: Mapping[str, Any]) -> st
 def change_run_fields(paths: layout.Paths, group: ClusterRun, **values: Any) -> None:
     """Change fields of a run that still is in this state; leave any other as it is."""
     with _writing:
-        groups = load(paths)
-        current = groups.get(group.cluster)
+        record = _load(paths.clusters)
+        current = record.runs.get(group.cluster)
         if current is not None and (current.run, current.state) == (group.run, group.state):
-            groups[group.cluster] = replace(current, **values)
-            _write(paths, groups, on_disk=False)
+            changed_run = replace(current, **values)
+            runs = {**record.runs, group.cluster: changed_run}
+            _write(paths, replace(record, runs=runs), on_disk=False)
 
 
-def recorded_part(paths: layout.Paths) -> RunPart | None:
-    """Return the part that an earlier agent recorded; None if there is none to undo."""
-    try:
-        return RunPart(**atomic.read_json(paths.joined_switch))
-    except TypeError:
-        return None
-
-
-def admit_rank(paths: layout.Paths, name: str) -> None:
-    """Let the rank of a model start now."""
-    until = clock.now() + _ADMITTED_S
-    atomic.write_json(paths.admitted_model, {"model": name, "until": until})
-
-
-def _write(paths: layout.Paths, groups: Mapping[str, ClusterRun], on_disk: bool = True) -> None:
-    document = {name: asdict(group) for name, group in groups.items()}
+def _write(paths: layout.Paths, record: MemberRecord, on_disk: bool = True) -> None:
     # Disk first: a boot must remember everything that anybody can have seen.
     if on_disk:
         try:
-            atomic.write_json(paths.groups_kept, document, mode=0o600)
+            state_record.save(paths.clusters_on_disk, record, mode=0o600)
         except OSError as error:
-            output.say(f"{paths.groups_kept}: {error.strerror}: a boot will forget how it stands")
-    atomic.write_json(paths.groups, document)
+            reason = f"{errors.why(error)}: a boot will forget how it stands"
+            output.say(f"{paths.clusters_on_disk}: {reason}")
+    state_record.save(paths.clusters, record)

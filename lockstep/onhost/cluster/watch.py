@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from lockstep.onhost.cluster import long_work, participant, recovery, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import clock, errors, switch_lock
-from lockstep.onhost.records import memory_kills
-from lockstep.onhost.switching import switch, wedge_state, wedge_watch
+from lockstep.onhost.records import watch_findings
+from lockstep.onhost.switching import switch, wedge_watch
 from lockstep.onhost.systemd import units
 
 
@@ -28,7 +28,7 @@ class RunObservation:
     last_heard: dict[str, float] = field(default_factory=dict)
     last_look: float = field(default_factory=clock.now)
     looking: threading.Thread | None = None
-    counters: wedge_state.WedgeRecord = field(default_factory=wedge_state.WedgeRecord)
+    counters: watch_findings.WedgeRecord = field(default_factory=watch_findings.WedgeRecord)
     no_token: str = ""
 
     def silence_s(self, name: str) -> float:
@@ -170,7 +170,7 @@ class RunWatch:
         self._caller.ask_all(self._cluster.other_members, "end", body)
         lately = recovery.counted_restarts(group, clock.now())
         # An engine that the memory watch has ended would end the same way again.
-        final = memory_kills.MARK in reason
+        final = watch_findings.MARK in reason
         if not final and len(lately) >= recovery.STARTS:
             final, reason = True, f"{reason}; {recovery.NO_HELP}"
         state = runs.DOWN if final else runs.RECOVERING
@@ -225,6 +225,6 @@ class RunWatch:
         unit = self._unit(model)
         if unit.state == "hot":
             return ""
-        if memory_kill := memory_kills.kill_of_unit(self._paths, unit.name):
+        if memory_kill := watch_findings.load(self._paths).kills.get(unit.name):
             return f"is down: {memory_kill.reason}"
         return "ended by itself" if unit.state == "off" else f"is {unit.state}: {unit.failure}"

@@ -32,9 +32,6 @@ class Paths:
     groups_of_units = _Place("sys/fs/cgroup/system.slice")  #: Control groups of units.
     #: Accepted speeds, with which later deploys are compared.
     accepted_speeds = _Place("var/lib/lockstep-deploy/accepted.json")
-    last_senses = _Place(
-        "run/lockstep/sensed.json"
-    )  #: Result of the last check of each model's sense.
     #: Answers of the engines inside images about their recipes.
     image_answers = _Place("var/cache/lockstep/images")
     #: Our target of netconsole, in the folder that the kernel's module makes.
@@ -43,24 +40,14 @@ class Paths:
     run = _Place("run/lockstep")  #: Locks; gone after a reboot.
     switch_lock = _Place("run/lockstep/switch.lock")  #: Held by a change of the hot model.
     deploy_lock = _Place("run/lockstep/deploy.lock")  #: Held by a deploy.
-    #: Unfinished work of a switch that was cut off.
-    unfinished_switch = _Place("run/lockstep/unfinished-switch.json")
-    cancellation = _Place("run/lockstep/cancel-switch.json")  #: The request to cancel a switch.
-    rollout = _Place("run/lockstep/rollout.json")  #: The model that a deploy restarts now.
-    wedge_record = _Place("run/lockstep/wedge.json")  #: What the wedge watch saw and did.
-    gpu_record = _Place("run/lockstep/gpu.json")  #: Faults that the watch found in the GPU.
-    memory_kills = _Place("run/lockstep/ended")  #: Engines that the memory watch ended since boot.
-    #: The model that a switch made hot, and the one before it.
-    hot_before = _Place("run/lockstep/hot-before.json")
+    #: Changes of the hot model under way, and what the last one left.
+    hot_change = _Place("run/lockstep/hot-change.json")
+    findings = _Place("run/lockstep/findings")  #: What the watches found and did since boot.
     secrets = _Place("etc/lockstep/secrets")  #: Keys; only root can read them.
-    #: Clusters that run here, and how the last run of each ended.
-    groups = _Place("run/lockstep/clusters.json")
+    #: The last run of each cluster here, and this host's part in a switch of one.
+    clusters = _Place("run/lockstep/clusters.json")
     #: The same on disk, because a boot empties the other place.
-    groups_kept = _Place("var/lib/lockstep-cluster/groups.json")
-    #: The switch of a cluster in which this host takes part now.
-    joined_switch = _Place("run/lockstep/cluster-switch.json")
-    #: The model of a cluster that may be started now.
-    admitted_model = _Place("run/lockstep/cluster-admitted.json")
+    clusters_on_disk = _Place("var/lib/lockstep-cluster/clusters.json")
     #: The deploy's own state; only root can read it.
     state = _Place("var/lib/lockstep-deploy")
     #: Records of this host's finished deploys.

@@ -14,7 +14,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -192,35 +191,16 @@ def convert(
     key: str,
     error: Fault,
     of_all: Callable[[Sequence[Any]], Exception] = first_fault,
+    strict: bool = True,
 ) -> Any:
     """Convert ``value`` to the type ``hint``; arguments and errors are as for `build`.
 
     `of_all` makes one error of all errors.
     """
     try:
-        return _convert(hint, value, KeyPlace(where, key, error))
+        return _convert(hint, value, KeyPlace(where, key, error, strict))
     except _Faults as wrong:
         raise of_all(wrong.every) from None
-
-
-def convert_record(hint: Any, value: Any, *, where: str, error: Fault) -> Any:
-    """Convert a record that a host keeps, as `convert` does.
-
-    Where keys that nothing reads are its only fault, the error says that another version wrote it.
-    """
-    place = KeyPlace(where, "", error)
-    try:
-        return _convert(hint, value, place)
-    except _Faults as wrong:
-        fault = first_fault(wrong.every)
-    with suppress(_Faults):
-        _convert(hint, value, place._replace(strict=False))
-        fault = error(
-            "a record of another version of Lockstep, which is not carried over",
-            where=where,
-            remedy="remove it, and it is written anew",
-        )
-    raise fault
 
 
 def hints(cls: type) -> dict[str, Any]:
@@ -321,19 +301,19 @@ def _convert(hint: Any, value: Any, at: KeyPlace) -> Any:
         return value
     if is_dataclass(hint):
         return _build(typing.cast(type, hint), value, at, {})
-    if origin is tuple:
+    if origin in (tuple, list):
         if isinstance(value, str) or not isinstance(value, list | tuple):
             list_text = isinstance(value, str) and not at.yaml and f"{_short_repr(value)},"
             remedy = f"Write ({list_text}): the comma makes it a list." if list_text else ""
             raise at.fault("must be a list", _short_repr(value), remedy=remedy)
         wrong: list[Exception] = []
-        items = tuple(
+        items = [
             _convert_part(arguments[0], item, at.place_of_part(_label(item, index)), wrong)
             for index, item in enumerate(value)
-        )
+        ]
         if wrong:
             raise _Faults(wrong)
-        return items
+        return origin(items)
     if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
         if not isinstance(value, Mapping):
             raise at.fault("must be a mapping", _short_repr(value))
@@ -415,7 +395,8 @@ def _scalar(hint: type, value: Any, at: KeyPlace, allowed_text: str = "") -> Any
         )
     if isinstance(value, str):
         value = value.strip() if at.yaml else value
-        if "\n" in value or "\0" in value:
+        # A reason in a record may have several lines; nobody writes it into a line of a file.
+        if at.strict and ("\n" in value or "\0" in value):
             raise at.fault("spans lines", _short_repr(value))
     return value
 

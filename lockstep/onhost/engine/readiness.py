@@ -33,9 +33,8 @@ from lockstep.onhost.engine import (
     openai_api,
     port_listeners,
     sense,
-    sense_record,
 )
-from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.records import model_of_boot, watch_findings
 
 EXIT_DIED = 3
 EXIT_TEST_QUESTION = 4
@@ -113,7 +112,10 @@ class ReadyWaiter:
         self._refuse_impostors()
         summary = f"{verdict.words} ({verdict.seconds:.1f} s)"
         try:
-            sense_record.record_look(paths, self.model, verdict, self.process.pid)
+            pid, name = self.process.pid, self.model.name
+            watch_findings.save(
+                paths, watch_findings.SenseLook(name, pid, verdict.state, verdict.words)
+            )
         except OSError as error:
             summary += f"; not noted: {errors.why(error)}"
         if verdict.state != "nonsense":
@@ -226,7 +228,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print_marked_line("asking whether it makes sense")
         print_marked_line(f"{model.name} {waiter.check_sense(key, paths)}")
     try:
-        memory_kills.remove_kill(paths, model.unit)
+        watch_findings.remove_kill(paths, model.unit)
         model_of_boot.record_model_phase(paths, model.name, model_of_boot.HOT)
     except OSError as error:
         print_marked_line(f"not noted in {paths.boots}: {errors.why(error)}")

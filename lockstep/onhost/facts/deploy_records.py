@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import config, errors, layout
-from lockstep.onhost.engine import sense_record
 from lockstep.onhost.facts.reader_helpers import Facts, document, owner, seal
 from lockstep.onhost.gateway import keys
-from lockstep.onhost.records import baseline, deploy_lock, generations, ownership
+from lockstep.onhost.records import baseline, deploy_lock, generations, ownership, watch_findings
 from lockstep.onhost.systemd import units
 
 _DEPLOYED = ("number", "date", "digest", "lock")
@@ -139,7 +138,7 @@ def deployed_facts(_: object) -> Facts:
 def sense_findings(_: object) -> Facts:
     """Yield findings of the last look at each hot model."""
     paths = layout.Paths()
-    last_looks = sense_record.last_looks(paths)
+    last_looks = watch_findings.load(paths).senses
     try:
         models = config.load_host(paths.models).models
     except errors.Problem:

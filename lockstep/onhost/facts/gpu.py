@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, text
-from lockstep.onhost.switching import gpu_watch
+from lockstep.onhost.records import watch_findings
 from lockstep.onhost.system import gpu
 
 # The name of the sensors of antheas/spark_hwmon, if an owner installed it.
@@ -17,7 +17,7 @@ _RAIL = re.compile(r"/power\d+_label$")
 
 def findings(question: dict[str, Any]) -> Facts:
     """Yield faults of the GPU; `question` has "max_clock_mhz" of the inventory, or null."""
-    findings_by_code = gpu_watch.load(layout.Paths()).findings
+    findings_by_code = watch_findings.load(layout.Paths()).gpu.findings
     most = question.get("max_clock_mhz")
     now = gpu.read_gpu() if most else gpu.GpuReading()
     if now.is_above_cap(most):
@@ -36,7 +36,10 @@ def sensor_values(_: object) -> Facts:
         ("clock MHz", reading.clock_mhz),
         ("temperature °C", reading.temperature_c),
         ("utilisation %", reading.utilization),
-        ("last boot", gpu_watch.load(layout.Paths()).last_boot or "not cut off under a model"),
+        (
+            "last boot",
+            watch_findings.load(layout.Paths()).gpu.last_boot or "not cut off under a model",
+        ),
         (
             "held down by",
             ", ".join(reading.heat_causes) or "nothing" if reading.reasons is not None else None,

@@ -16,7 +16,7 @@ from typing import Any
 
 from lockstep.onhost.core import layout, process
 from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
-from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.records import model_of_boot, watch_findings
 from lockstep.onhost.records.ownership import is_marked
 from lockstep.onhost.systemd import units
 
@@ -234,5 +234,5 @@ def failed_units(_: object) -> Facts:
 
 def ended_engines(_: object) -> Facts:
     """Yield engines that the memory watch has ended, and that nobody has made hot again."""
-    for kill in memory_kills.all_kills(layout.Paths()):
+    for kill in watch_findings.load(layout.Paths()).kills.values():
         yield "ended engine", kill.unit, kill.reason

@@ -8,7 +8,6 @@ answer or wrong is left out, and a copy resumes from the byte where it ended.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from lockstep.onhost.core import address, http_client, layout, output
 from lockstep.onhost.fetch import blob_files
+from lockstep.onhost.records import state_record
 
 #: A link that delivers nothing for so long is gone; peers are one hop away.
 SILENCE_S = 20.0
@@ -68,11 +68,9 @@ def lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
     try:
         leases = leases_folder(paths).glob(f"{lease_id}.client.json")
         files = sorted(leases, key=lambda path: path.stat().st_mtime)
-        data = json.loads(files[-1].read_text(encoding="utf-8"))
-        peers = tuple(Peer(**peer) for peer in data["peers"])
-        return Lease(str(data["token"]), peers)
-    except (OSError, ValueError, LookupError, TypeError):
+    except OSError:
         return None
+    return state_record.load(Lease, files[-1]) if files else None
 
 
 class PeerAnswer(NamedTuple):

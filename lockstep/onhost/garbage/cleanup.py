@@ -26,6 +26,7 @@ from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
 from lockstep.onhost.images import image_store
 from lockstep.onhost.records import audit_log, deploy_lock
+from lockstep.onhost.switching import hot_change
 from lockstep.onhost.systemd import transient_job
 from lockstep.onhost.weights import hub_cache
 
@@ -42,7 +43,7 @@ def refuse_while_busy(paths: layout.Paths) -> None:
 def refuse_jobs(paths: layout.Paths) -> None:
     """Raise Problem (75) while a job that a deploy began runs here."""
     busy = transient_job.running_jobs()
-    if busy or paths.rollout.exists():
+    if busy or hot_change.load(paths).rollout is not None:
         raise _busy_problem(", ".join(busy) or "a rollout")
 
 

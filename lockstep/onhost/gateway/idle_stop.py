@@ -12,7 +12,7 @@ from lockstep.onhost.core import config, layout, output
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.switch_queue import SwitchQueue
-from lockstep.onhost.switching import wedge_state
+from lockstep.onhost.records import watch_findings
 
 _LONGEST_S = 5.0
 _COUNTERS_S = 3.0
@@ -103,7 +103,7 @@ class IdleStop:
             counters = counters_now.moving if counters_now else {}
         idle = self.hot.idle_s(name)
         # The watch notes the time before it asks, and a token may take a moment.
-        last_asked = wedge_state.load(self.paths).asked_at
+        last_asked = watch_findings.load(self.paths).wedge.asked_at
         return IdleState(
             hot=name,
             since=self.hot.state_change_time(name),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from lockstep.onhost.core import atomic, errors, schema
+from lockstep.onhost.core import atomic, errors
 from lockstep.onhost.gateway import keys
+from lockstep.onhost.records import state_record
 
 #: In the StateDirectory= of the gateway's unit.
 PATH = Path("/var/lib/lockstep-gateway/usage.json")
@@ -35,19 +34,11 @@ def read_totals(path: Path = PATH) -> dict[str, Total]:
         # The gateway owns the file and root reads it: follow no link, and never block.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, encoding="utf-8") as file:
-            document = json.loads(file.read(_MOST_BYTES))
+            return state_record.of_text(dict[str, Total], file.read(_MOST_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {errors.why(error)}") from error
-    usage_by_person: dict[str, Total] = schema.convert_record(
-        dict[str, Total], document, where=str(path), error=_unusable_file_problem
-    )
-    return usage_by_person
-
-
-def _unusable_file_problem(description: str, *, where: str, **_: Any) -> errors.Problem:
-    return errors.Problem(f"{where}: {description}")
 
 
 class Usage:

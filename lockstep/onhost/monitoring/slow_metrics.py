@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.onhost.core import config, layout, meminfo
-from lockstep.onhost.engine import openai_api, sense_record
+from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts import tls
 from lockstep.onhost.facts import units as unit_facts
 from lockstep.onhost.monitoring.metrics import MetricSample, own_sample
@@ -18,11 +18,11 @@ from lockstep.onhost.operator import present_facts
 from lockstep.onhost.records import (
     generations,
     last_diff,
-    memory_kills,
     model_of_boot,
     switch_history,
+    watch_findings,
 )
-from lockstep.onhost.switching import gpu_watch, memory_watch, wedge_state
+from lockstep.onhost.switching import gpu_watch, hot_change, memory_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import transient_job
 
@@ -121,7 +121,7 @@ class SlowMetrics:
             yield own_sample("engine_requests", engine["requests"], model=hot)
         if engine.get("tok_s") is not None:
             yield own_sample("engine_tokens_per_second", engine["tok_s"], model=hot)
-        last_sense = sense_record.last_looks(self.paths).get(hot)
+        last_sense = watch_findings.load(self.paths).senses.get(hot)
         if state["sense"] is not None and last_sense is not None and last_sense.state != "untold":
             yield own_sample("sense_ok", int(last_sense.state == "sound"), model=hot)
 
@@ -192,16 +192,16 @@ def _guard_samples(
 ) -> Iterator[MetricSample]:
     """Yield the findings and actions of the guards."""
     names = {model.unit: name for name, model in host.models.items()}
-    record = wedge_state.load(paths)
+    watches = watch_findings.load(paths)
     for unit, name in names.items():
-        deed = wedge_state.last_deed(record, unit)
+        deed = watches.wedge.last_deed(unit)
         if deed is not None:
             down = models[name]["state"] not in ("hot", "loading")
             yield own_sample("engine_wedged", int(deed.left_down and down), model=name)
             yield own_sample("wedge_deed_timestamp_seconds", round(deed.when, 3), model=name)
-    for kill in memory_kills.all_kills(paths):
+    for kill in watches.kills.values():
         yield own_sample("memory_minimum_ended", 1, model=kill.model)
-    findings = gpu_watch.load(paths).findings
+    findings = watches.gpu.findings
     yield own_sample("gpu_hot", int("gpu-hot" in findings))
     yield own_sample("gpu_slow", int("gpu-slow" in findings))
     yield own_sample("gpu_foreign", int(gpu_watch.FOREIGN in findings))
@@ -211,4 +211,4 @@ def _guard_samples(
 
 
 def _is_deploy_under_way(paths: layout.Paths) -> bool:
-    return paths.rollout.exists() or bool(transient_job.running_jobs())
+    return hot_change.load(paths).rollout is not None or bool(transient_job.running_jobs())

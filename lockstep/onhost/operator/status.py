@@ -16,11 +16,10 @@ from lockstep.onhost.engine import (
     gpu_holders,
     living_processes,
     log_phases,
-    sense_record,
 )
 from lockstep.onhost.images import image_check
-from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
-from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
+from lockstep.onhost.records import model_of_boot, switch_history, watch_findings
+from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import restart_key, units
 
 
@@ -97,8 +96,7 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
     state = units.show(
         [*names, host.webui_unit, switch_job.UNIT, restart_key.GATEWAY, restart_key.GATEWAY_SOCKET]
     )
-    wedge_record = wedge_state.load(paths)
-    last_looks = sense_record.last_looks(paths)
+    watches = watch_findings.load(paths)
     usual = switch_history.usual_seconds_by_model(switch_history.load(paths))
     main = {model.fallback: model.name for model in host.models.values() if model.fallback}
     models = []
@@ -121,9 +119,9 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
                 enabled=unit.is_enabled,
                 restarts=unit.restarts,
                 fallback_of=main.get(model.name),
-                wedge=_wedge_text(wedge_state.last_deed(wedge_record, model.unit), unit),
-                sense=_sense_text(last_looks.get(model.name), unit),
-                memory_kill=_kill_text(paths, unit),
+                wedge=_wedge_text(watches.wedge.last_deed(model.unit), unit),
+                sense=_sense_text(watches.senses.get(model.name), unit),
+                memory_kill=_kill_text(watches, unit),
                 needs_gib=float(rounded_up(model.need.available(memory.total))),
                 usual_s=usual.get(model.name),
                 kind=model.kind,
@@ -140,14 +138,14 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
         webui=webui.active if webui.is_installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
         last_switch=_last_switch_text(state[switch_job.UNIT], paths),
-        last_boot=gpu_watch.load(paths).last_boot,
+        last_boot=watches.gpu.last_boot,
         boot=model_of_boot.no_model_reason_of_boot(paths),
         problems=[
             *_unit_problems(models),
             *_gateway_problems(gateway, state[restart_key.GATEWAY_SOCKET]),
             *_webui_problems(webui, closely),
             *strays,
-            *gpu_watch.finding_lines(paths),
+            *watches.gpu.lines,
         ],
         unknown=unknown,
         clusters=cluster_status.as_json(host, runs.load(paths)),
@@ -173,21 +171,21 @@ def _readiness(
     return None, last_phase(unit) if unit.state == "loading" and closely else ""
 
 
-def _wedge_text(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
+def _wedge_text(deed: watch_findings.Deed | None, unit: units.Unit) -> str | None:
     if deed is None or (deed.left_down and unit.up):
         return None
     deed_text = "left it down" if deed.left_down else "restarted it"
     return f"the wedge watch {deed_text}: {deed.reason}; {terminal.since(deed.when)}"
 
 
-def _sense_text(last_look: sense_record.LastLook | None, unit: units.Unit) -> str | None:
+def _sense_text(last_look: watch_findings.SenseLook | None, unit: units.Unit) -> str | None:
     if last_look is None or last_look.pid != unit.main_pid or unit.state != "hot":
         return None
     return f"{last_look.words}; asked {terminal.since(last_look.at)}"
 
 
-def _kill_text(paths: layout.Paths, unit: units.Unit) -> str | None:
-    kill = None if unit.up else memory_kills.kill_of_unit(paths, unit.name)
+def _kill_text(watches: watch_findings.Findings, unit: units.Unit) -> str | None:
+    kill = None if unit.up else watches.kills.get(unit.name)
     return str(kill) if kill else None
 
 

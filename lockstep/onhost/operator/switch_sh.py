@@ -56,7 +56,7 @@ from lockstep.onhost.core import (
     terminal,
 )
 from lockstep.onhost.operator import log_and_wait
-from lockstep.onhost.switching import cancellation, switch_job
+from lockstep.onhost.switching import hot_change, switch_job
 from lockstep.onhost.systemd import transient_job, units
 
 _FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": (), "cancel": ()}
@@ -235,7 +235,7 @@ def _request_cancellation(
     while transient_job.is_running(units.show([job.unit])[job.unit]):
         # A request made before the switch begins would be taken for one of an earlier switch.
         if switch_lock.holder(paths.switch_lock):
-            cancellation.request_cancellation(paths, user, restore=restore)
+            hot_change.request_cancellation(paths, user, restore=restore)
             return job
         clock.sleep(0.1)
     return None

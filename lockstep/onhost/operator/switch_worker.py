@@ -7,8 +7,8 @@ from collections.abc import Callable
 from lockstep.onhost.cluster import coordinator, planner, wire_client
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
 from lockstep.onhost.records import model_of_boot, switch_history
+from lockstep.onhost.switching import hot_change, switch_job
 from lockstep.onhost.switching import switch as switching
-from lockstep.onhost.switching import switch_job, unfinished_switch
 from lockstep.onhost.systemd import units
 
 Say = Callable[[str], None]
@@ -29,7 +29,7 @@ def main(argv: list[str], paths: layout.Paths) -> int:
 def rehearse_switch(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
     """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
     if planner.concerns_other_members(host, name):
-        return coordinator.GroupSwitch(host, paths, terminal.say, user).rehearse(name)
+        return coordinator.ClusterSwitch(host, paths, terminal.say, user).rehearse(name)
     return switching.Switch(host, paths, terminal.say).rehearse_switch(name)
 
 
@@ -48,7 +48,7 @@ def _make_switch(
                 _store_hot_model_for_boot(host, paths, user)
                 return code
     # Every member takes its lock itself, this host as well.
-    group = coordinator.GroupSwitch(host, paths, say, user)
+    group = coordinator.ClusterSwitch(host, paths, say, user)
     if name != "none":
         code = group.to(name)
         say.hot_already = group.hot_already
@@ -81,7 +81,7 @@ def _replace_ended_model(name: str, paths: layout.Paths) -> int:
 
 def _finish_cut_off_switch(paths: layout.Paths) -> int:
     """Clean up as ExecStopPost= of that unit, if the worker did not come to its own end."""
-    work = unfinished_switch.take_unfinished_work(paths)
+    work = hot_change.take_unfinished_work(paths, "switch")
     if work is None:
         return errors.EXIT_DONE
     return switch_history.switch_and_record(
@@ -89,12 +89,10 @@ def _finish_cut_off_switch(paths: layout.Paths) -> int:
     )
 
 
-def _finish_switch_work(
-    work: unfinished_switch.UnfinishedSwitch, paths: layout.Paths, say: Say
-) -> int:
+def _finish_switch_work(work: hot_change.HotWork, paths: layout.Paths, say: Say) -> int:
     host = config.load_host(paths.models)
-    if work.switch:
-        group = coordinator.GroupSwitch(host, paths, say, work.user, switch=work.switch)
+    if work.cluster_switch:
+        group = coordinator.ClusterSwitch(host, paths, say, work.user, switch=work.cluster_switch)
         group.undo()
         return errors.EXIT_DONE
     switch = switching.Switch(host, paths, say, work.user)

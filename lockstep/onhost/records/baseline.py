@@ -7,7 +7,6 @@ already recorded keep their first record. `lockstep remove` restores it.
 from __future__ import annotations
 
 import grp
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic, layout
-from lockstep.onhost.records import ownership
+from lockstep.onhost.records import ownership, state_record
 
 
 @dataclass
@@ -51,10 +50,7 @@ _EARLIER = (
 
 def load(paths: layout.Paths) -> Baseline | None:
     """Return the record; None if it is missing or unreadable."""
-    try:
-        return Baseline(**json.loads(paths.baseline.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
+    return state_record.load(Baseline, paths.baseline)
 
 
 def unrecorded_items(

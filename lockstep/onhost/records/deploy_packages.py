@@ -18,14 +18,13 @@ exit codes: 0 done, 1 failed, 2 wrong use
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
-from lockstep.onhost.records import ownership
+from lockstep.onhost.records import ownership, state_record
 
 _REMOVAL_LINE = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
 _COMING = re.compile(r"^Inst (\S+)", re.MULTILINE)
@@ -63,21 +62,8 @@ class PackageRecord:
 
 def load(paths: layout.Paths) -> PackageRecord:
     """Return the record, empty if it is missing; raise Problem if it is unusable."""
-    try:
-        record = PackageRecord(**json.loads(paths.packages.read_text(encoding="utf-8")))
-        record.accounts.items()  # A list until 2026-11-23.
-    except FileNotFoundError:
-        return PackageRecord()
-    except (OSError, ValueError) as error:
-        why = errors.why(error)
-    except (TypeError, AttributeError):
-        why = "a record of another version of Lockstep, which is not carried over"
-    else:
-        return record
-    raise errors.Problem(
-        f"{paths.packages}: {why}. Remedy: remove it; the packages that it names then stay when "
-        "Lockstep goes"
-    )
+    remedy = "remove it; the packages that it names then stay when Lockstep goes"
+    return state_record.load_or_refuse(PackageRecord, paths.packages, remedy) or PackageRecord()
 
 
 def record_coming_packages(paths: layout.Paths, names: Sequence[str]) -> None:
@@ -97,7 +83,7 @@ def record_coming_packages(paths: layout.Paths, names: Sequence[str]) -> None:
         if account and (account in record.accounts or ownership.home_of(account) is None):
             makers = record.accounts.setdefault(account, [])
             makers += [] if name in makers else [name]
-    atomic.write_json(paths.packages, asdict(record), mode=0o600)
+    state_record.save(paths.packages, record, mode=0o600)
 
 
 def unfinished_packages(paths: layout.Paths, names: Sequence[str]) -> dict[str, str]:
@@ -161,7 +147,7 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
         )
     record = load(paths)
     record.coming = sorted(set(_COMING.findall(simulation.stdout)))
-    atomic.write_json(paths.packages, asdict(record), mode=0o600)
+    state_record.save(paths.packages, record, mode=0o600)
 
 
 #: Start of the line about a source that fails.
@@ -252,7 +238,7 @@ def purge_recorded_packages(paths: layout.Paths, names: Sequence[str]) -> list[s
     )
     # After a cut-off run, only this record tells the next one whose they were.
     record.packages += sorted(alone - set(record.packages))
-    atomic.write_json(paths.packages, asdict(record), mode=0o600)
+    state_record.save(paths.packages, record, mode=0o600)
     purged_names = [*leaving, *sorted(alone)]
     if purged_names:
         _refuse_unfinished(paths, names)
@@ -264,7 +250,7 @@ def purge_recorded_packages(paths: layout.Paths, names: Sequence[str]) -> list[s
             if ownership.home_of(account) is not None:
                 runner.output_or_problem("userdel", account, timeout=_LIMIT_S)
             del record.accounts[account]
-    atomic.write_json(paths.packages, asdict(record), mode=0o600)
+    state_record.save(paths.packages, record, mode=0o600)
     return purged_names
 
 

@@ -16,9 +16,18 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, runner
+from lockstep.onhost.core import (
+    atomic,
+    errors,
+    file_lock,
+    layout,
+    output,
+    program,
+    runner,
+)
+from lockstep.onhost.records import state_record
 
 STARTING, HOT = "starting", "hot"
 #: The unit that starts a switch after a boot, and the person in whose name it does.
@@ -72,11 +81,7 @@ def boot_id(paths: layout.Paths) -> str:
 
 def load(paths: layout.Paths) -> BootRecord:
     """Return the record, empty if it is missing or unreadable. Only root can read it."""
-    try:
-        data = json.loads(paths.boots.read_text(encoding="utf-8"))
-        return BootRecord(**{**data, "boots": tuple(Boot(**boot) for boot in data["boots"])})
-    except (OSError, ValueError, TypeError, LookupError):
-        return BootRecord()
+    return state_record.load(BootRecord, paths.boots) or BootRecord()
 
 
 def crash_loop_reason(record: BootRecord, boot_id: str) -> str | None:
@@ -167,7 +172,7 @@ def _save_with_boot(paths: layout.Paths, record: BootRecord, now: Boot) -> None:
     uptime_s = float((paths.proc / "uptime").read_text(encoding="ascii").split()[0])
     now = replace(now, began=time.time() - uptime_s, duration_s=uptime_s)
     new_record = replace(record, boots=(*record.boots, now)[-_MOST_BOOTS:])
-    atomic.write_json(paths.boots, asdict(new_record), mode=0o600)
+    state_record.save(paths.boots, new_record, mode=0o600)
     # A file system may write the new name seconds later, when an engine may have frozen the host.
     atomic.flush(paths.boots.parent)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -10,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from lockstep.onhost.core import atomic, errors, layout, output
-from lockstep.onhost.records import audit_log
+from lockstep.onhost.records import audit_log, state_record
 
 #: A page shows no more.
 MOST_KEPT = 20
@@ -46,13 +45,7 @@ class SwitchTelling:
 
 def load(paths: layout.Paths) -> list[SwitchRecord]:
     """Return the switches, newest first; empty without a readable record."""
-    try:
-        return [
-            SwitchRecord(**entry)
-            for entry in json.loads(paths.switches.read_text(encoding="utf-8"))
-        ]
-    except (OSError, ValueError, TypeError):
-        return []
+    return state_record.load(list[SwitchRecord], paths.switches) or []
 
 
 def usual_seconds_by_model(switch_records: Iterable[SwitchRecord]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.records import generations, rollback_snapshot
-from lockstep.onhost.switching import rollout_mark, switch
+from lockstep.onhost.switching import hot_change, rollout_lock, switch
 from lockstep.onhost.systemd import restart_key, units
 from lockstep.onhost.webui import record, update
 
@@ -23,47 +23,68 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
     Returns:
         0 done, also if nothing was kept; 1 a unit does not start; 3 and 4 as for a switch.
     """
-    with rollout_mark.hold_switch_lock(paths):
+    with rollout_lock.hold_switch_lock(paths):
         snapshot = rollback_snapshot.load(paths)
         # Members of a cluster return together, when the deploy tells them.
         if snapshot is None or snapshot["rollout"]:
             output.say("nothing was kept here to return to")
             return errors.EXIT_DONE
-        absent = {PurePosixPath(path).name for path in snapshot["absent"]}
-        deployed_host = config.load_host(paths.models)
-        model_units = {model.unit for model in deployed_host.models.values()}
-        for model in deployed_host.models.values():
-            if model.unit in absent:
-                switch.Switch(deployed_host, paths, user=rollout_mark.USER).stop_failed_model(
-                    model.name
-                )
-        _end_units(absent & rollback_snapshot.watched_units(snapshot) - model_units)
-        rollback_snapshot.restore_snapshot(paths, snapshot)
-        generations.record_rollback(paths, int(snapshot["since"]), why)
-        host = config.load_host(paths.models)
-        model_units |= {model.unit for model in host.models.values()}
-        _restore_webui_data(paths, snapshot)
-        helpers = {name: was for name, was in snapshot["units"].items() if name not in model_units}
-        faults = [
-            name for name, was in helpers.items() if not _restore_unit_state(paths, name, was)
-        ]
-        code = _restart_hot_model(paths, host, snapshot["hot"])
+        has_restored = restore_deploy(paths, snapshot, why)
+        name = _model_to_restart(paths, snapshot["hot"])
+        code = errors.EXIT_DONE
+        if name is not None:
+            work = hot_change.HotWork(name, rollout_lock.USER)
+            with hot_change.keep_on_record(paths, "rollout", work):
+                code = revive_model(paths, name)
         paths.rollback_snapshot.unlink(missing_ok=True)
     output.say("this host is as it was before the deploy")
-    return code or (errors.EXIT_FAILED if faults else errors.EXIT_DONE)
+    return code or (errors.EXIT_DONE if has_restored else errors.EXIT_FAILED)
 
 
-def _restart_hot_model(paths: layout.Paths, host: config.HostConfig, was: str | None) -> int:
-    """Make the hot model run with the restored files; return 0 if it serves."""
+def restore_deploy(
+    paths: layout.Paths, snapshot: rollback_snapshot.Document, why: str = ""
+) -> bool:
+    """Restore files, link, units that ran and Open WebUI's data; tell whether all units do.
+
+    The switch lock is held. A model is stopped only if there was none of its unit before.
+    """
+    absent = {PurePosixPath(path).name for path in snapshot["absent"]}
+    deployed_host = config.load_host(paths.models)
+    model_units = {model.unit for model in deployed_host.models.values()}
+    for model in deployed_host.models.values():
+        if model.unit in absent:
+            switch.Switch(deployed_host, paths, user=rollout_lock.USER).stop_failed_model(
+                model.name
+            )
+    _end_units(absent & rollback_snapshot.watched_units(snapshot) - model_units)
+    rollback_snapshot.restore_snapshot(paths, snapshot)
+    generations.record_rollback(paths, int(snapshot["since"]), why)
+    model_units |= {model.unit for model in config.load_host(paths.models).models.values()}
+    _restore_webui_data(paths, snapshot)
+    helpers = {name: was for name, was in snapshot["units"].items() if name not in model_units}
+    return all([_restore_unit_state(paths, name, was) for name, was in helpers.items()])
+
+
+def _model_to_restart(paths: layout.Paths, was: str | None) -> str | None:
+    """Return the model that must start again: one that runs with other files, or else `was`."""
+    host = config.load_host(paths.models)
     state = units.show(model.unit for model in host.models.values())
-    up = [model for model in host.models.values() if state[model.unit].up]
-    name = up[0].name if up else was
-    if name is None or name not in host.models:
-        return errors.EXIT_DONE
-    if up and not restart_key.old(state[up[0].unit], paths):
-        return errors.EXIT_DONE
-    with rollout_mark.hold_mark(paths, name):
-        return switch.Switch(host, paths, user=rollout_mark.USER).revive_model(name)
+    up = next((model for model in host.models.values() if state[model.unit].up), None)
+    if up is not None:
+        return up.name if restart_key.old(state[up.unit], paths) else None
+    return was
+
+
+def revive_model(paths: layout.Paths, name: str) -> int:
+    """Start a model with the restored files; return 0 if it serves, else 3 or 4 as for a switch."""
+    host = config.load_host(paths.models)
+    if name not in host.models:
+        output.say(f"NO MODEL IS HOT: there was no {name} before")
+        return errors.EXIT_NOTHING_HOT
+    code = switch.Switch(host, paths, user=rollout_lock.USER).revive_model(name)
+    if code == errors.EXIT_DONE:
+        output.say(f"{name} is hot again, as it was before this deploy")
+    return code
 
 
 def _end_units(names: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ from lockstep.onhost.core import clock, config, errors, layout, output, program
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import generations, rollback_snapshot
 from lockstep.onhost.rollout import deploy_rollback
-from lockstep.onhost.switching import rollout_mark, switch
+from lockstep.onhost.switching import hot_change, rollout_lock, switch
 from lockstep.onhost.systemd import restart_key, units
 
 _TEST_QUESTION_S = 60.0
@@ -57,9 +57,10 @@ def outdated_models(host: config.HostConfig, paths: layout.Paths) -> list[config
 def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ()) -> int:
     """Restart outdated models, and roll back on failure. Exit code as in the docstring."""
     host = config.load_host(paths.models)
-    with rollout_mark.hold_switch_lock(paths):
+    with rollout_lock.hold_switch_lock(paths):
         for model in outdated_models(host, paths):
-            with rollout_mark.hold_mark(paths, model.name):
+            work = hot_change.HotWork(model.name, rollout_lock.USER)
+            with hot_change.keep_on_record(paths, "rollout", work):
                 why = _refusal(host, model, paths, gate)
                 if why:
                     output.say(f"{model.name}: {why}; returning to what there was")
@@ -73,7 +74,7 @@ def _refusal(
     host: config.HostConfig, model: config.Model, paths: layout.Paths, gate: Sequence[str]
 ) -> str:
     """Return why a model may not stay as it was deployed, or ""."""
-    if not switch.Switch(host, paths, user=rollout_mark.USER).restart_model(model.name):
+    if not switch.Switch(host, paths, user=rollout_lock.USER).restart_model(model.name):
         return "it does not start"
     restart_key.bring_gateway_up_to_date(paths)
     try:
@@ -116,10 +117,10 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
     group = next((model for model in _models_up(paths) if model.cluster), None)
     if group is not None and (code := cluster_rollout.run_switch("none")):
         return code
-    with rollout_mark.hold_switch_lock(paths):
+    with rollout_lock.hold_switch_lock(paths):
         host, hot = config.load_host(paths.models), _models_up(paths)
         for model in hot:
-            switch.Switch(host, paths, user=rollout_mark.USER).stop_failed_model(model.name)
+            switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(model.name)
         rollback_snapshot.restore_snapshot(paths, snapshot)
         note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
         new_record = generations.add_record(paths, previous, note)
@@ -130,7 +131,7 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
                 f"Remedy: the same on each of them, then switch.sh {group.name}"
             )
             return errors.EXIT_NOTHING_HOT
-        return _revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
+        return deploy_rollback.revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
 
 
 def _models_up(paths: layout.Paths) -> list[config.Model]:
@@ -143,36 +144,25 @@ def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
     """Restore the kept state and start `name` again; return `done_code` if it is hot again."""
     host = config.load_host(paths.models)
     if name in host.models:
-        switch.Switch(host, paths, user=rollout_mark.USER).stop_failed_model(name)
+        switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(name)
     snapshot = rollback_snapshot.load(paths)
     if snapshot is None:
         output.say("what there was before is not on record: nothing to return to")
     else:
-        rollback_snapshot.restore_snapshot(paths, snapshot)
-    code = _revive_model(paths, name)
+        deploy_rollback.restore_deploy(paths, snapshot)
+    code = deploy_rollback.revive_model(paths, name)
     paths.rollback_snapshot.unlink(missing_ok=True)
     return done_code if code == errors.EXIT_DONE else code
 
 
-def _revive_model(paths: layout.Paths, name: str) -> int:
-    host = config.load_host(paths.models)
-    if name not in host.models:
-        output.say(f"NO MODEL IS HOT: there was no {name} before")
-        return errors.EXIT_NOTHING_HOT
-    code = switch.Switch(host, paths, user=rollout_mark.USER).revive_model(name)
-    if code == errors.EXIT_DONE:
-        output.say(f"{name} is hot again, as it was before this deploy")
-    return code
-
-
 def roll_back_cut_off_rollout(paths: layout.Paths) -> int:
     """Roll back as ExecStopPost= of the job, if `go` or a cluster's start was cut off."""
-    name = rollout_mark.take_mark(paths)
-    if name is None:
+    work = hot_change.take_unfinished_work(paths, "rollout")
+    if work is None:
         return errors.EXIT_DONE
-    with rollout_mark.hold_switch_lock(paths):
-        output.say(f"the rollout of {name} was cut off; returning to what there was")
-        return restore_and_restart(paths, name, errors.EXIT_DONE)
+    with rollout_lock.hold_switch_lock(paths):
+        output.say(f"the rollout of {work.model} was cut off; returning to what there was")
+        return restore_and_restart(paths, work.model, errors.EXIT_DONE)
 
 
 def _is_gate(words: Sequence[str]) -> bool:
@@ -187,7 +177,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if verb == "go" and _is_gate(arguments):
         return restart_outdated_or_roll_back(paths, arguments[2:])
     if verb == "up" and arguments and _is_gate(arguments[1:]):
-        return cluster_rollout.start_group(paths, arguments[0], arguments[3:])
+        return cluster_rollout.start_cluster(paths, arguments[0], arguments[3:])
     if verb == "ended" and 1 <= len(arguments) <= 2:
         return cluster_rollout.end_rollout(paths, *arguments)
     if verb == "back" and len(arguments) <= 1:

@@ -22,7 +22,7 @@ from lockstep.onhost.core import clock, config, errors, layout, meminfo, output,
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
-from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.records import model_of_boot, watch_findings
 from lockstep.onhost.systemd import units
 
 EXIT_OTHER_ENGINE = 3
@@ -50,7 +50,7 @@ class Gate:
     def pass_or_refuse(self) -> None:
         """Return when the engine may start; else raise Problem with the numbers and the remedy."""
         self.make_hidden_folder()
-        if last_kill := memory_kills.kill_of_unit(self.paths, self.model.unit):
+        if last_kill := watch_findings.load(self.paths).kills.get(self.model.unit):
             write_to_journal(f"last time {last_kill}")
         self.remove_own_orphan()
         self.wait_for_other_engines()

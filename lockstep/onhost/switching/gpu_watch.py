@@ -18,14 +18,13 @@ itself off leaves no reason.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 
-from lockstep.onhost.core import atomic, clock, config, errors, layout, output, runner
+from lockstep.onhost.core import clock, config, errors, layout, output, runner
 from lockstep.onhost.engine import gpu_holders, openai_api
-from lockstep.onhost.records import accepted_speed, model_of_boot
+from lockstep.onhost.records import accepted_speed, model_of_boot, watch_findings
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units
 
@@ -52,35 +51,6 @@ UNPLUG = (
 
 
 @dataclass
-class GpuRecord:
-    """Findings of the watch in this boot.
-
-    Attributes:
-        findings: Code → the fault, with the remedy.
-        slow: Looks in a row at which the model was too slow.
-        last_boot: How the boot before this one was cut off under a model; None if it was not, or
-            somebody has switched since.
-    """
-
-    findings: dict[str, str] = field(default_factory=dict)
-    slow: int = 0
-    last_boot: str | None = None
-
-
-def load(paths: layout.Paths) -> GpuRecord:
-    """Return the record, empty if it is missing or unreadable."""
-    try:
-        return GpuRecord(**json.loads(paths.gpu_record.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return GpuRecord()
-
-
-def finding_lines(paths: layout.Paths) -> list[str]:
-    """Return the findings, each with its code."""
-    return [f"{code}: {finding}" for code, finding in sorted(load(paths).findings.items())]
-
-
-@dataclass
 class GpuState:
     """One look at the GPU of one host."""
 
@@ -93,7 +63,7 @@ class GpuState:
         Args:
             hot: The model that is hot and answers on this host, if any.
         """
-        earlier_record = load(self.paths)
+        earlier_record = watch_findings.load(self.paths).gpu
         now = gpu.read_gpu()
         verdicts = {
             "gpu-cap": self._restore_lost_cap(now),
@@ -112,8 +82,8 @@ class GpuState:
             write_to_journal(f"{code}: {findings[code]}")
         for code in earlier_record.findings.keys() - findings.keys():
             write_to_journal(f"{code} is over")
-        record = GpuRecord(findings, slow, self._last_boot_finding(earlier_record.last_boot))
-        atomic.write_json(self.paths.gpu_record, asdict(record))
+        last_boot = self._last_boot_finding(earlier_record.last_boot)
+        watch_findings.save(self.paths, watch_findings.GpuRecord(findings, slow, last_boot))
 
     def _last_boot_finding(self, earlier_text: str | None) -> str | None:
         cut_off = model_of_boot.cut_off_boot(self.paths)

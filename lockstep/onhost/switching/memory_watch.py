@@ -31,7 +31,7 @@ from lockstep.onhost.core import (
     switch_lock,
 )
 from lockstep.onhost.docker import container_processes, docker_api
-from lockstep.onhost.records import memory_kills
+from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient_job, units
 
@@ -84,16 +84,18 @@ class MemoryWatch:
             return
         minimum, available = minimums(model)[phase], self._available_gib()
         if available < minimum:
-            end = memory_kills.MemoryKill(model.name, unit.name, phase, minimum, available)
+            end = watch_findings.MemoryKill(model.name, unit.name, phase, minimum, available)
             self._end_model(end, model, unit.main_pid)
 
-    def _end_model(self, end: memory_kills.MemoryKill, model: config.Model, main_pid: int) -> None:
+    def _end_model(
+        self, end: watch_findings.MemoryKill, model: config.Model, main_pid: int
+    ) -> None:
         switching = switch_lock.holder(self.paths.switch_lock)
         try:
             # In /run, and before the end: the switch that waits for the start asks why it failed.
-            memory_kills.record_kill(self.paths, end)
+            watch_findings.save(self.paths, end)
         except OSError as error:
-            write_to_journal(f"not noted in {self.paths.memory_kills}: {errors.why(error)}")
+            write_to_journal(f"not noted in {self.paths.findings}: {errors.why(error)}")
         self._kill_engine_processes(model, main_pid)
         write_to_journal(f"{model.name}: {end.reason}")
         # The stop waits until all is gone, with a container that Docker did not end.

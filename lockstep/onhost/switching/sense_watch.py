@@ -17,7 +17,9 @@ from __future__ import annotations
 import time
 
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock
-from lockstep.onhost.engine import openai_api, sense, sense_record
+from lockstep.onhost.engine import openai_api, sense
+from lockstep.onhost.records import watch_findings
+from lockstep.onhost.switching import hot_change
 from lockstep.onhost.systemd import units
 
 # The timer comes each hour, and finds a busy engine at most of them.
@@ -28,14 +30,15 @@ def ask_sense_questions(model: config.Model, paths: layout.Paths, pid: int) -> s
     """Ask a model the questions, record the verdict, and print it."""
     engine_model = model.behind_gateway
     verdict = sense.judge_engine_sense(engine_model, openai_api.api_key(engine_model))
-    sense_record.record_look(paths, model, verdict, pid)
+    look = watch_findings.SenseLook(model.name, pid, verdict.state, verdict.words)
+    watch_findings.save(paths, look)
     write_to_journal(f"{model.name} {verdict.words}")
     return verdict
 
 
 def ask_daily_while_idle(model: config.Model, paths: layout.Paths, unit: units.Unit) -> None:
     """Ask for the timer: once a day, and only while the engine is idle."""
-    last_look = sense_record.last_looks(paths).get(model.name)
+    last_look = watch_findings.load(paths).senses.get(model.name)
     if last_look and last_look.pid == unit.main_pid and time.time() - last_look.at < _AGAIN_S:
         return
     try:
@@ -52,7 +55,7 @@ def ask_daily_while_idle(model: config.Model, paths: layout.Paths, unit: units.U
     if now.state == "hot" and now.main_pid == unit.main_pid:
         ask_sense_questions(model, paths, unit.main_pid)
     else:
-        sense_record.remove_last_look(paths, model.name)
+        watch_findings.remove_sense_look(paths, model.name)
 
 
 def write_to_journal(line: str) -> None:
@@ -73,7 +76,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     hot = next((model for model in candidates if state[model.unit].state == "hot"), None)
     answers = hot is not None and bool(hot.engine_url or hot.url)
     if options.rest:
-        switching = switch_lock.holder(paths.switch_lock) is not None or paths.rollout.exists()
+        switching = switch_lock.holder(paths.switch_lock) or hot_change.load(paths).rollout
         if hot and answers and hot.sense == "answers" and not switching:
             ask_daily_while_idle(hot, paths, state[hot.unit])
         return errors.EXIT_DONE

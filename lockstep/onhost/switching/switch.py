@@ -7,25 +7,23 @@ until the old engine is gone and its memory is back, for every way of starting i
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from lockstep.onhost.core import atomic, clock, config, errors, layout, meminfo, output, runner
+from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, runner
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import container_processes, docker_api, stop_container
 from lockstep.onhost.engine import living_processes, log_phases, openai_api
-from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
+from lockstep.onhost.records import model_of_boot, switch_history, watch_findings
 from lockstep.onhost.switching import (
-    cancellation,
     gate,
+    hot_change,
     journal_tail,
     precheck,
     switch_timing,
-    unfinished_switch,
 )
 from lockstep.onhost.systemd import units
 
@@ -81,15 +79,13 @@ class Switch:
             name
         ):
             self._say(f"a switch to {name} usually takes {output.duration(usual)}")
-        work = unfinished_switch.UnfinishedSwitch(
-            name, previous.name if previous else None, self._user
-        )
-        with unfinished_switch.keep_on_record(self._paths, work):
+        work = hot_change.HotWork(name, self._user, previous.name if previous else None)
+        with hot_change.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(model, previous, state)
 
     def _refuse_switch(self, model: config.Model, refusal: errors.Problem, state: State) -> int:
         """Raise the refusal, or start the model that a cancelled switch left to this one."""
-        interrupted_model = self._host.models.get(self._interrupted_name() or "")
+        interrupted_model = self._interrupted_model()
         if interrupted_model is None:
             raise refusal
         self._forget_interrupted()
@@ -141,32 +137,28 @@ class Switch:
         if up:
             self._say(f"{', '.join(up)} is up meanwhile")
             return errors.EXIT_DONE
+        kills = watch_findings.load(self._paths).kills
         spares = [
             spare
             for spare in self._replacement_models(model, self._hot_before(model))
-            if spare.cluster is None and memory_kills.kill_of_unit(self._paths, spare.unit) is None
+            if spare.cluster is None and spare.unit not in kills
         ]
-        why = memory_kills.kill_of_unit(self._paths, model.unit)
+        why = kills.get(model.unit)
         self._say(f"{name}: {why.reason}" if why else f"{name} was ended")
         if not spares:
             self._say(f"NO MODEL IS HOT: {name} was ended, and nothing may take its place")
             return errors.EXIT_NOTHING_HOT
         first, second = spares[0], spares[1] if spares[1:] else None
-        work = unfinished_switch.UnfinishedSwitch(
-            first.name, second.name if second else None, self._user
-        )
-        with unfinished_switch.keep_on_record(self._paths, work):
+        work = hot_change.HotWork(first.name, self._user, second.name if second else None)
+        with hot_change.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(first, second, state)
 
     def _hot_before(self, model: config.Model) -> config.Model | None:
         """Return the model that was hot before the switch that made a model hot."""
-        try:
-            record = json.loads(self._paths.hot_before.read_text(encoding="utf-8"))
-            return self._host.models.get(record["before"]) if record["hot"] == model.name else None
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
+        record = hot_change.load(self._paths)
+        return self._host.models.get(record.previous or "") if record.hot == model.name else None
 
-    def finish_cut_off_switch(self, work: unfinished_switch.UnfinishedSwitch) -> int:
+    def finish_cut_off_switch(self, work: hot_change.HotWork) -> int:
         """Continue a switch that was cut off; codes as for `switch_to`."""
         self._say(f"the switch to {work.model} was cut off, finishing it")
         model = self._host.model(work.model)
@@ -260,18 +252,14 @@ class Switch:
         for other_model in self._other_units_up(model, state):
             if state[other_model.unit].state in ("hot", "loading"):
                 return other_model
-        return self._host.models.get(self._interrupted_name() or "")
+        return self._interrupted_model()
 
-    def _interrupted_name(self) -> str | None:
-        """Return the model that a cancelled switch stopped and left to this one to bring back."""
-        record = atomic.read_json(self._paths.hot_before)
-        if not isinstance(record, dict) or record.get("hot") is not None:
-            return None
-        return str(record.get("before"))
+    def _interrupted_model(self) -> config.Model | None:
+        return self._host.models.get(hot_change.load(self._paths).interrupted_model or "")
 
     def _forget_interrupted(self) -> None:
-        if self._interrupted_name():
-            self._paths.hot_before.unlink(missing_ok=True)
+        if hot_change.load(self._paths).interrupted_model:
+            hot_change.record_hot_model(self._paths, None, None)
 
     def _replacement_models(
         self, model: config.Model, previous: config.Model | None
@@ -297,7 +285,7 @@ class Switch:
                 tried_models.append(spare)
                 if self._attempt_start(spare, stop):
                     return self._report_instead(model, spare, was_hot=spare == previous)
-        except cancellation.SwitchCancellation as error:
+        except hot_change.SwitchCancellation as error:
             return self._undo_cancelled_switch(error.request, tried_models, previous)
         return self._report_nothing_hot(
             tried_models, "failed" if previous else "failed; none was before"
@@ -305,7 +293,7 @@ class Switch:
 
     def _undo_cancelled_switch(
         self,
-        request: cancellation.CancellationRequest,
+        request: hot_change.CancellationRequest,
         tried_models: Sequence[config.Model],
         previous: config.Model | None,
     ) -> int:
@@ -326,7 +314,7 @@ class Switch:
                 self._reset_failed_units()
                 self._say(f"the switch to {model.name} was cancelled; {previous.name} is hot again")
                 return errors.EXIT_CANCELLED
-        except cancellation.SwitchCancellation as second:
+        except hot_change.SwitchCancellation as second:
             request = second.request
         return self._report_nothing_hot(
             [*tried_models, previous], f"failed, or {request.user} cancelled it"
@@ -340,7 +328,7 @@ class Switch:
     def _record_hot_model(self, name: str | None, previous: config.Model | None) -> None:
         previous_name = previous.name if previous else None
         with suppress(OSError):
-            atomic.write_json(self._paths.hot_before, {"hot": name, "before": previous_name})
+            hot_change.record_hot_model(self._paths, name, previous_name)
 
     def _reset_failed_units(self) -> None:
         """Reset failed units, now that the operator has the model that they asked for.
@@ -474,7 +462,7 @@ class Switch:
             return True
         self._say(f"{model.name} FAILED after {took}: {unit.failure}")
         # The memory watch's record may come a moment later: it kills first.
-        if memory_kill := memory_kills.kill_of_unit(self._paths, model.unit):
+        if memory_kill := watch_findings.load(self._paths).kills.get(model.unit):
             self._say(f"  {memory_kill.reason}")
         for line in log_phases.failure_lines(units.last_lines(unit.name, 60, since)):
             self._say(f"  {line}")
@@ -491,7 +479,7 @@ class Switch:
 
     def _check_cancelled(self) -> None:
         if self._cancellable:
-            cancellation.raise_if_cancelled(self._paths, self._began)
+            hot_change.raise_if_cancelled(self._paths, self._began)
 
     def _still(self, activity: str, is_cancellable: bool = False) -> Callable[[], None]:
         """Return what to do every second of a long activity: tell of it now and then.

@@ -64,6 +64,9 @@ def _job(paths: layout.Paths, *words: str) -> transient_job.Job:
 
 def _finish_command(paths: layout.Paths) -> str:
     """Return the command that finishes a switch which was cut off, and costs nothing otherwise."""
-    words = [str(paths.unfinished_switch), *switch_sh_command(), FINISH]
+    # In `hot_change.HotChange` as JSON, `"switch": {` is work on record. A pattern without quotes
+    # passes systemd unchanged.
+    script = '! grep -qs switch...{ "$0" || exec "$@"'
+    words = [str(paths.hot_change), *switch_sh_command(), FINISH]
     # systemd turns two `$` into one.
-    return shlex.join(["/bin/sh", "-c", 'test ! -e "$0" || exec "$@"', *words]).replace("$", "$$")
+    return shlex.join(["/bin/sh", "-c", script, *words]).replace("$", "$$")

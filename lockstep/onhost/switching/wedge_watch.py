@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import clock, config, errors, layout, output, program, switch_lock
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.switching import gpu_watch, wedge_state
+from lockstep.onhost.records import watch_findings
+from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.systemd import units
 
 # A long prompt may delay a small request for a minute or two.
@@ -39,7 +40,7 @@ class WedgeWatch:
     host: config.HostConfig
     paths: layout.Paths
     token_wait_s: float = TOKEN_WAIT_S
-    record: wedge_state.WedgeRecord = field(default_factory=wedge_state.WedgeRecord)
+    record: watch_findings.WedgeRecord = field(default_factory=watch_findings.WedgeRecord)
     idle_s: float = IDLE_S
 
     def check_hot_model(self) -> list[config.Model]:
@@ -56,7 +57,7 @@ class WedgeWatch:
         # A cluster's agents end it as a whole: a rank is never restarted alone.
         own = [model for model in self.host.models.values() if model.cluster is None]
         hot = [model for model in own if state[model.unit].state == "hot"]
-        self.record = wedge_state.load(self.paths)
+        self.record = watch_findings.load(self.paths).wedge
         well = []
         # The engine itself, because a fault of the gateway before it is not the engine's.
         for model in (hot_model.behind_gateway for hot_model in hot):
@@ -65,7 +66,7 @@ class WedgeWatch:
                 self.record.pid, self.record.counters = unit.main_pid, {}
                 self.record.alive_at = clock.now()
             reason = self.wedge_reason(model)
-            wedge_state.save(self.paths, self.record)
+            watch_findings.save(self.paths, self.record)
             if reason:
                 self.restart_or_stop(model, unit, reason)
             else:
@@ -93,7 +94,7 @@ class WedgeWatch:
         """Ask for a token, at most twice; return why that makes it wedged, or None if it lives."""
         began = self.record.asked_at = clock.now()
         # Saved first, so that readers of the engine's counters know of this request.
-        wedge_state.save(self.paths, self.record)
+        watch_findings.save(self.paths, self.record)
         for attempt in (1, 2):
             seconds_left = self.token_wait_s - (clock.now() - began)
             failure = self._token_failure(model, key, max(1.0, seconds_left))
@@ -142,9 +143,9 @@ class WedgeWatch:
         now = clock.now()
         earlier_deeds = [deed for deed in self.record.deeds if deed.unit == model.unit]
         down = sum(now - deed.at < WINDOW_S for deed in earlier_deeds) >= RESTARTS
-        deed = wedge_state.Deed(model.unit, now, time.time(), reason, left_down=down)
+        deed = watch_findings.Deed(model.unit, now, time.time(), reason, left_down=down)
         self.record.deeds = [*self.record.deeds[-19:], deed]
-        wedge_state.save(self.paths, self.record)
+        watch_findings.save(self.paths, self.record)
         if down:
             write_to_journal(
                 f"{model.name}: {reason}; {RESTARTS} restarts in an hour did not help: left down"

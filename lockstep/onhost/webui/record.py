@@ -6,18 +6,16 @@ The record is /var/lib/lockstep-deploy/webui.json, a copy the folder webui/NNNN 
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from lockstep.onhost.core import atomic, errors, layout, schema
-from lockstep.onhost.records import restic_repository
+from lockstep.onhost.core import layout
+from lockstep.onhost.records import restic_repository, state_record
 from lockstep.onhost.records.restic_repository import BackupSnapshot
 from lockstep.onhost.webui import data
 
-T = TypeVar("T")
+_REMEDY = "remove it, and it is written anew"
 #: Copies that stay beside those that an update still needs.
 KEPT = 3
 #: Of copies from before updates, in a backup.
@@ -103,30 +101,21 @@ class WebUiRecord:
 
 def load(paths: layout.Paths) -> WebUiRecord:
     """Return the record, empty if missing; raise Problem if it is unreadable."""
-    return _read_json(WebUiRecord, paths.webui) if paths.webui.exists() else WebUiRecord()
-
-
-def _read_json(kind: type[T], path: Path) -> T:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise errors.Problem(f"{path}: {error}") from error
-    record: T = schema.convert_record(kind, document, where=str(path), error=_unusable_file_problem)
-    return record
+    return state_record.load_or_refuse(WebUiRecord, paths.webui, _REMEDY) or WebUiRecord()
 
 
 def save(paths: layout.Paths, record: WebUiRecord) -> None:
     """Write the record."""
-    atomic.write_json(paths.webui, asdict(record), mode=0o600)
+    state_record.save(paths.webui, record, mode=0o600)
 
 
 def complete_copies(paths: layout.Paths) -> list[Snapshot]:
     """Return the complete copies, newest first."""
-    snapshot_files = paths.webui_kept.glob("[0-9]*/about.json")
-    return sorted(
-        (_read_json(Snapshot, path) for path in snapshot_files),
-        key=lambda snapshot: -snapshot.number,
+    snapshots = (
+        state_record.load_or_refuse(Snapshot, path, _REMEDY)
+        for path in paths.webui_kept.glob("[0-9]*/about.json")
     )
+    return sorted(filter(None, snapshots), key=lambda snapshot: -snapshot.number)
 
 
 def copied_data_folder(paths: layout.Paths, number: int) -> Path:
@@ -199,10 +188,4 @@ def _next_copy_number(paths: layout.Paths) -> int:
 def _write_copy_description(paths: layout.Paths, snapshot: Snapshot) -> None:
     folder = copied_data_folder(paths, snapshot.number).parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    atomic.write_json(folder / "about.json", asdict(snapshot), mode=0o600)
-
-
-def _unusable_file_problem(
-    description: str, *, where: str, remedy: str = "", **_: object
-) -> errors.Problem:
-    return errors.Problem(f"{where}: {description}" + (remedy and f". Remedy: {remedy}"))
+    state_record.save(folder / "about.json", snapshot, mode=0o600)

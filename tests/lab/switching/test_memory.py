@@ -91,7 +91,7 @@ def test_with_docker_frozen_an_engine_in_a_container_is_ended_and_that_is_told_e
     answer = host.switch("qwen")
     assert answer.code == 0 and f"last time {why}" in " ".join(answer.text.split())
     assert host.status()["models"]["qwen"]["memory_kill"] is None
-    assert "vllm-qwen36" not in host.root("ls /run/lockstep/ended")
+    assert "vllm-qwen36" not in host.root("ls /run/lockstep/findings")
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot
     pid = hot.show("vllm-qwen36", "MainPID")
     hot.root(f"""curl -fsS -d '{{"corruption": "salad"}}' {HOT}""")
     # As if the last look had been yesterday.
-    hot.root("rm /run/lockstep/sensed.json; systemctl start lockstep-sense.service")
+    hot.root("rm /run/lockstep/findings/sense-*; systemctl start lockstep-sense.service")
     hot.logs("qwen talks nonsense", "-u lockstep-sense")
     assert "talks nonsense: echo" in hot.status()["models"]["qwen"]["sense"]
     assert hot.show("vllm-qwen36", "MainPID") == pid

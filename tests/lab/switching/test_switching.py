@@ -12,7 +12,7 @@ import pytest
 from stack import Host, Stack, until
 
 KNOBS = "/run/unified-memory"
-WEDGE = "/run/lockstep/wedge.json"
+WEDGE = "/run/lockstep/findings/wedge.json"
 RESTARTED_TWICE = f"""
 import json
 record = json.load(open({WEDGE!r}))

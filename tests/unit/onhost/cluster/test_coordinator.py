@@ -8,10 +8,10 @@ from lab_servers import until
 
 from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
-from lockstep.onhost.cluster import runs as cluster_groups
+from lockstep.onhost.cluster import runs as cluster_runs
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.records import model_of_boot, switch_history
-from lockstep.onhost.switching import cancellation, journal_tail
+from lockstep.onhost.switching import hot_change, journal_tail
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def after_the_first_plan(group, monkeypatch, do) -> None:
     monkeypatch.setattr(group, "_all_join", watch_join)
 
 
-def group_switch(spark, user: str, say=print) -> coordinator.GroupSwitch:
+def group_switch(spark, user: str, say=print) -> coordinator.ClusterSwitch:
     host = config.load_host(spark.paths.models)
-    return coordinator.GroupSwitch(host, spark.paths, say, user)
+    return coordinator.ClusterSwitch(host, spark.paths, say, user)
 
 
 def calls(spark) -> list[str]:
@@ -58,7 +58,7 @@ def calls(spark) -> list[str]:
 def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
     work = one_rank_up(pair, 600)
 
-    cancellation.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change.request_cancellation(pair[0].paths, "ben", restore=True)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -78,7 +78,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
     monkeypatch.setattr(journal_tail.JournalTail, "__enter__", late)
     work = pair[0].switch_begun("glm")
     until(lambda: "starting glm" in pair[1].log.getvalue(), "it begins")
-    cancellation.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change.request_cancellation(pair[0].paths, "ben", restore=True)
 
     assert "hot again: own on spark2" in work.output()
     assert hot_everywhere(pair) == [[], ["own"]]
@@ -87,7 +87,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
 def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
     work = one_rank_up(pair, 600)
 
-    cancellation.request_cancellation(pair[0].paths, "ben", restore=False)
+    hot_change.request_cancellation(pair[0].paths, "ben", restore=False)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -201,7 +201,7 @@ def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(p
     assert "spark2: glm needs 500.0 GiB" in lines[-1] and "nothing was stopped" in lines[-1]
     assert pair[1].hot == ["own"]
     assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(spark.paths.joined_switch.exists() for spark in pair)
+    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
 
 
 def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pair):
@@ -260,7 +260,7 @@ def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkey
     assert [(spark.group.state, spark.group.run) for spark in pair] == [
         ("hot", run) for run in runs
     ]
-    assert not any(spark.paths.joined_switch.exists() for spark in pair)
+    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
 
 
 def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
@@ -282,7 +282,7 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
     pair[1].switch("glm")
     pair[1].switch("none")
     with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
-        pair[0].do(lambda: group_switch(pair[0], cluster_groups.WATCH).to("glm"))
+        pair[0].do(lambda: group_switch(pair[0], cluster_runs.WATCH).to("glm"))
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
@@ -383,7 +383,7 @@ def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
     work = one_rank_up(pair)
     work.kill()
     until(lambda: pair[1].hot == ["own"], "the second member has its model again")
-    until(lambda: not any(spark.paths.joined_switch.exists() for spark in pair), "both let go")
+    until(lambda: not any(cluster_runs.recorded_part(spark.paths) for spark in pair), "both let go")
     assert pair[0].hot == []
 
 
@@ -392,7 +392,7 @@ def test_systemd_has_a_killed_switch_undone_at_once(pair):
     work.kill()
     assert pair[0].switch("--finish", "")[0] == 0
     assert pair[1].hot == ["own"]
-    assert not any(spark.paths.joined_switch.exists() for spark in pair)
+    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
 
 
 def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(pair):
@@ -453,7 +453,7 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     assert message == "it was undone: the cluster agent was restarted"
     work.output()
     assert pair[0].hot == []
-    assert not any(spark.paths.joined_switch.exists() for spark in pair)
+    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
 
 
 def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
@@ -462,7 +462,7 @@ def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
     assert code == 0, lines
     assert lines[-2:] == ["spark1: no model up", "spark2: would stop own"]
     assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(spark.paths.joined_switch.exists() for spark in pair)
+    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
 
 
 def test_the_launch_check_names_the_hash_that_differs_and_stops_nothing(pair):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from a_cluster import GLM, OWN, SPARE, cluster_of
@@ -152,22 +152,30 @@ def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
     assert pair[0].switch("glm")[0] == 0
     pair[0].kill_agent()
     group = pair[0].group
-    for path in (pair[0].paths.groups, pair[0].paths.groups_kept):
-        old = json.dumps({"pair": asdict(group), "old": asdict(group) | {"cluster": "old"}})
-        path.write_text(old)
+    runs.save(pair[0].paths, replace(group, cluster="old"))
     pair[0].power_on()
-    for path in (pair[0].paths.groups, pair[0].paths.groups_kept):
-        assert list(json.loads(path.read_text())) == ["pair"]
+    for path in (pair[0].paths.clusters, pair[0].paths.clusters_on_disk):
+        assert list(json.loads(path.read_text())["runs"]) == ["pair"]
+
+
+def test_a_run_that_an_earlier_version_recorded_stays_hot(pair):
+    assert pair[0].switch("glm")[0] == 0
+    pair[0].kill_agent()
+    group = pair[0].group
+    pair[0].paths.clusters.write_text(json.dumps({"pair": asdict(group)}))
+    pair[0].power_on()
+    assert pair[0].group.run == group.run and pair[0].group.state == "hot"
+    assert hot(pair) == [["glm"], ["glm"]]
 
 
 def test_where_the_agent_notes_is_what_a_deploy_removes():
     paths = layout.Paths()
-    assert [str(paths.groups), str(paths.groups_kept)] == list(RECORDS)
+    assert [str(paths.clusters), str(paths.clusters_on_disk)] == list(RECORDS)
 
 
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
     paths = layout.Paths(tmp_path)
-    paths.groups_kept.mkdir(parents=True)
+    paths.clusters_on_disk.mkdir(parents=True)
     runs.save(paths, runs.ClusterRun("pair", "glm", "run"))
     assert runs.load(paths)["pair"].model == "glm"
     assert "a boot will forget how it stands" in capsys.readouterr().out

@@ -14,8 +14,8 @@ from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.engine import end_on_unit_stop, openai_api, readiness, sense, sense_record
-from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.engine import end_on_unit_stop, openai_api, readiness, sense
+from lockstep.onhost.records import model_of_boot, watch_findings
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_answers_of_another_listener_are_not_recorded(fake, main_process, tmp_pa
     paths = host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
         waiting.check_sense(None, paths)
-    assert sense_record.last_looks(paths) == {}
+    assert watch_findings.load(paths).senses == {}
 
 
 def test_a_main_process_that_has_died_is_told_at_once_and_again():
@@ -245,11 +245,11 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
 
     only_when_green(fake)
     threading.Thread(target=turn_green, daemon=True).start()
-    memory_kills.record_kill(paths, memory_kills.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
+    watch_findings.save(paths, watch_findings.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
 
     assert run() == 0
     # It is hot again, whatever ended it before.
-    assert memory_kills.all_kills(paths) == []
+    assert watch_findings.load(paths).kills == {}
 
 
 def test_an_engine_behind_a_listener_is_asked_itself(
@@ -284,7 +284,7 @@ def test_answers_that_make_sense_are_recorded_for_later(
     paths, run = host_maker(sense="answers")
     assert run() == 0
     assert "lockstep ready: q makes sense: echo (0.0 s)" in capsys.readouterr().out
-    host_view = sense_record.last_looks(paths)["q"]
+    host_view = watch_findings.load(paths).senses["q"]
     assert (host_view.pid, host_view.state) == (main_process.pid, "sound")
 
 
@@ -297,7 +297,7 @@ def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch
     assert problem.value.code == readiness.EXIT_NONSENSE == 5
     for words in ("q talks nonsense", "count: expected 1 to 100", "another image, quantisation"):
         assert words in str(problem.value)
-    assert sense_record.last_looks(paths)["q"].state == "nonsense"
+    assert watch_findings.load(paths).senses["q"].state == "nonsense"
     assert [boot.phase for boot in model_of_boot.load(paths).boots] in (
         [],
         [model_of_boot.STARTING],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,13 @@ from a_gpu import AGpu
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts import gpu as facts
+from lockstep.onhost.records import watch_findings
 
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AGpu:
     """A GPU, and a host of which the watch has nothing to tell."""
     paths = layout.Paths(tmp_path / "root")
-    paths.gpu_record.parent.mkdir(parents=True)
     monkeypatch.setattr(layout, "Paths", lambda: paths)
     monkeypatch.setattr(facts, "_HWMON", str(tmp_path / "hwmon"))
     return AGpu(tmp_path / "gpu", monkeypatch)
@@ -29,8 +28,8 @@ def gpu_findings(most: int | None = None) -> dict[str, object]:
 
 def test_diff_shows_what_the_watch_found(card: AGpu) -> None:
     assert gpu_findings() == {}
-    record = {"findings": {"gpu-hot": "the GPU is held down"}, "slow": 0, "last_boot": None}
-    layout.Paths().gpu_record.write_text(json.dumps(record))
+    record = watch_findings.GpuRecord({"gpu-hot": "the GPU is held down"})
+    watch_findings.save(layout.Paths(), record)
     assert gpu_findings() == {"gpu-hot": "the GPU is held down"}
 
 

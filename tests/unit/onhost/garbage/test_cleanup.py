@@ -14,7 +14,8 @@ from onhost_fakes import FakeDocker, FakeSystemd, host_root
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
-from lockstep.onhost.records import deploy_lock, generations
+from lockstep.onhost.records import deploy_lock, generations, state_record
+from lockstep.onhost.switching import hot_change
 from lockstep.onhost.weights import hub_cache
 
 # None is a part of another.
@@ -389,8 +390,8 @@ def test_a_switch_is_not_disturbed(spark, monkeypatch):
 
 
 def test_a_rollout_that_was_cut_off_is_not_disturbed(spark):
-    spark.paths.rollout.parent.mkdir(parents=True, exist_ok=True)
-    spark.paths.rollout.write_text('{"model": "qwen"}')
+    record = hot_change.HotChange(rollout=hot_change.HotWork("qwen", "the deploy"))
+    state_record.save(spark.paths.hot_change, record)
     with pytest.raises(errors.Problem, match="a rollout"):
         cleanup.main(["plan"], spark.paths)
 

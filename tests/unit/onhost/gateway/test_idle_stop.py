@@ -16,7 +16,7 @@ from lockstep.onhost.gateway.configuration import GatewayConfiguration
 from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.idle_stop import IdleState, IdleStop, IdleTime
 from lockstep.onhost.gateway.switch_queue import SwitchQueue
-from lockstep.onhost.switching import wedge_state
+from lockstep.onhost.records import watch_findings
 
 QUIET = IdleState("qwen", since=100.0, counters={"tokens": 5.0})
 
@@ -142,7 +142,7 @@ def test_the_watchs_own_token_is_told_apart(spark):
         idle_switch = resting(spark, clock)
         await idle_switch.stop_idle_model()
         clock.now += 59
-        wedge_state.save(spark.paths, wedge_state.WedgeRecord(asked_at=asked_at))
+        watch_findings.save(spark.paths, watch_findings.WedgeRecord(asked_at=asked_at))
         spark.engine.metrics = page(2.0 + asked_at)
         await idle_switch.stop_idle_model()
         clock.now += 30

@@ -12,11 +12,10 @@ from a_hot_spark import UNIT, HotSpark
 from a_model import tell
 from onhost_fakes import write_models
 
-from lockstep.onhost.core import atomic
 from lockstep.onhost.monitoring import slow_metrics
 from lockstep.onhost.monitoring.metrics import METRICS, SLOW_S, prometheus_text
-from lockstep.onhost.records import last_diff, memory_kills, model_of_boot, switch_history
-from lockstep.onhost.switching import gpu_watch, wedge_state
+from lockstep.onhost.records import last_diff, model_of_boot, switch_history, watch_findings
+from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 
 COUNTERS = """\
@@ -114,16 +113,13 @@ def test_switches_are_counted_from_the_first_look_on(spark: Spark) -> None:
 
 def test_what_guards_did_and_found(spark: Spark) -> None:
     deeds = [
-        wedge_state.Deed(UNIT, 1.0, 1790000100.0, "hung"),
-        wedge_state.Deed("sglang-mistral4.service", 2.0, 1790000200.0, "hung", left_down=True),
+        watch_findings.Deed(UNIT, 1.0, 1790000100.0, "hung"),
+        watch_findings.Deed("sglang-mistral4.service", 2.0, 1790000200.0, "hung", left_down=True),
     ]
-    wedge_state.save(spark.paths, wedge_state.WedgeRecord(deeds=deeds))
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("qwen", UNIT, "serving", 4.0, 3.0)
-    )
+    watch_findings.save(spark.paths, watch_findings.WedgeRecord(deeds=deeds))
+    watch_findings.save(spark.paths, watch_findings.MemoryKill("qwen", UNIT, "serving", 4.0, 3.0))
     findings = {"gpu-hot": "hot", gpu_watch.FOREIGN: "Ollama"}
-    record = {"findings": findings, "slow": 0, "last_boot": "cut off"}
-    atomic.write_json(spark.paths.gpu_record, record)
+    watch_findings.save(spark.paths, watch_findings.GpuRecord(findings, last_boot="cut off"))
     metrics = spark.look()
     assert metrics["engine_wedged"] == {"qwen": 0, "mistral": 1}
     assert metrics["wedge_deed_timestamp_seconds"] == {
@@ -139,7 +135,7 @@ def test_what_guards_did_and_found(spark: Spark) -> None:
 def test_a_cap_of_the_clock_is_held_or_not(spark: Spark) -> None:
     tell(spark.paths, max_clock_mhz=2200)
     assert spark.look()["gpu_clock_cap_held"] == {"": 1}
-    atomic.write_json(spark.paths.gpu_record, {"findings": {"gpu-cap": "lost"}})
+    watch_findings.save(spark.paths, watch_findings.GpuRecord({"gpu-cap": "lost"}))
     metrics = spark.look()
     assert metrics["gpu_clock_cap_hertz"] == {"": 2.2e9} and metrics["gpu_clock_cap_held"] == {
         "": 0

@@ -12,7 +12,7 @@ from onhost_fakes import put_in_container, timeless
 from lockstep.onhost.core import config, output, switch_lock, terminal
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
-from lockstep.onhost.records import memory_kills, switch_history
+from lockstep.onhost.records import switch_history, watch_findings
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import units
 from lockstep.onhost.systemd.restart_key import GATEWAY, GATEWAY_SOCKET
@@ -361,8 +361,8 @@ def test_durations_as_people_say_them():
 
 
 def test_an_engine_that_the_memory_watch_ended_is_told_until_it_is_up_again(spark):
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.8, NOW - 60)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.8, NOW - 60)
     )
     message = (
         "the memory watch ended it while serving: 3.8 GiB available, below the minimum of 4.0 GiB"

@@ -20,8 +20,8 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
-from lockstep.onhost.records import memory_kills, model_of_boot, switch_history
-from lockstep.onhost.switching import precheck, unfinished_switch
+from lockstep.onhost.records import model_of_boot, state_record, switch_history, watch_findings
+from lockstep.onhost.switching import hot_change, precheck
 from lockstep.onhost.switching import switch as switching
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
@@ -163,9 +163,7 @@ class MinimumEnds:
         """End a model as the memory watch does; returns the exit code of the next switch."""
         unit, spark = UNITS[name], self.spark
         spark.systemd.unit(unit)
-        memory_kills.record_kill(
-            spark.paths, memory_kills.MemoryKill(name, unit, "serving", 4.0, 3.9)
-        )
+        watch_findings.save(spark.paths, watch_findings.MemoryKill(name, unit, "serving", 4.0, 3.9))
         host = config.load_host(spark.paths.models)
         return switching.Switch(
             host, spark.paths, spark.hear, "the memory watch"
@@ -197,8 +195,8 @@ def test_what_the_memory_watch_ended_gives_way_to_what_was_hot_before_it(spark):
 
 def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
     assert spark.to("qwen") == 0
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
     assert MinimumEnds(spark).hot("qwen") == 4
     assert spark.hot == []
@@ -207,16 +205,16 @@ def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
 def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     model_of_boot.record_switch_result(spark.paths, "mistral")
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
     assert switch_worker._replace_ended_model("mistral", spark.paths) == 4
     assert model_of_boot.load(spark.paths).hot is None
 
 
 def test_what_somebody_has_started_meanwhile_stays(spark):
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("qwen", QWEN_UNIT, "serving", 4.0, 3.9)
     )
     assert switch_worker._replace_ended_model("qwen", spark.paths) == 0
     assert spark.hot == ["mistral"]
@@ -224,8 +222,8 @@ def test_what_somebody_has_started_meanwhile_stays(spark):
 
 def test_a_start_that_the_memory_watch_ended_says_so(spark):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    memory_kills.record_kill(
-        spark.paths, memory_kills.MemoryKill("qwen", QWEN_UNIT, "loading", 8.0, 7.9)
+    watch_findings.save(
+        spark.paths, watch_findings.MemoryKill("qwen", QWEN_UNIT, "loading", 8.0, 7.9)
     )
     assert spark.to("qwen") == 1
     assert (
@@ -711,7 +709,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 
     assert spark.hot == ["qwen"]
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
-    assert not spark.paths.unfinished_switch.exists()
+    assert hot_change.load(spark.paths).switch is None
     last_switch = status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch
     assert (
         last_switch is not None
@@ -723,7 +721,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.to("qwen")
-    assert unfinished_switch.take_unfinished_work(spark.paths) is None
+    assert hot_change.take_unfinished_work(spark.paths, "switch") is None
     assert switch_sh.main(["--finish"], spark.paths) == 0
     assert spark.hot == ["mistral"]
 
@@ -731,9 +729,8 @@ def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
 def test_what_was_cut_off_goes_back_when_its_model_does_not_start(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    spark.paths.run.mkdir(parents=True)
-    work = {"model": "qwen", "previous": "mistral", "user": "anna"}
-    spark.paths.unfinished_switch.write_text(json.dumps(work))
+    record = hot_change.HotChange(switch=hot_change.HotWork("qwen", "anna", "mistral"))
+    state_record.save(spark.paths.hot_change, record)
 
     assert switch_sh.main(["--finish"], spark.paths) == 1
     assert spark.hot == ["mistral"]
@@ -775,9 +772,7 @@ def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
     spark.systemd.unit(QWEN_UNIT)
     assert switch_sh.main(["--fall-back", "qwen"], spark.paths) == 4
     spark.systemd.unit(MISTRAL_UNIT)
-    with unfinished_switch.keep_on_record(
-        spark.paths, unfinished_switch.UnfinishedSwitch("mistral", None, "bob")
-    ):
+    with hot_change.keep_on_record(spark.paths, "switch", hot_change.HotWork("mistral", "bob")):
         assert switch_sh.main(["--finish"], spark.paths) == 0
     with pytest.raises(errors.Problem):
         switch_sh.main(["--worker", "nothing", "anna"], spark.paths)

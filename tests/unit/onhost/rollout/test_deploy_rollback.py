@@ -11,6 +11,7 @@ from lockstep.onhost.core import errors
 from lockstep.onhost.records import generations, rollback_snapshot
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
+from lockstep.onhost.switching import hot_change
 from lockstep.onhost.webui import record, update
 
 QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
@@ -46,7 +47,9 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
     newest = generations.readable_records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == f"returned from generation 2: {WHY}"
-    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
+    assert (
+        not spark.paths.rollback_snapshot.exists() and hot_change.load(spark.paths).rollout is None
+    )
     assert len(spark.engine.requests) >= earlier_count
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert "nothing was kept here to return to" in capsys.readouterr().out
@@ -94,6 +97,16 @@ def test_units_run_and_start_at_boot_as_before_and_new_ones_end(spark):
     assert f"systemctl enable -- {GATEWAY}" in spark.systemd.calls
     assert f"systemctl disable --now -- {BROUGHT}" in spark.systemd.calls
     assert f"systemctl restart -- {GATEWAY}" in spark.systemd.calls
+
+
+def test_a_host_whose_own_restart_fails_loses_the_units_that_the_deploy_brought(spark):
+    whole(spark, f"/etc/systemd/system/{BROUGHT}")
+    (spark.units / BROUGHT).write_text(f"# {MARK}\n")
+    spark.systemd.unit(BROUGHT, ActiveState="active", SubState="running")
+    spark.starts_only_with(OLD)
+    assert rollout.main(["go"], spark.paths) == 1
+    assert spark.active == [QWEN] and not (spark.units / BROUGHT).exists()
+    assert f"systemctl disable --now -- {BROUGHT}" in spark.systemd.calls
 
 
 def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatch):

@@ -10,9 +10,10 @@ import pytest
 from onhost_fakes import write_models
 
 from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records import generations, rollback_snapshot, state_record
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
+from lockstep.onhost.switching import hot_change
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
@@ -29,7 +30,9 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
     assert len(spark.engine.requests) == 1
     assert spark.unit_state == (NEW, NEW, True)
     assert spark.active == [QWEN]
-    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
+    assert (
+        not spark.paths.rollback_snapshot.exists() and hot_change.load(spark.paths).rollout is None
+    )
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
 
@@ -50,7 +53,9 @@ def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
     assert rollout.main(["go"], spark.paths) == 1
     assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
-    assert not spark.paths.rollback_snapshot.exists() and not spark.paths.rollout.exists()
+    assert (
+        not spark.paths.rollback_snapshot.exists() and hot_change.load(spark.paths).rollout is None
+    )
     assert "systemctl daemon-reload" in spark.systemd.calls
     output = capsys.readouterr().out
     assert "qwen: it does not start; returning to what there was" in output
@@ -96,8 +101,8 @@ def test_where_nothing_comes_back_that_is_said(spark, capsys):
 
 def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
     spark.deploy()
-    spark.paths.run.mkdir(parents=True, exist_ok=True)
-    spark.paths.rollout.write_text('{"model": "qwen"}')
+    record = hot_change.HotChange(rollout=hot_change.HotWork("qwen", "the deploy"))
+    state_record.save(spark.paths.hot_change, record)
     assert rollout.main(["mend"], spark.paths) == 0
     assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]

@@ -13,7 +13,7 @@ from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.gateway import switch_program
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import switch_history
-from lockstep.onhost.switching import cancellation
+from lockstep.onhost.switching import hot_change
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import transient_job
 
@@ -166,9 +166,8 @@ def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, mo
 
 
 def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
-    spark.paths.run.mkdir(parents=True, exist_ok=True)
     spark.systemd.unit(UNITS["mistral"])
-    spark.paths.hot_before.write_text('{"hot": null, "before": "mistral"}')
+    hot_change.record_hot_model(spark.paths, None, "mistral")
     spark.tell("qwen", fallback=None)
     spark.systemd.unit(UNITS["qwen"], start_ok=False)
 
@@ -181,10 +180,9 @@ def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
 
 
 def test_a_stop_forgets_what_a_cancelled_switch_left(spark):
-    spark.paths.run.mkdir(parents=True, exist_ok=True)
-    spark.paths.hot_before.write_text('{"hot": null, "before": "mistral"}')
+    hot_change.record_hot_model(spark.paths, None, "mistral")
     assert switch_of(spark).stop_all_models() == 0
-    assert not spark.paths.hot_before.exists()
+    assert hot_change.load(spark.paths).interrupted_model is None
 
 
 def test_where_no_switch_is_under_way_that_is_said(spark):
@@ -201,15 +199,10 @@ def test_where_no_switch_is_under_way_that_is_said(spark):
 
 def test_a_request_of_before_cancels_no_later_switch(spark):
     spark.systemd.unit(UNITS["qwen"])
-    cancellation.request_cancellation(spark.paths, "ben", restore=True)
+    hot_change.request_cancellation(spark.paths, "ben", restore=True)
     clock.sleep(1)
     assert switch_of(spark).switch_to("qwen") == 0
     assert spark.hot == ["qwen"]
-
-
-def test_only_root_may_leave_a_request(spark):
-    cancellation.request_cancellation(spark.paths, "ben", restore=True)
-    assert spark.paths.cancellation.stat().st_mode & 0o777 == 0o600
 
 
 def test_who_waited_and_has_gone_starts_nothing_later(spark, monkeypatch):

@@ -15,7 +15,7 @@ from a_model_host import ModelHost
 from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_models
 
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.records import model_of_boot, watch_findings
 from lockstep.onhost.switching import gate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
@@ -51,8 +51,8 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
 
 
 def test_who_starts_what_the_memory_watch_ended_is_told(spark, capsys):
-    end = memory_kills.MemoryKill("qwen", "vllm-qwen36.service", "serving", 4.0, 3.8)
-    memory_kills.record_kill(spark.paths, end)
+    end = watch_findings.MemoryKill("qwen", "vllm-qwen36.service", "serving", 4.0, 3.8)
+    watch_findings.save(spark.paths, end)
     spark.gate("qwen").pass_or_refuse()
 
     output = capsys.readouterr().out

@@ -11,7 +11,7 @@ from a_gpu import AGpu
 from a_hot_spark import HotSpark
 
 from lockstep.onhost.core import config
-from lockstep.onhost.records import accepted_speed, model_of_boot
+from lockstep.onhost.records import accepted_speed, model_of_boot, watch_findings
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
@@ -49,7 +49,7 @@ class Spark(HotSpark):
 
     def boot(self, letter: str) -> None:
         """Another boot, with nothing in /run."""
-        self.paths.gpu_record.unlink(missing_ok=True)
+        watch_findings.save(self.paths, watch_findings.GpuRecord())
         (self.paths.proc / "sys/kernel/random/boot_id").write_text(32 * letter + "\n")
         (self.paths.proc / "uptime").write_text("3600.0 7200.0\n")
 
@@ -76,7 +76,7 @@ class Spark(HotSpark):
         """One look; the findings."""
         host = config.load_host(self.paths.models)
         gpu_watch.GpuState(host, self.paths).check_and_record(host.models["qwen"])
-        return gpu_watch.load(self.paths).findings
+        return watch_findings.load(self.paths).gpu.findings
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from a_model_host import ModelHost
 from onhost_fakes import put_in_container, write_meminfo
 
 from lockstep.onhost.core import errors, switch_lock
-from lockstep.onhost.records import memory_kills
+from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import memory_watch
 
 UNIT = "vllm-qwen36.service"
@@ -87,7 +87,7 @@ def test_an_engine_below_the_minimum_of_its_phase_is_killed_and_its_unit_stopped
 
     assert spark.systemd.calls == (KILLED if phase else [])
     assert spark.ended_models == (["qwen"] if phase else [])
-    kills = memory_kills.all_kills(spark.paths)
+    kills = watch_findings.load(spark.paths).kills.values()
     assert [(kill.unit, kill.phase, kill.available_gib) for kill in kills] == (
         [(UNIT, phase, pytest.approx(available, abs=0.01))] if phase else []
     )

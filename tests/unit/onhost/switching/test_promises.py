@@ -22,7 +22,7 @@ from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.records import memory_kills
+from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import gate, memory_watch
 from lockstep.preflight import memory
 from lockstep.units.model_variants import variants
@@ -97,8 +97,8 @@ class Spark:
             )
             self.state = {model.unit: unit}
             minimum.check_memory()
-            for end in memory_kills.all_kills(self.paths):
-                memory_kills.remove_kill(self.paths, model.unit)
+            for end in watch_findings.load(self.paths).kills.values():
+                watch_findings.remove_kill(self.paths, model.unit)
                 return f"{model.name} with {gib:.1f} of {total}: {end.reason}"
         return ""
 

@@ -6,10 +6,11 @@ import pytest
 from a_hot_spark import UNIT, HotSpark
 from onhost_fakes import write_models
 
-from lockstep.onhost.core import atomic, config, layout, switch_lock
-from lockstep.onhost.engine import sense, sense_record
+from lockstep.onhost.core import config, layout, switch_lock
+from lockstep.onhost.engine import sense
 from lockstep.onhost.facts import deploy_records
-from lockstep.onhost.switching import sense_watch
+from lockstep.onhost.records import state_record, watch_findings
+from lockstep.onhost.switching import hot_change, sense_watch
 
 LABEL = '{engine="0"}'
 SOUND = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),))
@@ -82,6 +83,9 @@ def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
     assert len(spark.sense_requests) == 2
 
 
+RESTARTED = hot_change.HotChange(rollout=hot_change.HotWork("qwen", "the deploy"))
+
+
 @pytest.mark.parametrize(
     "disturb",
     [
@@ -89,7 +93,7 @@ def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
         lambda spark: setattr(spark.engine, "metrics", None),
         lambda spark: spark.model_is(sense="off"),
         lambda spark: spark.model_is(url="", engine_url=None),
-        lambda spark: atomic.write_json(spark.paths.rollout, {"model": "qwen"}),
+        lambda spark: state_record.save(spark.paths.hot_change, RESTARTED),
     ],
     ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
 )
@@ -137,7 +141,7 @@ def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
 
     monkeypatch.setattr(sense, "judge_engine_sense", stop_look)
     spark.run("--rest")
-    assert sense_record.last_looks(spark.paths) == {}
+    assert watch_findings.load(spark.paths).senses == {}
 
 
 def test_off_is_asked_by_hand_all_the_same(spark):

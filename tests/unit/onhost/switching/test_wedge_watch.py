@@ -11,7 +11,8 @@ from local_server import refused_address
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.core import config, switch_lock
-from lockstep.onhost.switching import wedge_state, wedge_watch
+from lockstep.onhost.records import watch_findings
+from lockstep.onhost.switching import wedge_watch
 
 METRICS = """\
 # TYPE vllm:num_requests_running gauge
@@ -55,7 +56,7 @@ RESTART = [f"systemctl reset-failed -- {UNIT}", f"systemctl restart --no-block -
 def test_outstanding_requests_without_a_token_lead_to_a_restart_at_the_second_look(spark):
     assert spark.look() == []
     assert spark.look() == RESTART
-    deed = wedge_state.load(spark.paths).deeds[-1]
+    deed = watch_findings.load(spark.paths).wedge.deeds[-1]
     assert deed.reason == 'no token in 5 s (HTTP 503 {"error": "busy"}); requests outstanding: 2'
 
 
@@ -103,7 +104,7 @@ def test_before_it_asks_it_notes_so_for_who_counts_the_engines_requests(spark):
     question_times = []
 
     def answer(_: dict) -> tuple[int, object]:
-        question_times.append(wedge_state.load(spark.paths).asked_at)
+        question_times.append(watch_findings.load(spark.paths).wedge.asked_at)
         return 200, FakeEngine.answer("x", 1)
 
     spark.engine.chat = answer
@@ -190,14 +191,6 @@ def test_a_new_process_has_its_own_counters(spark):
     spark.runs(pid=8)
     assert spark.look() == []
     assert spark.look() == RESTART
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"deeds": 3}', '{"deeds": [], "other": 1}'])
-def test_a_record_that_cannot_be_read_is_an_empty_one(spark, text):
-    spark.paths.run.mkdir(parents=True)
-    spark.paths.wedge_record.write_text(text)
-    assert spark.look() == []
-    assert json.loads(spark.paths.wedge_record.read_text())["pid"] == 7
 
 
 def test_a_rank_of_a_cluster_is_left_to_the_agent_that_ends_all_of_them(spark):

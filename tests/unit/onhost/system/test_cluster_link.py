@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 from a_model import about, tell
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
-from lockstep.onhost.cluster import rank_gate, wire_client, wire_server
+from lockstep.onhost.cluster import rank_gate, runs, wire_client, wire_server
 from lockstep.onhost.core import config, errors, layout, topology
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.switching import precheck
@@ -45,8 +43,8 @@ def unplug(paths: layout.Paths) -> None:
 
 
 def admit_model(paths: layout.Paths) -> None:
-    admission = {"model": "glm", "until": time.monotonic() + 60}
-    paths.admitted_model.write_text(json.dumps(admission))
+    part = runs.RunPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
+    runs.save_part(paths, part)
 
 
 def test_no_rank_starts_with_a_device_that_is_not_there(paths):

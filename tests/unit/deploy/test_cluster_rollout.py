@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lockstep.deploy.group_rollout import GroupRollout, Step
+from lockstep.deploy.cluster_rollout import ClusterRollout, Step
 
 MEMBERS = ("spark-1", "spark-2")
 WHY = "glm: with what was deployed it does not start"
@@ -26,7 +26,7 @@ class Hosts:
 
 
 def test_a_model_that_serves_stays_and_every_member_forgets_what_it_kept() -> None:
-    rollout, hosts = GroupRollout("glm"), Hosts()
+    rollout, hosts = ClusterRollout("glm"), Hosts()
     assert rollout.bring_up("spark-1", MEMBERS, hosts) == []
     assert hosts.steps == [
         ("spark-1", "up", ""),
@@ -37,7 +37,7 @@ def test_a_model_that_serves_stays_and_every_member_forgets_what_it_kept() -> No
 
 
 def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after() -> None:
-    rollout, hosts = GroupRollout("glm"), Hosts(("spark-2", "up"))
+    rollout, hosts = ClusterRollout("glm"), Hosts(("spark-2", "up"))
     assert rollout.bring_up("spark-2", MEMBERS, hosts) == [
         WHY,
         "glm is hot again on all members, as it was before",
@@ -55,7 +55,7 @@ def test_one_that_does_not_serve_goes_down_before_all_return_and_comes_up_after(
 def test_a_member_that_does_not_return_keeps_no_other_from_it_and_is_named() -> None:
     failures = ("spark-1", "up"), ("spark-1", "ended"), ("spark-1", "again")
     hosts = Hosts(*failures)
-    assert GroupRollout("glm").bring_up("spark-1", MEMBERS, hosts) == [
+    assert ClusterRollout("glm").bring_up("spark-1", MEMBERS, hosts) == [
         WHY,
         "spark-1 did not return to what there was",
         "glm did not come back: `switch.sh status` says what is hot",
@@ -64,7 +64,7 @@ def test_a_member_that_does_not_return_keeps_no_other_from_it_and_is_named() -> 
 
 
 def test_the_others_learn_of_the_end_also_where_the_deploy_itself_is_cut_off() -> None:
-    rollout = GroupRollout("glm")
+    rollout = ClusterRollout("glm")
     results: list[bool] = []
     waiter = threading.Thread(target=lambda: results.append(rollout.is_serving()))
     waiter.start()
@@ -79,7 +79,7 @@ def test_the_others_learn_of_the_end_also_where_the_deploy_itself_is_cut_off() -
 
 
 def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
-    rollout, start_event, go_on = GroupRollout("glm"), threading.Event(), threading.Event()
+    rollout, start_event, go_on = ClusterRollout("glm"), threading.Event(), threading.Event()
     ends: list[bool] = []
     asked_members: list[str] = []
 
@@ -106,7 +106,7 @@ def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
 
 
 def test_where_that_failed_the_next_one_tries_again() -> None:
-    rollout = GroupRollout("glm")
+    rollout = ClusterRollout("glm")
     assert not rollout.take_down(lambda: False)
     assert rollout.take_down(lambda: True)
     assert rollout.take_down(lambda: False)

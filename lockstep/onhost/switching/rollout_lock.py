@@ -1,41 +1,15 @@
-"""The holds of a running rollout: its mark, and the switch lock."""
+"""The switch lock in the hands of a deploy, which waits for everybody else."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lockstep.onhost.core import atomic, clock, errors, layout, output, switch_lock
+from lockstep.onhost.core import clock, layout, output, switch_lock
 
 USER = "the deploy"
 # An operator's switch is waited for: it takes as long as two starts and a stop at most.
 SWITCH_LIMIT_S = 7200.0
-
-
-@contextmanager
-def hold_mark(paths: layout.Paths, name: str) -> Iterator[None]:
-    """Mark which model is being restarted, until that has ended by itself.
-
-    In /run: a power cut leaves nothing that could start a model at boot.
-    """
-    atomic.write_json(paths.rollout, {"model": name})
-    try:
-        yield
-    except errors.Problem:
-        paths.rollout.unlink(missing_ok=True)
-        raise
-    paths.rollout.unlink(missing_ok=True)
-
-
-def take_mark(paths: layout.Paths) -> str | None:
-    """Remove the mark of a rollout that was cut off, and return its model; None without one."""
-    try:
-        model_name = str(json.loads(paths.rollout.read_text(encoding="utf-8"))["model"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    paths.rollout.unlink(missing_ok=True)
-    return model_name
 
 
 @contextmanager

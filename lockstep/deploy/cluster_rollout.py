@@ -14,7 +14,7 @@ Step = Literal["down", "up", "ended", "again"]
 Run = Callable[[str, Step, str], tuple[bool, Sequence[str]]]
 
 
-class GroupRollout:
+class ClusterRollout:
     """One model that was hot before this run. Each of its members uses a thread of its own."""
 
     def __init__(self, model: str) -> None:
