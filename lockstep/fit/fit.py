@@ -24,6 +24,7 @@ from lockstep.fit import profile
 from lockstep.fit.pages import SEQUENCES, sequence_bytes, state_blocks, with_head
 from lockstep.onhost.core.memory_requirement import Need, rounded_up
 from lockstep.onhost.engines import Engine, Sizes
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
@@ -125,7 +126,7 @@ def prepare(
     minimums: Minimums = UNSAID,
 ) -> Callable[[Serving | None], Fit]:
     """Return `fit` for many values of `asked`; what does not depend on it is computed once."""
-    draft, own = recipe.lockstep.draft, serving(recipe)
+    draft, own = draft_of(recipe), serving(recipe)
     start = _Case(
         serving=own,
         engine=engine_of(recipe),

@@ -17,6 +17,7 @@ from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.command_checks import CommandCase, command_findings
 from lockstep.fit.fit import UNSAID, Fit, Minimums, fit, unknown_types
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe, with_related_facts
 from lockstep.recipes.spelling import nearest_key
 
@@ -142,7 +143,7 @@ def _slips(case: CommandCase, recipes: Iterable[Recipe]) -> Iterator[Finding]:
 
 
 def _licences(case: CommandCase, accepted_licences: Collection[str]) -> Iterator[Finding]:
-    recipe, draft = case.recipe, case.recipe.lockstep.draft
+    recipe, draft = case.recipe, draft_of(case.recipe)
     weights = [(recipe.model, recipe.lockstep.licence, "licence")]
     if draft:
         weights.append((draft.model, draft.licence, "draft-licence"))
