@@ -474,15 +474,15 @@ def _freezing(case: CommandCase) -> Iterator[Finding]:
 def _content(case: CommandCase) -> Iterator[Finding]:
     """Yield repositories that the command names and no deploy fetches: engines start offline."""
     recipe, engine = case.recipe, case.engine
-    fetched = [draft.model for draft in [draft_of(recipe)] if draft]
-    fetched += [borrow.model for borrow in recipe.lockstep.borrow]
+    repositories = [draft.model for draft in [draft_of(recipe)] if draft]
+    repositories += [borrow.model for borrow in recipe.lockstep.borrow]
     keys = (*_CONTENT, *(key for key in _FILES if key in engine.flags))
     values = {key: flags.value_of(case.argv, engine.spellings(key)) for key in keys}
     values["draft_model"] = named_draft(engine, case.argv)[0]
     for key, name in values.items():
         if not name or name.startswith("/") or not ("/" in name or name.endswith(".gguf")):
             continue
-        if name not in (recipe.model, recipe.repository, *fetched):
+        if name not in (recipe.model, recipe.repository, *repositories):
             yield case.error(
                 "not-fetched",
                 f"{key.replace('_', ' ')} {name} is in the command, and no deploy fetches it: the "

@@ -133,11 +133,15 @@ def _slips(case: CommandCase, recipes: Iterable[Recipe]) -> Iterator[Finding]:
     # Its own keys are judged here, so they are not among the known ones.
     known_recipes = [replace(recipe, defaults={})]
     known_recipes += [known_recipe for known_recipe in recipes if known_recipe.name != recipe.name]
+    # sparkrun's other ways to use a value: `env`, and a default inside another.
+    values = " ".join(map(str, (*recipe.env.values(), *recipe.defaults.values())))
     for key in recipe.defaults:
-        if engine and (near := nearest_key(key, engine, known_recipes)):
-            yield case.warning(
+        is_used = f"{{config.{key}}}" in values + recipe.command or f"{{{key}}}" in values
+        if engine and not is_used and (near := nearest_key(key, engine, known_recipes)):
+            yield case.error(
                 "key-unknown",
-                f"defaults.{key} is no flag of {engine.title} that is known here",
+                f"defaults.{key} is no flag of {engine.title} that is known here, and nothing else "
+                "takes its value",
                 f"Did you mean {near!r}?",
             )
 

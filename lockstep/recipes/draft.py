@@ -18,10 +18,10 @@ def draft_of(recipe: Recipe) -> Draft | None:
     None where there is neither, and for an engine that takes a draft as a file: its command names
     no repository.
     """
-    stated, engine = recipe.lockstep.draft, recipe.engine
+    draft, engine = recipe.lockstep.draft, recipe.engine
     takes_repository = engine and (engine.draft_config or engine.spellings("draft_revision"))
-    if stated or not engine or not takes_repository:
-        return stated
+    if draft or not engine or not takes_repository:
+        return draft
     try:
         name, revision = named_draft(engine, serve_command(recipe))
     except RecipeError:
