@@ -377,6 +377,13 @@ def test_on_a_spark_of_64_gb_a_recipe_hears_with_what_it_runs_there() -> None:
     )
     assert "0.75 and a context of 131072 tokens." in advice_text("qwen3.6-35b-a3b-fp8")
     assert "Here it may run" not in advice_text(FORK)
+    # It takes more beside its share than others, so 0.75 is not at rest there.
+    gemma_text = advice_text("gemma4-26b-a4b-fp8")
+    assert "run with gpu_memory_utilization 0.73." in gemma_text and "Eight" not in gemma_text
+    # SGLang takes nothing beside its share, and a lower one would leave it less.
+    assert "2 Sparks hold it, tensor parallel, with gpu_memory_utilization 0.75." in advice_text(
+        SGLANG
+    )
 
 
 def test_no_advice_keeps_a_share_that_starts_nowhere() -> None:
