@@ -21,11 +21,19 @@ _SAME = {
     "attention.head_count": "num_attention_heads",
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
+    "attention.value_length": "v_head_dim",
     "expert_count": "num_experts",
     "expert_used_count": "num_experts_per_tok",
 }
-# Layers of other kinds. Of MLA, builds of llama.cpp keep the latent alone or with K and V.
-_OTHER = ("shortconv.", "wkv.", "attention.kv_lora_rank", "attention.indexer.")
+# Layers of other kinds.
+_OTHER = (
+    *("shortconv.", "wkv.", "attention.indexer.", "attention.shared_kv_layers"),
+    *("attention.key_length_swa", "attention.value_length_swa"),
+)
+# Keys of MLA. A file without the widths of its heads is from before April 2025 (llama.cpp#12801):
+# every build keeps K and V of each head of it, as of any other model.
+_LATENT = "attention.kv_lora_rank"
+_LATENT_HEADS = ("attention.key_length_mla", "attention.value_length_mla")
 _WINDOW, _PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 # One layer of so many, the last of its group, sees the whole context where the file does not say
 # which. Read in llama.cpp's loaders for Gemma 2 and Cohere 2, 2026-11; the others are those of the
@@ -43,7 +51,7 @@ _STATES = {
 _INNER = "ssm.inner_size"
 _STATE_SIZES = (*_STATES, _INNER)
 # Sizes beside those; a list in place of any has one for each layer.
-_SIZES = (_WINDOW, _INNER, "full_attention_interval")
+_SIZES = (_WINDOW, _INNER, _LATENT, *_LATENT_HEADS, "full_attention_interval")
 # Architectures that have one, where every fourth layer sees the whole context unless stated.
 _DELTA_NETS = ("qwen3next", "qwen35", "qwen35moe")
 #: Prefix of a quantisation's name in a list of files.
@@ -180,6 +188,12 @@ def configuration(start: bytes) -> Mapping[str, Any]:
     if not all(isinstance(size, int) and size >= 0 for size in sizes):
         return {}
     config = {_SAME[key]: value for key, value in own.items() if key in _SAME}
+    if _LATENT in own and all(own.get(key) for key in _LATENT_HEADS):
+        # One head of K is the latent and its rotary part.
+        rope_width = own.get("attention.key_length", 0) - own[_LATENT]
+        if rope_width <= 0 or own.get("attention.head_count_kv") != 1:
+            return {}
+        config |= {"kv_lora_rank": own[_LATENT], "qk_rope_head_dim": rope_width}
     if own.get(_WINDOW):
         pattern = own.get(_PATTERN) or _PERIODS.get(str(architecture))
         if not (isinstance(pattern, list) or (isinstance(pattern, int) and pattern > 0)):

@@ -22,6 +22,7 @@ from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.fetch import url_login
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 from lockstep.units.backup_unit import one_disk_finding
@@ -217,7 +218,7 @@ def _downloads(host: HostPlan, record: Pins, knowledge: Catalogue) -> Iterator[D
     by_name: dict[str, Download] = {}
     for model in host.models:
         for recipe in model.recipes:
-            draft = recipe.lockstep.draft
+            draft = draft_of(recipe)
             weights = {recipe.repository: checkpoint_of(recipe, knowledge.knowledge)}
             weights |= {draft.model: knowledge.knowledge.checkpoint(draft.model)} if draft else {}
             for name, checkpoint in weights.items():

@@ -32,7 +32,7 @@ def what_holds(
     may hold more.
     """
     settings = settings or serving(recipe)
-    share = _highest_share(knowledge, machine, minimums)
+    share = _highest_share(recipe, knowledge, machine, settings, minimums)
     for hosts in (2, 4, 8):
         for tensor, pipeline, how in ((hosts, 1, "tensor"), (1, hosts, "pipeline")):
             spread = replace(
@@ -70,7 +70,7 @@ def advice(
         sentences.append(less)
     spread = what_holds(recipe, knowledge, machine, settings, minimums)
     if spread and spread[0] > answer.hosts:
-        share = _highest_share(knowledge, machine, minimums)
+        share = _highest_share(recipe, knowledge, machine, settings, minimums)
         with_share = (
             f", with gpu_memory_utilization {share:g}"
             if settings.utilization not in (None, share)
@@ -106,7 +106,7 @@ def _on_the_same_hosts(
     recipe: Recipe, serving: Serving, knowledge: Knowledge, machine: str, minimums: Minimums
 ) -> str:
     """Return the share and longest context with which the recipe fits these hosts; "" for none."""
-    share = _highest_share(knowledge, machine, minimums)
+    share = _highest_share(recipe, knowledge, machine, serving, minimums)
     context = serving.context or _own_context(recipe, knowledge)
     if not engine_of(recipe).share:
         return ""
@@ -122,14 +122,27 @@ def _on_the_same_hosts(
     return ""
 
 
-def _highest_share(knowledge: Knowledge, machine: str, minimums: Minimums) -> float:
+def _highest_share(
+    recipe: Recipe, knowledge: Knowledge, machine: str, settings: Serving, minimums: Minimums
+) -> float:
     """Return the highest share that is known to start, less what the inventory leaves free.
 
-    Only what is left free beyond the usual minimum counts: that minimum is in the known share.
+    Only what is left free beyond the usual minimum counts: that minimum is in the known share. What
+    vLLM takes beside its share, for pictures for example, must be available, too.
     """
     hardware = knowledge.hardware[machine]
+    total = hardware.gib("memory_total_gib")
     beyond = max([0.0, *(minimum - SERVING_GIB for minimum in minimums if minimum is not None)])
-    share = hardware.gib("highest_utilization") - beyond / hardware.gib("memory_total_gib")
+    share = _rounded_down(hardware.gib("highest_utilization") - beyond / total)
+    if not engine_of(recipe).counts_overhead:
+        return share
+    asked = replace(settings, utilization=share, context=1)
+    needed_gib = fit(recipe, knowledge, machine=machine, asked=asked, minimums=minimums).needs_gib
+    short_gib = needed_gib - hardware.at_rest_gib(total)
+    return _rounded_down(share - max(0.0, short_gib) / total)
+
+
+def _rounded_down(share: float) -> float:
     return max(0.0, math.floor(share * 100 + 1e-9) / 100)
 
 

@@ -20,6 +20,7 @@ from lockstep.onhost.engine.foreign_engines import engine_start_index
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command
+from lockstep.recipes.draft import draft_of, named_draft
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, read_back
@@ -473,17 +474,15 @@ def _freezing(case: CommandCase) -> Iterator[Finding]:
 def _content(case: CommandCase) -> Iterator[Finding]:
     """Yield repositories that the command names and no deploy fetches: engines start offline."""
     recipe, engine = case.recipe, case.engine
-    drafts = [draft.model for draft in [recipe.lockstep.draft] if draft]
-    drafts += [borrow.model for borrow in recipe.lockstep.borrow]
-    drafting = flags.value_of(case.argv, engine.draft_config) if engine.draft_config else None
+    repositories = [draft.model for draft in [draft_of(recipe)] if draft]
+    repositories += [borrow.model for borrow in recipe.lockstep.borrow]
     keys = (*_CONTENT, *(key for key in _FILES if key in engine.flags))
     values = {key: flags.value_of(case.argv, engine.spellings(key)) for key in keys}
-    if drafting:
-        values["draft_model"] = flags.json_value(engine.draft_config[0], drafting).get("model")
+    values["draft_model"] = named_draft(engine, case.argv)[0]
     for key, name in values.items():
         if not name or name.startswith("/") or not ("/" in name or name.endswith(".gguf")):
             continue
-        if name not in (recipe.model, recipe.repository, *drafts):
+        if name not in (recipe.model, recipe.repository, *repositories):
             yield case.error(
                 "not-fetched",
                 f"{key.replace('_', ' ')} {name} is in the command, and no deploy fetches it: the "

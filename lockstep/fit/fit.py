@@ -24,6 +24,7 @@ from lockstep.fit import profile
 from lockstep.fit.pages import SEQUENCES, sequence_bytes, state_blocks, with_head
 from lockstep.onhost.core.memory_requirement import Need, rounded_up
 from lockstep.onhost.engines import Engine, Sizes
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
@@ -62,7 +63,8 @@ class Fit:
         budget_gib: Memory that the engine may take per host, None where the recipe sets no bound.
         terms: Weights, draft and overhead (the better case) per host.
         room_gib: KV cache left per host, (worse, better) case; None where unknown.
-        sequence_gib: KV cache and state of one sequence at `context`, per host.
+        sequence_gib: KV cache and state of one sequence at `context`, per host; where builds of an
+            engine differ, the least of them.
         context: The recipe's context, tokens (the model's own where the recipe names none).
         largest_context: Longest context for one sequence in the worse case, tokens.
         sequences: Sequences of `context` that fit in the worse case.
@@ -125,7 +127,7 @@ def prepare(
     minimums: Minimums = UNSAID,
 ) -> Callable[[Serving | None], Fit]:
     """Return `fit` for many values of `asked`; what does not depend on it is computed once."""
-    draft, own = recipe.lockstep.draft, serving(recipe)
+    draft, own = draft_of(recipe), serving(recipe)
     start = _Case(
         serving=own,
         engine=engine_of(recipe),
@@ -197,7 +199,7 @@ class _Case:
 
     def answer(self) -> Fit:
         unknown = self.unknowns()
-        sequence_gib = self.sequence_gib(self.context or 0) if self.countable else None
+        sequence_gib, most_gib = self.sequences() if self.countable else (None, None)
         serves, loads = (self.need(kept_gib) for kept_gib in (sequence_gib or 0.0, 0.0))
         start = Fit(
             "unknown",
@@ -214,7 +216,7 @@ class _Case:
         if self.model.weights_gb is None:
             return replace(start, reasons=(*unknown, never)) if never else start
         worse, better = self.room("high"), self.room("least")
-        verdict, reasons = self.verdict(worse, better, sequence_gib)
+        verdict, reasons = self.verdict(worse, better, sequence_gib, most_gib)
         if never and verdict != "does not fit":
             verdict, reasons = "does not fit", (never,)
         return replace(
@@ -224,7 +226,7 @@ class _Case:
             room_gib=(worse, better),
             sequence_gib=sequence_gib,
             largest_context=None if sequence_gib is None else self.largest_context(worse),
-            sequences=max(0, int(worse // sequence_gib)) if sequence_gib else None,
+            sequences=max(0, int(worse // most_gib)) if most_gib else None,
             asked_sequences=self.serving.sequences or SEQUENCES,
             states=self.states(worse, better),
             host_use_gib=self.host_use(sequence_gib),
@@ -383,8 +385,17 @@ class _Case:
         room_gib = most - self.weights_gib
         return room_gib if self.serving.kv_gib is None else min(room_gib, self.serving.kv_gib)
 
-    def sequence_gib(self, tokens: int) -> float:
-        """Return the KV cache and state of one sequence on one host, its draft's included."""
+    def sequences(self, tokens: int | None = None) -> tuple[float, float]:
+        """Return `sequence_gib` by the builds of the engine that keep the least and the most."""
+        tokens = tokens or self.context or 0
+        least_gib, copies = self.sequence_gib(tokens), self.engine.latent_copies
+        return least_gib, least_gib if copies == 1 else self.sequence_gib(tokens, copies)
+
+    def sequence_gib(self, tokens: int, latents: int = 1) -> float:
+        """Return the KV cache and state of one sequence on one host, its draft's included.
+
+        `latents` is how often the engine keeps the latent of MLA.
+        """
         serving, layers = self.serving, self.layers()
         if self.engine.pages:
             total = sequence_bytes(layers, tokens, serving)
@@ -394,7 +405,10 @@ class _Case:
             step = tokens if serving.keeps_whole_context else step
             total = sum(
                 group.bytes_for(tokens, size, serving.tensor_parallel)
-                for group in (replace(group, window=group.window + step) for group in layers)
+                for group in (
+                    replace(group, window=group.window + step, latent=group.latent * latents)
+                    for group in layers
+                )
             )
         return total / serving.pipeline_parallel / GIB
 
@@ -409,7 +423,7 @@ class _Case:
     def largest_context(self, room: float) -> int:
         """Return the longest context whose one sequence fits ``room`` GiB; 0 for none."""
         lengths = range((self.shapes.context if self.shapes else None) or 2**24)
-        return bisect_right(lengths, room, key=lambda last: self.sequence_gib(last + 1))
+        return bisect_right(lengths, room, key=lambda last: self.sequences(last + 1)[1])
 
     def layers(self) -> list[Layers]:
         """Return the model's layers, with its own head if that drafts, then those of its draft."""
@@ -432,6 +446,8 @@ class _Case:
                 f"the size of the type {dtype} ({key}) is not known"
                 for key, dtype in unknown_types(self.serving).items()
             ]
+        if self.countable and (gib := self.sequences())[0] < gib[1]:
+            unknown.append(f"{self.engine.latent_reason}: up to {gib[1]:.1f} GiB a sequence")
         if self.engine.counts_overhead and self.profile_gib is None:
             least, most = self.overhead("least").gib, self.overhead("high").gib
             unknown.append(
@@ -445,7 +461,7 @@ class _Case:
         return tuple(unknown)
 
     def verdict(
-        self, worse: float, better: float, sequence_gib: float | None
+        self, worse: float, better: float, sequence_gib: float | None, most_gib: float | None
     ) -> tuple[Verdict, tuple[str, ...]]:
         if self.pool is not None and self.pool + self.beyond > self.limit:
             return "does not fit", (
@@ -457,8 +473,9 @@ class _Case:
             return "does not fit", (self.shortage(better, needed_gib),)
         if sequence_gib is None:
             return "unknown", ()
-        if worse < needed_gib:
-            return "tight", ("in the worse observed case " + self.shortage(worse, needed_gib),)
+        if worse < (most_gib or needed_gib):
+            shortage = self.shortage(worse, most_gib or needed_gib)
+            return "tight", (f"in the worse observed case {shortage}",)
         return "fits", ()
 
     def shortage(self, room: float, needed_gib: float) -> str:

@@ -17,6 +17,7 @@ from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.command_checks import CommandCase, command_findings
 from lockstep.fit.fit import UNSAID, Fit, Minimums, fit, unknown_types
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe, with_related_facts
 from lockstep.recipes.spelling import nearest_key
 
@@ -132,17 +133,21 @@ def _slips(case: CommandCase, recipes: Iterable[Recipe]) -> Iterator[Finding]:
     # Its own keys are judged here, so they are not among the known ones.
     known_recipes = [replace(recipe, defaults={})]
     known_recipes += [known_recipe for known_recipe in recipes if known_recipe.name != recipe.name]
+    # sparkrun's other ways to use a value: `env`, and a default inside another.
+    values = " ".join(map(str, (*recipe.env.values(), *recipe.defaults.values())))
     for key in recipe.defaults:
-        if engine and (near := nearest_key(key, engine, known_recipes)):
-            yield case.warning(
+        is_used = f"{{config.{key}}}" in values + recipe.command or f"{{{key}}}" in values
+        if engine and not is_used and (near := nearest_key(key, engine, known_recipes)):
+            yield case.error(
                 "key-unknown",
-                f"defaults.{key} is no flag of {engine.title} that is known here",
+                f"defaults.{key} is no flag of {engine.title} that is known here, and nothing else "
+                "takes its value",
                 f"Did you mean {near!r}?",
             )
 
 
 def _licences(case: CommandCase, accepted_licences: Collection[str]) -> Iterator[Finding]:
-    recipe, draft = case.recipe, case.recipe.lockstep.draft
+    recipe, draft = case.recipe, draft_of(case.recipe)
     weights = [(recipe.model, recipe.lockstep.licence, "licence")]
     if draft:
         weights.append((draft.model, draft.licence, "draft-licence"))

@@ -26,6 +26,7 @@ from lockstep.lock.pins import CheckpointPin, Pins, WheelPin
 from lockstep.onhost.core import check_cache
 from lockstep.onhost.environment import engine_check
 from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import options_read
 from lockstep.system.tools import same_version
@@ -176,7 +177,7 @@ def weights_spec(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         return repositories.setdefault(checkpoint, _repository(checkpoint, pins))
 
     for recipe in (recipe for model in plan.models for recipe in model.recipes):
-        draft = recipe.lockstep.draft
+        draft = draft_of(recipe)
         # A full path is on the host already.
         if not recipe.model.startswith("/"):
             borrowed_checkpoints = add(recipe.repository).setdefault("borrow", [])

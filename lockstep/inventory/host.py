@@ -14,6 +14,7 @@ from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_address
 from lockstep.onhost.access.certificate_authority import SUFFIXES
 from lockstep.onhost.gateway.configuration import PeerGateway
+from lockstep.recipes.draft import draft_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def checkpoints_of(plan: HostPlan) -> list[str]:
     """Return the Hub ids that the host's models need: checkpoints, drafts, borrowed files."""
     names: list[str] = []
     for recipe in (recipe for model in plan.models for recipe in model.recipes):
-        draft = recipe.lockstep.draft
+        draft = draft_of(recipe)
         names += [recipe.repository, *([draft.model] if draft else [])]
         names += [borrow.model for borrow in recipe.lockstep.borrow]
     # A full path is on the host already.

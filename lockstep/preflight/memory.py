@@ -14,6 +14,7 @@ from lockstep.fit.fit import OVERHEAD, Fit, Minimums, prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.memory_requirement import rounded_up
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
@@ -42,7 +43,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
             )
             if case.short <= 0:
                 continue
-            draft = recipe.lockstep.draft
+            draft = draft_of(recipe)
             checkpoints = [recipe.repository, *([draft.model] if draft else [])]
             to_fetch = any(
                 pins.checkpoints[checkpoint].missing_bytes(facts["checkpoints"][checkpoint])

@@ -31,15 +31,15 @@ _Ulimit = Annotated[
 ]
 _Limit = Annotated[int, Rule("is no limit", lambda limit: limit >= -1, "-1 (unlimited) or more")]
 _Id = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?", re.ASCII)
+
+
 # The id is part of a folder's name, and of an address.
-_HubId = Annotated[
-    str,
-    Rule(
-        "is not a Hugging Face id",
-        lambda name: _Id.fullmatch(name) and ".." not in name,
-        "ORGANISATION/NAME",
-    ),
-]
+def is_hub_id(name: str) -> bool:
+    """Tell whether a name is a Hugging Face id."""
+    return _Id.fullmatch(name) is not None and ".." not in name
+
+
+_HubId = Annotated[str, Rule("is not a Hugging Face id", is_hub_id, "ORGANISATION/NAME")]
 _File = Annotated[
     str,
     Rule(
@@ -91,7 +91,7 @@ class LockstepBlock:
     Attributes:
         engine: Engine whose flags the command holds; None where the runtime is none of ours.
         kind: Kind of questions for the model, where the command does not say.
-        draft: The draft model's repository.
+        draft: The draft model's repository; None: the command's, if it names one (`draft_of`).
         borrow: Files to take from other repositories, for example config.json.
         more_files: Files of its own repository that the engine opens beside the weights that its
             loader takes ("audio_detokenizer/*").

@@ -11,6 +11,7 @@ from lockstep.inventory.cluster import ClusterMembers
 from lockstep.inventory.settings import Minimum, Settings
 from lockstep.onhost.core.config import HostConfig, Model
 from lockstep.onhost.core.topology import Cluster, TopologyMember
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.sizing import read_back
 from lockstep.units.model_variants import Variant
@@ -40,7 +41,7 @@ def host_configuration(settings: Settings, variants: Sequence[Variant]) -> HostC
 def _model(variant: Variant) -> Model:
     model, need, minimum = variant.model, variant.need, variant.minimum or Minimum()
     loading, serving = variant.minimums
-    draft = variant.recipe.lockstep.draft
+    draft = draft_of(variant.recipe)
     engine = engine_of(variant.recipe)
     drafts = read_back(variant.recipe, variant.engine_argv).speculative
     return Model(

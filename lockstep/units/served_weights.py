@@ -10,6 +10,7 @@ from lockstep.inventory.settings import Settings
 from lockstep.lock.lock_items import mmproj_of
 from lockstep.lock.pins import Pins, entry_of
 from lockstep.onhost.weights import weights_spec
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 
@@ -40,7 +41,7 @@ def weight_overrides(
             overrides["model"] = model_path(settings, recipe, pin.commit)
         else:
             overrides["revision"] = pin.commit
-    draft = recipe.lockstep.draft
+    draft = draft_of(recipe)
     if draft is not None and not draft.model.startswith("/"):
         overrides["draft_revision"] = entry_of(pins.checkpoints, draft.model).commit
     return overrides

@@ -33,6 +33,7 @@ from lockstep.inventory.inventory_file import lock_path
 from lockstep.lock import lockfile
 from lockstep.lock.pins import CheckpointPin
 from lockstep.recipes.command import AsWritten, environment, serve_command
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe, load
 from lockstep.recipes.secret_values import hide, of_command, of_variables
 from lockstep.units.docker_run import run_options
@@ -192,7 +193,7 @@ def _model_pins(item: Recipe) -> dict[str, CheckpointPin]:
         pins = lockfile.load(lock_path(find_inventory(), ()))
     except InventoryError:
         return {}
-    draft = item.lockstep.draft
+    draft = draft_of(item)
     repositories = (item.repository, *([draft.model] if draft else []))
     return {name: pins.checkpoints[name] for name in repositories if name in pins.checkpoints}
 

@@ -14,6 +14,7 @@ from lockstep.files.systemd_quoting import split_before_flags
 from lockstep.fit.fit import Fit
 from lockstep.lock.pins import CheckpointPin
 from lockstep.onhost.core.memory_requirement import rounded_up
+from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import kind_of
 from lockstep.recipes.recipe_file import Recipe
 
@@ -27,6 +28,7 @@ def as_row(item: Recipe, answer: Fit | None) -> dict[str, object]:
         "engine": item.engine.name if item.engine else None,
         "runtime": item.runtime,
         "licence": item.lockstep.licence,
+        "licence_source": item.lockstep.licence_source,
         "known_bad": item.lockstep.known_bad,
         "fit": answer,
     }
@@ -48,6 +50,10 @@ def print_recipe(
     if argv:
         _pair("kind", kind_of(item, argv))
     _pair("licence", item.lockstep.licence or "unknown")
+    if item.lockstep.licence_source:
+        print_indented(f"source: {item.lockstep.licence_source}", 11)
+    if draft := draft_of(item):
+        _pair("draft", f"{draft.model}, licence {draft.licence or 'unknown'}")
     for name, pin in pins.items():
         _pair("fetched", f"{name}, {pin.size / 1e9:.1f} GB in {len(pin.files)} files")
         if pin.left_out:

@@ -239,6 +239,8 @@ class Engine:
         counts_overhead: Whether its overhead is inside its share, not beside it.
         pages: Whether all layers share a KV cache of pages of one size.
         window_step: Tokens of a step that it keeps beside each sliding window.
+        latent_copies: Most times that one of its builds keeps the latent of MLA.
+        latent_reason: Why builds differ in that.
         image_cache_gib: GiB of its share that it takes for images before the KV cache.
         on_python: Whether its parser is asked on its own Python; else the program itself is run.
         version_pages: Page of its API → key of its version there.
@@ -304,6 +306,8 @@ class Engine:
     counts_overhead: bool = False
     pages: bool = False
     window_step: int = 0
+    latent_copies: int = 1
+    latent_reason: str = ""
     image_cache_gib: float = 0.0
     host_memory: tuple[HostMemory, ...] = ()
     end_s: float = 3.0

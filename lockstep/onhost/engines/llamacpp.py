@@ -122,6 +122,9 @@ ENGINE = LlamaCpp(
     # The usual --ubatch-size. A cache of windows is as large as both together, and is rounded up to
     # 256 tokens, which is not counted (llama-kv-cache-iswa.cpp, 2026-11).
     window_step=512,
+    # As K and as V, which lacks the rotary part.
+    latent_copies=2,
+    latent_reason="builds from before 2026-01-25 keep a V beside the latent (llama.cpp#19067)",
     # `--no-mmap`, `--cpu-moe` and `--no-kv-offload` move memory that is counted once, and add none.
     host_memory=(
         HostMemory(

@@ -165,8 +165,48 @@ def test_a_state_has_the_size_that_the_header_gives() -> None:
     assert (state.state, state.state_bytes, state.conv) == (128 * 4096, 4, 2 * 16 * 128 + 4096)
 
 
+LATENT = {
+    "attention.kv_lora_rank": 512,
+    "attention.key_length": 576,
+    "attention.value_length": 512,
+    "attention.key_length_mla": 192,
+    "attention.value_length_mla": 128,
+    "attention.head_count_kv": 1,
+}
+HEADS = {
+    "attention.kv_lora_rank": 512,
+    "attention.key_length": 192,
+    "attention.value_length": 128,
+    "attention.head_count_kv": 128,
+}
+
+
+@pytest.mark.parametrize(("keys", "elements"), [(LATENT, 576), (HEADS, 128 * (192 + 128))])
+def test_a_latent_is_one_head_of_k_and_older_files_have_k_and_v(
+    keys: dict[str, Any], elements: int
+) -> None:
+    config = configuration(start("deepseek2", **keys))
+    shapes = from_config({**config, "vocab_size": 9}, "a file")
+    assert shapes.kv_bytes_per_token() == 32 * elements * 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attention.key_length": 512},
+        {"attention.head_count_kv": 8},
+        {"attention.kv_lora_rank": "x"},
+        {"attention.key_length_mla": [192]},
+    ],
+)
+def test_a_latent_of_sizes_that_no_model_has_is_unknown(wrong: dict[str, Any]) -> None:
+    assert configuration(start("deepseek2", **{**LATENT, **wrong})) == {}
+
+
 def test_layers_of_other_kinds_are_not_guessed() -> None:
-    assert configuration(start(**{"attention.kv_lora_rank": 512})) == {}
+    assert configuration(start(**{"attention.indexer.head_count": 64})) == {}
+    assert configuration(start(**{**WINDOW, "attention.key_length_swa": 256})) == {}
+    assert configuration(start(**{"attention.shared_kv_layers": 18})) == {}
     assert configuration(start(**{"attention.sliding_window": 128})) == {}
     assert configuration(start(**STATES)) == {}
     assert configuration(start("qwen35moe", **{"ssm.state_size": 128})) == {}

@@ -54,6 +54,13 @@ def test_show_works_for_every_kind(name: str) -> None:
     assert json.loads(run("show", name, "--json").output)["name"] == name
 
 
+def test_show_says_where_a_licence_was_read_and_that_of_the_draft() -> None:
+    output = " ".join(run("show", "qwen3.6-35b-a3b-autoround-dflash-k3-vision").output.split())
+    assert "Apache-2.0 source: the base's, Qwen/Qwen3.6-35B-A3B" in output
+    assert "own pages show no tag" in output
+    assert "draft z-lab/Qwen3.6-35B-A3B-DFlash, licence Apache-2.0" in output
+
+
 def test_show_of_a_command_that_cannot_run_shows_the_rest_and_why(tmp_path: Path) -> None:
     path = tmp_path / "piped.yaml"
     path.write_text(CLEAN.replace("0.5", "0.5 | tee log") + "env: {A: b}\n")

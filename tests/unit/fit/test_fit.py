@@ -12,7 +12,7 @@ from a_card import KNOWN, answer
 
 from lockstep.checkpoints.architecture import Architecture, ArchitectureUnknown, Layers
 from lockstep.checkpoints.configuration import from_config
-from lockstep.checkpoints.known_checkpoints import GIB
+from lockstep.checkpoints.known_checkpoints import GIB, KnownCheckpoint
 from lockstep.fit.advice import advice, what_holds
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.pages import sequence_bytes
@@ -377,6 +377,13 @@ def test_on_a_spark_of_64_gb_a_recipe_hears_with_what_it_runs_there() -> None:
     )
     assert "0.75 and a context of 131072 tokens." in advice_text("qwen3.6-35b-a3b-fp8")
     assert "Here it may run" not in advice_text(FORK)
+    # It takes more beside its share than others, so 0.75 is not at rest there.
+    gemma_text = advice_text("gemma4-26b-a4b-fp8")
+    assert "run with gpu_memory_utilization 0.73." in gemma_text and "Eight" not in gemma_text
+    # SGLang takes nothing beside its share, and a lower one would leave it less.
+    assert "2 Sparks hold it, tensor parallel, with gpu_memory_utilization 0.75." in advice_text(
+        SGLANG
+    )
 
 
 def test_no_advice_keeps_a_share_that_starts_nowhere() -> None:
@@ -430,3 +437,29 @@ def test_what_the_gate_admits_on_no_spark_at_rest_does_not_fit() -> None:
     }
     assert predictions[0.85].verdict == "fits" and predictions[0.88].verdict == "does not fit"
     assert "and 112.7 GiB are at rest" in predictions[0.88].reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("context", "verdict"), [(4096, "fits"), (1_100_000, "tight"), (1_900_000, "does not fit")]
+)
+def test_mla_in_a_gguf_file_has_the_range_that_builds_of_llama_cpp_differ_by(
+    context: int, verdict: str
+) -> None:
+    text = "model: org/m:Q4_K_M\ncontainer: org/image:1\nruntime: llama-cpp\n"
+    text += f"command: |\n  llama-server --model {{model}} --ctx-size {context}\n"
+    size = replace(KNOWN.knowledge.hardware["dgx-spark"].memory_total_gib, value=20, unit="GB")
+    shapes = Architecture((Layers("mla", 47, latent=576),), context=2**21)
+    knowledge = replace(
+        KNOWN.knowledge,
+        checkpoints={"org/m:Q4_K_M": KnownCheckpoint("x", weights_gb=size, architecture=shapes)},
+    )
+    prediction = fit(recipe_file.parse(text, Path("x.yaml")), knowledge)
+    least_gib = context * 47 * 576 * 2 / 2**30
+    assert prediction.sequence_gib == pytest.approx(least_gib)
+    assert prediction.verdict == verdict
+    assert any(
+        reason.endswith(f"up to {2 * least_gib:.1f} GiB a sequence")
+        for reason in prediction.reasons
+    )
+    assert prediction.room_gib and prediction.largest_context
+    assert prediction.largest_context * 2 * least_gib / context <= prediction.room_gib[0]

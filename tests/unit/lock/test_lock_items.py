@@ -103,6 +103,13 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
     assert len(wanted_items([first_host, two])) == len(set(wanted_items([first_host, two])))
 
 
+def test_a_draft_that_only_the_command_names_is_wanted_at_its_revision() -> None:
+    command = """--port 8001 --speculative-config '{"model":"org/of-command","revision":"v3"}'"""
+    text = FALLBACK.replace("--port 8001", command)
+    items = of("checkpoints", host(recipe_texts={"container": text}))
+    assert CheckpointItem("org/of-command", "v3", formats=AUTO) in items
+
+
 def test_without_a_venv_model_nothing_of_the_engine_is_wanted() -> None:
     only_container = {"big": ModelData(recipe="container", unit="big")}
     items = wanted_items([host(models=only_container)])

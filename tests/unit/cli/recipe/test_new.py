@@ -194,7 +194,7 @@ def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
     argv = serve_command(recipe)
     text = recipe.path.read_text(encoding="utf-8")
     assert (recipe.model, recipe.model_revision) == ("org/Dense-27B", commit)
-    assert recipe.container == "eugr/spark-vllm:latest"
+    assert recipe.container == catalogue.load().recipes["qwen3.8-27b-nvfp4-vllm-dflash2"].container
     assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_xml"
     assert argv[argv.index("--reasoning-parser") + 1] == "qwen3"
     assert "--enable-auto-tool-choice" in argv
