@@ -237,6 +237,9 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
         name: place for name, place in own_environment.items() if "CACHE" in name and "/" in place
     }
     assert all(place.startswith(f"{home}/") for place in caches.values()), caches
+    # The tree of a venv has its compiled Python beside it; a container's goes with the container.
+    python_places = {"/cache/111111111111/python"} if text is CONTAINER else {None}
+    assert {own_environment.get("PYTHONPYCACHEPREFIX")} == python_places
 
 
 def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:

@@ -42,6 +42,7 @@ exec /usr/bin/docker run \
   --env TRITON_CACHE_DIR=/cache/000000000000/triton \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/000000000000/inductor \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
+  --env PYTHONPYCACHEPREFIX=/cache/000000000000/python \
   --env GLOO_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_DEBUG=INFO \
