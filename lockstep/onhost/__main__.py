@@ -19,7 +19,7 @@ MODULES = {
     "backup": "backup.backup",
     "backup-key": "access.backup_key",
     "boot": "operator.boot_switch",
-    "boots": "records.model_of_boot",
+    "boots": "engine.unit_end",
     "cleanup": "garbage.cleanup",
     "cluster": "cluster.rank_gate",
     "cluster-agent": "cluster.agent",

@@ -5,7 +5,8 @@ usage: gate MODEL [--wait SECONDS]
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache if it
 stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
-engine. If it passes, it notes the start on disk.
+engine. If it passes, it has the disks with the weights read ahead in large steps, and notes the
+start on disk.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), or a container that is not ours has the engine's name,
@@ -23,7 +24,9 @@ from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
 from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.system import read_ahead
 from lockstep.onhost.systemd import units
+from lockstep.onhost.weights import model_files
 
 EXIT_OTHER_ENGINE = 3
 EXIT_MEMORY = 4
@@ -56,6 +59,7 @@ class Gate:
         self.wait_for_other_engines()
         self.refuse_taken_port()
         self.wait_for_memory()
+        self.raise_read_ahead()
         self.record_model_starting()
 
     def make_hidden_folder(self) -> None:
@@ -164,6 +168,19 @@ class Gate:
             now = meminfo.memory(self.paths.proc)
         memory_text = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
         write_to_journal(f"{memory_text}, {rounded_up(need)} GiB needed")
+
+    def raise_read_ahead(self) -> None:
+        """Have the disks with the weights read ahead in large steps until the engine is ready.
+
+        An engine may open its files before a program of ExecStartPost= has begun. A rank above 0
+        has no such program, which would put the read-ahead back.
+        """
+        cluster = self.host.cluster(self.model.name)
+        if cluster is not None and cluster.rank:
+            return
+        files = model_files.model_files(self.model, self.paths)
+        devices = dict.fromkeys(file.stat().st_dev for file in files)
+        read_ahead.raise_read_ahead(self.model.name, devices, self.paths, write_to_journal)
 
     def record_model_starting(self) -> None:
         """Note on disk that the model is starting; failing is no error."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
+from a_disk import Disk
 from a_model import NOWHERE, about, model
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
@@ -16,6 +17,7 @@ from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.engine import end_on_unit_stop, openai_api, readiness, sense, sense_record
 from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.system import read_ahead
 
 
 @pytest.fixture
@@ -246,8 +248,12 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
     only_when_green(fake)
     threading.Thread(target=turn_green, daemon=True).start()
     memory_kills.record_kill(paths, memory_kills.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
+    disk = Disk(paths)
+    device = paths.root.stat().st_dev
+    read_ahead.raise_read_ahead("q", [device], paths, pytest.fail)
 
     assert run() == 0
+    assert disk.kib == 128
     # It is hot again, whatever ended it before.
     assert memory_kills.all_kills(paths) == []
 

@@ -10,13 +10,15 @@ import sys
 
 import pytest
 from a_clock import Clock
-from a_model import about
+from a_disk import Disk, write_checkpoint
+from a_model import about, tell
 from a_model_host import ModelHost
 from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_models
 
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.switching import gate
+from lockstep.onhost.system import read_ahead
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
 MISTRAL = {**QWEN, "unit": "vllm.service", "served_name": "mistral", "container": None}
@@ -48,6 +50,23 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
         "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed\n"
     )
     assert not has_dropped_cache(spark)
+
+
+@pytest.mark.parametrize(("rank", "has_raised"), [(None, True), (0, True), (1, False)])
+def test_the_disk_of_the_weights_reads_ahead_in_large_steps_from_then_on(spark, rank, has_raised):
+    """A rank above 0 has no readiness check, which would put its read-ahead back."""
+    disk = Disk(spark.paths)
+    write_checkpoint(spark.paths)
+    keys = {} if rank is None else {"cluster": "pair"}
+    write_models(spark.paths, {"qwen": {**QWEN, "weights": ["/models/m"], **keys}})
+    if rank is not None:
+        members = [{"name": name, "address": "10.0.0.1"} for name in ("spark1", "spark2")]
+        pair = {"name": "pair", "rank": rank, "port": 29600, "members": members, "links": {}}
+        tell(spark.paths, clusters={"pair": pair})
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert disk.kib == (read_ahead.RAISED_KIB if has_raised else 128)
 
 
 def test_who_starts_what_the_memory_watch_ended_is_told(spark, capsys):
