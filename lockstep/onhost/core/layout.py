@@ -52,6 +52,7 @@ class Paths:
     rollout = _Place("run/lockstep/rollout.json")  #: The model that a deploy restarts now.
     wedge_record = _Place("run/lockstep/wedge.json")  #: What the wedge watch saw and did.
     gpu_record = _Place("run/lockstep/gpu.json")  #: Faults that the watch found in the GPU.
+    disk_rates = _Place("run/lockstep/disks.json")  #: MB/s of the disks of weights, by number.
     memory_kills = _Place("run/lockstep/ended")  #: Engines that the memory watch ended since boot.
     #: The disks' own read-ahead while an engine loads with a larger one.
     read_ahead = _Place("run/lockstep/read-ahead.json")

@@ -18,6 +18,7 @@ from lockstep.onhost.core import config, errors, layout, meminfo
 from lockstep.onhost.engine import load_reading
 from lockstep.onhost.records import load_record
 from lockstep.onhost.system import read_ahead
+from lockstep.onhost.weights import disk_rate
 
 EVERY_S = 0.25
 # What a disk of 8 GB/s reads meanwhile.
@@ -91,7 +92,8 @@ class LoadGuard:
         self.reading.let_go_all()
         read_ahead.put_back(self.paths, self.tell, self.model.name)
         if record := self.reading.record():
-            self.tell(load_reading.words(record))
+            disk_mb_s = disk_rate.rate_of(self.paths, record.device)
+            self.tell(load_reading.words(record, disk_mb_s))
             try:
                 load_record.record_load(self.paths, record)
             except OSError as error:

@@ -31,12 +31,14 @@ from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import (
     end_on_unit_stop,
     load_guard,
+    load_reading,
     openai_api,
     port_listeners,
     sense,
     sense_record,
 )
 from lockstep.onhost.records import memory_kills, model_of_boot
+from lockstep.onhost.weights import disk_rate, load_progress, model_files
 
 EXIT_DIED = 3
 EXIT_TEST_QUESTION = 4
@@ -219,7 +221,16 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print_marked_line,
         partial(port_listeners.impostor_texts, model, paths),
     )
-    with load_guard.LoadGuard(model, paths, print_marked_line).watching():
+    disk_mb_s = disk_rate.rate_for(paths, model_files.model_files(model, paths))
+
+    def say_progress(progress: load_reading.Progress) -> None:
+        print_marked_line(
+            load_progress.loading_text(
+                progress.done_bytes, progress.all_bytes, progress.bytes_per_s, disk_mb_s
+            )
+        )
+
+    with load_guard.LoadGuard(model, paths, print_marked_line, say_progress).watching():
         answer = waiter.wait(key)
     print_marked_line(f"{model.name} answered with {answer}")
     # An earlier version's "record" is no request for right answers.

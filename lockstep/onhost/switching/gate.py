@@ -26,7 +26,7 @@ from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.system import read_ahead
 from lockstep.onhost.systemd import units
-from lockstep.onhost.weights import model_files
+from lockstep.onhost.weights import disk_rate, model_files
 
 EXIT_OTHER_ENGINE = 3
 EXIT_MEMORY = 4
@@ -59,6 +59,7 @@ class Gate:
         self.wait_for_other_engines()
         self.refuse_taken_port()
         self.wait_for_memory()
+        self.measure_disk()
         self.raise_read_ahead()
         self.record_model_starting()
 
@@ -188,6 +189,17 @@ class Gate:
             model_of_boot.record_model_phase(self.paths, self.model.name, model_of_boot.STARTING)
         except OSError as error:
             write_to_journal(f"start not noted in {self.paths.boots}: {errors.why(error)}")
+
+    def measure_disk(self) -> None:
+        """Measure the disk of the weights, unless that was done since boot; failing is no error."""
+        try:
+            files = model_files.model_files(self.model, self.paths)
+            rate = disk_rate.measure_once(self.paths, files)
+        except OSError as error:
+            write_to_journal(f"the disk of the weights was not measured: {errors.why(error)}")
+            return
+        if rate is not None:
+            write_to_journal(f"the disk of the weights gives {rate:.0f} MB/s")
 
     def _memory_shortage(self, now: meminfo.Memory) -> errors.Problem:
         need = self.model.need.available(now.total)

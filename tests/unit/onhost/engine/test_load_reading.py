@@ -121,6 +121,7 @@ def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load: Load) -> 
     assert load_reading.words(record) == (
         "read 2.0 GiB of weights from nvme0n1 in 3 s, 716 MB/s, in steps of 16 MiB"
     )
+    assert ", 716 MB/s (this disk gives 900), in steps" in load_reading.words(record, 900.0)
 
 
 def test_without_a_disks_counter_no_rate_is_told(load: Load) -> None:

@@ -6,16 +6,25 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from a_disk import Disk
+from a_disk import Disk, write_checkpoint
 from a_model import NOWHERE, about, model
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
-from lockstep.onhost.core import errors, layout
-from lockstep.onhost.engine import end_on_unit_stop, openai_api, readiness, sense, sense_record
+from lockstep.onhost.core import atomic, errors, layout
+from lockstep.onhost.engine import (
+    end_on_unit_stop,
+    load_guard,
+    load_reading,
+    openai_api,
+    readiness,
+    sense,
+    sense_record,
+)
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.system import read_ahead
 
@@ -256,6 +265,22 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
     assert disk.kib == 128
     # It is hot again, whatever ended it before.
     assert memory_kills.all_kills(paths) == []
+
+
+def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, capsys):
+    paths, run = host_maker(weights=["/models/m"], sense="off")
+    write_checkpoint(paths)
+    atomic.write_json(paths.disk_rates, {Disk(paths).device: 470.0})
+
+    @contextmanager
+    def watching(guard):
+        guard.say_progress(load_reading.Progress(2**30, 2 * 2**30, 410e6))
+        yield
+
+    monkeypatch.setattr(load_guard.LoadGuard, "watching", watching)
+    assert run() == 0
+    line = "lockstep ready: loading weights: 1.0 of 2.0 GiB, 410 MB/s (this disk gives 470)"
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_an_engine_behind_a_listener_is_asked_itself(

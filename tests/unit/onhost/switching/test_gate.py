@@ -19,6 +19,7 @@ from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.switching import gate
 from lockstep.onhost.system import read_ahead
+from lockstep.onhost.weights import disk_rate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
 MISTRAL = {**QWEN, "unit": "vllm.service", "served_name": "mistral", "container": None}
@@ -410,3 +411,30 @@ def test_who_holds_the_gpus_memory_is_named_with_what_stops_it(spark, tmp_path, 
         "MODEL`, or `sudo systemctl stop ollama.service`; then switch.sh qwen"
     ) in str(refusal.value)
     assert "ps -eo" not in str(refusal.value)
+
+
+def test_the_disk_of_the_weights_is_measured_at_the_first_start_of_a_boot(
+    spark, tmp_path, monkeypatch, capsys
+):
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"x" * 2**25)
+    monkeypatch.setattr(disk_rate, "LEAST", 2**20)
+    monkeypatch.setattr(disk_rate, "_bytes_per_second", lambda path: 470.4e6)
+    monkeypatch.setattr(gate.model_files, "model_files", lambda model, paths: [weights])
+
+    spark.gate("qwen").pass_or_refuse()
+    assert "lockstep gate: the disk of the weights gives 470 MB/s\n" in capsys.readouterr().out
+    spark.gate("mistral").pass_or_refuse()
+    assert "the disk of" not in capsys.readouterr().out
+
+
+def test_a_disk_that_cannot_be_measured_keeps_no_engine_from_starting(spark, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(disk_rate, "measure_once", refuse)
+    spark.gate("qwen").pass_or_refuse()
+
+    assert capsys.readouterr().out.endswith(
+        "lockstep gate: the disk of the weights was not measured: Invalid argument\n"
+    )
