@@ -228,7 +228,8 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
     ).environment
     home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
     places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-    for name in (*places, "FLASHINFER_WORKSPACE_BASE", "CUDA_CACHE_PATH"):
+    sglang = ("SGLANG_CACHE_DIR", "SGLANG_JIT_CACHE_DIR", "TVM_FFI_CACHE_DIR", "TILELANG_CACHE_DIR")
+    for name in (*places, *sglang, "FLASHINFER_WORKSPACE_BASE", "CUDA_CACHE_PATH"):
         assert own_environment[name] != other_environment[name]
         assert other_environment[name].startswith(f"{home}/222222222222")
     assert own_environment["HF_MODULES_CACHE"] == other_environment["HF_MODULES_CACHE"]
