@@ -43,7 +43,7 @@ class LoadGuard:
     model: config.Model
     paths: layout.Paths
     tell: Callable[[str], None]
-    say_progress: Callable[[load_reading.Progress], None] = lambda _: None
+    say_progress: Callable[[load_reading.LoadProgress], None] = lambda _: None
     now: Callable[[], float] = time.monotonic
     reading: load_reading.LoadReading = field(init=False)
 

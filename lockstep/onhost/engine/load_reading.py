@@ -24,7 +24,7 @@ _READS_B_S = 16 * 2**20
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoadProgress:
     """Bytes read so far, of all, and per second since the last look at the progress."""
 
     done_bytes: int
@@ -55,7 +55,7 @@ class LoadReading:
                 self._files[open_files.inode_of(path)] = path
         self.devices = list(dict.fromkeys(device for device, _ in self._files))
         self._has_mapped: set[open_files.Inode] = set()
-        self._last = self._shown = self._counters()
+        self._last = self._progress_look = self._counters()
         self._first: _Look | None = None
         self._end: _Look | None = None
         self._read_ahead_kib = 0
@@ -63,15 +63,17 @@ class LoadReading:
     def look(self) -> None:
         """See which files are in use, let go those that were mapped, and count what was read."""
         processes = living_processes.processes(self.model, self.paths)
-        opened, mapped = open_files.open_and_mapped(processes, self._files, self.paths.proc)
-        in_use = opened | mapped
+        open_inodes, mapped_inodes = open_files.open_and_mapped(
+            processes, self._files, self.paths.proc
+        )
+        in_use = open_inodes | mapped_inodes
         # A file that is open alone may be read for another process, or be mapped later.
         self._let_go(self._has_mapped - in_use)
-        self._has_mapped = (self._has_mapped & in_use) | mapped
+        self._has_mapped = (self._has_mapped & in_use) | mapped_inodes
         now = self._counters()
         if in_use and self._first is None:
             # Reading began after the look before.
-            self._first = self._shown = self._last
+            self._first = self._progress_look = self._last
             self._read_ahead_kib = max(
                 read_ahead.read_ahead_kib(device, self.paths) for device in self.devices
             )
@@ -83,13 +85,13 @@ class LoadReading:
         """Have the page cache drop all of the model's files, but for pages that are mapped."""
         self._let_go(set(self._files))
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> LoadProgress | None:
         """Return how far it is; None if nothing is being read, or its bytes cannot be counted."""
-        since, self._shown = self._shown, self._last
+        since, self._progress_look = self._progress_look, self._last
         if self._first is None or self._last.read_bytes is None or self._last != self._end:
             return None
         done_bytes = self._bytes_between(self._first, self._last)
-        return Progress(done_bytes, self._needs_bytes, self._bytes_per_s(since, self._last))
+        return LoadProgress(done_bytes, self._needs_bytes, self._bytes_per_s(since, self._last))
 
     def record(self) -> load_record.LoadRecord | None:
         """Return what was read in which time; None if nothing was seen."""
@@ -110,9 +112,11 @@ class LoadReading:
 
     def _counters(self) -> _Look:
         """Return the bytes that all of the devices have given until now; None if one has none."""
-        counts = [read_ahead.read_bytes(device, self.paths) for device in self.devices]
-        known = [count for count in counts if count is not None]
-        return _Look(self.now(), sum(known) if known and len(known) == len(counts) else None)
+        total_bytes: int | None = 0 if self.devices else None
+        for device in self.devices:
+            count = read_ahead.read_bytes(device, self.paths)
+            total_bytes = None if count is None or total_bytes is None else total_bytes + count
+        return _Look(self.now(), total_bytes)
 
     def _bytes_between(self, first: _Look, last: _Look) -> int:
         read = (last.read_bytes or 0) - (first.read_bytes or 0)

@@ -18,9 +18,9 @@ def inode_of(path: Path) -> Inode:
 
 
 def open_and_mapped(
-    processes: Iterable[int], wanted: Collection[Inode], proc: Path
+    processes: Iterable[int], inodes: Collection[Inode], proc: Path
 ) -> tuple[set[Inode], set[Inode]]:
-    """Return which wanted files these processes have open, and which they have mapped.
+    """Return which of these files the processes have open, and which they have mapped.
 
     Processes that end meanwhile have none.
     """
@@ -29,21 +29,21 @@ def open_and_mapped(
     for pid in processes:
         folder = proc / str(pid)
         with suppress(OSError):
-            mapped_files.update(_mapped(folder / "maps"))
+            mapped_files.update(_inodes_in_maps(folder / "maps"))
         with suppress(OSError):
             for entry in (folder / "fd").iterdir():
                 with suppress(OSError):
                     open_files.add(inode_of(entry))
-    return open_files & set(wanted), mapped_files & set(wanted)
+    return open_files & set(inodes), mapped_files & set(inodes)
 
 
-def _mapped(maps: Path) -> set[Inode]:
+def _inodes_in_maps(maps: Path) -> set[Inode]:
     # ADDRESS PERMISSIONS OFFSET MAJOR:MINOR INODE PATH (proc_pid_maps(5)).
-    inodes = set()
+    mapped_inodes = set()
     with maps.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             _, _, _, device, inode, *_ = line.split(maxsplit=5)
             if inode != "0":
                 major, minor = (int(number, 16) for number in device.split(":"))
-                inodes.add((os.makedev(major, minor), int(inode)))
-    return inodes
+                mapped_inodes.add((os.makedev(major, minor), int(inode)))
+    return mapped_inodes

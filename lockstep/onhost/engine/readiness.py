@@ -223,7 +223,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     )
     disk_mb_s = disk_rate.rate_for(paths, model_files.model_files(model, paths))
 
-    def say_progress(progress: load_reading.Progress) -> None:
+    def say_progress(progress: load_reading.LoadProgress) -> None:
         print_marked_line(
             load_progress.loading_text(
                 progress.done_bytes, progress.all_bytes, progress.bytes_per_s, disk_mb_s

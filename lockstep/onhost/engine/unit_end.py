@@ -1,4 +1,4 @@
-"""What a model's unit leaves to do when it has ended, for whatever reason.
+"""The last step of a model's unit, for whatever reason it has ended.
 
 usage: boots ended MODEL      note that the unit of MODEL has ended, and give the disks with its
                               weights their own read-ahead, if it ended while it loaded

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
+from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners, rank_guard
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.system import read_ahead
-from lockstep.onhost.systemd import units
+from lockstep.onhost.systemd import transient_job, units
 from lockstep.onhost.weights import disk_rate, model_files
 
 EXIT_OTHER_ENGINE = 3
@@ -173,15 +173,19 @@ class Gate:
     def raise_read_ahead(self) -> None:
         """Have the disks with the weights read ahead in large steps until the engine is ready.
 
-        An engine may open its files before a program of ExecStartPost= has begun. A rank above 0
-        has no such program, which would put the read-ahead back.
+        An engine may open its files before a program of ExecStartPost= has begun. For a rank above
+        0 there is none, and another program puts the read-ahead back. Failing is no error.
         """
         cluster = self.host.cluster(self.model.name)
-        if cluster is not None and cluster.rank:
-            return
-        files = model_files.model_files(self.model, self.paths)
-        devices = dict.fromkeys(file.stat().st_dev for file in files)
-        read_ahead.raise_read_ahead(self.model.name, devices, self.paths, write_to_journal)
+        try:
+            if cluster is not None and cluster.rank:
+                rank_guard.start_rank_guard(self.model, self.paths)
+            files = model_files.model_files(self.model, self.paths)
+            devices = dict.fromkeys(file.stat().st_dev for file in files)
+        except (OSError, errors.Problem, transient_job.OtherJobRunning) as error:
+            write_to_journal(f"reads stay small while it loads: {errors.why(error)}")
+        else:
+            read_ahead.raise_read_ahead(self.model.name, devices, self.paths, write_to_journal)
 
     def record_model_starting(self) -> None:
         """Note on disk that the model is starting; failing is no error."""

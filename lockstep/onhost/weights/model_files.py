@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from pathlib import Path
 
 from lockstep.onhost.core import config, layout
 from lockstep.onhost.weights import weights_spec
+
+_GGUF_PART = re.compile(r"\d{5}(-of-\d{5}\.gguf)$")
 
 
 def model_files(model: config.Model, paths: layout.Paths) -> list[Path]:
@@ -35,5 +39,7 @@ def _checkpoint_path(checkpoint: str, paths: layout.Paths) -> Path | None:
 def _files_below(path: Path | None) -> list[Path]:
     if path is None:
         return []
-    found_paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+    # An engine is given the first part of a file alone.
+    parts = (part for part in path.parent.glob(_GGUF_PART.sub(r"*\1", glob.escape(path.name))))
+    found_paths = sorted(path.rglob("*")) if path.is_dir() else sorted(parts)
     return [found_path for found_path in found_paths if found_path.is_file()]

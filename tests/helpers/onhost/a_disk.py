@@ -56,20 +56,20 @@ def let_use(
     paths: layout.Paths,
     pid: int,
     unit: str,
-    mapped: tuple[Path, ...] = (),
-    opened: tuple[Path, ...] = (),
+    mapped_files: tuple[Path, ...] = (),
+    open_files: tuple[Path, ...] = (),
 ) -> None:
     """Make a process of a unit map and open these files, as the kernel shows it."""
     folder = paths.proc / str(pid)
     (folder / "fd").mkdir(parents=True, exist_ok=True)
     (folder / "cgroup").write_text(f"0::/system.slice/{unit}\n")
     lines = ["7f00-7f01 rw-p 00000000 00:00 0 \n", "7f02-7f03 r-xp 0000 00:00 0 [vdso]\n"]
-    for file in mapped:
+    for file in mapped_files:
         status = file.stat()
         major, minor = os.major(status.st_dev), os.minor(status.st_dev)
         lines.append(f"7f04-7f05 r--s 00000000 {major:02x}:{minor:02x} {status.st_ino} /in/it\n")
     (folder / "maps").write_text("".join(lines))
     for entry in (folder / "fd").iterdir():
         entry.unlink()
-    for number, file in enumerate(opened):
+    for number, file in enumerate(open_files):
         (folder / "fd" / str(number)).symlink_to(file)

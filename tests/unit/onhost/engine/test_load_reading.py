@@ -25,19 +25,19 @@ class Load:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **keys: object) -> None:
         self.paths: layout.Paths = host_root(root, {})
         self.shards = write_checkpoint(self.paths)
-        self.time, self.released = 0.0, list[str]()
+        self.time, self.released_names = 0.0, list[str]()
         self.model = model("m", unit=UNIT, weights=("/models/m",), **keys)
         monkeypatch.setattr(os, "posix_fadvise", self._release)
 
     def _release(self, descriptor: int, offset: int, length: int, advice: int) -> None:
         assert (offset, length, advice) == (0, 0, os.POSIX_FADV_DONTNEED)
-        self.released.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        self.released_names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
 
     def reading(self) -> load_reading.LoadReading:
         return load_reading.LoadReading(self.model, self.paths, lambda: self.time)
 
-    def use(self, mapped: tuple[Path, ...] = (), opened: tuple[Path, ...] = ()) -> None:
-        let_use(self.paths, PID, UNIT, mapped, opened)
+    def use(self, mapped_files: tuple[Path, ...] = (), open_files: tuple[Path, ...] = ()) -> None:
+        let_use(self.paths, PID, UNIT, mapped_files, open_files)
 
 
 @pytest.fixture
@@ -50,24 +50,24 @@ def test_a_file_is_let_go_once_when_nobody_maps_it_any_more(load: Load) -> None:
     reading = load.reading()
     steps = [((), ()), ((first,), (first,)), ((second,), (first,)), ((second,), ()), ((), ())]
     released_files = []
-    for mapped, opened in steps:
-        load.use(mapped, opened)
+    for mapped_files, open_files in steps:
+        load.use(mapped_files, open_files)
         reading.look()
-        released_files.append(load.released.copy())
-        load.released.clear()
+        released_files.append(load.released_names.copy())
+        load.released_names.clear()
     reading.look()
-    assert [*released_files, load.released] == [[], [], [], [first.name], [second.name], []]
+    assert [*released_files, load.released_names] == [[], [], [], [first.name], [second.name], []]
     reading.let_go_all()
-    assert sorted(load.released) == [first.name, second.name]
+    assert sorted(load.released_names) == [first.name, second.name]
 
 
 def test_a_file_that_was_read_and_not_mapped_stays_until_the_end(load: Load) -> None:
     """Another thread of the engine may have read it ahead."""
     reading = load.reading()
-    for opened in (load.shards[:1], []):
-        load.use(opened=tuple(opened))
+    for open_files in (load.shards[:1], []):
+        load.use(open_files=tuple(open_files))
         reading.look()
-    assert load.released == []
+    assert load.released_names == []
 
 
 def test_an_engine_in_a_container_is_seen_by_its_files_and_not_by_their_paths(
@@ -80,7 +80,7 @@ def test_an_engine_in_a_container_is_seen_by_its_files_and_not_by_their_paths(
     reading.look()
     let_use(load.paths, PID, "docker.scope")
     reading.look()
-    assert load.released == [load.shards[0].name]
+    assert load.released_names == [load.shards[0].name]
 
 
 def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load: Load) -> None:
@@ -91,7 +91,7 @@ def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load: Load) -> 
     disk.give(5.0)
     reading = load.reading()
     assert reading.record() is None
-    shown = []
+    progress = []
     for seconds, given_gib, shard in [
         (1, 5.0, None),
         (2, 5.5, 0),
@@ -103,14 +103,14 @@ def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load: Load) -> 
     ]:
         load.time = float(seconds)
         disk.give(given_gib)
-        load.use(mapped=() if shard is None else (load.shards[shard],))
+        load.use(mapped_files=() if shard is None else (load.shards[shard],))
         reading.look()
-        shown.append(reading.progress())
-    assert shown == [
+        progress.append(reading.progress())
+    assert progress == [
         None,
-        load_reading.Progress(GIB // 2, 2 * GIB, GIB / 2),
-        load_reading.Progress(GIB, 2 * GIB, GIB / 2),
-        load_reading.Progress(2 * GIB, 2 * GIB, GIB),
+        load_reading.LoadProgress(GIB // 2, 2 * GIB, GIB / 2),
+        load_reading.LoadProgress(GIB, 2 * GIB, GIB / 2),
+        load_reading.LoadProgress(2 * GIB, 2 * GIB, GIB),
         None,
         None,
     ]
@@ -127,7 +127,7 @@ def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load: Load) -> 
 def test_without_a_disks_counter_no_rate_is_told(load: Load) -> None:
     reading = load.reading()
     for load.time in (1.0, 2.0, 3.0):
-        load.use(mapped=tuple(load.shards))
+        load.use(mapped_files=tuple(load.shards))
         reading.look()
     assert reading.progress() is None
     record = reading.record()
@@ -140,18 +140,18 @@ def test_at_the_end_nothing_is_set_and_the_load_is_on_record(load: Load) -> None
     device = load.paths.root.stat().st_dev
     read_ahead.raise_read_ahead("m", [device], load.paths, pytest.fail)
     lines: list[str] = []
-    progress: list[load_reading.Progress] = []
+    progress: list[load_reading.LoadProgress] = []
     guard = load_guard.LoadGuard(
         load.model, load.paths, lines.append, progress.append, lambda: load.time
     )
-    load.use(mapped=tuple(load.shards))
+    load.use(mapped_files=tuple(load.shards))
     for second in range(1, 22):
         load.time = float(second)
         disk.give(second * 0.1)
         guard.look()
     guard.finish()
     assert disk.kib == 128 and not load.paths.read_ahead.exists()
-    assert sorted(load.released) == [file.name for file in load.shards]
+    assert sorted(load.released_names) == [file.name for file in load.shards]
     assert len(progress) == 2
     assert lines == ["read 2.0 GiB of weights from nvme0n1 in 21 s, 102 MB/s, in steps of 16 MiB"]
     record = load_record.load_records(load.paths)["m"]
@@ -163,12 +163,12 @@ def test_near_the_minimum_the_disk_has_its_own_read_ahead(load: Load) -> None:
     device = load.paths.root.stat().st_dev
     read_ahead.raise_read_ahead("m", [device], load.paths, pytest.fail)
     guard = load_guard.LoadGuard(load.model, load.paths, lambda _: None, now=lambda: load.time)
-    seen = []
+    sizes = []
     for free_gib in (100.0, 60.0, 20.0, 14.0, 10.5, 10.5, 9.9, 10.0, 10.0):
         load.time += load_guard.EVERY_S
         write_meminfo(load.paths, 100.0, free_gib)
         guard.check_free_memory()
-        seen.append(disk.kib)
-    raised = read_ahead.RAISED_KIB
+        sizes.append(disk.kib)
+    large = read_ahead.RAISED_KIB
     # It may fall as far again until the next look.
-    assert seen == [raised, raised, 128, 128, 128, raised, 128, raised, raised]
+    assert sizes == [large, large, 128, 128, 128, large, 128, large, large]

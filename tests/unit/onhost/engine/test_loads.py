@@ -45,7 +45,7 @@ class Plan:
     end_share: float
 
     def others_gib(self, seconds: float) -> float:
-        """What others hold so many seconds after the load began; it never gets less."""
+        """Memory of others so many seconds after the load began; it never gets less."""
         return self.held_gib + sum(gib for moment, gib in self.falls if moment <= seconds)
 
 
@@ -82,26 +82,26 @@ class Host:
         monkeypatch.setattr(meminfo, "memory", lambda _: self.memory())
         monkeypatch.setattr(meminfo, "free_pages", lambda *_: self.drop(range(20)))
         monkeypatch.setattr(living_processes, "processes", lambda *_: [])
-        monkeypatch.setattr(open_files, "open_and_mapped", lambda *_: (set(), self.mapped()))
+        monkeypatch.setattr(open_files, "open_and_mapped", lambda *_: (set(), self.mapped_inodes()))
         monkeypatch.setattr(os, "posix_fadvise", self.release)
         self.begin(None)
 
     def begin(self, plan: Plan | None) -> None:
-        self.plan, self.time, self.shard, self.loaded = plan, 0.0, -1, 0.0
+        self.plan, self.time, self.shard, self.loaded_gib = plan, 0.0, -1, 0.0
         #: GiB in the page cache by shard; what an engine maps of the present one cannot go.
         self.cache = [0.0] * 20
 
     def memory(self) -> meminfo.Memory:
-        others = self.plan.others_gib(self.time) if self.plan else 0.0
-        available = TOTAL_GIB - others - self.loaded
-        free = TOTAL_GIB - others - self.loaded - sum(self.cache)
+        others_gib = self.plan.others_gib(self.time) if self.plan else 0.0
+        available = TOTAL_GIB - others_gib - self.loaded_gib
+        free = TOTAL_GIB - others_gib - self.loaded_gib - sum(self.cache)
         # The kernel takes the cache back before anybody goes without.
         return meminfo.Memory(TOTAL_GIB, available, max(free, min(available, 0.5)))
 
     def share(self) -> float:
-        return self.loaded / (self.plan.shards * self.plan.shard_gib) if self.plan else 0.0
+        return self.loaded_gib / (self.plan.shards * self.plan.shard_gib) if self.plan else 0.0
 
-    def mapped(self) -> set[open_files.Inode]:
+    def mapped_inodes(self) -> set[open_files.Inode]:
         return {self.inodes[self.shard]} if self.shard >= 0 else set()
 
     def mapped_gib(self) -> float:
@@ -126,22 +126,22 @@ class Host:
         # Memory only gets less in a load, so its end tells enough of one that nobody guards.
         step_s = STEP_S if guard else 10 * STEP_S
         while self.share() < plan.end_share - 1e-9:
-            if self.shard < 0 or self.loaded >= (self.shard + 1) * plan.shard_gib - 1e-9:
+            if self.shard < 0 or self.loaded_gib >= (self.shard + 1) * plan.shard_gib - 1e-9:
                 self.shard += 1
                 # A file gets the value of the moment at which it is opened.
                 is_raised = self.disk.kib == read_ahead.RAISED_KIB
             rate = plan.disk_gib_s if is_raised else min(plan.disk_gib_s, SMALL_GIB_S)
-            rest = (self.shard + 1) * plan.shard_gib - self.loaded
-            read = min(rate * step_s, rest)
-            self.loaded += read
+            rest_gib = (self.shard + 1) * plan.shard_gib - self.loaded_gib
+            read = min(rate * step_s, rest_gib)
+            self.loaded_gib += read
             self.cache[self.shard] += read
-            others = plan.others_gib(self.time)
+            others_gib = plan.others_gib(self.time)
             self.time += step_s
             if self.memory().available < KILL_GIB:
                 self.shard = -1
                 return True
             if guard is not None:
-                fallen_gib = plan.others_gib(self.time) - others
+                fallen_gib = plan.others_gib(self.time) - others_gib
                 # Less only by what others took meanwhile and what the engine has mapped.
                 without_gib = self.memory().free + fallen_gib + self.mapped_gib()
                 assert without_gib >= MINIMUM_GIB or was_short, plan
@@ -157,14 +157,16 @@ def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(
 ) -> None:
     host = Host(tmp_path / "root", monkeypatch)
     device = host.paths.root.stat().st_dev
-    served = model("m", unit="m.service", weights=("/models/m",), load_free_gib=MINIMUM_GIB)
+    served_model = model("m", unit="m.service", weights=("/models/m",), load_free_gib=MINIMUM_GIB)
     kills = ends = 0
     for plan in plans():
         host.begin(plan)
         would_be_killed = host.run(plan, None)
         host.begin(plan)
         read_ahead.raise_read_ahead("m", [device], host.paths, pytest.fail)
-        guard = load_guard.LoadGuard(served, host.paths, lambda _: None, now=lambda: host.time)
+        guard = load_guard.LoadGuard(
+            served_model, host.paths, lambda _: None, now=lambda: host.time
+        )
         is_killed = host.run(plan, guard)
         assert is_killed <= would_be_killed, plan
         if plan.ends in ("ready", "fails") and not is_killed:

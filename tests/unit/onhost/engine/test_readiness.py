@@ -274,7 +274,7 @@ def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, caps
 
     @contextmanager
     def watching(guard):
-        guard.say_progress(load_reading.Progress(2**30, 2 * 2**30, 410e6))
+        guard.say_progress(load_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
         yield
 
     monkeypatch.setattr(load_guard.LoadGuard, "watching", watching)

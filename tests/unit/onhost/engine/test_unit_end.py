@@ -1,4 +1,4 @@
-"""What is left to do when a model's unit has ended."""
+"""The last step of a unit: the note of the boot goes, and the disk gets its own read-ahead."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import memory_kills, model_of_boot
 from lockstep.onhost.switching import gate
 from lockstep.onhost.system import read_ahead
+from lockstep.onhost.systemd import transient_job
 from lockstep.onhost.weights import disk_rate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
@@ -53,9 +54,16 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
     assert not has_dropped_cache(spark)
 
 
-@pytest.mark.parametrize(("rank", "has_raised"), [(None, True), (0, True), (1, False)])
-def test_the_disk_of_the_weights_reads_ahead_in_large_steps_from_then_on(spark, rank, has_raised):
-    """A rank above 0 has no readiness check, which would put its read-ahead back."""
+@pytest.fixture
+def jobs(monkeypatch):
+    """The jobs that were started."""
+    jobs = []
+    monkeypatch.setattr(transient_job, "start_job", lambda job, *_, **__: jobs.append(job))
+    return jobs
+
+
+def has_large_reads(spark, rank: int | None) -> bool:
+    """Pass the gate with weights on a disk, as that rank of a cluster; tells of the disk."""
     disk = Disk(spark.paths)
     write_checkpoint(spark.paths)
     keys = {} if rank is None else {"cluster": "pair"}
@@ -64,10 +72,28 @@ def test_the_disk_of_the_weights_reads_ahead_in_large_steps_from_then_on(spark, 
         members = [{"name": name, "address": "10.0.0.1"} for name in ("spark1", "spark2")]
         pair = {"name": "pair", "rank": rank, "port": 29600, "members": members, "links": {}}
         tell(spark.paths, clusters={"pair": pair})
-
     spark.gate("qwen").pass_or_refuse()
+    return disk.kib == read_ahead.RAISED_KIB
 
-    assert disk.kib == (read_ahead.RAISED_KIB if has_raised else 128)
+
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_the_disk_of_the_weights_reads_in_large_steps_from_then_on(spark, jobs, rank):
+    assert has_large_reads(spark, rank)
+    # The readiness check is the guard where there is one.
+    guards = [(job.unit, job.argv[-2:]) for job in jobs]
+    assert guards == ([("lockstep-rank-guard.service", ("guard-rank", "qwen"))] if rank else [])
+
+
+@pytest.mark.parametrize("fault", [errors.Problem("no systemd"), transient_job.OtherJobRunning("")])
+def test_without_a_guard_that_puts_it_back_the_disk_keeps_its_own_read_ahead(
+    spark, monkeypatch, capsys, fault
+):
+    def refuse(*_, **__):
+        raise fault
+
+    monkeypatch.setattr(transient_job, "start_job", refuse)
+    assert not has_large_reads(spark, 1)
+    assert "lockstep gate: reads stay small while it loads: " in capsys.readouterr().out
 
 
 def test_who_starts_what_the_memory_watch_ended_is_told(spark, capsys):

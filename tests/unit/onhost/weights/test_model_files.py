@@ -47,9 +47,19 @@ def test_a_folder_and_a_file_of_the_owner(paths: layout.Paths) -> None:
     (folder / "deep").mkdir(parents=True)
     for name in ("a.gguf", "deep/b.gguf"):
         (folder / name).write_text("weights")
-    both = [folder / "a.gguf", folder / "deep/b.gguf"]
-    assert model_files.model_files(model(weights=("/models/m",)), paths) == both
-    assert model_files.model_files(model(weights=("/models/m/a.gguf",)), paths) == both[:1]
+    files = [folder / "a.gguf", folder / "deep/b.gguf"]
+    assert model_files.model_files(model(weights=("/models/m",)), paths) == files
+    assert model_files.model_files(model(weights=("/models/m/a.gguf",)), paths) == files[:1]
+
+
+def test_a_file_in_parts_is_all_of_its_parts(paths: layout.Paths) -> None:
+    folder = paths.root / "models"
+    folder.mkdir()
+    names = ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "m-00001-of-00003.gguf", "m.gguf"]
+    for name in names:
+        (folder / name).write_text("weights")
+    files = model_files.model_files(model(weights=(f"/models/{names[0]}",)), paths)
+    assert files == [folder / name for name in names[:2]]
 
 
 @pytest.mark.parametrize("text", [None, "{"])
