@@ -1,4 +1,4 @@
-"""Drift of weights."""
+"""Drift of weights, and of their loads."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ KINDS = {
     "weights owner": Kind(weights.every, "error", mend=_chown, scope="odd"),
     "weights content": Kind(weights.every, "error", mend=_forget, scope="odd"),
     "other weights": Kind(weights.every, "note"),
+    "loading": Kind(weights.loads, scope="odd"),
 }
 
 

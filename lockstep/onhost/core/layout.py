@@ -37,12 +37,18 @@ class Paths:
     #: Our target of netconsole, in the folder that the kernel's module makes.
     netconsole = _Place("sys/kernel/config/netconsole/lockstep")
     proc = _Place("proc")  #: The kernel's process file system.
+    #: Disks by number, and settings of disks and of file systems without one.
+    block_devices = _Place("sys/dev/block")
+    disk_settings = _Place("sys/class/bdi")
     run = _Place("run/lockstep")  #: Locks; gone after a reboot.
     switch_lock = _Place("run/lockstep/switch.lock")  #: Held by a change of the hot model.
     deploy_lock = _Place("run/lockstep/deploy.lock")  #: Held by a deploy.
     #: Changes of the hot model under way, and what the last one left.
     hot_change = _Place("run/lockstep/hot-change.json")
     findings = _Place("run/lockstep/findings")  #: What the watches found and did since boot.
+    disk_rates = _Place("run/lockstep/disks.json")  #: MB/s of the disks of weights, by number.
+    #: The disks' own read-ahead while an engine loads with a larger one.
+    read_ahead = _Place("run/lockstep/read-ahead.json")
     secrets = _Place("etc/lockstep/secrets")  #: Keys; only root can read them.
     #: The last run of each cluster here, and this host's part in a switch of one.
     clusters = _Place("run/lockstep/clusters.json")
@@ -75,6 +81,7 @@ class Paths:
     backup_record = _Place("var/lib/lockstep-deploy/backup.json")
     host_key = _Place("etc/ssh/ssh_host_ed25519_key.pub")  #: The sshd key that other hosts check.
     switches = _Place("var/log/lockstep/switches.json")  #: How the last switches ended.
+    loads = _Place("var/log/lockstep/loads.json")  #: The last load of each model.
     diff = _Place("var/log/lockstep/diff.json")  #: What the last `lockstep diff` found here.
     log = _Place("var/log/lockstep")  #: Logs of long jobs.
     #: Manifests and compressed layers of images by hash.

@@ -4,7 +4,8 @@ usage: ready MODEL --main-pid PID
 
 Runs as root in ExecStartPost=+ of every model unit, so that the unit counts as started only after a
 test question and answers that make sense. Gives up at once if the unit's main process has died.
-While the engine loads, this keeps pages free for the driver (load_guard.py), which takes root.
+While the engine loads, this keeps pages free for the driver, and at the end the disks get back
+their own read-ahead (load_guard.py), which takes root.
 
 exit codes: 0 the engine answered, 1 not ready in time, or told to end by somebody else than
             systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
@@ -30,11 +31,13 @@ from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import (
     end_on_unit_stop,
     load_guard,
+    load_reading,
     openai_api,
     port_listeners,
     sense,
 )
 from lockstep.onhost.records import model_of_boot, watch_findings
+from lockstep.onhost.weights import disk_rate, load_progress, model_files
 
 EXIT_DIED = 3
 EXIT_TEST_QUESTION = 4
@@ -220,7 +223,16 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print_marked_line,
         partial(port_listeners.impostor_texts, model, paths),
     )
-    with load_guard.LoadGuard(model.load_free_gib, print_marked_line, paths.proc).watching():
+    disk_mb_s = disk_rate.rate_for(paths, model_files.model_files(model, paths))
+
+    def say_progress(progress: load_reading.LoadProgress) -> None:
+        print_marked_line(
+            load_progress.loading_text(
+                progress.done_bytes, progress.all_bytes, progress.bytes_per_s, disk_mb_s
+            )
+        )
+
+    with load_guard.LoadGuard(model, paths, print_marked_line, say_progress).watching():
         answer = waiter.wait(key)
     print_marked_line(f"{model.name} answered with {answer}")
     # An earlier version's "record" is no request for right answers.

@@ -1,4 +1,4 @@
-"""Weights: whole at their revisions; with `deep`, every file by its hash."""
+"""Weights: whole at their revisions; with `deep`, every file by its hash; slow loads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, text
 from lockstep.onhost.fetch import blob_files
-from lockstep.onhost.weights import weights_spec, weights_state
+from lockstep.onhost.records import load_record
+from lockstep.onhost.weights import (
+    disk_rate,
+    disk_traits,
+    load_progress,
+    model_files,
+    weights_spec,
+    weights_state,
+)
 
 _FAULTS = {
     "missing": "missing",
@@ -82,3 +91,42 @@ def _changed_paths(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> I
         path = snapshot / file.path
         if path.is_file() and not blob_files.matches(path, file.content_hash):
             yield str(path)
+
+
+def loads(_: object) -> Facts:
+    """Yield each model that loads slower than half of its disk's rate, and each slow port."""
+    paths = layout.Paths()
+    try:
+        models = config.load_host(paths.models).models.values()
+    except errors.Problem:
+        # The file is an earlier Lockstep's, or there is none.
+        return
+    mounts = disk_traits.mounts(text(str(paths.proc / "self/mountinfo")) or "")
+    ports = {}
+    for model in models:
+        files = model_files.model_files(model, paths)
+        mount = disk_traits.mount_of(files[0], mounts) if files else None
+        if mount is None:
+            continue
+        if port := disk_traits.slow_port(mount, paths.root / "sys"):
+            ports[f"disk at {mount.place}"] = port
+        if slow := _slow_load(model, paths):
+            traits = "; ".join(disk_traits.slow_traits(mount, paths.root / "sys"))
+            yield "loading", model.name, f"{slow}: {traits or _unknown_reason(model)}"
+    yield from (("loading", item, port) for item, port in ports.items())
+
+
+def _slow_load(model: config.Model, paths: layout.Paths) -> str | None:
+    record = load_record.load_records(paths).get(model.name)
+    if record is None:
+        return None
+    # Not the bytes that the disk gave: the page cache may have had the others.
+    disk_mb_s = disk_rate.rate_of(paths, record.device)
+    return load_progress.slow_load_text(record.needs_bytes, record.seconds, disk_mb_s)
+
+
+def _unknown_reason(model: config.Model) -> str:
+    return (
+        "the disk's port, network, encryption and compression do not explain it. Remedy: "
+        f"journalctl -u {model.unit} shows the load, and memory that ran short in it"
+    )

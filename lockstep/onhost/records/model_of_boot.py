@@ -1,7 +1,5 @@
 """The model starting or hot in each boot of this host, on disk for the time after a power cut.
 
-usage: boots ended MODEL      note that the unit of MODEL has ended
-
 The start gate notes a model before its engine runs, and `ready` when it has generated. Every end
 of the unit removes the note. A shutdown ends all units, so a past boot that still has a model was
 cut off under it. (wtmp tells neither which model nor which phase, and the journal's last lines are
@@ -18,15 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from lockstep.onhost.core import (
-    atomic,
-    errors,
-    file_lock,
-    layout,
-    output,
-    program,
-    runner,
-)
+from lockstep.onhost.core import atomic, errors, file_lock, layout, output, runner
 from lockstep.onhost.records import state_record
 
 STARTING, HOT = "starting", "hot"
@@ -175,11 +165,3 @@ def _save_with_boot(paths: layout.Paths, record: BootRecord, now: Boot) -> None:
     state_record.save(paths.boots, new_record, mode=0o600)
     # A file system may write the new name seconds later, when an engine may have frozen the host.
     atomic.flush(paths.boots.parent)
-
-
-def main(argv: list[str], paths: layout.Paths | None = None) -> int:
-    """Run the command line; see the module's docstring."""
-    if len(argv) != 2 or argv[0] != "ended":
-        return program.usage(__doc__)
-    record_model_end(paths or layout.Paths(), argv[1])
-    return errors.EXIT_DONE

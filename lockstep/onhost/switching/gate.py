@@ -5,7 +5,8 @@ usage: gate MODEL [--wait SECONDS]
 Runs as root in ExecStartPre=+ of every model unit. Waits a bounded time for another engine to be
 gone and for its memory to come back (30-120 s are normal after SGLang), drops the page cache if it
 stands in the way, then refuses with numbers. Makes /run/lockstep, which the unit hides from its
-engine. If it passes, it notes the start on disk.
+engine. If it passes, it has the disks with the weights read ahead in large steps, and notes the
+start on disk.
 
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), or a container that is not ours has the engine's name,
@@ -21,9 +22,11 @@ from dataclasses import dataclass, field
 from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
+from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners, rank_guard
 from lockstep.onhost.records import model_of_boot, watch_findings
-from lockstep.onhost.systemd import units
+from lockstep.onhost.system import read_ahead
+from lockstep.onhost.systemd import transient_job, units
+from lockstep.onhost.weights import disk_rate, model_files
 
 EXIT_OTHER_ENGINE = 3
 EXIT_MEMORY = 4
@@ -56,6 +59,8 @@ class Gate:
         self.wait_for_other_engines()
         self.refuse_taken_port()
         self.wait_for_memory()
+        self.measure_disk()
+        self.raise_read_ahead()
         self.record_model_starting()
 
     def make_hidden_folder(self) -> None:
@@ -165,12 +170,40 @@ class Gate:
         memory_text = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
         write_to_journal(f"{memory_text}, {rounded_up(need)} GiB needed")
 
+    def raise_read_ahead(self) -> None:
+        """Have the disks with the weights read ahead in large steps until the engine is ready.
+
+        An engine may open its files before a program of ExecStartPost= has begun. For a rank above
+        0 there is none, and another program puts the read-ahead back. Failing is no error.
+        """
+        cluster = self.host.cluster(self.model.name)
+        try:
+            if cluster is not None and cluster.rank:
+                rank_guard.start_rank_guard(self.model, self.paths)
+            files = model_files.model_files(self.model, self.paths)
+            devices = dict.fromkeys(file.stat().st_dev for file in files)
+        except (OSError, errors.Problem, transient_job.OtherJobRunning) as error:
+            write_to_journal(f"reads stay small while it loads: {errors.why(error)}")
+        else:
+            read_ahead.raise_read_ahead(self.model.name, devices, self.paths, write_to_journal)
+
     def record_model_starting(self) -> None:
         """Note on disk that the model is starting; failing is no error."""
         try:
             model_of_boot.record_model_phase(self.paths, self.model.name, model_of_boot.STARTING)
         except OSError as error:
             write_to_journal(f"start not noted in {self.paths.boots}: {errors.why(error)}")
+
+    def measure_disk(self) -> None:
+        """Measure the disk of the weights, unless that was done since boot; failing is no error."""
+        try:
+            files = model_files.model_files(self.model, self.paths)
+            rate = disk_rate.measure_once(self.paths, files)
+        except OSError as error:
+            write_to_journal(f"the disk of the weights was not measured: {errors.why(error)}")
+            return
+        if rate is not None:
+            write_to_journal(f"the disk of the weights gives {rate:.0f} MB/s")
 
     def _memory_shortage(self, now: meminfo.Memory) -> errors.Problem:
         need = self.model.need.available(now.total)

@@ -228,7 +228,8 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
     ).environment
     home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
     places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-    for name in (*places, "FLASHINFER_WORKSPACE_BASE", "CUDA_CACHE_PATH"):
+    sglang = ("SGLANG_CACHE_DIR", "SGLANG_JIT_CACHE_DIR", "TVM_FFI_CACHE_DIR", "TILELANG_CACHE_DIR")
+    for name in (*places, *sglang, "FLASHINFER_WORKSPACE_BASE", "CUDA_CACHE_PATH"):
         assert own_environment[name] != other_environment[name]
         assert other_environment[name].startswith(f"{home}/222222222222")
     assert own_environment["HF_MODULES_CACHE"] == other_environment["HF_MODULES_CACHE"]
@@ -237,6 +238,9 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
         name: place for name, place in own_environment.items() if "CACHE" in name and "/" in place
     }
     assert all(place.startswith(f"{home}/") for place in caches.values()), caches
+    # The tree of a venv has its compiled Python beside it; a container's goes with the container.
+    python_places = {"/cache/111111111111/python"} if text is CONTAINER else {None}
+    assert {own_environment.get("PYTHONPYCACHEPREFIX")} == python_places
 
 
 def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:

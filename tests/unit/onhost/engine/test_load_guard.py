@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_model import model
 from onhost_fakes import host_root, write_meminfo
 
 from lockstep.onhost.core import layout, meminfo
@@ -20,7 +21,10 @@ class Host:
         self.time, self.after_gib = 0.0, 20.0
         self.lines: list[str] = []
         self.guard = load_guard.LoadGuard(
-            8.0, self.lines.append, self.paths.proc, now=lambda: self.time
+            model("m", load_free_gib=8.0, weights=("/models/m",), unit="m.service"),
+            self.paths,
+            self.lines.append,
+            now=lambda: self.time,
         )
         real_free_pages = meminfo.free_pages
 
@@ -73,9 +77,9 @@ def test_where_it_does_not_help_the_next_one_waits(host: Host) -> None:
 
 
 def test_no_minimum_and_no_figures_do_nothing(host: Host) -> None:
-    host.guard.minimum_gib = 0.0
+    host.guard.model = model(load_free_gib=0.0)
     assert not host.look(0.0, 19.0)
-    host.guard.minimum_gib = 8.0
+    host.guard.model = model(load_free_gib=8.0)
     (host.paths.proc / "meminfo").write_text("MemTotal: 1 kB\n")
     host.guard.check_free_memory()
     (host.paths.proc / "meminfo").unlink()

@@ -6,16 +6,26 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from a_disk import Disk, write_checkpoint
 from a_model import NOWHERE, about, model
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
-from lockstep.onhost.core import errors, layout
-from lockstep.onhost.engine import end_on_unit_stop, openai_api, readiness, sense
+from lockstep.onhost.core import atomic, errors, layout
+from lockstep.onhost.engine import (
+    end_on_unit_stop,
+    load_guard,
+    load_reading,
+    openai_api,
+    readiness,
+    sense,
+)
 from lockstep.onhost.records import model_of_boot, watch_findings
+from lockstep.onhost.system import read_ahead
 
 
 @pytest.fixture
@@ -246,10 +256,30 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
     only_when_green(fake)
     threading.Thread(target=turn_green, daemon=True).start()
     watch_findings.save(paths, watch_findings.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
+    disk = Disk(paths)
+    device = paths.root.stat().st_dev
+    read_ahead.raise_read_ahead("q", [device], paths, pytest.fail)
 
     assert run() == 0
+    assert disk.kib == 128
     # It is hot again, whatever ended it before.
     assert watch_findings.load(paths).kills == {}
+
+
+def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, capsys):
+    paths, run = host_maker(weights=["/models/m"], sense="off")
+    write_checkpoint(paths)
+    atomic.write_json(paths.disk_rates, {Disk(paths).device: 470.0})
+
+    @contextmanager
+    def watching(guard):
+        guard.say_progress(load_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
+        yield
+
+    monkeypatch.setattr(load_guard.LoadGuard, "watching", watching)
+    assert run() == 0
+    line = "lockstep ready: loading weights: 1.0 of 2.0 GiB, 410 MB/s (this disk gives 470)"
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_an_engine_behind_a_listener_is_asked_itself(

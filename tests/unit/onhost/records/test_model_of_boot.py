@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from onhost_fakes import begin_boot, host_root
 
-from lockstep.onhost.core import errors, layout
+from lockstep.onhost.core import layout
 from lockstep.onhost.records import model_of_boot
 
 
@@ -48,7 +48,7 @@ def test_a_boot_that_was_cut_off_tells_under_what(paths, phase):
 
 def test_an_engine_that_has_ended_leaves_nothing_to_tell(paths):
     model_of_boot.record_model_phase(paths, "qwen", model_of_boot.HOT)
-    assert model_of_boot.main(["ended", "qwen"], paths) == 0
+    model_of_boot.record_model_end(paths, "qwen")
     begin_boot(paths, "2")
     assert model_of_boot.cut_off_boot(paths) is None
 
@@ -134,10 +134,3 @@ def test_of_many_boots_the_last_ones_are_kept(paths):
         model_of_boot.record_model_phase(paths, "qwen", model_of_boot.HOT)
     kept_boots = model_of_boot.load(paths).boots
     assert len(kept_boots) == 20 and kept_boots[-1].id == model_of_boot.boot_id(paths)
-
-
-@pytest.mark.parametrize("argv", [[], ["ended"], ["noted", "qwen"]])
-def test_wrong_words_are_wrong_use(paths, argv, capsys):
-    assert model_of_boot.main(argv, paths) == errors.EXIT_USAGE
-    assert "usage: boots ended MODEL" in capsys.readouterr().err
-    assert not paths.boots.exists()

@@ -10,13 +10,17 @@ import sys
 
 import pytest
 from a_clock import Clock
-from a_model import about
+from a_disk import Disk, write_checkpoint
+from a_model import about, tell
 from a_model_host import ModelHost
 from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_models
 
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import model_of_boot, watch_findings
 from lockstep.onhost.switching import gate
+from lockstep.onhost.system import read_ahead
+from lockstep.onhost.systemd import transient_job
+from lockstep.onhost.weights import disk_rate
 
 QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
 MISTRAL = {**QWEN, "unit": "vllm.service", "served_name": "mistral", "container": None}
@@ -48,6 +52,48 @@ def test_an_engine_may_start_on_a_quiet_host_with_enough_memory(spark, capsys):
         "lockstep gate: 100.0 of 119.6 GiB available, 67.0 GiB needed\n"
     )
     assert not has_dropped_cache(spark)
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """The jobs that were started."""
+    jobs = []
+    monkeypatch.setattr(transient_job, "start_job", lambda job, *_, **__: jobs.append(job))
+    return jobs
+
+
+def has_large_reads(spark, rank: int | None) -> bool:
+    """Pass the gate with weights on a disk, as that rank of a cluster; tells of the disk."""
+    disk = Disk(spark.paths)
+    write_checkpoint(spark.paths)
+    keys = {} if rank is None else {"cluster": "pair"}
+    write_models(spark.paths, {"qwen": {**QWEN, "weights": ["/models/m"], **keys}})
+    if rank is not None:
+        members = [{"name": name, "address": "10.0.0.1"} for name in ("spark1", "spark2")]
+        pair = {"name": "pair", "rank": rank, "port": 29600, "members": members, "links": {}}
+        tell(spark.paths, clusters={"pair": pair})
+    spark.gate("qwen").pass_or_refuse()
+    return disk.kib == read_ahead.RAISED_KIB
+
+
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_the_disk_of_the_weights_reads_in_large_steps_from_then_on(spark, jobs, rank):
+    assert has_large_reads(spark, rank)
+    # The readiness check is the guard where there is one.
+    guards = [(job.unit, job.argv[-2:]) for job in jobs]
+    assert guards == ([("lockstep-rank-guard.service", ("guard-rank", "qwen"))] if rank else [])
+
+
+@pytest.mark.parametrize("fault", [errors.Problem("no systemd"), transient_job.OtherJobRunning("")])
+def test_without_a_guard_that_puts_it_back_the_disk_keeps_its_own_read_ahead(
+    spark, monkeypatch, capsys, fault
+):
+    def refuse(*_, **__):
+        raise fault
+
+    monkeypatch.setattr(transient_job, "start_job", refuse)
+    assert not has_large_reads(spark, 1)
+    assert "lockstep gate: reads stay small while it loads: " in capsys.readouterr().out
 
 
 def test_who_starts_what_the_memory_watch_ended_is_told(spark, capsys):
@@ -391,3 +437,30 @@ def test_who_holds_the_gpus_memory_is_named_with_what_stops_it(spark, tmp_path, 
         "MODEL`, or `sudo systemctl stop ollama.service`; then switch.sh qwen"
     ) in str(refusal.value)
     assert "ps -eo" not in str(refusal.value)
+
+
+def test_the_disk_of_the_weights_is_measured_at_the_first_start_of_a_boot(
+    spark, tmp_path, monkeypatch, capsys
+):
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"x" * 2**25)
+    monkeypatch.setattr(disk_rate, "LEAST", 2**20)
+    monkeypatch.setattr(disk_rate, "_bytes_per_second", lambda path: 470.4e6)
+    monkeypatch.setattr(gate.model_files, "model_files", lambda model, paths: [weights])
+
+    spark.gate("qwen").pass_or_refuse()
+    assert "lockstep gate: the disk of the weights gives 470 MB/s\n" in capsys.readouterr().out
+    spark.gate("mistral").pass_or_refuse()
+    assert "the disk of" not in capsys.readouterr().out
+
+
+def test_a_disk_that_cannot_be_measured_keeps_no_engine_from_starting(spark, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(disk_rate, "measure_once", refuse)
+    spark.gate("qwen").pass_or_refuse()
+
+    assert capsys.readouterr().out.endswith(
+        "lockstep gate: the disk of the weights was not measured: Invalid argument\n"
+    )

@@ -39,7 +39,12 @@ exec /usr/bin/docker run \
   --env FLASHINFER_WORKSPACE_BASE=/cache/333333333333 \
   --env TRITON_CACHE_DIR=/cache/333333333333/triton \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/333333333333/inductor \
+  --env SGLANG_CACHE_DIR=/cache/333333333333/sglang \
+  --env SGLANG_JIT_CACHE_DIR=/cache/333333333333/sglang/jit \
+  --env TVM_FFI_CACHE_DIR=/cache/333333333333/tvm-ffi \
+  --env TILELANG_CACHE_DIR=/cache/333333333333/tilelang \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
+  --env PYTHONPYCACHEPREFIX=/cache/333333333333/python \
   --env GLOO_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_DEBUG=INFO \

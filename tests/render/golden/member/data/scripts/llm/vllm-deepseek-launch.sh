@@ -41,7 +41,12 @@ exec /usr/bin/docker run \
   --env FLASHINFER_WORKSPACE_BASE=/cache/000000000000 \
   --env TRITON_CACHE_DIR=/cache/000000000000/triton \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/000000000000/inductor \
+  --env SGLANG_CACHE_DIR=/cache/000000000000/sglang \
+  --env SGLANG_JIT_CACHE_DIR=/cache/000000000000/sglang/jit \
+  --env TVM_FFI_CACHE_DIR=/cache/000000000000/tvm-ffi \
+  --env TILELANG_CACHE_DIR=/cache/000000000000/tilelang \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
+  --env PYTHONPYCACHEPREFIX=/cache/000000000000/python \
   --env GLOO_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_SOCKET_IFNAME=enp1s0f0np0 \
   --env NCCL_DEBUG=INFO \

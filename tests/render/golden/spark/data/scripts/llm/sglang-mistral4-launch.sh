@@ -38,7 +38,12 @@ exec /usr/bin/docker run \
   --env FLASHINFER_WORKSPACE_BASE=/cache/222222222222 \
   --env TRITON_CACHE_DIR=/cache/222222222222/triton \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/222222222222/inductor \
+  --env SGLANG_CACHE_DIR=/cache/222222222222/sglang \
+  --env SGLANG_JIT_CACHE_DIR=/cache/222222222222/sglang/jit \
+  --env TVM_FFI_CACHE_DIR=/cache/222222222222/tvm-ffi \
+  --env TILELANG_CACHE_DIR=/cache/222222222222/tilelang \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
+  --env PYTHONPYCACHEPREFIX=/cache/222222222222/python \
   127.0.0.1:7078/docker.io/lmsysorg/sglang@sha256:2222222222222222222222222222222222222222222222222222222222222222 sglang serve \
   --model-path /data/models/huggingface/hub/models--mistralai--Mistral-Small-4-119B-2603-NVFP4/snapshots/0000000000000000000000000000000000000000 \
   --host 127.0.0.1 \

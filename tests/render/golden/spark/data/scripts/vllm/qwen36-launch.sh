@@ -39,7 +39,12 @@ exec /usr/bin/docker run \
   --env FLASHINFER_WORKSPACE_BASE=/cache/111111111111 \
   --env TRITON_CACHE_DIR=/cache/111111111111/triton \
   --env TORCHINDUCTOR_CACHE_DIR=/cache/111111111111/inductor \
+  --env SGLANG_CACHE_DIR=/cache/111111111111/sglang \
+  --env SGLANG_JIT_CACHE_DIR=/cache/111111111111/sglang/jit \
+  --env TVM_FFI_CACHE_DIR=/cache/111111111111/tvm-ffi \
+  --env TILELANG_CACHE_DIR=/cache/111111111111/tilelang \
   --env HF_MODULES_CACHE=/cache/huggingface/modules \
+  --env PYTHONPYCACHEPREFIX=/cache/111111111111/python \
   127.0.0.1:7078/ghcr.io/spark-arena/dgx-vllm-eugr-nightly@sha256:1111111111111111111111111111111111111111111111111111111111111111 vllm serve rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm \
   --host 127.0.0.1 \
   --port 30001 \

@@ -1,0 +1,67 @@
+"""The guard over the load of a rank above 0, whose unit has no readiness check.
+
+usage: guard-rank MODEL
+
+The start gate of such a rank starts it as a unit of its own. It ends when the cluster's switch is
+over here, or the rank's unit has ended.
+
+exit codes: 0 the load is over, 2 wrong use or unreadable configuration
+"""
+
+from __future__ import annotations
+
+from lockstep.onhost.cluster import runs
+from lockstep.onhost.core import clock, config, errors, layout, output, program
+from lockstep.onhost.core.program import command
+from lockstep.onhost.engine import load_guard
+from lockstep.onhost.systemd import transient_job, units
+
+_EVERY_S = 1.0
+
+
+def start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
+    """Start the guard over a rank that is about to start.
+
+    Raises:
+        errors.Problem: systemd refuses.
+        transient_job.OtherJobRunning: Another rank's guard has not ended.
+    """
+    job = transient_job.Job(
+        name="rank-guard",
+        unit_prefix="lockstep-",
+        argv=command("guard-rank", model.name),
+        # Its lines are among those of the rank, and nothing remains of it.
+        properties=(
+            "StandardOutput=journal",
+            f"SyslogIdentifier={model.unit.removesuffix('.service')}",
+            "RemainAfterExit=no",
+            "CollectMode=inactive-or-failed",
+            "OOMScoreAdjust=-900",
+        ),
+    )
+    transient_job.start_job(job, paths, lambda _: None, wait=False)
+
+
+def main(argv: list[str], paths: layout.Paths | None = None) -> int:
+    """Run the command line; see the module's docstring."""
+    parser = program.parser(__doc__)
+    parser.add_argument("model")
+    options = parser.parse_args(argv)
+    paths = paths or layout.Paths()
+    model = config.load_host(paths.models).model(options.model)
+    last_s = clock.now() + model.start_timeout_s
+    with load_guard.LoadGuard(model, paths, _say).watching():
+        while _is_starting(model, paths) and clock.now() < last_s:
+            clock.sleep(_EVERY_S)
+    return errors.EXIT_DONE
+
+
+def _is_starting(model: config.Model, paths: layout.Paths) -> bool:
+    # The agent ends the admission when the switch succeeds, fails or is undone.
+    part = runs.recorded_part(paths)
+    is_admitted = part is not None and part.admitted_model == model.name
+    return is_admitted and units.show([model.unit])[model.unit].up
+
+
+def _say(line: str) -> None:
+    output.say(f"lockstep rank guard: {line}")

@@ -1,0 +1,47 @@
+"""The last load of each model on this host: bytes, seconds and disk, readable for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from lockstep.onhost.core import atomic, layout
+
+
+@dataclass(frozen=True)
+class LoadRecord:
+    """The reading of one model's weights.
+
+    Attributes:
+        model: Its name.
+        at: End of reading, Unix time.
+        needs_bytes: Size of all of the model's files.
+        bytes: Bytes of them read from disks, by the disks' counters; None if they are on none.
+        seconds: Time from the first file's opening to the last read.
+        device: MAJOR:MINOR of the file system with the weights.
+        disk: The kernel's name of its disk.
+        read_ahead_kib: Size of a read of a mapped file meanwhile; 0 if it is not known.
+    """
+
+    model: str
+    at: float
+    needs_bytes: int
+    bytes: int | None
+    seconds: float
+    device: str
+    disk: str
+    read_ahead_kib: int
+
+
+def load_records(paths: layout.Paths) -> dict[str, LoadRecord]:
+    """Return the last load by model; empty without a readable record."""
+    try:
+        records = atomic.read_json(paths.loads)
+        return {name: LoadRecord(**record) for name, record in records.items()}
+    except (AttributeError, TypeError):
+        return {}
+
+
+def record_load(paths: layout.Paths, record: LoadRecord) -> None:
+    """Store a load in place of the model's last one; raise OSError on failure."""
+    records = {**load_records(paths), record.model: record}
+    atomic.write_json(paths.loads, {name: asdict(load) for name, load in records.items()})

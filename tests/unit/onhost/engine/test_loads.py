@@ -1,0 +1,181 @@
+"""300 loads while other programs take memory at random: the guard makes none of them worse.
+
+A made-up host: an engine maps its shards one after the other and takes what it reads, a page cache
+grows with the same bytes, and others take memory at a random moment and keep it. Each load is done
+with small reads, as without the guard's read-ahead, and with the guard; at a random moment
+something may end it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+from a_disk import Disk, write_checkpoint
+from a_model import model
+from onhost_fakes import host_root
+
+from lockstep.onhost.core import layout, meminfo
+from lockstep.onhost.engine import living_processes, load_guard, open_files, unit_end
+from lockstep.onhost.system import read_ahead
+
+SEED = 43
+LOADS = 300
+TOTAL_GIB, MINIMUM_GIB, KILL_GIB = 119.6, 8.0, 8.0
+STEP_S = load_guard.EVERY_S
+#: GiB/s of a mapped file in reads of 128 KiB (article 003).
+SMALL_GIB_S = 0.11
+ENDS = ("ready", "fails", "unit is stopped", "program is killed")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One load: sizes in GiB, GiB/s, seconds."""
+
+    shards: int
+    shard_gib: float
+    disk_gib_s: float
+    held_gib: float
+    falls: tuple[tuple[float, float], ...]
+    ends: str
+    end_share: float
+
+    def others_gib(self, seconds: float) -> float:
+        """Memory of others so many seconds after the load began; it never gets less."""
+        return self.held_gib + sum(gib for moment, gib in self.falls if moment <= seconds)
+
+
+def plans() -> Iterator[Plan]:
+    random = Random(SEED)
+    for _ in range(LOADS):
+        needs = random.uniform(20, 100)
+        shards = random.randint(1, 20)
+        disk_gib_s = random.choice((0.2, 0.47, 1.1, 5.0))
+        falls = tuple(
+            (random.uniform(0, 1.2 * needs / disk_gib_s), random.uniform(0, 40))
+            for _ in range(random.randint(0, 3))
+        )
+        ends = random.choice(ENDS)
+        yield Plan(
+            shards,
+            needs / shards,
+            disk_gib_s,
+            random.uniform(3, TOTAL_GIB - needs),
+            falls,
+            ends,
+            1.0 if ends == "ready" else random.random(),
+        )
+
+
+class Host:
+    """One host through many loads; `run` returns what its memory saw."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: layout.Paths = host_root(root, {})
+        self.disk = Disk(self.paths)
+        self.files = write_checkpoint(self.paths, 20)
+        self.inodes = [open_files.inode_of(file) for file in self.files]
+        monkeypatch.setattr(meminfo, "memory", lambda _: self.memory())
+        monkeypatch.setattr(meminfo, "free_pages", lambda *_: self.drop(range(20)))
+        monkeypatch.setattr(living_processes, "processes", lambda *_: [])
+        monkeypatch.setattr(open_files, "open_and_mapped", lambda *_: (set(), self.mapped_inodes()))
+        monkeypatch.setattr(os, "posix_fadvise", self.release)
+        self.begin(None)
+
+    def begin(self, plan: Plan | None) -> None:
+        self.plan, self.time, self.shard, self.loaded_gib = plan, 0.0, -1, 0.0
+        #: GiB in the page cache by shard; what an engine maps of the present one cannot go.
+        self.cache = [0.0] * 20
+
+    def memory(self) -> meminfo.Memory:
+        others_gib = self.plan.others_gib(self.time) if self.plan else 0.0
+        available = TOTAL_GIB - others_gib - self.loaded_gib
+        free = TOTAL_GIB - others_gib - self.loaded_gib - sum(self.cache)
+        # The kernel takes the cache back before anybody goes without.
+        return meminfo.Memory(TOTAL_GIB, available, max(free, min(available, 0.5)))
+
+    def share(self) -> float:
+        return self.loaded_gib / (self.plan.shards * self.plan.shard_gib) if self.plan else 0.0
+
+    def mapped_inodes(self) -> set[open_files.Inode]:
+        return {self.inodes[self.shard]} if self.shard >= 0 else set()
+
+    def mapped_gib(self) -> float:
+        return self.cache[self.shard] if self.shard >= 0 else 0.0
+
+    def spare_gib(self) -> float:
+        """Page cache that somebody could let go."""
+        return sum(self.cache) - self.mapped_gib()
+
+    def drop(self, shards: range) -> None:
+        for shard in shards:
+            if shard != self.shard:
+                self.cache[shard] = 0.0
+
+    def release(self, descriptor: int, *_: object) -> None:
+        number = int(Path(f"/proc/self/fd/{descriptor}").readlink().stem)
+        self.drop(range(number, number + 1))
+
+    def run(self, plan: Plan, guard: load_guard.LoadGuard | None) -> bool:
+        """Load until the plan's end; tells whether the memory watch killed it."""
+        is_raised = was_short = False
+        # Memory only gets less in a load, so its end tells enough of one that nobody guards.
+        step_s = STEP_S if guard else 10 * STEP_S
+        while self.share() < plan.end_share - 1e-9:
+            if self.shard < 0 or self.loaded_gib >= (self.shard + 1) * plan.shard_gib - 1e-9:
+                self.shard += 1
+                # A file gets the value of the moment at which it is opened.
+                is_raised = self.disk.kib == read_ahead.RAISED_KIB
+            rate = plan.disk_gib_s if is_raised else min(plan.disk_gib_s, SMALL_GIB_S)
+            rest_gib = (self.shard + 1) * plan.shard_gib - self.loaded_gib
+            read = min(rate * step_s, rest_gib)
+            self.loaded_gib += read
+            self.cache[self.shard] += read
+            others_gib = plan.others_gib(self.time)
+            self.time += step_s
+            if self.memory().available < KILL_GIB:
+                self.shard = -1
+                return True
+            if guard is not None:
+                fallen_gib = plan.others_gib(self.time) - others_gib
+                # Less only by what others took meanwhile and what the engine has mapped.
+                without_gib = self.memory().free + fallen_gib + self.mapped_gib()
+                assert without_gib >= MINIMUM_GIB or was_short, plan
+                guard.look()
+                was_short = self.memory().free < MINIMUM_GIB
+                assert not was_short or self.spare_gib() < 1e-6, plan
+        self.shard = -1
+        return False
+
+
+def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(tmp_path / "root", monkeypatch)
+    device = host.paths.root.stat().st_dev
+    served_model = model("m", unit="m.service", weights=("/models/m",), load_free_gib=MINIMUM_GIB)
+    kills = ends = 0
+    for plan in plans():
+        host.begin(plan)
+        would_be_killed = host.run(plan, None)
+        host.begin(plan)
+        read_ahead.raise_read_ahead("m", [device], host.paths, pytest.fail)
+        guard = load_guard.LoadGuard(
+            served_model, host.paths, lambda _: None, now=lambda: host.time
+        )
+        is_killed = host.run(plan, guard)
+        assert is_killed <= would_be_killed, plan
+        if plan.ends in ("ready", "fails") and not is_killed:
+            guard.finish()
+            assert host.spare_gib() == 0.0
+        else:
+            ends += 1
+        unit_end.main(["ended", "m"], host.paths)
+        assert host.disk.kib == 128 and not host.paths.read_ahead.exists(), plan
+        kills += is_killed
+    # The plans are hard enough to show something.
+    assert 30 < kills < 200 and ends > 100
