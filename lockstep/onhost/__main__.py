@@ -35,7 +35,7 @@ MODULES = {
     "gateway-keys": "gateway.keys_program",
     "gateway-switch": "gateway.switch_program",
     "generations": "records.generations",
-    "guard-rank": "engine.rank_guard",
+    "guard-rank": "cluster.rank_guard",
     "image-answer": "images.recipe_check_in_image",
     "image-check": "images.image_check",
     "job": "systemd.job",

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners, rank_guard
+from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
 from lockstep.onhost.records import model_of_boot, watch_findings
 from lockstep.onhost.system import read_ahead
 from lockstep.onhost.systemd import transient_job, units
@@ -179,7 +179,7 @@ class Gate:
         cluster = self.host.cluster(self.model.name)
         try:
             if cluster is not None and cluster.rank:
-                rank_guard.start_rank_guard(self.model, self.paths)
+                _start_rank_guard(self.model, self.paths)
             files = model_files.model_files(self.model, self.paths)
             devices = dict.fromkeys(file.stat().st_dev for file in files)
         except (OSError, errors.Problem, transient_job.OtherJobRunning) as error:
@@ -256,6 +256,25 @@ class Gate:
 def write_to_journal(line: str) -> None:
     """Write one line to the journal, with the mark by which switch.sh finds it."""
     output.say(f"lockstep gate: {line}")
+
+
+def _start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
+    """Start the guard over the load of a rank, a program of `cluster`; raise Problem or
+    OtherJobRunning if systemd refuses, or another rank's has not ended."""
+    job = transient_job.Job(
+        name="rank-guard",
+        unit_prefix="lockstep-",
+        argv=program.command("guard-rank", model.name),
+        # Its lines are among those of the rank, and nothing remains of it.
+        properties=(
+            "StandardOutput=journal",
+            f"SyslogIdentifier={model.unit.removesuffix('.service')}",
+            "RemainAfterExit=no",
+            "CollectMode=inactive-or-failed",
+            "OOMScoreAdjust=-900",
+        ),
+    )
+    transient_job.start_job(job, paths, lambda _: None, wait=False)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

@@ -9,11 +9,9 @@ import pytest
 from a_disk import Disk
 from a_model_host import UP, ModelHost
 
-from lockstep.onhost.cluster import runs
+from lockstep.onhost.cluster import rank_guard, runs
 from lockstep.onhost.core import clock, errors
-from lockstep.onhost.engine import rank_guard
 from lockstep.onhost.system import read_ahead
-
 
 PART = runs.RunPart("1", "anna", "spark1", "deep", None)
 

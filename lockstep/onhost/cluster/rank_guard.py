@@ -12,34 +12,10 @@ from __future__ import annotations
 
 from lockstep.onhost.cluster import runs
 from lockstep.onhost.core import clock, config, errors, layout, output, program
-from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import load_guard
-from lockstep.onhost.systemd import transient_job, units
+from lockstep.onhost.systemd import units
 
 _EVERY_S = 1.0
-
-
-def start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
-    """Start the guard over a rank that is about to start.
-
-    Raises:
-        errors.Problem: systemd refuses.
-        transient_job.OtherJobRunning: Another rank's guard has not ended.
-    """
-    job = transient_job.Job(
-        name="rank-guard",
-        unit_prefix="lockstep-",
-        argv=command("guard-rank", model.name),
-        # Its lines are among those of the rank, and nothing remains of it.
-        properties=(
-            "StandardOutput=journal",
-            f"SyslogIdentifier={model.unit.removesuffix('.service')}",
-            "RemainAfterExit=no",
-            "CollectMode=inactive-or-failed",
-            "OOMScoreAdjust=-900",
-        ),
-    )
-    transient_job.start_job(job, paths, lambda _: None, wait=False)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
