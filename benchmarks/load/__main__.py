@@ -35,7 +35,7 @@ from typing import Any
 from benchmarks.load import device, page
 from benchmarks.load.device import DISKS, KERNEL_READ_AHEAD_KB, Disk
 from benchmarks.load.engines import Engine, LoadError
-from benchmarks.load.ways import KERNEL, LOCKSTEP, Way, parse_way
+from benchmarks.load.ways import CACHED, KERNEL, LOCKSTEP, Way, parse_way
 
 #: Variable that names the folder to work in, inside the namespaces.
 _FOLDER = "LOCKSTEP_LOAD_FOLDER"
@@ -90,7 +90,7 @@ def _measure(
         device.make_image(image, int(size * 1.03) + 64 * 2**20, partial(engine.write, size=size))
         for name, disk in disks.items():
             with device.slow_disk(program, image, disk) as loop:
-                ways = [*(KERNEL, LOCKSTEP), *options.way]
+                ways = [KERNEL, LOCKSTEP, *options.way, *([CACHED] if options.cached else [])]
                 ways = [way for way in ways if way.engine in ("", engine.name)]
                 with device.mount(loop, place, KERNEL_READ_AHEAD_KB) as mount_point:
                     files = engine.weights(mount_point)
@@ -105,6 +105,8 @@ def _measure(
                         row["way"] = way.name
                         try:
                             with device.mount(loop, place, way.read_ahead_kb) as mount_point:
+                                if way.is_cached:
+                                    device.cache(files)
                                 found = engine.load(mount_point, way.words, log, options.limit)
                         except LoadError as problem:
                             yield "failures", {**row, "log": str(problem)}
@@ -196,6 +198,11 @@ def _options() -> argparse.Namespace:
         default=[],
         metavar="[ENGINE:]NAME=KIB[,WORD...]",
         help="a further way: the device's read-ahead, and words for the engine vllm or llama",
+    )
+    parser.add_argument(
+        "--cached",
+        action="store_true",
+        help="also with the whole checkpoint in the page cache: what the engine needs by itself",
     )
     parser.add_argument(
         "--variable",
