@@ -72,7 +72,7 @@ def make_image(image: Path, size: int, fill: Callable[[Path], None]) -> None:
         ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(image)], check=True
     )
     folder = image.with_suffix(".write")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=True)
     try:
         fill(folder)
