@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.load.device import KERNEL_READ_AHEAD_KB
 
-#: The smallest power of two with which every disk here is within the bound (docs/evidence/load.md).
+#: The best on every disk here: twice as much adds nothing (docs/evidence/load.md).
 LOCKSTEP_READ_AHEAD_KB = 16384
 
 
