@@ -9,7 +9,7 @@ beside both in the same round; the figure is the ratio. First the disk itself is
 sequential rate and its latency must be those that were set.
 
 Needs root, /dev/fuse, a loop device, mkfs.ext4, and in memory twice the checkpoint beside the
-engine. Nothing is left over, however it ends: mounts and processes lie in namespaces of their own.
+engine. Mounts and processes lie in namespaces of their own, and end with it, whatever ends it.
 Writes OUT/load.json after each load, and OUT/load.md.
 
 exit codes: 0 every ratio with Lockstep is within 1.25, 1 one is not, or a load failed, 2 wrong use
@@ -22,6 +22,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from typing import Any
 from benchmarks.load import device, page
 from benchmarks.load.device import DISKS, KERNEL_READ_AHEAD_KB, Disk
 from benchmarks.load.engines import Engine, LoadError
-from benchmarks.load.ways import KERNEL, LOCKSTEP, Way, parse_way
+from benchmarks.load.ways import CACHED, KERNEL, LOCKSTEP, Way, parse_way
 
 #: Variable that names the folder to work in, inside the namespaces.
 _FOLDER = "LOCKSTEP_LOAD_FOLDER"
@@ -44,13 +45,12 @@ _FOLDER = "LOCKSTEP_LOAD_FOLDER"
 def main() -> int:
     """Command line; see the module's docstring."""
     options = _options()
-    if os.geteuid() != 0:
-        print("load: only root has loop devices and mounts; run it with sudo", file=sys.stderr)
-        return 2
     if options.build:
         device.build_program(options.build)
         return 0
-    device.need("unshare", "setpriv", "mkfs.ext4", "dd")
+    if fault := _fault(options):
+        print(f"load: {fault}", file=sys.stderr)
+        return 2
     if not os.environ.get(_FOLDER):
         return _in_namespaces()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _measure(
         device.make_image(image, int(size * 1.03) + 64 * 2**20, partial(engine.write, size=size))
         for name, disk in disks.items():
             with device.slow_disk(program, image, disk) as loop:
-                ways = [*(KERNEL, LOCKSTEP), *options.way]
+                ways = [KERNEL, LOCKSTEP, *options.way, *([CACHED] if options.cached else [])]
                 ways = [way for way in ways if way.engine in ("", engine.name)]
                 with device.mount(loop, place, KERNEL_READ_AHEAD_KB) as mount_point:
                     files = engine.weights(mount_point)
@@ -105,6 +105,8 @@ def _measure(
                         row["way"] = way.name
                         try:
                             with device.mount(loop, place, way.read_ahead_kb) as mount_point:
+                                if way.is_cached:
+                                    device.cache(files)
                                 found = engine.load(mount_point, way.words, log, options.limit)
                         except LoadError as problem:
                             yield "failures", {**row, "log": str(problem)}
@@ -134,13 +136,29 @@ def _check(files: Sequence[Path], loop: Path, place: Path) -> dict[str, float]:
     return found
 
 
+def _fault(options: argparse.Namespace) -> str:
+    """Say why this machine cannot run it; empty if it can."""
+    if os.geteuid() != 0:
+        return "only root has loop devices and mounts; run it with sudo"
+    programs = ["unshare", "setpriv", "mkfs.ext4", "dd", *([] if options.disk_program else ["cc"])]
+    if absent := [name for name in programs if not shutil.which(name)]:
+        return f"{', '.join(absent)} not found; install it first"
+    if absent := [path for path in ("/dev/fuse", "/dev/loop-control") if not Path(path).exists()]:
+        return f"no {', '.join(absent)}; load the kernel's modules fuse and loop"
+    meminfo = Path("/proc/meminfo").read_text()
+    free_gib = int(meminfo.split("MemAvailable:")[1].split()[0]) / 2**20
+    if not os.environ.get(_FOLDER) and free_gib < (needs := 2 * options.gib + 2):
+        return f"{free_gib:.1f} GiB of memory are free, {needs:.1f} are needed; lower --gib"
+    return ""
+
+
 def _in_namespaces() -> int:
     """Run this program again in namespaces that end with it, whatever ends it."""
     end_with_parent = ["setpriv", "--pdeathsig", "KILL"]
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     again = [sys.executable, "-m", "benchmarks.load", *sys.argv[1:]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryDirectory() as folder:
+    with device.loop_settings_put_back(), tempfile.TemporaryDirectory() as folder:
         environ = {**os.environ, _FOLDER: folder}
         process = subprocess.Popen([*end_with_parent, *apart, *again], env=environ)
         try:
@@ -196,6 +214,11 @@ def _options() -> argparse.Namespace:
         default=[],
         metavar="[ENGINE:]NAME=KIB[,WORD...]",
         help="a further way: the device's read-ahead, and words for the engine vllm or llama",
+    )
+    parser.add_argument(
+        "--cached",
+        action="store_true",
+        help="also with the whole checkpoint in the page cache: what the engine needs by itself",
     )
     parser.add_argument(
         "--variable",

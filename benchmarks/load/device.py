@@ -13,7 +13,6 @@ import fcntl
 import mmap
 import os
 import random
-import shutil
 import struct
 import subprocess
 import time
@@ -72,7 +71,7 @@ def make_image(image: Path, size: int, fill: Callable[[Path], None]) -> None:
         ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(image)], check=True
     )
     folder = image.with_suffix(".write")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=True)
     try:
         fill(folder)
@@ -92,12 +91,33 @@ def slow_disk(program: Path, image: Path, disk: Disk) -> Iterator[Path]:
         with _loop_device(folder / "disk") as loop:
             queue = Path("/sys/block") / loop.name / "queue"
             (queue / "max_sectors_kb").write_text(str(disk.request_kb))
-            (queue / "scheduler").write_text("none")
             yield loop
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
         server.terminate()
         server.wait()
+
+
+@contextlib.contextmanager
+def loop_settings_put_back() -> Iterator[None]:
+    """Put back what was set of loop devices that have no image then: the kernel does not."""
+    names = ("read_ahead_kb", "max_sectors_kb")
+    paths = [path for name in names for path in Path("/sys/block").glob(f"loop*/queue/{name}")]
+    values = {path: path.read_text() for path in paths if not _has_image(path)}
+    try:
+        yield
+    finally:
+        # The kernel takes a moment to unmount what a killed program leaves.
+        end = time.monotonic() + 10
+        while any(map(_has_image, values)) and time.monotonic() < end:
+            time.sleep(0.05)
+        for path, value in values.items():
+            if not _has_image(path) and path.read_text() != value:
+                path.write_text(value)
+
+
+def _has_image(setting: Path) -> bool:
+    return (setting.parent.parent / "loop").exists()
 
 
 @contextlib.contextmanager
@@ -133,6 +153,12 @@ def plain_read(files: Sequence[Path]) -> float:
             check=True,
         )
     return time.monotonic() - start
+
+
+def cache(files: Sequence[Path]) -> None:
+    """Read the files into the page cache."""
+    for path in files:
+        subprocess.run(["dd", f"if={path}", "of=/dev/null", "bs=16M", "status=none"], check=True)
 
 
 def random_read(path: Path, count: int = 200) -> float:
@@ -171,12 +197,6 @@ def cached_bytes(path: Path) -> int:
     finally:
         os.close(file)
     return found[0] * _PAGE
-
-
-def need(*programs: str) -> None:
-    """End with the programs of this list that are absent."""
-    if absent := [name for name in programs if not shutil.which(name)]:
-        raise SystemExit(f"load: {', '.join(absent)} not found; install it first")
 
 
 def _wait(is_ready: Callable[[], bool], seconds: float = 10) -> None:

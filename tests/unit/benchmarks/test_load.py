@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,11 @@ def test_shards_have_all_tensors_in_their_order_and_about_one_size(tmp_path: Pat
         length = struct.unpack("<Q", data[:8])[0]
         header = json.loads(data[8 : 8 + length])
         header.pop("__metadata__")
-        ends = [entry["data_offsets"][1] for entry in header.values()]
-        assert ends[-1] == len(data) - 8 - length
+        end = 0
+        for entry in header.values():
+            assert entry["data_offsets"] == [end, end + 2 * math.prod(entry["shape"])]
+            end = entry["data_offsets"][1]
+        assert end == len(data) - 8 - length
         names += header
     assert names == list(Llama(2048, 8192, 2).tensors()) == sorted(names)
     places = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
