@@ -1,4 +1,4 @@
-"""This machine's NVIDIA GPUs, one for each host: devices, the driver's files, CUDA's toolkit."""
+"""The NVIDIA GPUs of this machine, one for each host: devices, driver, toolkit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def devices(names: Iterable[str], index: int) -> list[str]:
 
 
 def driver_libraries(names: Iterable[str]) -> list[str]:
-    """Those of a folder of libraries that belong to the driver, links included."""
+    """Names of the libraries that belong to the driver, links included."""
     return sorted(name for name in names if _LIBRARY.fullmatch(name))
 
 
