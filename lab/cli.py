@@ -47,7 +47,7 @@ def _of_a_lab(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def lab() -> None:
-    """Stand-in Sparks on this machine, without a GPU.
+    """Stand-in Sparks on this machine, without a GPU unless you say `up --gpu`.
 
     The hosts have real systemd, sshd and Docker.
     """
@@ -62,8 +62,9 @@ def lab() -> None:
     help="Control groups of the hosts: v2 as on DGX OS, v1 where memory limits must hold.",
 )
 @click.option("--no-services", is_flag=True, help="Only the hosts, without the servers.")
+@click.option("--gpu", is_flag=True, help="Give each host an NVIDIA GPU of this machine.")
 @_of_a_lab
-def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool) -> None:
+def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool, gpu: bool) -> None:
     """Build missing parts, start the hosts, repair a crashed lab."""
     from lab.up import LabRequest
     from lab.up import up as bring_up
@@ -71,7 +72,7 @@ def up(lab: Lab, count: int | None, cgroups: str | None, no_services: bool) -> N
     console = _console()
     steps = Steps(console)
     with steps.live_display():
-        status = bring_up(lab, LabRequest(count, cgroups, not no_services), steps)
+        status = bring_up(lab, LabRequest(count, cgroups, not no_services, gpu), steps)
     console.print(f"lab {lab.name!r} is up")
     for host in status["hosts"]:
         disk = "empty disk" if host.get("fresh") else "disk as it was"

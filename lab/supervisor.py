@@ -1,8 +1,8 @@
 """The one process that owns a lab: hosts, cables and servers; ``up`` starts it, ``down`` ends it.
 
-Run as ``python -m lab.supervisor NAME COUNT BASE CGROUPS [--no-services]``. It answers one JSON
-line per connection on the lab's control socket; every answer has ``ok``, and ``result`` or
-``error`` and ``remedy``.
+Run as ``python -m lab.supervisor NAME COUNT BASE CGROUPS [--no-services] [--gpu]``. It answers
+one JSON line per connection on the lab's control socket; every answer has ``ok``, and ``result``
+or ``error`` and ``remedy``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,23 @@ Request = dict[str, Any]
 class Supervisor:
     """A running lab's hosts, cables and servers, and the requests about them."""
 
-    def __init__(self, lab: Lab, count: int, base: Path, cgroups: str, services: bool) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        count: int,
+        base: Path,
+        cgroups: str,
+        services: bool,
+        has_gpu: bool = False,
+    ) -> None:
         self._lab = lab
         self._base = base
         self._services = services
         self._cgroups = cgroups
+        self._has_gpu = has_gpu
         self._hosts = hosts(count)
         self._machines = {
-            host: Machine(lab, host, base, self._hosts, cgroups) for host in self._hosts
+            host: Machine(lab, host, base, self._hosts, cgroups, has_gpu) for host in self._hosts
         }
         self._buttons = {host: asyncio.Lock() for host in self._hosts}
         self._links = {host: Link(lab, host) for host in self._hosts}
@@ -143,6 +152,7 @@ class Supervisor:
             "state": str(self._lab.state),
             "base": str(self._base),
             "cgroups": self._cgroups,
+            "gpu": self._has_gpu,
             "trouble": str(self._trouble) if self._trouble else None,
             "supervisor": os.getpid(),
             "hosts": [self._host_status(host) for host in self._hosts],
@@ -282,7 +292,9 @@ def main(name: str, count: str, base: str, cgroups: str, *options: str) -> None:
     (cgroup.make(lab, "supervisor") / "cgroup.procs").write_text(str(os.getpid()))
     try:
         services = "--no-services" not in options
-        asyncio.run(_main(Supervisor(lab, int(count), Path(base), cgroups, services)))
+        has_gpu = "--gpu" in options
+        supervisor = Supervisor(lab, int(count), Path(base), cgroups, services, has_gpu)
+        asyncio.run(_main(supervisor))
     finally:
         heal.clean(lab, keep_own_group=True)
 

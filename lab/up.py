@@ -23,7 +23,7 @@ from lab.core.errors import LabError
 from lab.core.progress import Report, Steps
 from lab.core.run import run
 from lab.core.state import Lab, hosts
-from lab.host import cgroup, connection
+from lab.host import cgroup, connection, gpu
 
 #: Free space that a lab needs: root 0.8, wheels 1, images 1, and per host an engine environment
 #: of 3 and its weights and packages of 1 (GiB, measured on the development machine, 2026-11).
@@ -51,6 +51,7 @@ class LabRequest:
     hosts: int | None = None
     cgroups: str | None = None
     services: bool = True
+    gpu: bool = False
 
 
 def up(lab: Lab, lab_request: LabRequest, steps: Steps) -> dict[str, Any]:
@@ -133,6 +134,11 @@ def _only_one(lab: Lab, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
 def _require_equal(lab: Lab, lab_request: LabRequest) -> None:
     status = control.ask(lab, "status")
     running, cgroups = len(status["hosts"]), status.get("cgroups", "v2")
+    if lab_request.gpu and not status.get("gpu"):
+        raise LabError(
+            f"lab {lab.name!r} is up without the GPU",
+            f"Take it down first (lockstep lab down --name {lab.name}), or use another name.",
+        )
     if lab_request.hosts not in (None, running) or lab_request.cgroups not in (None, cgroups):
         raise LabError(
             f"lab {lab.name!r} is up with {running} hosts and control groups {cgroups}; "
@@ -149,11 +155,14 @@ def _start(lab: Lab, lab_request: LabRequest, steps: Steps) -> None:
             "this machine has no version 1 control groups",
             "Leave --cgroup away: where the machine has only version 2, limits are enforced.",
         )
+    if lab_request.gpu:
+        gpu.options(hosts(1)[0])
     _require_machine(lab, steps)
     heal.clean(lab)
     base = _prepare(lab, steps, lab_request.services)
     _make_key(lab)
     options = [] if lab_request.services else ["--no-services"]
+    options += ["--gpu"] if lab_request.gpu else []
     _launch(lab, [str(count), str(base), cgroups, *options])
 
 

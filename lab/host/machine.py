@@ -10,11 +10,12 @@ import signal
 import socket
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab.core.errors import LabError
 from lab.core.state import Host, Lab
-from lab.host import cgroup, connection, disk, network
+from lab.host import cgroup, connection, disk, gpu, network
 from lab.host.memory import Ledger
 
 #: systemd-nspawn's exit status when the guest asked for a reboot.
@@ -38,7 +39,13 @@ class Machine:
     """A host's power button. Every method must run in the supervisor's event loop."""
 
     def __init__(
-        self, lab: Lab, host: Host, base: Path, lab_hosts: tuple[Host, ...], cgroups: str
+        self,
+        lab: Lab,
+        host: Host,
+        base: Path,
+        lab_hosts: tuple[Host, ...],
+        cgroups: str,
+        has_gpu: bool = False,
     ) -> None:
         self.host = host
         self.boots = 0
@@ -47,6 +54,7 @@ class Machine:
         self._base = base
         self._lab_hosts = lab_hosts
         self._cgroups = cgroups
+        self._has_gpu = has_gpu
         self._folder = lab.host_folder(host)
         self.memory = Ledger(self._folder / "kept")
         self._process: asyncio.subprocess.Process | None = None
@@ -178,10 +186,11 @@ class Machine:
             groups = [str(group) for group in cgroup.make_everywhere(self._lab, name)]
         else:
             groups = [str(cgroup.make(self._lab, name))]
+        more = gpu.options(self.host) if self._has_gpu else []
         with self._console.open("ab") as console:
             return await asyncio.create_subprocess_exec(
                 *("sh", "-c", _ENTER_GROUPS, "sh", *groups, "--"),
-                *nspawn_command(self._lab, self.host, self._cgroups),
+                *nspawn_command(self._lab, self.host, self._cgroups, more),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -271,8 +280,11 @@ def login_command(lab: Lab, host: Host) -> list[str]:
     ]
 
 
-def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:
-    """The whole command line that boots ``host`` in its own time namespace."""
+def nspawn_command(lab: Lab, host: Host, cgroups: str, more: Sequence[str] = ()) -> list[str]:
+    """The whole command line that boots ``host`` in its own time namespace.
+
+    ``more`` are words that give it something of this machine.
+    """
     folder = lab.host_folder(host)
     guest_folder = disk.SEEN_AS
     # Rounded down: no clock of the guest may start before zero.
@@ -297,6 +309,7 @@ def nspawn_command(lab: Lab, host: Host, cgroups: str) -> list[str]:
         f"--drop-capability={','.join(_DROPPED)}",
         "--system-call-filter=add_key keyctl bpf",
         *[f"--bind={bind}" for bind in binds],
+        *more,
         *(["--boot"] if cgroups == "v2" else ["/usr/lib/lockstep-lab/init-v1"]),
     ]
 

@@ -1,0 +1,76 @@
+"""The NVIDIA GPUs of this machine, one for each host: devices, driver, toolkit."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from lab.core.errors import LabError
+from lab.core.state import Host
+
+#: The device node of one GPU, and those that every program with a GPU opens.
+_GPU = re.compile(r"nvidia(\d+)")
+_SHARED = ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps")
+_LIBRARY = re.compile(r"lib(cuda|cudadebugger|nvcuvid|nvidia-[\w-]+)\.so(\.[\d.]+)?")
+#: Where drivers are, packages' folders last: a machine's own beside them goes first.
+_DRIVER = ("usr/local/nvidia/lib64", "usr/local/nvidia/lib", "usr/lib/{triplet}", "usr/lib64")
+_PROGRAMS = ("usr/local/nvidia/bin", "usr/bin")
+_TOOLKIT = "usr/local/cuda"
+
+
+def options(host: Host, machine: Path = Path("/")) -> list[str]:
+    """Words for systemd-nspawn that give ``host`` the GPU of its number; () beyond the last GPU.
+
+    The driver's files go, read-only, where Ubuntu's packages of the driver put them: the stand-in
+    for nvidia-smi lies below the real one, and the stand-in for CUDA below the toolkit. The
+    stand-ins for the container toolkit stay. ``machine`` is the root of this machine's files.
+
+    Raises ``LabError`` where the machine has no working driver.
+    """
+    triplet = f"{platform.machine()}-linux-gnu"
+    device_folder = machine / "dev"
+    names = [path.name for path in device_folder.iterdir()]
+    libraries = _first(machine, (path.format(triplet=triplet) for path in _DRIVER), _holds_nvml)
+    program = _first(machine, _PROGRAMS, lambda folder: (folder / "nvidia-smi").exists())
+    if libraries is None or program is None or "nvidiactl" not in names:
+        raise LabError(
+            "this machine has no NVIDIA driver (/dev/nvidiactl, libnvidia-ml.so.1, nvidia-smi)",
+            "Install it, or leave --gpu away.",
+        )
+    binds = [
+        f"--bind={device_folder / name}:/dev/{name}" for name in devices(names, host.number - 1)
+    ]
+    if not binds:
+        return []
+    read_only = {
+        f"/usr/lib/{triplet}/{name}": libraries / name
+        for name in driver_libraries(path.name for path in libraries.iterdir())
+    }
+    read_only["/usr/bin/nvidia-smi"] = program / "nvidia-smi"
+    if (machine / _TOOLKIT / "bin/nvcc").exists():
+        read_only[f"/{_TOOLKIT}"] = machine / _TOOLKIT
+    return [*binds, *(f"--bind-ro={path.resolve()}:{at}" for at, path in read_only.items())]
+
+
+def devices(names: Iterable[str], index: int) -> list[str]:
+    """Names in /dev of the GPU at ``index`` and of what all GPUs share; () without such a GPU."""
+    present = set(names)
+    gpus = sorted(int(match[1]) for name in present if (match := _GPU.fullmatch(name)))
+    if index >= len(gpus):
+        return []
+    return [f"nvidia{gpus[index]}", *(name for name in _SHARED if name in present)]
+
+
+def driver_libraries(names: Iterable[str]) -> list[str]:
+    """Names of the libraries that belong to the driver, links included."""
+    return sorted(name for name in names if _LIBRARY.fullmatch(name))
+
+
+def _holds_nvml(folder: Path) -> bool:
+    return (folder / "libnvidia-ml.so.1").exists()
+
+
+def _first(machine: Path, places: Iterable[str], fits: Callable[[Path], bool]) -> Path | None:
+    return next((folder for place in places if fits(folder := machine / place)), None)

@@ -1,0 +1,98 @@
+"""The words that give a host of the lab a GPU of the machine."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from lab import up
+from lab.core.errors import LabError
+from lab.core.state import Lab, hosts
+from lab.host import gpu
+from lab.host.machine import nspawn_command
+
+TRIPLET = f"{platform.machine()}-linux-gnu"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A machine with two GPUs, its driver in a folder of its own, and a library beside it."""
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidiafoo", "null"):
+        _write(tmp_path / "dev" / name)
+    driver = tmp_path / "usr/local/nvidia"
+    for name in ("libnvidia-ml.so.580.1", "libcuda.so.580.1", "libvulkan.so.1"):
+        _write(driver / "lib64" / name)
+    (driver / "lib64/libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.1")
+    (driver / "lib64/libcuda.so.1").symlink_to("libcuda.so.580.1")
+    _write(driver / "bin/nvidia-smi")
+    return tmp_path
+
+
+def _write(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def test_each_host_has_one_gpu_and_the_drivers_files_read_only(machine: Path) -> None:
+    driver, inside = machine / "usr/local/nvidia", f"/usr/lib/{TRIPLET}"
+    first, second, third = (gpu.options(host, machine) for host in hosts(3))
+    assert first == [
+        *(f"--bind={machine}/dev/{name}:/dev/{name}" for name in ("nvidia0", "nvidiactl")),
+        f"--bind={machine}/dev/nvidia-uvm:/dev/nvidia-uvm",
+        f"--bind-ro={driver}/lib64/libcuda.so.580.1:{inside}/libcuda.so.1",
+        f"--bind-ro={driver}/lib64/libcuda.so.580.1:{inside}/libcuda.so.580.1",
+        f"--bind-ro={driver}/lib64/libnvidia-ml.so.580.1:{inside}/libnvidia-ml.so.1",
+        f"--bind-ro={driver}/lib64/libnvidia-ml.so.580.1:{inside}/libnvidia-ml.so.580.1",
+        f"--bind-ro={driver}/bin/nvidia-smi:/usr/bin/nvidia-smi",
+    ]
+    assert second == [word.replace("nvidia0", "nvidia1") for word in first]
+    # No third GPU: the host keeps its stand-ins.
+    assert third == []
+
+
+def test_the_toolkit_goes_where_the_stand_in_for_it_was(machine: Path) -> None:
+    _write(machine / "usr/local/cuda-13.0/bin/nvcc")
+    (machine / "usr/local/cuda").symlink_to("cuda-13.0")
+    words = gpu.options(hosts(1)[0], machine)
+    assert words[-1] == f"--bind-ro={machine}/usr/local/cuda-13.0:/usr/local/cuda"
+
+
+def test_a_driver_of_packages_is_found_too(tmp_path: Path) -> None:
+    for name in ("dev/nvidia0", "dev/nvidiactl", "usr/bin/nvidia-smi"):
+        _write(tmp_path / name)
+    _write(tmp_path / f"usr/lib/{TRIPLET}/libnvidia-ml.so.1")
+    _write(tmp_path / f"usr/lib/{TRIPLET}/libc.so.6")
+    inside = f"usr/lib/{TRIPLET}/libnvidia-ml.so.1"
+    words = gpu.options(hosts(1)[0], tmp_path)
+    assert words[2:] == [
+        f"--bind-ro={tmp_path}/{inside}:/{inside}",
+        f"--bind-ro={tmp_path}/usr/bin/nvidia-smi:/usr/bin/nvidia-smi",
+    ]
+
+
+@pytest.mark.parametrize(
+    "lacks", ["dev/nvidiactl", "usr/local/nvidia/bin/nvidia-smi", "usr/local/nvidia/lib64"]
+)
+def test_a_machine_without_a_whole_driver_is_refused(machine: Path, lacks: str) -> None:
+    (machine / lacks).rename(machine / "away")
+    with pytest.raises(LabError, match=r"no NVIDIA driver .*\nInstall it, or leave --gpu away"):
+        gpu.options(hosts(1)[0], machine)
+
+
+def test_a_guest_is_started_with_the_words_for_its_gpu(tmp_path: Path) -> None:
+    lab = Lab("one", tmp_path / "state", tmp_path / "cache")
+    command = nspawn_command(lab, hosts(1)[0], "v2", ["--bind=/dev/nvidia0:/dev/nvidia0"])
+    assert command.index("--bind=/dev/nvidia0:/dev/nvidia0") < command.index("--boot")
+
+
+def test_a_running_lab_gets_no_gpu_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab("one", tmp_path / "state", tmp_path / "cache")
+    status = {"hosts": [{}], "cgroups": "v2", "gpu": False}
+    monkeypatch.setattr(up.control, "ask", lambda *_: status)
+    up._require_equal(lab, up.LabRequest())
+    with pytest.raises(LabError, match="is up without the GPU"):
+        up._require_equal(lab, up.LabRequest(gpu=True))
+    status["gpu"] = True
+    up._require_equal(lab, up.LabRequest(gpu=True))
