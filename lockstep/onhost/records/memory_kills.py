@@ -13,9 +13,6 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, layout, terminal
 
-#: Start of every reason, also where it is passed to another member of a cluster.
-MARK = "the memory watch ended it"
-
 
 @dataclass(frozen=True)
 class MemoryKill:
@@ -32,7 +29,7 @@ class MemoryKill:
     def reason(self) -> str:
         """The reason, with the numbers."""
         return (
-            f"{MARK} while {self.phase}: {self.available_gib:.1f} GiB available, "
+            f"the memory watch ended it while {self.phase}: {self.available_gib:.1f} GiB available, "
             f"below the minimum of {self.minimum_gib:.1f} GiB"
         )
 
