@@ -39,9 +39,9 @@ def test_people_get_the_text_and_programs_the_form(
     monkeypatch.delenv(output.READER, raising=False)
     output.say(event)
     terminal.say(event)
-    first, *wrapped = capsys.readouterr().out.splitlines()
-    assert first == event and wrapped[1:]
-    assert not any("lockstep" in line for line in wrapped)
+    first, *other_lines = capsys.readouterr().out.splitlines()
+    assert first == event and other_lines[1:]
+    assert not any("lockstep" in line for line in other_lines)
     monkeypatch.setenv(output.READER, "1")
     terminal.say(event)
     assert capsys.readouterr().out == f"lockstep done: {event}\n"
