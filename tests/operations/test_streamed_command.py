@@ -29,8 +29,8 @@ def test_news_and_the_reason_of_a_failed_start_are_kept(
     is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host({}, name="streamed")
-    printed = CommandOutput([OutputLine("stdout", line) for line in LINES])
-    monkeypatch.setattr(host, "run_shell_command", lambda *_, **__: (is_done, printed))
+    command_output = CommandOutput([OutputLine("stdout", line) for line in LINES])
+    monkeypatch.setattr(host, "run_shell_command", lambda *_, **__: (is_done, command_output))
     monkeypatch.setattr(run_report, "_outcomes", {})
     command: Any = remote_commands.transient_job_command("rollout", ["true"])
     with deploying(host) as state:
