@@ -11,9 +11,9 @@ from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host
 
-from lockstep.core.failed_starts import telling
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import command
+from lockstep.onhost.core import output
 from lockstep.tasks import deploy_lock, log_filter, run_report
 from lockstep.tasks.facts import host as facts
 
@@ -21,6 +21,7 @@ from lockstep.tasks.facts import host as facts
 Commands: TypeAlias = Generator[StringCommand | FunctionCommand, None, None]
 
 REASON_LINES = 6
+_WHY = ("failed", "why")
 
 
 class ChangingCommand(StringCommand):
@@ -74,39 +75,34 @@ def write_files_command(document: Mapping[str, object]) -> StringCommand:
 class StreamedCommand(ChangingCommand):
     """A command whose output is shown as it comes, so that a long step is seen to be alive.
 
-    Lines that begin with `news_prefix` are in the last lines of the run, too.
+    Its news are in the last lines of the run, too. The reason of its failure has each failed start.
     """
-
-    news_prefix = ""
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run the command on the host, printing every line."""
         connector_arguments.update(self.connector_arguments)
-        status, output = host.run_shell_command(
+        status, command_output = host.run_shell_command(
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
-        for line in output if self.news_prefix else ():
-            if line.line.startswith(self.news_prefix):
-                run_report.record_closing_text(host.name, f"{host.name}: {line.line}")
+        lines = [output.read_event(line.line) for line in command_output]
+        for line in lines:
+            if output.kind_of(line) == "news":
+                run_report.record_closing_text(host.name, f"{host.name}: {line}")
         if not status:
-            lines = [line.line for line in output]
-            run_report.outcome_of_host(host.name).reason = "\n".join(telling(lines, REASON_LINES))
+            reason = [line for line in lines[:-REASON_LINES] if output.kind_of(line) in _WHY]
+            reason += lines[-REASON_LINES:]
+            run_report.outcome_of_host(host.name).reason = "\n".join(reason)
         # These lines were shown already, and pyinfra must not show them again.
         return status, CommandOutput([])
 
 
-def transient_job_command(
-    name: str, argv: Sequence[str], *options: str, news_prefix: str = ""
-) -> StreamedCommand:
+def transient_job_command(name: str, argv: Sequence[str], *options: str) -> StreamedCommand:
     """Return long work as a transient unit, which outlives this connection and never runs twice.
 
     `options` are those of `job run` ("--uid", "lockstep"); the log is
-    /var/log/lockstep/jobs/NAME.log. Lines that begin with `news_prefix` are shown at the end of the
-    run, too.
+    /var/log/lockstep/jobs/NAME.log.
     """
-    streamed_command = StreamedCommand.of_argv(transient_job_argv(name, argv, *options))
-    streamed_command.news_prefix = news_prefix
-    return streamed_command
+    return StreamedCommand.of_argv(transient_job_argv(name, argv, *options))
 
 
 def transient_job_argv(name: str, argv: Sequence[str], *options: str) -> list[str]:

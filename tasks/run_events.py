@@ -16,7 +16,8 @@ from pyinfra.api.state import BaseStateCallback
 from pyinfra.connectors import ssh_util
 from pyinfra.connectors import util as commands
 
-from lockstep.deploy.events import VARIABLE, Asks, Event, OperationDone, Ready, StepProgress, line
+from lockstep.deploy.events import Asks, Event, OperationDone, Ready, StepProgress, line
+from lockstep.onhost.core import output
 
 
 class _Listener:
@@ -47,7 +48,7 @@ _listeners: list[_Listener] = []
 
 def begin_sending() -> None:
     """Begin to send events, if a program listens."""
-    if os.environ.pop(VARIABLE, ""):
+    if os.environ.pop(output.READER, ""):
         _listeners.append(_Listener())
         for module in (commands, ssh_util):
             module.getpass = _ask_password

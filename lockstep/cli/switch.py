@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -17,12 +16,11 @@ from rich.text import Text
 from lockstep.cli.common import INTERRUPTED, LIMIT, UNUSABLE
 from lockstep.cli.inventory_option import INVENTORY, command_text
 from lockstep.core.errors import InventoryError
-from lockstep.core.failed_starts import failed_starts
 from lockstep.core.terminal import clock_text, console
 from lockstep.fleet.hosts import NOT_DEPLOYED, Host, at_once, choose, is_absent, not_run
 from lockstep.fleet.login import NO_CONNECTION, Login
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core import schema
+from lockstep.onhost.core import output, schema
 from lockstep.units.scripts import switch_path
 
 # sysexits.h: EX_CONFIG. The host has no switch.sh.
@@ -30,11 +28,6 @@ _NO_SWITCH = 78
 # Exit codes of switch.sh from best to worst. Any other code is the worst, except for an empty host.
 _BEST_TO_WORST = (0, 3, 5, 1, 75, 77, _NO_SWITCH, UNUSABLE)
 _NOTHING_HOT = 4
-# Lines that switch.sh prints once a switch has begun; before that it may wait for another one. A
-# cluster's lines may begin with the member's name.
-_BEGUN = re.compile(
-    r"(\S+: )?(… )?(a switch to|stopping|starting|removing|waiting for|took:)|.* FAILED\b"
-)
 
 
 @click.command()
@@ -76,12 +69,12 @@ def switch(
         # Every member is asked to stop the cluster; the first member does it for all.
         waits = ["--wait"] if host.plan.groups and model == "none" else []
         argv = [switch_path(host.plan.settings), model, *(flags or waits)]
-        code, output, is_lost = _run(host.login, argv, verbose, phases)
+        code, text, is_lost = _run(host.login, argv, verbose, phases)
         # Ctrl-C also ends our ssh without a lost connection. The code knows this only at the end.
         if is_lost:
-            lost_outputs.append(output)
+            lost_outputs.append(text)
         else:
-            phases.say(output)
+            phases.say(text)
         return code
 
     hosts = _hosts(inventory, model, limit)
@@ -132,7 +125,8 @@ class Phases:
             del self._last[host]
         elif line.strip():
             self._last[host] = line.strip()
-            if _BEGUN.match(line):
+            # Before a switch begins, which may wait for another one, its lines are no events.
+            if output.kind_of(line):
                 self._unfinished_hosts.add(host)
 
     def say(self, text: str) -> None:
@@ -144,10 +138,10 @@ class Phases:
 
     def live_display(self) -> contextlib.AbstractContextManager[object]:
         """Return a live table of the hosts that still switch; a null context without a terminal."""
-        output = console()
-        if not output.is_terminal or output.is_dumb_terminal:
+        terminal = console()
+        if not terminal.is_terminal or terminal.is_dumb_terminal:
             return contextlib.nullcontext()
-        self._live = Live(console=output, get_renderable=self.table, transient=True)
+        self._live = Live(console=terminal, get_renderable=self.table, transient=True)
         return self._live
 
     def table(self) -> Table:
@@ -201,7 +195,7 @@ def _run(where: Login, argv: Sequence[str], verbose: bool, phases: Phases) -> tu
     try:
         return _follow_lines(where, argv, verbose, phases)
     except OSError as fault:
-        why = not_run(where, where.command(argv)[0], fault)
+        why = not_run(where, where.command(["env"])[0], fault)
         code = _NO_SWITCH if why == NOT_DEPLOYED else UNUSABLE
         return code, f"{where.name}  exit {code}  {why}", False
 
@@ -211,8 +205,10 @@ def _follow_lines(
 ) -> tuple[int, str, bool]:
     last = ""
     lines: list[str] = []
+    # A host of an earlier release prints text only: when a switch began, and why a start failed, is
+    # not known then.
     with subprocess.Popen(
-        where.command(argv),
+        where.command(["env", f"{output.READER}=1", *argv]),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -220,7 +216,7 @@ def _follow_lines(
         errors="replace",
     ) as process:
         assert process.stdout is not None
-        for line in map(str.rstrip, process.stdout):
+        for line in map(output.read_event, map(str.rstrip, process.stdout)):
             if verbose:
                 phases.say(f"{where.name}: {line}")
             phases.hear(where.name, line)
@@ -247,6 +243,9 @@ def _follow_lines(
 
 def _reasons(lines: Sequence[str], verdict: str) -> Iterator[str]:
     """Yield a host's lines that say why starts failed, without the lines of its verdict."""
-    for first, *why in failed_starts(lines):
-        if not verdict.startswith(lines[first]):
-            yield from (f"  {lines[at]}" for at in (first, *why))
+    is_in_verdict = False
+    for line in lines:
+        kind = output.kind_of(line)
+        is_in_verdict = verdict.startswith(line) if kind == "failed" else is_in_verdict
+        if kind in ("failed", "why") and not is_in_verdict:
+            yield f"  {line}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from lockstep.deploy import events
+from lockstep.onhost.core import output
 
 # Codes that move the cursor or colour text. A log is read as plain text.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -56,7 +57,7 @@ def follow(
     process = subprocess.Popen(
         argv,
         cwd=folder,
-        env={**environment, events.VARIABLE: "1"},
+        env={**environment, output.READER: "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -116,8 +117,9 @@ class _Following:
             self._view.tick()
 
     def _take(self, line: str) -> None:
-        if line.startswith(events.MARK):
-            self._event(events.read(line))
+        message = output.read_event(line)
+        if output.kind_of(message) == "deploy":
+            self._event(events.read(message))
             return
         text = _CODES.sub("", line).rpartition("\r")[2].rstrip()
         self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n" if text else "\n")

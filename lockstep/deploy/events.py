@@ -1,7 +1,7 @@
-"""The messages of a deploy to the program that started it: lines of JSON, one event each.
+"""The messages of a deploy to the program that started it: events whose text is JSON.
 
-They stand among the other output of the deploy, in order, if `VARIABLE` is set. `MARK` tells them
-apart from that output. `Ready` and `Asks` wait for an answer, a line of JSON on standard input.
+They stand among the other output of the deploy, in order. `Ready` and `Asks` wait for an answer, a
+line of JSON on standard input.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.deploy.summary import HostOutcome
-
-VARIABLE = "LOCKSTEP_EVENTS"
-#: The record separator of RFC 7464, which no program prints.
-MARK = "\x1e"
+from lockstep.onhost.core import output
 
 
 @dataclass(frozen=True)
@@ -128,12 +125,13 @@ _KINDS: dict[str, type[Any]] = {
 
 def line(event: Event) -> str:
     """Return an event as a line, without its end."""
-    return MARK + json.dumps({"event": type(event).__name__, **asdict(event)}, default=list)
+    text = json.dumps({"event": type(event).__name__, **asdict(event)}, default=list)
+    return output.form(output.EventLine("deploy", text))
 
 
 def read(text: str) -> Event:
-    """Return the event of a line that begins with `MARK`."""
-    fields = json.loads(text.removeprefix(MARK))
+    """Return the event of a line's text."""
+    fields = json.loads(text)
     kind = fields.pop("event")
     if kind == Over.__name__:
         fields["outcomes"] = [HostOutcome(**outcome) for outcome in fields["outcomes"]]

@@ -11,6 +11,7 @@ from typing import Any
 from lockstep.core.terminal import clock_text
 from lockstep.deploy import closing, events
 from lockstep.deploy.course import Course, Downloads, Stage
+from lockstep.onhost.core.output import read_event
 from lockstep.onhost.fetch.download_progress import read_back
 
 #: Seconds without output after which a long step reports that it continues.
@@ -56,9 +57,10 @@ class Plain:
         match = _OF_A_HOST.match(text)
         if match is None:
             return
-        self.tail[match[1]].append(match[2])
-        if match[1] in self.course.hosts:
-            self.course.hear(match[1], match[2].strip(), read_back(match[2]), self._clock())
+        host, words = match[1], read_event(match[2])
+        self.tail[host].append(words)
+        if host in self.course.hosts:
+            self.course.hear(host, words.strip(), read_back(words), self._clock())
 
     def event(self, event: events.Event) -> Any:
         """Take an event; return the answer to an event that waits for one."""

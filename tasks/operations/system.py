@@ -9,7 +9,7 @@ from pyinfra.api import operation
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
-from lockstep.onhost.records.deploy_packages import DEAD_SOURCE, INSTALL
+from lockstep.onhost.records.deploy_packages import INSTALL
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
 from lockstep.tasks import remote_commands
@@ -69,7 +69,7 @@ def packages(
     yield remote_commands.quoted_command(command("packages", "note", *notes))
     turn = command("apt-turn", "--")
     prepare = [*turn, *command("packages", "prepare", *missing)]
-    yield remote_commands.transient_job_command("apt", prepare, news_prefix=DEAD_SOURCE)
+    yield remote_commands.transient_job_command("apt", prepare)
     # Settings that we wrote before the package came (earlyoom's) are kept without a question.
     keep = [f"-oDpkg::Options::={option}" for option in ("--force-confdef", "--force-confold")]
     yield remote_commands.transient_job_command(

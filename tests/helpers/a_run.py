@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, ended)
 assert os.environ["LOCKSTEP_EVENTS"]
 for said in json.loads(sys.argv[1]):
     if isinstance(said, dict):
-        print("\\x1e" + json.dumps(said), flush=True)
+        print("lockstep deploy: " + json.dumps(said), flush=True)
         if said["event"] in ("Ready", "Asks"):
             print("answered", sys.stdin.readline().strip(), flush=True)
     elif isinstance(said, int):
@@ -51,7 +51,9 @@ def argv(folder: Path, messages: Sequence[Any]) -> list[str]:
     program = folder / "deploys.py"
     program.write_text(_PROGRAM, encoding="utf-8")
     encoded_messages = [
-        message if isinstance(message, str | int) else json.loads(events.line(message)[1:])
+        message
+        if isinstance(message, str | int)
+        else json.loads(events.line(message).partition(": ")[2])
         for message in messages
     ]
     return [sys.executable, str(program), json.dumps(encoded_messages)]

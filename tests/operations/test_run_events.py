@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from lockstep.deploy.events import VARIABLE
+from lockstep.onhost.core.output import READER
 
 #: As pyinfra runs: gevent's subprocess has a child wait at the standard input that it is given.
 _PROGRAM = """\
@@ -27,7 +27,7 @@ def test_a_program_that_a_deploy_starts_neither_takes_nor_stops_the_answers() ->
     pipe = subprocess.PIPE
     deploy = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
-        env={**os.environ, VARIABLE: "1"},
+        env={**os.environ, READER: "1"},
         stdin=pipe,
         stdout=pipe,
         text=True,

@@ -37,7 +37,7 @@ class ClusterSwitch:
         self.hot_already = False  #: Whether `to` had nothing to start.
         self._host = host
         self._paths = paths
-        self._say = say
+        self._print = say
         self._user = user
         self._switch = switch or secrets.token_hex(8)
         self._steps = switch_timing.Steps()
@@ -48,6 +48,9 @@ class ClusterSwitch:
         self._switch_members = cluster_members.SwitchMembers(host, paths, self._switch)
         self._planner = planner.Planner(host, self._switch_members, self._host_name, say)
         self._previous: planner.Plan = {}
+
+    def _say(self, line: str, kind: str = "") -> None:
+        self._print(output.EventLine(kind, line) if kind else line)
 
     def to(self, name: str) -> int:
         """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
@@ -88,7 +91,7 @@ class ClusterSwitch:
             if plan.keys() - {self._host_name}
             else ""
         )
-        self._say(f"no model is hot{where}" if up else "no model was hot")
+        self._say(f"no model is hot{where}" if up else "no model was hot", "done")
         return errors.EXIT_DONE
 
     def rehearse(self, name: str) -> int:
@@ -208,23 +211,23 @@ class ClusterSwitch:
             code = self._restore_previous_models(model, "was cancelled")
             return errors.EXIT_CANCELLED if code == errors.EXIT_FAILED else code
         self._commit({})
-        self._say(f"the switch to {model.name} was cancelled; no model is hot")
+        self._say(f"the switch to {model.name} was cancelled; no model is hot", "done")
         return errors.EXIT_CANCELLED
 
     def _report_hot(
         self, model: config.Model, hot: config.Model, wanted_ranks: Mapping[str, str]
     ) -> int:
         if model.cluster:
-            self._say(f"{hot.name} is hot on {', '.join(wanted_ranks)}")
+            self._say(f"{hot.name} is hot on {', '.join(wanted_ranks)}", "done")
         if hot.name == model.name:
             return errors.EXIT_DONE
-        self._say(f"{model.name} FAILED; its fallback {hot.name} is hot")
+        self._say(f"{model.name} FAILED; its fallback {hot.name} is hot", "failed")
         return errors.EXIT_FALLBACK
 
     def _drop(self) -> dict[str, str]:
         with self._steps.time_step("stop"):
             failures = self._switch_members.execute_on_members(
-                "drop", {name: {} for name in self._switch_members.names}, self._hear_all
+                "drop", {name: {} for name in self._switch_members.names}, self._hear_stop
             )
         for name, why in failures.items():
             self._say(f"{name}: {why}")
@@ -242,16 +245,18 @@ class ClusterSwitch:
             if self._cancellable:
                 hot_change.raise_if_cancelled(self._paths, self._began)
             for line in lines:
+                kind = output.kind_of(line)
                 if name == answering:
-                    steps_text = f"took: {self._steps}, " if line.startswith("took: ") else ""
-                    self._say(steps_text + line.removeprefix("took: " if steps_text else ""))
-                elif "FAILED" in line or line.startswith("  "):
-                    self._say(f"{name}: {line}")
+                    if kind == "took":
+                        self._say(f"took: {self._steps}", "took")
+                    self._say(line)
+                elif kind in ("failed", "why"):
+                    self._say(f"{name}: {line}", kind)
 
         bodies = {name: {"model": model_name} for name, model_name in wanted_ranks.items()}
         failures = self._switch_members.execute_on_members("start", bodies, hear, together=True)
         for name, why in failures.items():
-            self._say(f"{model.name} FAILED on {name}: {why}")
+            self._say(f"{model.name} FAILED on {name}: {why}", "failed")
         return not failures
 
     def _restore_previous_models(self, model: config.Model, how: str = "FAILED") -> int:
@@ -304,10 +309,12 @@ class ClusterSwitch:
             if members
         ]
         if hot_again or lost_members:
-            self._say(f"the switch to {model.name} {how}; {'; '.join(parts)}")
+            is_undone = how != "FAILED" and not failed_members
+            outcome = f"the switch to {model.name} {how}; {'; '.join(parts)}"
+            self._say(outcome, "done" if is_undone else "failed")
         else:
-            parts = parts or ["none was before"]
-            self._say(f"NO MODEL IS HOT: {model.name} {how.lower()}; {'; '.join(parts)}")
+            outcome = "; ".join(parts or ["none was before"])
+            self._say(f"NO MODEL IS HOT: {model.name} {how.lower()}; {outcome}", "failed")
         return errors.EXIT_FAILED if previous_models and not missing else errors.EXIT_NOTHING_HOT
 
     def _commit(self, hot: Mapping[str, str]) -> None:
@@ -334,7 +341,10 @@ class ClusterSwitch:
             if pending:
                 clock.sleep(0.5)
 
+    def _hear_stop(self, name: str, lines: list[str]) -> None:
+        # That no model is hot there is no end of the switch.
+        self._hear_all(name, [line for line in lines if output.kind_of(line) != "done"])
+
     def _hear_all(self, name: str, lines: list[str]) -> None:
         for line in lines:
-            if not line.startswith("no model"):
-                self._say(f"{name}: {line}")
+            self._say(f"{name}: {line}", output.kind_of(line))

@@ -12,7 +12,7 @@ Do = Callable[[Callable[[str], None]], bool]
 
 
 class Work:
-    """Work that takes long, in a thread, with its printed `lines`; None means no work."""
+    """Work that takes long, in a thread, with its `lines` as programs read; None means no work."""
 
     def __init__(self, do: Do | None = None) -> None:
         self.lines: list[str] = []
@@ -28,7 +28,7 @@ class Work:
         return self._thread.is_alive()
 
     def _say(self, line: str) -> None:
-        self.lines.append(line)
+        self.lines.append(output.form(line))
         print_journal_line(line)
 
     def _run(self, do: Do) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping
 
 from lockstep.onhost.cluster import runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import clock, config, errors, layout, topology
+from lockstep.onhost.core import clock, config, errors, layout, output, topology
 
 #: Seconds without an answer after which a member counts as lost, and counts itself as alone.
 LOST_S = 20.0
@@ -100,7 +100,7 @@ class SwitchMembers:
         while not (failures and together):
             states = self.states()
             for name, state in states.items():
-                hear(name, state["lines"])
+                hear(name, list(map(output.read_event, state["lines"])))
             for name in bodies.keys() - failures.keys():
                 if reason := self._failure(name, states.get(name)):
                     failures[name] = reason

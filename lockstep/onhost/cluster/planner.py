@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from lockstep.onhost.cluster import launch_check, members, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import config, errors
+from lockstep.onhost.core import config, errors, output
 from lockstep.onhost.systemd import units
 
 #: Member → model that will be hot there, None for no model.
@@ -134,9 +134,10 @@ class Planner:
         try:
             answer = self._switch_members.ask(first, "token", {"model": model.name}, 45)
         except errors.Problem as problem:
-            self._say(f"{model.name} is up but does not serve ({problem}): restarting it")
+            fault = f"{model.name} is up but does not serve ({problem}): restarting it"
+            self._say(output.EventLine("check", fault))
             return False
-        self._say(f"{model.name} is hot already ({answer['said']})")
+        self._say(output.EventLine("done", f"{model.name} is hot already ({answer['said']})"))
         return True
 
     def check_launch(self, model: config.Model) -> None:

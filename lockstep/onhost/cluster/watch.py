@@ -68,15 +68,21 @@ class RunWatch:
             self._ask_decision(group)
 
     def receive_beat(self, body: Answer) -> Answer:
-        """Answer rank 0 with the fault of this rank, as long as both are in the same run."""
+        """Answer rank 0 with the fault of this rank, as long as both are in the same run.
+
+        `memory_kill`: the memory watch has ended it, as its record says, which outlives this agent.
+        """
         group = self._group()
         if self._member.part is not None:
             return {"switching": True}
         if group is None or group.run != body["run"] or group.state != runs.HOT:
-            return {"over": (group and group.reason) or "it was started anew"}
+            kill = self._memory_kill(group) if group and group.run == body["run"] else None
+            over = (group and group.reason) or "it was started anew"
+            return {"over": over, "memory_kill": kill is not None}
         self._observation.last_heard[self._cluster.first_member.name] = clock.now()
         runs.change_run_fields(self._paths, group, sign_time=time.time(), members=body["members"])
-        return {"why": self._rank_fault(group.model)}
+        kill = self._memory_kill(group)
+        return {"why": self._rank_fault(group), "memory_kill": kill is not None}
 
     def end(self, body: Answer) -> Answer:
         """End the group at the request of rank 0."""
@@ -103,23 +109,24 @@ class RunWatch:
     def _hot(self, group: runs.ClusterRun) -> None:
         rank, first = self._cluster.rank, self._cluster.first_member.name
         if rank == 0:
-            reason = self._group_fault(group)
+            reason, is_memory_kill = self._group_fault(group)
             if reason:
-                self._end_all(group, reason)
-        elif why := self._rank_fault(group.model):
+                self._end_all(group, reason, is_memory_kill)
+        elif why := self._rank_fault(group):
             self._end_here(group, f"rank {rank} {why}")
         elif (silent := self._observation.silence_s(first)) > self._times.lease:
             self._end_here(group, f"{first}, rank 0, was not heard for {silent:.0f} s")
 
-    def _group_fault(self, group: runs.ClusterRun) -> str:
-        """Return why the group may not stay; "" if all is well."""
+    def _group_fault(self, group: runs.ClusterRun) -> tuple[str, bool]:
+        """Return why the group may not stay ("" if all is well), and if a memory watch ended it."""
         me, observation = self._cluster.own_member.name, self._observation
-        if why := self._rank_fault(group.model):
-            return f"rank 0 on {me} {why}"
-        if reason := self._fault_by_beats(group):
-            return reason
+        if why := self._rank_fault(group):
+            return f"rank 0 on {me} {why}", self._memory_kill(group) is not None
+        reason, is_memory_kill = self._fault_by_beats(group)
+        if reason:
+            return reason, is_memory_kill
         if observation.no_token:
-            return f"rank 0 on {me} generates nothing: {observation.no_token}"
+            return f"rank 0 on {me} generates nothing: {observation.no_token}", False
         idle = observation.looking is None or not observation.looking.is_alive()
         if idle and clock.now() - observation.last_look >= self._times.look:
             observation.last_look = clock.now()
@@ -127,9 +134,9 @@ class RunWatch:
                 target=self._check_generation, args=(group, observation), daemon=True
             )
             observation.looking.start()
-        return ""
+        return "", False
 
-    def _fault_by_beats(self, group: runs.ClusterRun) -> str:
+    def _fault_by_beats(self, group: runs.ClusterRun) -> tuple[str, bool]:
         member_states = {self._cluster.own_member.name: "hot"}
         body = {"run": group.run, "members": group.members}
         for name, answer in self._caller.ask_all(self._cluster.other_members, "beat", body).items():
@@ -137,16 +144,18 @@ class RunWatch:
                 silent = self._observation.silence_s(name)
                 member_states[name] = f"silent for {silent:.0f} s"
                 if silent > self._times.lease:
-                    return f"{name} was not heard for {silent:.0f} s ({answer})"
+                    return f"{name} was not heard for {silent:.0f} s ({answer})", False
                 continue
             self._observation.last_heard[name] = clock.now()
+            # An agent of an earlier release does not tell; its group is started again.
+            is_memory_kill = bool(answer.get("memory_kill"))
             if "over" in answer:
-                return f"{name} is not in it any more: {answer['over']}"
+                return f"{name} is not in it any more: {answer['over']}", is_memory_kill
             if answer.get("why"):
-                return f"a rank on {name} {answer['why']}"
+                return f"a rank on {name} {answer['why']}", is_memory_kill
             member_states[name] = "switching" if "switching" in answer else "hot"
         runs.change_run_fields(self._paths, group, members=member_states)
-        return ""
+        return "", False
 
     def _check_generation(self, group: runs.ClusterRun, observation: RunObservation) -> None:
         """Ask for a token unless the engine's counters move."""
@@ -164,13 +173,13 @@ class RunWatch:
         if not observation.no_token:
             runs.change_run_fields(self._paths, group, sign_time=time.time())
 
-    def _end_all(self, group: runs.ClusterRun, reason: str) -> None:
+    def _end_all(self, group: runs.ClusterRun, reason: str, is_memory_kill: bool) -> None:
         """End the group on every member, and decide whether it is started again."""
         body = {"run": group.run, "reason": reason}
         self._caller.ask_all(self._cluster.other_members, "end", body)
         lately = recovery.counted_restarts(group, clock.now())
         # An engine that the memory watch has ended would end the same way again.
-        final = watch_findings.MARK in reason
+        final = is_memory_kill
         if not final and len(lately) >= recovery.STARTS:
             final, reason = True, f"{reason}; {recovery.NO_HELP}"
         state = runs.DOWN if final else runs.RECOVERING
@@ -220,11 +229,18 @@ class RunWatch:
         name = self._member.host.model(model).unit
         return units.show([name])[name]
 
-    def _rank_fault(self, model: str) -> str:
+    def _memory_kill(self, group: runs.ClusterRun) -> watch_findings.MemoryKill | None:
+        """Return how the memory watch has ended this host's rank in this run, or None."""
+        unit = self._member.host.model(group.model).unit
+        kill = watch_findings.load(self._paths).kills.get(unit)
+        # The record of an earlier run stays where no test question is asked.
+        return kill if kill and kill.when >= group.since else None
+
+    def _rank_fault(self, group: runs.ClusterRun) -> str:
         """Describe the fault of this host's rank; "" while it is hot."""
-        unit = self._unit(model)
+        unit = self._unit(group.model)
         if unit.state == "hot":
             return ""
-        if memory_kill := watch_findings.load(self._paths).kills.get(unit.name):
+        if memory_kill := self._memory_kill(group):
             return f"is down: {memory_kill.reason}"
         return "ended by itself" if unit.state == "off" else f"is {unit.state}: {unit.failure}"

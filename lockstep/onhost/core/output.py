@@ -1,17 +1,68 @@
-"""Lines for the readers of a program's output."""
+"""Lines for the readers of a program's output, and what such a line means to other programs.
+
+Programs decide by the kind of an event, never by its text. Where programs read, an event is the
+line `lockstep KIND: TEXT`; people get the text. A line without a known kind is text for people.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+
+#: Set in the environment of a program whose output is read by another one of ours.
+READER = "LOCKSTEP_EVENTS"
+#: Steps of a switch, in their order, and its ends.
+PHASES = ("check", "stop", "gate", "load", "test_question", "done", "failed")
+#: All kinds: `answer` is that to the test question, `why` a reason of the failure before it,
+#: `took` has the time of each step, `still` tells only that time goes on, `news` is also shown at
+#: the end of a deploy, and `deploy` a message of `deploy.events`.
+KINDS = (*PHASES, "answer", "why", "took", "still", "news", "deploy")
+_FORM = re.compile(rf"lockstep ({'|'.join(KINDS)}): (.*)")
 
 _audience = {"left": False}
 
 
+class EventLine(str):
+    """A line for people that also has one of `KINDS`."""
+
+    def __new__(cls, kind: str, text: str) -> EventLine:
+        """Make the line `text` of a kind."""
+        event = super().__new__(cls, text)
+        event.kind = kind
+        return event
+
+    kind: str
+
+
+def kind_of(line: str) -> str:
+    """Return the kind of an event, "" for another line."""
+    return line.kind if isinstance(line, EventLine) else ""
+
+
+def form(line: str) -> str:
+    """Return a line as other programs read it."""
+    return f"lockstep {line.kind}: {line}" if isinstance(line, EventLine) else line
+
+
+def read_event(line: str) -> str:
+    """Return the event of a line in its form, any other line unchanged."""
+    match = _FORM.fullmatch(line)
+    return EventLine(match[1], match[2]) if match else line
+
+
+def has_event_reader() -> bool:
+    """Tell whether another program of ours reads the output of this one."""
+    return READER in os.environ
+
+
 def say(line: str) -> None:
-    """Print one line at once; a reader that went away (closed terminal) is no error."""
+    """Print one line at once; a reader that went away (closed terminal) is no error.
+
+    Events have their form only where one of our programs reads.
+    """
     try:
-        print(line, flush=True)
+        print(form(line) if has_event_reader() else line, flush=True)
     except OSError:
         _audience["left"] = True
         # Without this, Python tries again at exit and ends with status 120.

@@ -25,14 +25,14 @@ def wrap_text(text: str, columns: int, indent: str = "") -> list[str]:
 
 
 def say(text: str, indent: str = "") -> None:
-    """Print `text` wrapped to the terminal."""
-    for line in wrap_text(text, width(), indent):
+    """Print `text`, wrapped to the terminal unless a program reads."""
+    for line in [text] if output.has_event_reader() else wrap_text(text, width(), indent):
         output.say(line)
 
 
 def fold_text(text: str) -> str:
-    """Return `text` with line breaks so that it fits the terminal."""
-    return "\n".join(wrap_text(text, width()))
+    """Return `text` with line breaks so that it fits the terminal; as it is for a program."""
+    return text if output.has_event_reader() else "\n".join(wrap_text(text, width()))
 
 
 def bold(text: str) -> str:

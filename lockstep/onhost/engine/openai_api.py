@@ -24,7 +24,14 @@ BEST_FIRST = (
 
 
 class NotReady(Exception):
-    """The error that the engine does not serve yet; `str()` is its answer instead."""
+    """The error that the engine does not serve yet; `str()` is its answer instead.
+
+    `status`: that of HTTP, 0 without an answer.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class RequestRefusal(Exception):
@@ -81,7 +88,7 @@ def counters(
     except RequestRefusal:
         return None
     except NotReady as answer:
-        if str(answer).startswith(("HTTP 404", "HTTP 501")):
+        if answer.status in (404, 501):
             return None
         raise
     return engines.counters(page.decode("utf-8", "replace"))
@@ -241,4 +248,4 @@ def _ask_engine(
     is_refused = 400 <= code < 500 and code not in (404, 408, 425, 429)
     if is_refused or (code == 404 and "model" in detail):
         raise RequestRefusal(message)
-    raise NotReady(message)
+    raise NotReady(message, code)

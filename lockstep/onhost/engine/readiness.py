@@ -27,6 +27,7 @@ from typing import TypeVar
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, output, program
+from lockstep.onhost.core.output import EventLine
 from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import (
     end_on_unit_stop,
@@ -98,11 +99,12 @@ class ReadyWaiter:
         """Return the test question's result; raise Problem if none comes within the start
         time-out."""
         # An engine logs nothing before it has imported itself, which takes half a minute and more.
-        self.tell("loading the engine's program")
+        self.tell(EventLine("load", "loading the engine's program"))
         self._wait_for_health()
         # No prompt is sent before it is known who receives it.
         self._refuse_impostors()
-        self.tell(f"/health is green after {self._waited_s():.0f} s, asking for a token")
+        green = f"/health is green after {self._waited_s():.0f} s, asking for a token"
+        self.tell(EventLine("test_question", green))
         answer = self._wait_for_token(key)
         # From now on the listener receives people's prompts.
         self._refuse_impostors()
@@ -200,8 +202,8 @@ class ReadyWaiter:
 
 
 def print_marked_line(line: str) -> None:
-    """Print one line for the journal, with the mark by which switch.sh finds it."""
-    output.say(f"lockstep ready: {line}")
+    """Print one line for the journal: an event, or a line by which switch.sh finds its program."""
+    output.say(output.form(line) if output.kind_of(line) else f"lockstep ready: {line}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -234,11 +236,12 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
     with load_guard.LoadGuard(model, paths, print_marked_line, say_progress).watching():
         answer = waiter.wait(key)
-    print_marked_line(f"{model.name} answered with {answer}")
+    print_marked_line(EventLine("answer", f"answered with {answer}"))
     # An earlier version's "record" is no request for right answers.
     if model.sense == "answers":
-        print_marked_line("asking whether it makes sense")
-        print_marked_line(f"{model.name} {waiter.check_sense(key, paths)}")
+        print_marked_line(EventLine("test_question", "asking whether it makes sense"))
+        verdict = f"{model.name} {waiter.check_sense(key, paths)}"
+        print_marked_line(EventLine("test_question", verdict))
     try:
         watch_findings.remove_kill(paths, model.unit)
         model_of_boot.record_model_phase(paths, model.name, model_of_boot.HOT)

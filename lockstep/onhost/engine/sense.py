@@ -164,18 +164,18 @@ class _Session:
                 raw = openai_api.chat(self.model, self.key, probe.prompt, ANSWER_S, body)
                 return sense_questions.parse_answer(raw)
             except (openai_api.RequestRefusal, openai_api.NotReady) as answer:
-                if not self._drop_refused_option(
-                    str(answer), isinstance(answer, openai_api.RequestRefusal)
-                ):
+                if not self._drop_refused_option(answer):
                     raise
 
-    def _drop_refused_option(self, message: str, is_refused: bool) -> bool:
+    def _drop_refused_option(self, answer: openai_api.RequestRefusal | openai_api.NotReady) -> bool:
         """Leave out one key that the engine may have refused; tell whether there was one."""
+        message, is_refused = str(answer), isinstance(answer, openai_api.RequestRefusal)
+        has_failed = isinstance(answer, openai_api.NotReady) and answer.status >= 500
         if "JSON compliant" in message and not self.no_logprobs:
             raise ValueError(f"log-probabilities that are no numbers ({message[:120]})")
         if is_refused and self.off and "logprob" not in message:
             self.off = False
-        elif not self.no_logprobs and (is_refused or message.startswith("HTTP 5")):
+        elif not self.no_logprobs and (is_refused or has_failed):
             self.no_logprobs = message[:120]
         else:
             return False

@@ -95,14 +95,14 @@ class Parts:
         for part, recipes, outcome in self._outcomes(kernel):
             if isinstance(outcome, float):
                 self.differences[part] = max(outcome, self.differences.get(part, 0.0))
-            elif outcome.startswith(engine_kernels.UNASKED):
-                self.silent_parts.append(f"{part}: {outcome.removeprefix(engine_kernels.UNASKED)}")
+            elif isinstance(outcome, engines.EngineUnavailable):
+                self.silent_parts.append(f"{part}: {outcome}")
             else:
                 self.wrong += self._describe_parts([part], outcome, recipes)
 
     def _outcomes(
         self, kernel: engine_kernels.Kernel
-    ) -> Iterator[tuple[str, list[str], float | str]]:
+    ) -> Iterator[tuple[str, list[str], float | str | engines.EngineUnavailable]]:
         """Yield each wanted part, its recipes and its kernel's result, as of `engine_kernels.run`.
 
         Kernels run in a process that is replaced after each failure: CUDA recovers from nothing.
@@ -110,9 +110,11 @@ class Parts:
         pool: ProcessPoolExecutor | None = None
         for (part, environment), recipes in self.wanted_parts.items():
             pool = pool or ProcessPoolExecutor(1, get_context("spawn"))
-            outcome: float | str
+            outcome: float | str | engines.EngineUnavailable
             try:
                 outcome = pool.submit(kernel, part, dict(environment), VLLM.prefixes).result()
+            except engines.EngineUnavailable as reason:
+                outcome = reason
             except BrokenProcessPool:
                 outcome = "its kernel ended the process"
             if not isinstance(outcome, float):

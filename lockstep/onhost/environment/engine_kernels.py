@@ -17,8 +17,6 @@ from lockstep.onhost.engines.parser import EngineUnavailable, recipe_environment
 
 HEADS, KV_HEADS, HEAD, TOKENS, PAGE = 4, 2, 128, 64, 16
 EXPERTS, CHOSEN, HIDDEN, INNER = 8, 2, 256, 256
-#: Stands before the reason why nothing was run.
-UNASKED = "not asked: "
 #: A function like `run`.
 Kernel = Callable[[str, Mapping[str, str], tuple[str, ...]], "float | str"]
 
@@ -27,18 +25,21 @@ def run(part: str, environment: Mapping[str, str], prefixes: tuple[str, ...]) ->
     """Run a part's kernel with a recipe's variables.
 
     Returns:
-        The difference of its result from PyTorch's, as a share of that. Else a line: the fault, or
-        after `UNASKED` the reason why there is no kernel to run.
+        The difference of its result from PyTorch's, as a share of that; else the fault.
+
+    Raises:
+        EngineUnavailable: There is no kernel to run.
     """
     if part not in KERNELS:
-        return f"{UNASKED}no small kernel of it is known here"
+        raise EngineUnavailable("no small kernel of it is known here")
     kernel, most = KERNELS[part]
     try:
         differs = _differs(kernel, environment, prefixes)
-    except EngineUnavailable as reason:
-        return f"{UNASKED}{reason}"
+    except EngineUnavailable:
+        raise
     except TypeError as error:
-        return f"{UNASKED}this vLLM takes other arguments: {first_line(error)}"
+        message = f"this vLLM takes other arguments: {first_line(error)}"
+        raise EngineUnavailable(message) from error
     except (Exception, SystemExit) as error:
         return first_line(error)
     # A NaN is no agreement either.

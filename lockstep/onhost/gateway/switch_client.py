@@ -25,8 +25,8 @@ async def request_switch(
 
     Yields:
         {"phase": "check", "stop", "gate", "load", "test_question", "done" or "failed", "line":
-        text} for each line, then {"code": exit code of switch.sh, "said": its last words, or why it
-        failed}.
+        text, "kind": that of the line} for each line, then {"code": exit code of switch.sh, "said":
+        its last words, or why it failed}.
         Code 141: the display has ended, and the outcome of the switch is unknown.
     """
     try:

@@ -5,9 +5,9 @@ usage: gateway-switch
 Started as root by lockstep-gateway-switch.socket for each connection, which is its standard input
 and output. Takes one line from root or the gateway's account: {"model": NAME, "none" or "cancel",
 "person": the person asking, or null for the gateway itself}. Does what `switch.sh MODEL` does.
-Each line of output comes as {"phase": ..., "line": ...}; the last one is {"code": exit code of
-switch.sh, "said": its last words, or why it failed}. A lost connection ends the display, not the
-switch.
+Each line of output comes as {"phase": ..., "line": ..., "kind": one of `output.KINDS` or ""}; the
+last one is {"code": exit code of switch.sh, "said": its last words, or why it failed}. A lost
+connection ends the display, not the switch.
 
 exit codes: 0 reported the outcome, or nobody listens any more; 2 not a request; 77 not permitted
 """
@@ -35,21 +35,6 @@ _MOST_BYTES = 4096
 _LINE_S = 5.0
 # The name goes on systemd-run's command line, where "$" and "%" have a meaning.
 _PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-# First match wins; a line that matches nothing belongs to the phase before it.
-_PHASES = (
-    ("failed", re.compile(r" FAILED|NO MODEL IS HOT|NOT hot")),
-    ("done", re.compile(r"\bis hot\b|hot again|no model was hot")),
-    ("test_question", re.compile(r"answered with|asking for a token|mak(?:es?|ing) sense")),
-    (
-        "load",
-        re.compile(
-            r"\bload(?:ing|ed)\b|engine process|its configuration|model takes|compil|KV cache"
-            r"|captur|\bport\b|making room"
-        ),
-    ),
-    ("gate", re.compile(r"\bstarting \S+$|GiB available|waiting for another engine")),
-    ("stop", re.compile(r"\bstopp(?:ing|ed)\b")),
-)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -119,8 +104,10 @@ def run_and_report_switch(
     def say(line: str) -> None:
         nonlocal phase
         lines.append(line)
-        phase = phase_of(line) or phase
-        tell({"phase": phase, "line": line})
+        kind = output.kind_of(line)
+        kind_phase = "test_question" if kind == "answer" else kind
+        phase = kind_phase if kind_phase in output.PHASES else phase
+        tell({"phase": phase, "line": line, "kind": kind})
 
     try:
         if name == CANCEL:
@@ -139,21 +126,15 @@ def run_and_report_switch(
     tell({"code": code, "said": why})
 
 
-def phase_of(line: str) -> str | None:
-    """Return the phase a line begins: stop, gate, load, test question, done or failed; else
-    None."""
-    return next((phase for phase, begins in _PHASES if begins.search(line)), None)
-
-
 def summarise_switch_end(lines: Sequence[str]) -> str:
     """Summarise the end of a switch: the first failure and its reason, then the last line."""
-    first = next((at for at, line in enumerate(lines) if phase_of(line) == "failed"), len(lines))
-    why = list(lines[first : first + 1])
-    for line in lines[first + 1 :]:
-        # An engine's last words are indented.
-        if not line.startswith("  "):
+    why: list[str] = []
+    for line in lines:
+        kind = output.kind_of(line)
+        if kind == ("why" if why else "failed"):
+            why.append(line.strip())
+        elif why:
             break
-        why.append(line.strip())
     last = [line for line in lines[-1:] if line.strip() not in why]
     return "; ".join([*why, *last]).removeprefix("switch.sh: ")
 

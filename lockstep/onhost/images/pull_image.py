@@ -45,6 +45,7 @@ _REFERENCE = re.compile(r"127\.0\.0\.1:\d{1,5}/[a-z0-9][\w./-]*@sha256:[0-9a-f]{
 _ORIGIN = re.compile(r"https?://[^/\s]+/v2/\S+")
 _HUB = "https://index.docker.io/v1/"
 
+_OTHER_MANIFEST = "pin the digest of a manifest for this platform"
 # Messages of daemon and registries, as in Docker 20.10-29 and the OCI distribution specification;
 # first match wins.
 _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
@@ -55,9 +56,9 @@ _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
         "Docker holds",
     ),
     (
-        re.compile(r"does not match the specified platform|no manifest of one image", re.I),
+        re.compile(r"does not match the specified platform", re.I),
         EXIT_WRONG_IMAGE,
-        "pin the digest of a manifest for this platform",
+        _OTHER_MANIFEST,
     ),
     (
         re.compile(r"unauthorized|denied|authentication required|no basic auth", re.I),
@@ -178,7 +179,8 @@ def fetch(
     except registry.RegistryRefusal as error:
         raise pull_problem(pin, str(error)) from error
     except ValueError as error:
-        raise pull_problem(pin, f"no manifest of one image: {error}") from error
+        message = f"{pin}: no manifest of one image: {error}. Remedy: {_OTHER_MANIFEST}"
+        raise errors.Problem(message, EXIT_WRONG_IMAGE) from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise pull_problem(pin, "no space left on device" if full else str(error)) from error

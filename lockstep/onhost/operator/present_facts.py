@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import clock, config, layout, meminfo, switch_lock
+from lockstep.onhost.core import clock, config, layout, meminfo, output, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.operator import status
 from lockstep.onhost.records import last_diff, switch_history
@@ -130,7 +130,8 @@ class Facts:
             log_lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
         except OSError:
             return None
-        return next((line.strip() for line in reversed(log_lines) if line.strip()), None)
+        last_line = next((line for line in reversed(log_lines) if line.strip()), None)
+        return None if last_line is None else output.read_event(last_line).strip()
 
     def _engine_load(self, host_status: status.Status) -> dict[str, Any] | None:
         """Return running and waiting requests, and their total tok/s since the previous look."""

@@ -190,18 +190,14 @@ def _kill_text(watches: watch_findings.Findings, unit: units.Unit) -> str | None
 
 
 def _failure_text(unit: units.Unit) -> str:
-    own_lines = [line for line in units.last_lines(unit.name, 60) if "lockstep " in line]
-    last_line = _last_phase_in(own_lines)
+    lines = reversed(units.last_lines(unit.name, 60))
+    last_line = next(filter(None, map(log_phases.own_line, lines)), "")
     return f"{unit.failure}; {last_line}" if last_line else unit.failure
 
 
 def last_phase(unit: units.Unit) -> str:
     """Return the last phase of a start in its journal, or ""."""
-    return _last_phase_in(units.last_lines(unit.name, 60, unit.since))
-
-
-def _last_phase_in(lines: list[str]) -> str:
-    """Return the last phase in lines of a journal, or ""."""
+    lines = units.last_lines(unit.name, 60, unit.since)
     return next(filter(None, map(log_phases.announced_phase, reversed(lines))), "")
 
 
@@ -213,7 +209,7 @@ def _last_switch_text(unit: units.Unit, paths: layout.Paths) -> str | None:
         last_lines = switch_job.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]
     except OSError:
         last_lines = []
-    words = "".join(last_lines) or unit.failure
+    words = "".join(map(output.read_event, last_lines)) or unit.failure
     is_finished = False
     if unit.result == "signal":
         words = f"cut off ({unit.failure}), then: {words}"

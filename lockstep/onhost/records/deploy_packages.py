@@ -139,7 +139,8 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
             f"{', '.join(names)} without. Remedy: {' '.join(cures) or _DEAD}"
         )
     for fault in faults:
-        output.say(f"{DEAD_SOURCE}{fault}. {_source_remedy(paths, fault)}")
+        warning = f"warning: a source of apt fails: {fault}. {_source_remedy(paths, fault)}"
+        output.say(output.EventLine("news", warning))
     if unknown := _UNKNOWN.findall(simulation.stdout + simulation.stderr):
         raise errors.Problem(
             f"no source of apt has {', '.join(map(_with_near_name, dict.fromkeys(unknown)))}. "
@@ -150,8 +151,6 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
     state_record.save(paths.packages, record, mode=0o600)
 
 
-#: Start of the line about a source that fails.
-DEAD_SOURCE = "warning: a source of apt fails: "
 _LOGIN = re.compile(r"(?<=://)[^/@]*@")
 _UNKNOWN = re.compile(r"^E: Unable to locate package (\S+)", re.MULTILINE)
 _DEAD = (

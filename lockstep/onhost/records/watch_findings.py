@@ -14,9 +14,6 @@ from pathlib import Path
 from lockstep.onhost.core import layout, terminal
 from lockstep.onhost.records import state_record
 
-#: Start of every reason of a memory kill, also where it is passed to another member of a cluster.
-MARK = "the memory watch ended it"
-
 
 @dataclass
 class Deed:
@@ -101,7 +98,7 @@ class MemoryKill:
     def reason(self) -> str:
         """The reason, with the numbers."""
         return (
-            f"{MARK} while {self.phase}: {self.available_gib:.1f} GiB available, "
+            f"the memory watch ended it while {self.phase}: {self.available_gib:.1f} GiB available, "
             f"below the minimum of {self.minimum_gib:.1f} GiB"
         )
 

@@ -40,7 +40,7 @@ class JournalTail:
         last_phase, spoke = "", 0.0
         for line in self._process.stdout:
             text = log_phases.announced_phase(line)
-            own = "lockstep " in line
-            if text and text != last_phase and (own or clock.now() - spoke >= _PHASE_EVERY_S):
+            is_due = clock.now() - spoke >= _PHASE_EVERY_S or log_phases.own_line(line)
+            if text and text != last_phase and is_due:
                 last_phase, spoke = text, clock.now()
                 self._say(text)

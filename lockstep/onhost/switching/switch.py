@@ -68,7 +68,7 @@ class Switch:
                 try:
                     return self._already_hot(model)
                 except openai_api.NotReady as answer:
-                    self._say(f"{name} is up but does not serve ({answer}): restarting it")
+                    self._say(f"{name} is up but does not serve ({answer}): restarting it", "check")
             try:
                 self._precheck(state).check_start(model)
             except errors.Problem as refusal:
@@ -78,7 +78,7 @@ class Switch:
         if usual := switch_history.usual_seconds_by_model(switch_history.load(self._paths)).get(
             name
         ):
-            self._say(f"a switch to {name} usually takes {output.duration(usual)}")
+            self._say(f"a switch to {name} usually takes {output.duration(usual)}", "check")
         work = hot_change.HotWork(name, self._user, previous.name if previous else None)
         with hot_change.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(model, previous, state)
@@ -89,7 +89,7 @@ class Switch:
         if interrupted_model is None:
             raise refusal
         self._forget_interrupted()
-        self._say(f"{model.name} FAILED: {refusal}")
+        self._say(f"{model.name} FAILED: {refusal}", "failed")
         code = self._start_or_replace_model(interrupted_model, None, state)
         return errors.EXIT_FAILED if code == errors.EXIT_DONE else code
 
@@ -98,7 +98,7 @@ class Switch:
         self._forget_interrupted()
         has_stopped = self._stop_all(self._unit_states())
         self._reset_failed_units()
-        self._say("no model is hot" if has_stopped else "no model was hot")
+        self._say("no model is hot" if has_stopped else "no model was hot", "done")
         return errors.EXIT_DONE
 
     def start_model(self, name: str) -> bool:
@@ -146,7 +146,8 @@ class Switch:
         why = kills.get(model.unit)
         self._say(f"{name}: {why.reason}" if why else f"{name} was ended")
         if not spares:
-            self._say(f"NO MODEL IS HOT: {name} was ended, and nothing may take its place")
+            why_none = f"{name} was ended, and nothing may take its place"
+            self._say(f"NO MODEL IS HOT: {why_none}", "failed")
             return errors.EXIT_NOTHING_HOT
         first, second = spares[0], spares[1] if spares[1:] else None
         work = hot_change.HotWork(first.name, self._user, second.name if second else None)
@@ -160,7 +161,7 @@ class Switch:
 
     def finish_cut_off_switch(self, work: hot_change.HotWork) -> int:
         """Continue a switch that was cut off; codes as for `switch_to`."""
-        self._say(f"the switch to {work.model} was cut off, finishing it")
+        self._say(f"the switch to {work.model} was cut off, finishing it", "check")
         model = self._host.model(work.model)
         previous = self._host.models.get(work.previous) if work.previous else None
         state = self._unit_states()
@@ -212,9 +213,9 @@ class Switch:
         self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
         return errors.EXIT_DONE
 
-    def _say(self, line: str) -> None:
+    def _say(self, line: str, kind: str = "") -> None:
         self._spoke = clock.now()
-        self._print(line)
+        self._print(output.EventLine(kind, line) if kind else line)
 
     def _unit_states(self) -> State:
         return units.show(model.unit for model in self._host.models.values())
@@ -244,7 +245,7 @@ class Switch:
             ) from answer
         self._reset_failed_units()
         self.hot_already = True
-        self._say(f"{model.name} is hot already ({test_answer})")
+        self._say(f"{model.name} is hot already ({test_answer})", "done")
         return errors.EXIT_DONE
 
     def _model_to_bring_back(self, model: config.Model, state: State) -> config.Model | None:
@@ -307,12 +308,13 @@ class Switch:
             self._reset_failed_units()
             if previous:
                 self._record_hot_model(None, previous)
-            self._say(f"the switch to {model.name} was cancelled; no model is hot")
+            self._say(f"the switch to {model.name} was cancelled; no model is hot", "done")
             return errors.EXIT_CANCELLED
         try:
             if self._attempt_start(previous, partial(self._stop_units, tuple(tried_models))):
                 self._reset_failed_units()
-                self._say(f"the switch to {model.name} was cancelled; {previous.name} is hot again")
+                outcome = f"the switch to {model.name} was cancelled; {previous.name} is hot again"
+                self._say(outcome, "done")
                 return errors.EXIT_CANCELLED
         except hot_change.SwitchCancellation as second:
             request = second.request
@@ -322,7 +324,8 @@ class Switch:
 
     def _report_nothing_hot(self, tried_models: Sequence[config.Model], why: str) -> int:
         self._quietly_stop(tried_models)
-        self._say(f"NO MODEL IS HOT: {' and '.join(model.name for model in tried_models)} {why}")
+        names = " and ".join(model.name for model in tried_models)
+        self._say(f"NO MODEL IS HOT: {names} {why}", "failed")
         return errors.EXIT_NOTHING_HOT
 
     def _record_hot_model(self, name: str | None, previous: config.Model | None) -> None:
@@ -348,9 +351,9 @@ class Switch:
     def _report_instead(self, model: config.Model, spare: config.Model, was_hot: bool) -> int:
         again = " again" if was_hot else ""
         if spare.name == model.fallback:
-            self._say(f"{model.name} FAILED; its fallback {spare.name} is hot{again}")
+            self._say(f"{model.name} FAILED; its fallback {spare.name} is hot{again}", "failed")
             return errors.EXIT_FALLBACK
-        self._say(f"the switch to {model.name} FAILED; {spare.name} is hot{again}")
+        self._say(f"the switch to {model.name} FAILED; {spare.name} is hot{again}", "failed")
         return errors.EXIT_FAILED
 
     def _attempt_start(self, model: config.Model, first: Callable[[], object]) -> bool:
@@ -359,7 +362,7 @@ class Switch:
             first()
             return self._start_unit(model)
         except errors.Problem as problem:
-            self._say(f"{model.name} FAILED: {problem}")
+            self._say(f"{model.name} FAILED: {problem}", "failed")
             return False
 
     def _quietly_stop(self, models: Iterable[config.Model]) -> None:
@@ -379,9 +382,9 @@ class Switch:
         with self._steps.time_step("stop"):
             if up:
                 began = clock.now()
-                self._say(f"stopping {', '.join(names)}")
+                self._say(f"stopping {', '.join(names)}", "stop")
                 self._stop_units(up)
-                self._say(f"stopped in {output.duration(clock.now() - began)}")
+                self._say(f"stopped in {output.duration(clock.now() - began)}", "stop")
             return bool(self._remove_stray_containers(state) + names)
 
     def _stop_units(self, models: Iterable[config.Model]) -> None:
@@ -405,7 +408,7 @@ class Switch:
                     "Remedy: switch.sh none; where that says the same, reboot"
                 )
             if clock.now() - self._spoke >= HEARTBEAT_S:
-                self._say(f"… waiting for the end of {'; '.join(leftovers)}")
+                self._say(f"… waiting for the end of {'; '.join(leftovers)}", "stop")
             clock.sleep(0.5)
 
     def _remove_stray_containers(self, state: State) -> list[str]:
@@ -425,7 +428,7 @@ class Switch:
         except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
             self._say(f"Docker not asked for containers: {error}")
         for name in sorted(stray):
-            self._say(f"removing container {name}: it runs outside its unit")
+            self._say(f"removing container {name}: it runs outside its unit", "stop")
             try:
                 stop_container.stop(self._docker, name, 60, self._paths)
             except (docker_api.DockerUnreachable, docker_api.DockerError) as error:
@@ -443,7 +446,7 @@ class Switch:
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
         units.try_to_control("reset-failed", model.unit)
-        self._say(f"starting {model.name}")
+        self._say(f"starting {model.name}", "gate")
         look = self._still("starting", is_cancellable=True)
         with journal_tail.JournalTail(model.unit, since, self._say):
             # systemd limits the time of a start.
@@ -454,18 +457,19 @@ class Switch:
         # orderly ends of an engine.
         if is_started and unit.state == "hot":
             test_answer = self._report_test_answer(model.unit, since)
-            self._say(f"took: {self._steps}")
+            self._say(f"took: {self._steps}", "took")
             self._say(
                 f"{model.name} is hot, started in {took}"
-                + (f", {test_answer}" if test_answer else "")
+                + (f", {test_answer}" if test_answer else ""),
+                "done",
             )
             return True
-        self._say(f"{model.name} FAILED after {took}: {unit.failure}")
+        self._say(f"{model.name} FAILED after {took}: {unit.failure}", "failed")
         # The memory watch's record may come a moment later: it kills first.
         if memory_kill := watch_findings.load(self._paths).kills.get(model.unit):
-            self._say(f"  {memory_kill.reason}")
+            self._say(f"  {memory_kill.reason}", "why")
         for line in log_phases.failure_lines(units.last_lines(unit.name, 60, since)):
-            self._say(f"  {line}")
+            self._say(f"  {line}", "why")
         return False
 
     def _report_test_answer(self, unit: str, since: float) -> str | None:
@@ -492,6 +496,6 @@ class Switch:
             if is_cancellable:
                 self._check_cancelled()
             if clock.now() - self._spoke >= HEARTBEAT_S:
-                self._say(f"… {activity}, {output.duration(clock.now() - began)}")
+                self._say(f"… {activity}, {output.duration(clock.now() - began)}", "still")
 
         return look

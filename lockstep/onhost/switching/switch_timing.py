@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lockstep.onhost.core import clock, output
 from lockstep.onhost.systemd import units
-
-_TEST_ANSWER = re.compile(
-    r"lockstep ready: \S+ answered with (?P<what>.+) in (?P<seconds>[\d.]+) s"
-    r"(?: \((?P<rate>[\d.]+ tok/s)\))?"
-)
 
 
 class Steps:
@@ -38,19 +32,14 @@ class Steps:
             journal: Its last lines.
 
         Returns:
-            The test question's result (`57.0 tok/s`, `2 vectors of 1024 numbers`), or None if the
-            journal has none.
+            The answer to the test question (`answered with 16 tokens in 0.3 s (57.0 tok/s)`), or
+            None if the journal has none.
         """
         took = units.start_times(unit)
         if took is not None:
             self.seconds["gate"], self.seconds["load"] = took
-        match = next(filter(None, map(_TEST_ANSWER.search, reversed(journal))), None)
-        if match is None:
-            return None
-        self.seconds["test question"] = float(match["seconds"])
-        if "load" in self.seconds:
-            self.seconds["load"] = max(0.0, self.seconds["load"] - self.seconds["test question"])
-        return match["rate"] or match["what"]
+        events = map(output.read_event, reversed(journal))
+        return next((event for event in events if output.kind_of(event) == "answer"), None)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {_length(took)}" for name, took in self.seconds.items())

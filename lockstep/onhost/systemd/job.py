@@ -40,13 +40,18 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         unit = units.show([job.unit])[job.unit]
         if not unit.is_installed or not job.log.exists():
             raise errors.Problem(f"job {job.name}: not running, nothing known of it since boot")
-        return transient_job.follow_job(job, from_end=True)
+        return transient_job.follow_job(job, from_end=True, say=_say)
     properties = tuple(options.property)
     job = replace(job, user=options.uid, env_file=options.setenv_file, properties=properties)
     has_started = transient_job.start_job(job, paths, output.say)
     if not has_started:
         output.say(f"job {job.name}: is running already, following it")
-    return transient_job.follow_job(job, from_end=not has_started)
+    return transient_job.follow_job(job, from_end=not has_started, say=_say)
+
+
+def _say(line: str) -> None:
+    # A deploy reads it.
+    output.say(output.form(line))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -90,6 +90,7 @@ def systemd_run_command(job: Job) -> list[str]:
         properties.append("PrivateTmp=yes")
     argv = ["systemd-run", "--quiet", "--no-ask-password", f"--unit={job.unit}"]
     argv += [f"--description={job.description}"]
+    argv += [f"--setenv={output.READER}=1"]
     argv += [f"--property={value}" for value in properties]
     argv += [f"--uid={job.user}"] if job.user else []
     return [*argv, "--", *job.argv]
@@ -140,7 +141,7 @@ def _clear_ended_unit(job: Job, unit: units.Unit, say: Callable[[str], None]) ->
         if unit.description == job.description:
             say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
             for line in _last_words(job.log):
-                say(f"  {line}")
+                say(f"  {output.read_event(line)}")
         units.try_to_control("reset-failed", unit.name)
     elif unit.up:
         units.try_to_control("stop", unit.name)
@@ -205,7 +206,7 @@ def follow_job(
     with job.log.open("rb") as log:
         lines, partial_line = _lines(log.read()) if from_end else ([], "")
         for line in lines[-10:]:
-            say(line)
+            say(output.read_event(line))
         while True:
             # State first, log second, so that no output before the end is missed.
             unit = units.show([job.unit])[job.unit]
@@ -213,14 +214,14 @@ def follow_job(
             is_replaced = unit.is_installed and job.argv and unit.description != job.description
             lines, partial_line = ([], "") if is_replaced else _lines(log.read(), partial_line)
             for line in lines:
-                say(line)
+                say(output.read_event(line))
             if is_replaced or not unit.is_installed:
                 if tell_failure:
                     say(f"job {job.name}: somebody stopped it")
                 return EXIT_GONE
             if not is_running(unit):
                 if partial_line.strip():
-                    say(partial_line)
+                    say(output.read_event(partial_line))
                 return _exit_status(job, unit, say, tell_failure)
             now = clock.now()
             if lines:

@@ -223,7 +223,14 @@ def systemd_run(argv, out, err):
     state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
     write(folder(), name, {**state, "ActiveState": "active", "SubState": "running"})
     begin = run_in_thread if PROCESS.get() else run_in_fork
-    begin(lambda: run_unit(name, work, properties))
+    variables = dict(o.split("=", 2)[1:] for o in options if o.startswith("--setenv="))
+
+    def work_of_unit():
+        # Threads of one process have one environment.
+        os.environ.update({} if PROCESS.get() else variables)
+        run_unit(name, work, properties)
+
+    begin(work_of_unit)
     return 0
 
 

@@ -24,7 +24,7 @@ def hot(stack: Stack, first: object) -> Iterator[Host]:
 
 
 def test_a_start_says_that_its_answers_make_sense(hot: Host) -> None:
-    sense = "lockstep ready: qwen makes sense: echo, count, tool, echo of two at once"
+    sense = "lockstep test_question: qwen makes sense: echo, count, tool, echo of two at once"
     hot.logs(sense, "-u vllm-qwen36")
     assert "makes sense: echo, count, tool" in hot.switch("status").out.replace("\n ", "")
 

@@ -51,7 +51,7 @@ def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
     assert (inventory.parent / "bin/10.0.0.2").read_text() == (
         "-o Port=2222 -o StrictHostKeyChecking=yes -o BatchMode=yes -o ConnectTimeout=15 "
         "-o ServerAliveInterval=10 -o ServerAliveCountMax=3 "
-        "-- 10.0.0.2 /data/scripts/llm/switch.sh qwen\n"
+        "-- 10.0.0.2 env LOCKSTEP_EVENTS=1 /data/scripts/llm/switch.sh qwen\n"
     )
 
 
@@ -119,11 +119,13 @@ def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:
     ("line", "words", "message"),
     [
         (
-            "stopping mistral",
+            "lockstep stop: stopping mistral",
             (),
             "A switch that has begun goes on, on spark-1.local, spark-2.local:",
         ),
         ("waiting: anna is switching", ("--wait",), "No host has told of a switch that began;"),
+        # As a host of an earlier release says it.
+        ("stopping mistral", (), "No host has told of a switch that began;"),
         ("up now: mistral", ("--dry",), "Ended by Ctrl-C.\n"),
     ],
 )
@@ -183,20 +185,15 @@ def test_a_verdict_stands_above_the_live_table(monkeypatch: pytest.MonkeyPatch) 
 
 
 STARTS = """cat <<'END'
-stopping mistral
-starting qwen
-qwen FAILED after 40 s: exited with 1
-  one
-  two
-  three
-  ValueError: no such option: --wrong-flag, of a
-    line that goes on
-  the engine's main process died before it was
-    ready
-starting mistral
-mistral FAILED after 2 s: refused
-  no memory
-{verdict}
+lockstep stop: stopping mistral
+lockstep gate: starting qwen
+lockstep failed: qwen FAILED after 40 s: exited with 1
+lockstep why:   ValueError: no such option: --wrong-flag
+lockstep why:   the engine's main process died before it was ready
+lockstep gate: starting mistral
+lockstep failed: mistral FAILED after 2 s: refused
+lockstep why:   no memory
+lockstep failed: {verdict}
 END
 exit {code}
 """
@@ -210,12 +207,8 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
     assert result.output.splitlines() == [
         "spark-1.local  exit 4  NO MODEL IS HOT: qwen and mistral failed",
         "  qwen FAILED after 40 s: exited with 1",
-        "    two",
-        "    three",
-        "    ValueError: no such option: --wrong-flag, of a",
-        "      line that goes on",
-        "    the engine's main process died before it was",
-        "      ready",
+        "    ValueError: no such option: --wrong-flag",
+        "    the engine's main process died before it was ready",
         "  mistral FAILED after 2 s: refused",
         "    no memory",
     ]
@@ -223,6 +216,15 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
     result = invoke_lockstep(inventory.parent, ssh, "switch", "-i", str(inventory), "qwen")
     assert "qwen FAILED after 40 s" in result.output
     assert result.output.count("its fallback x is hot") == 2
+
+
+def test_a_host_of_an_earlier_release_gives_its_verdict(inventory: Path) -> None:
+    """It wraps its lines for a terminal, and has no events."""
+    lines = "qwen FAILED after 40 s: exited with 1\\n  no memory\\nNO MODEL IS HOT: qwen\\n  failed"
+    ssh = f"printf '{lines}\\n'; exit 4"
+    words = ("switch", "-i", str(inventory), "qwen", "--limit", "spark-1.local")
+    result = invoke_lockstep(inventory.parent, ssh, *words)
+    assert result.output.splitlines() == ["spark-1.local  exit 4  NO MODEL IS HOT: qwen failed"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 
 import pytest
@@ -12,6 +13,7 @@ from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import rank_gate, runs
 from lockstep.onhost.core import clock, errors, layout, switch_lock
+from lockstep.onhost.records import watch_findings
 from lockstep.units.agent_unit import RECORDS
 
 
@@ -62,6 +64,34 @@ def test_a_group_that_does_not_stay_is_left_down_with_the_reason(pair):
     until(lambda: hot(pair) == [[], []], "stopped on both", 10)
 
     assert "3 starts in 30 min did not help" in pair[0].group.reason
+
+
+def end_by_memory_watch(spark, when: float) -> None:
+    kill = watch_findings.MemoryKill("glm", GLM, "serving", 4.0, 3.8, when)
+    watch_findings.save(spark.paths, kill)
+    spark.systemd.unit(GLM, ActiveState="failed", SubState="failed")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("agent", ["goes on", "is restarted"])
+def test_a_rank_that_the_memory_watch_ended_leaves_the_group_down(pair, rank, agent):
+    if agent == "is restarted":
+        pair[rank].kill_agent()
+    end_by_memory_watch(pair[rank], time.time())
+    if agent == "is restarted":
+        pair[rank].power_on()
+    until(lambda: pair[0].group.state == "down", "left down")
+    until(lambda: hot(pair) == [[], []], "stopped on both", 10)
+
+    assert "the memory watch ended it while serving: 3.8 GiB" in pair[0].group.reason
+    assert not pair[0].group.starts
+
+
+def test_what_the_memory_watch_ended_before_this_run_says_nothing_of_it(pair):
+    run = pair[0].group.run
+    end_by_memory_watch(pair[1], pair[1].group.since - 1.0)
+    until(lambda: pair[0].group.run != run and pair[0].group.state == "hot", "hot again")
+    assert "memory watch" not in pair[0].group.reason
 
 
 def test_a_start_that_fails_counts(pair):

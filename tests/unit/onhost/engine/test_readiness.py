@@ -313,7 +313,7 @@ def test_answers_that_make_sense_are_recorded_for_later(
     monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: sound)
     paths, run = host_maker(sense="answers")
     assert run() == 0
-    assert "lockstep ready: q makes sense: echo (0.0 s)" in capsys.readouterr().out
+    assert "lockstep test_question: q makes sense: echo (0.0 s)" in capsys.readouterr().out
     host_view = watch_findings.load(paths).senses["q"]
     assert (host_view.pid, host_view.state) == (main_process.pid, "sound")
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.environment import engine_kernels
+from lockstep.onhost.engines import ENGINES, EngineUnavailable
 from lockstep.onhost.environment.compiled_parts import Parts, traits
 
 VLLM = ENGINES["vllm"]
@@ -76,11 +75,9 @@ def kernel(part: str, environment: Mapping[str, str], prefixes: tuple[str, ...])
     """Instead of one on a GPU: what it does stands in its name."""
     if part == "dies":
         os.abort()
-    outcomes: dict[str, float | str] = {
-        "agrees": 0.001,
-        "unknown": f"{engine_kernels.UNASKED}no kernel",
-    }
-    return outcomes.get(part, f"wrong with {dict(environment)}")
+    if part == "unknown":
+        raise EngineUnavailable("no kernel")
+    return 0.001 if part == "agrees" else f"wrong with {dict(environment)}"
 
 
 def test_a_kernel_that_ends_its_process_costs_the_others_nothing() -> None:

@@ -16,8 +16,6 @@ from lockstep.onhost.environment import engine_kernels
         (lambda: 0.0, 0.0),
         (lambda: 0.4, "its result is 40.0% off PyTorch's; rounding makes at most 2%"),
         (lambda: float("nan"), "its result is nan% off PyTorch's; rounding makes at most 2%"),
-        (EngineUnavailable("this vLLM has no a:b"), "not asked: this vLLM has no a:b"),
-        (TypeError("no k\nmore"), "not asked: this vLLM takes other arguments: TypeError: no k"),
         (ModuleNotFoundError("flashinfer"), "ModuleNotFoundError: flashinfer"),
     ],
 )
@@ -33,7 +31,26 @@ def test_a_kernel_s_end_is_told_in_one_line(
     assert engine_kernels.run("matrix product", {}, ()) == outcome
 
 
-def test_a_part_without_a_kernel_is_not_asked() -> None:
-    assert engine_kernels.run("attention NEW", {}, ()) == (
-        "not asked: no small kernel of it is known here"
-    )
+@pytest.mark.parametrize(
+    ("part", "fault", "reason"),
+    [
+        ("matrix product", EngineUnavailable("this vLLM has no a:b"), "this vLLM has no a:b"),
+        (
+            "matrix product",
+            TypeError("no k\nmore"),
+            "this vLLM takes other arguments: TypeError: no k",
+        ),
+        ("attention NEW", None, "no small kernel of it is known here"),
+    ],
+)
+def test_a_part_without_a_kernel_is_not_asked(
+    part: str, fault: Exception | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differs(*_: object) -> float:
+        assert fault
+        raise fault
+
+    monkeypatch.setattr(engine_kernels, "_differs", differs)
+    with pytest.raises(EngineUnavailable) as refusal:
+        engine_kernels.run(part, {}, ())
+    assert str(refusal.value) == reason

@@ -145,7 +145,7 @@ def test_a_running_switch_shows_its_person_and_last_words(spark):
     log = switch_job.log_file(spark.paths)
     log.parent.mkdir(parents=True)
     with switch_lock.hold_lock(spark.paths.switch_lock, "anna, by the gateway", "qwen"):
-        log.write_text("starting qwen\nloading weights, file 6 of 13\n")
+        log.write_text("starting qwen\nlockstep load: loading weights, file 6 of 13\n")
         facts_now = spark.facts.facts_now()
         assert facts_now["switching"]["user"] == "anna, by the gateway"
         assert facts_now["phase"] == "loading weights, file 6 of 13"

@@ -162,7 +162,9 @@ def test_a_switch_under_way_is_shown_first(spark):
 def test_a_failed_last_switch_is_remembered(spark):
     spark.systemd.unit(switch_job.UNIT, ActiveState="failed", SubState="failed")
     switch_job.log_file(spark.paths).parent.mkdir(parents=True)
-    switch_job.log_file(spark.paths).write_text("x\nthe switch to mistral FAILED\n")
+    switch_job.log_file(spark.paths).write_text(
+        "x\nlockstep failed: the switch to mistral FAILED\n"
+    )
 
     assert spark.lines(80)[1] == "last switch FAILED unknown: the switch to mistral FAILED"
 
@@ -328,7 +330,8 @@ def test_systemds_states_in_the_operators_words(fields, state):
             "reading its configuration",
         ),
         ("INFO 11-22 Initializing a V1 LLM engine (v0.26.0) with", "starting its engine process"),
-        ("lockstep ready: loading the engine's program", "loading the engine's program"),
+        ("lockstep load: loading the engine's program", "loading the engine's program"),
+        ("lockstep ready: the engine died", "the engine died"),
         ("INFO:     127.0.0.1 - GET /health 200 OK", ""),
         ("lockstep gate: waiting for memory", "waiting for memory"),
         (

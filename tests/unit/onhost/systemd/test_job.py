@@ -48,6 +48,7 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
     assert shlex.join(transient_job.systemd_run_command(work)) == (
         "systemd-run --quiet --no-ask-password --unit=lockstep-job-torch.service "
         f"'--description=lockstep job torch {work.fingerprint}' "
+        "--setenv=LOCKSTEP_EVENTS=1 "
         "--property=Type=exec --property=RemainAfterExit=yes --property=OOMScoreAdjust=500 "
         "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log --property=Nice=5 "
         "--property=EnvironmentFile=/etc/lockstep/build.env --property=PrivateTmp=yes --uid=vllm "
