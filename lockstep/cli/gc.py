@@ -42,22 +42,25 @@ def gc(inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...])
 
     Exit codes: 0 done; 1 an item could not be removed, or the answer was no; 2 wrong use, no
     terminal for the question, no connection, a password for sudo, no generation on record, or a
-    deploy or switch under way on a host.
+    deploy or switch under way on a host, or more became unneeded meanwhile.
     """
     _, hosts = choose(inventory, limit)
-    plans = of_each(lambda host: _ask(host, "plan", keep), hosts)
-    todo: list[Host] = []
+    plans = of_each(lambda host: _ask(host, keep, "plan"), hosts)
+    digests: dict[str, str] = {}
     every: list[Mapping[str, Any]] = []
     for host, answer in answering_hosts(plans):
         _show(host.name, answer["items"])
         if answer["items"] or answer["dropped"]:
-            todo.append(host)
+            digests[host.name] = answer["digest"]
             every += answer["items"]
-    if dry or not todo:
+    if dry or not digests:
         return exit_code(plans)
-    question = f"Remove {len(every)} item(s), {_bytes(every)}, from {len(todo)} host(s)?"
+    question = f"Remove {len(every)} item(s), {_bytes(every)}, from {len(digests)} host(s)?"
     ask_first(question, yes=yes, otherwise="--yes removes, --dry only shows")
-    outcomes = of_each(lambda host: _ask(host, "remove", keep), todo)
+    outcomes = of_each(
+        lambda host: _ask(host, keep, "remove", "--digest", digests[host.name]),
+        [host for host in hosts if host.name in digests],
+    )
     has_failed = False
     for host, answer in answering_hosts(outcomes):
         click.echo(f"{host.name}: {_bytes(answer['removed'])} freed")
@@ -67,9 +70,9 @@ def gc(inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...])
     return exit_code([*plans, *outcomes], has_failed)
 
 
-def _ask(host: Host, action: str, keep: int) -> tuple[Any, str]:
+def _ask(host: Host, keep: int, *words: str) -> tuple[Any, str]:
     """Return the program's JSON, or None and the reason why there is none."""
-    argv = ["sudo", "-n", *command("cleanup", action, "--keep", str(keep))]
+    argv = ["sudo", "-n", *command("cleanup", *words, "--keep", str(keep))]
     return ask(host.login, argv, limit_s=_LIMIT_S).json()
 
 

@@ -242,10 +242,10 @@ class DesiredState:
                     }
                 ),
             },
-            # The files that model units consist of and read.
+            # The files that model units consist of and read, and the owner's own.
             "files": [
                 {key: getattr(file, key) for key in ("path", "text", "mode", "owner", "group")}
-                for file in self.files("services")
+                for file in (*self.files("services"), *self.plan.extra_files)
             ],
         }
         # Another version of Lockstep that writes the same files makes no other generation.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lockstep.core.digest import digest
+from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory.bound_models import BoundModel
 from lockstep.inventory.cluster import ClusterMembers
 from lockstep.inventory.pairing import Partners, Ring
@@ -47,6 +48,7 @@ class HostPlan:
         names: Names and addresses by which other machines reach it, for that certificate.
         ring: Its place among the monitored hosts of the inventory, once that is joined.
         backups: Hosts that keep its backups and whose it keeps, once the inventory is joined.
+        extra_files: Files of the owner's own.
     """
 
     name: str
@@ -58,6 +60,7 @@ class HostPlan:
     names: tuple[str, ...] = ()
     ring: Ring = field(default_factory=Ring)
     backups: Partners = field(default_factory=Partners)
+    extra_files: tuple[ManagedFile, ...] = ()
 
     @property
     def groups(self) -> tuple[ClusterMembers, ...]:

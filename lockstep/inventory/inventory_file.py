@@ -22,9 +22,11 @@ from lockstep.core.errors import (
     joint_fault,
     raise_all,
 )
+from lockstep.files.managed_file import ManagedFile
 from lockstep.inventory import lines, pyinfra_keys
 from lockstep.inventory.bound_models import BoundModel, bind, check_licences, check_tools
 from lockstep.inventory.cluster_join import check_agreement, join_clusters
+from lockstep.inventory.extra_files import extra_files
 from lockstep.inventory.gaps import settings_with_gaps
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored
@@ -375,9 +377,13 @@ def _examine_host(
             models = bind(settings, catalogue, where)
         with gather_faults(faults):
             check_licences(settings, catalogue, where)
+    own_files: tuple[ManagedFile, ...] = ()
+    with gather_faults(faults):
+        own_files = extra_files(settings, folder, where.get("extra_files", name))
     if faults:
         return HostPlan(name, settings_with_gaps(name, values, gaps), models), faults
-    return HostPlan(name, settings, models, names=_names(settings, data.get("ssh_hostname"))), []
+    names = _names(settings, data.get("ssh_hostname"))
+    return HostPlan(name, settings, models, names=names, extra_files=own_files), []
 
 
 def _right_values(

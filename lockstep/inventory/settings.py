@@ -464,6 +464,8 @@ class Settings:
         operators: Accounts that may switch models, by exactly the commands of `switch.sh`.
         docker_users: Accounts that may use Docker, which makes them as good as root.
         recipe_folders: More folders of recipes, relative to the owner's folder.
+        extra_files: Full path on the host → file in the inventory's folder, to be written there: a
+            unit or a timer of your own, a configuration. No secrets (docs/deploying.md).
         sysctls: Kernel settings.
         accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
         waive: Codes of findings that do not stop a deploy to this host; they stay visible.
@@ -516,6 +518,7 @@ class Settings:
     docker_users: tuple[values.Person, ...] = ()
     recipe_folders: tuple[str, ...] = ()
     packages: tuple[values.Package, ...] = ()
+    extra_files: Mapping[values.ExtraFile, str] = field(default_factory=dict)
     sysctls: Mapping[values.Sysctl, values.SysctlValue] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
     lock: values.LockFile | None = None

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from lockstep.core.findings import CODES, FATAL
 from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT, OPERATORS_GROUP
 from lockstep.onhost.core.schema import Rule, SchemaFault, between, like, spelling_hint
+from lockstep.onhost.records.ownership import is_in_own_folder
 
 #: Words that switch.sh itself takes.
 RESERVED = frozenset({"none", "last", "status", "log", "wait", "cancel", "help"})
@@ -465,6 +466,15 @@ Code = Annotated[
         "Remove it, and mend what the finding says.",
     ),
     _known_code,
+]
+ExtraFile = Annotated[
+    str,
+    like(PATH, "is no file's full path", "/NAME/NAME of letters, digits and '_.@+-', without '..'"),
+    Rule(
+        "is in a folder of Lockstep's own",
+        lambda path: not is_in_own_folder(path),
+        remedy="Name a file elsewhere.",
+    ),
 ]
 AdoptedThing = Annotated[
     str,

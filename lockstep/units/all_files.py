@@ -49,6 +49,7 @@ def deployed_files(plan: HostPlan, pins: Pins, *, engine_id: str) -> tuple[Manag
         *peer_files(plan),
         *agent_units(plan.groups),
         sudoers(model_variants),
+        *plan.extra_files,
     )
     files_made = (*files_made, needrestart_file(files_made))
     double = next((path for path, n in Counter(f.path for f in files_made).items() if n > 1), None)

@@ -28,6 +28,7 @@ from lockstep.onhost.records.restic_repository import (
     BackupSnapshot,
     Config,
     NoBackupYet,
+    RepositoryInUse,
     ResticRepository,
     backup_settings,
 )
@@ -102,6 +103,8 @@ def back_up_everywhere(paths: layout.Paths, backup_config: Config, *, by_hand: b
     try:
         # Existing content is not written again, even if it is damaged, so it must be checked.
         own.verify_every_byte()
+    except RepositoryInUse:
+        raise
     except errors.Problem as error:
         raise errors.Problem(
             f"{error}. So no backup there can be trusted, the one of now neither. Remedy: move "

@@ -63,7 +63,10 @@ def open_answer(
     Raises:
         OSError, HTTPException: There is no answer (`FAULTS`).
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise http.client.InvalidURL(f"{url}: {error}") from error
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     own, limit_s = (source, 0) if source else None, connect_s or silence_s
     connection = kind(parts.netloc.rpartition("@")[2], timeout=limit_s, source_address=own)
@@ -72,8 +75,12 @@ def open_answer(
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.settimeout(silence_s)
             connection.sock.connect(str(unix_socket))
-        elif connect_s:
-            connection.connect()
+        else:
+            try:
+                connection.connect()
+            except UnicodeError as error:
+                # A name that DNS cannot have: two dots, or a part of more than 63 letters.
+                raise http.client.InvalidURL(f"{url}: {error}") from error
             connection.sock.settimeout(silence_s)
         target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
         connection.request(method, target, body, headers or {})

@@ -12,9 +12,11 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reader_helpers import (
     Facts,
     folder_paths,
@@ -25,7 +27,7 @@ from lockstep.onhost.facts.reader_helpers import (
     seal,
     seal_file,
 )
-from lockstep.onhost.records import ownership
+from lockstep.onhost.records import generations, ownership
 
 # Bytes; above this, the size stands for the content: no settings are that long.
 _LONG = 4 * 2**20
@@ -109,7 +111,22 @@ def marked_files(question: dict[str, list[str]]) -> list[str]:
             for path in paths
             if ownership.is_in_own_folder(path) or ownership.is_marked(Path(path))
         ]
-    return sorted(marked_paths)
+    return sorted({*marked_paths, *_recorded_files()})
+
+
+def _recorded_files() -> Iterator[str]:
+    """Yield the files outside our folders that are still as the last deploy wrote them.
+
+    An owner's extra file has no mark, so the record alone says that a deploy brought it.
+    """
+    paths = layout.Paths()
+    records = generations.begun_record(paths), generations.newest_record(paths)
+    for file in (file for record in filter(None, records) for file in record["files"]):
+        path = file["path"]
+        with suppress(OSError):
+            is_unchanged = Path(path).read_bytes() == file["text"].encode()
+            if is_unchanged and not ownership.is_in_own_folder(path):
+                yield path
 
 
 def managed_files(question: dict[str, Any]) -> Facts:
@@ -153,6 +170,9 @@ def leftovers(question: dict[str, Any]) -> Facts:
             elif folder == question["scripts"]:
                 yield "script", path, content(question["key"], path)
     allowed_paths, inside = known_paths | set(question["allowed"]), tuple(question["inside"])
+    for path in sorted({*_recorded_files()} - known_paths):
+        if not ownership.is_marked(Path(path)):
+            yield "leftover", path, "present"
     for folder in question["own"]:
         for path in strangers(folder, allowed_paths, inside):
             yield "foreign file", path, "present"

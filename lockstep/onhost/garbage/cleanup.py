@@ -1,7 +1,7 @@
 """Remove content that neither the present nor the previous generation of this host needs.
 
-usage: cleanup plan [--keep N]      print as JSON what would go
-       cleanup remove [--keep N]    remove it
+usage: cleanup plan [--keep N]                     print as JSON what would go, and its digest
+       cleanup remove [--keep N] --digest DIGEST   remove it, if the digest is still the same
 
 N generations stay (default 2: the present and the previous one). Only content that a deploy put
 here is considered. Running content stays, and so does content that `current` names or that a deploy
@@ -106,9 +106,20 @@ def act_as_owner(folder: Path) -> Iterator[None]:
             os.setgroups(groups)
 
 
-def remove_unneeded(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> dict[str, Any]:
-    """Remove what is unneeded; return the removed and the failed items, these with the reason."""
+def remove_unneeded(
+    paths: layout.Paths, docker: docker_api.Docker, keep: int, digest: str
+) -> dict[str, Any]:
+    """Remove what is unneeded; return the removed and the failed items, these with the reason.
+
+    Raises:
+        Problem: The plan is not the one with this digest, which somebody agreed to.
+    """
     plan = unneeded_content.plan(paths, docker, keep)
+    if plan.digest != digest:
+        raise errors.Problem(
+            "other content is unneeded now than in the list that was shown; nothing was removed. "
+            "Remedy: `lockstep gc` again"
+        )
     gone_items: list[dict[str, Any]] = []
     stayed_items: list[dict[str, Any]] = []
     for item in plan.items:
@@ -132,6 +143,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser = program.parser(__doc__)
     parser.add_argument("action", choices=("plan", "remove"))
     parser.add_argument("--keep", type=int, default=KEEP, metavar="N")
+    parser.add_argument("--digest", default="")
     options = parser.parse_args(argv)
     if options.keep < 1:
         raise errors.Problem("--keep: at least 1, the present generation", errors.EXIT_USAGE)
@@ -142,11 +154,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             refuse_while_busy(paths)
             plan = unneeded_content.plan(paths, docker, options.keep)
             items = [_item_entry(item) for item in plan.items]
-            print(
-                json.dumps(
-                    {"items": items, "kept": plan.kept_numbers, "dropped": plan.dropped_numbers}
-                )
-            )
+            document = {"items": items, "dropped": plan.dropped_numbers, "digest": plan.digest}
+            print(json.dumps(document))
             return errors.EXIT_DONE
         # Locked, not just checked: a deploy that begins now may need content that is judged
         # unneeded.
@@ -155,7 +164,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             switch_lock.hold_lock(paths.switch_lock, "lockstep gc", "nothing else"),
         ):
             refuse_jobs(paths)
-            answer = remove_unneeded(paths, docker, options.keep)
+            answer = remove_unneeded(paths, docker, options.keep, options.digest)
             summary = f"removed {len(answer['removed'])}, could not remove {len(answer['failed'])}"
             audit_log.add_audit_line(os.environ.get("SUDO_USER", "root"), "gc", summary)
     except docker_api.DockerUnreachable as error:

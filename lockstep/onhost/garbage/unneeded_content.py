@@ -8,6 +8,7 @@ nothing that an operator has put beside it counts.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -41,11 +42,16 @@ class UnneededItem:
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """The items to remove, and the records that stay or go with them."""
+    """The items to remove, and the numbers of the records that go with them."""
 
     items: tuple[UnneededItem, ...]
-    kept_numbers: tuple[int, ...]
     dropped_numbers: tuple[int, ...]
+
+    @property
+    def digest(self) -> str:
+        """A digest of the names: equal if a second plan removes the same."""
+        names = [[item.kind, item.name] for item in self.items]
+        return hashlib.sha256(json.dumps([names, self.dropped_numbers]).encode()).hexdigest()
 
 
 def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> CleanupPlan:
@@ -76,7 +82,6 @@ def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> CleanupPl
     ]
     return CleanupPlan(
         tuple(items),
-        tuple(record["number"] for record in every if record["digest"] in digests),
         tuple(record["number"] for record in every if record["digest"] not in digests),
     )
 

@@ -25,6 +25,8 @@ _LIMIT_S = 3600.0
 _MOST_OUTPUT = 600
 #: restic's message for a folder without a repository.
 _NONE_THERE = "Is there a repository"
+#: restic's message if a lock of another process is in the way.
+_LOCKED = "repository is already locked"
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,10 @@ def backup_settings(paths: layout.Paths) -> Config | None:
 
 class NoBackupYet(errors.Problem):
     """A place without a repository: no backup has come to it."""
+
+
+class RepositoryInUse(errors.Problem):
+    """Another process of restic holds a repository; this tells nothing of its content."""
 
 
 class ResticRepository:
@@ -145,8 +151,6 @@ class ResticRepository:
     def _init(self, more: Mapping[str, str] | None = None) -> None:
         result = self._run_restic(("cat", "config"), {})
         if result.returncode == 0:
-            # Removes locks of killed processes; those of living ones stay.
-            self._run("unlock")
             return
         if _NONE_THERE not in result.stderr:
             raise self._problem(result.stderr)
@@ -166,6 +170,10 @@ class ResticRepository:
 
     def _run(self, *words: str, more: Mapping[str, str] | None = None) -> str:
         result = self._run_restic(words, more or {})
+        if result.returncode and _LOCKED in result.stderr:
+            # Removes locks of killed processes; those of living ones stay.
+            self._run_restic(("unlock",), {})
+            result = self._run_restic(words, more or {})
         if result.returncode:
             raise self._problem(result.stderr)
         return result.stdout
@@ -183,6 +191,11 @@ class ResticRepository:
     def _problem(self, message: str) -> errors.Problem:
         if _NONE_THERE in message:
             return NoBackupYet(f"backup in {self.place}: there is none yet")
+        if _LOCKED in message:
+            return RepositoryInUse(
+                f"backup in {self.place}: another process of restic uses it. Remedy: wait until "
+                f"that has ended, then again. {_shorten(message)}"
+            )
         if not self.password.exists():
             message = (
                 "this host has no password of a backup; the first backup makes one. Remedy "

@@ -27,11 +27,16 @@ _APPLY_S = 60.0
 
 
 class FabricTrial(confirm_or_revert.Trial):
-    """The link of one host; `paths` is another root only in unit tests."""
+    """The link of one host; `paths` is another root only in unit tests.
+
+    On trial the file lies in /run, where it hides the one of the same name in /etc (netplan(5)). So
+    a reboot takes it back, too.
+    """
 
     def __init__(self, paths: layout.Paths) -> None:
         self._root = paths.root
         self._file = paths.root / "etc/netplan" / _NAME
+        self._file_on_trial = paths.root / "run/netplan" / _NAME
         target_path = paths.run / "fabric-before.json"
         message = f"{self._file} was taken back: nobody confirmed it"
         super().__init__("fabric", target_path, target_path.with_suffix(".lock"), message)
@@ -52,36 +57,34 @@ class FabricTrial(confirm_or_revert.Trial):
     def keep_change(self) -> None:
         """Keep the change; raise Problem if it was reverted meanwhile."""
         self.stop_revert_timer()
-        if not self.backup.exists():
+        if not self._file_on_trial.exists():
             raise errors.Problem(
                 f"{self._file} was taken back: no new login came through in time. Remedy: look at "
                 "fabric.interfaces in the inventory, and deploy again"
             )
-        self.backup.unlink()
+        atomic.write(self._file, self._file_on_trial.read_text(encoding="utf-8"), mode=0o600)
+        self._file_on_trial.unlink()
+        self.backup.unlink(missing_ok=True)
 
     def store_state(self) -> None:
-        """Store the file, and the addresses and routes by which this host is reached."""
-        old = self._file.read_text(encoding="utf-8") if self._file.exists() else None
-        atomic.write_json(self.backup, {"text": old, "links": _link_states()}, mode=0o600)
+        """Store the addresses and routes by which this host is reached."""
+        atomic.write_json(self.backup, _link_states(), mode=0o600)
 
     def _apply_netplan(self, text: str) -> None:
-        atomic.write(self._file, text, mode=0o600)
+        atomic.write(self._file_on_trial, text, mode=0o600)
         runner.output_or_problem("netplan", "apply")
 
     def restore_state(self) -> None:
-        """Restore the file, and every earlier address and route."""
-        kept_state = json.loads(self.backup.read_text(encoding="utf-8"))
-        if kept_state["text"] is None:
-            self._file.unlink(missing_ok=True)
-        else:
-            atomic.write(self._file, kept_state["text"], mode=0o600)
+        """Remove the file on trial, and restore every earlier address and route."""
+        links = json.loads(self.backup.read_text(encoding="utf-8"))
+        self._file_on_trial.unlink(missing_ok=True)
         # The earlier addresses let people in, even if netplan fails.
         runner.run(["netplan", "apply"], _APPLY_S)
-        for name, link in kept_state["links"].items():
+        for name, link in links.items():
             runner.run(["ip", "link", "set", "dev", name, "mtu", str(link["mtu"])])
             for address in link["addresses"]:
                 runner.run(["ip", "address", "replace", address, "dev", name])
-        for link in kept_state["links"].values():
+        for link in links.values():
             for route in link["routes"]:
                 runner.run(["ip", "route", "replace", *route])
         self.backup.unlink()

@@ -17,9 +17,9 @@ HOSTS = TWO
 PLAN = (
     '{"items": [{"kind": "engine", "name": "abc", "bytes": 2500000000},'
     ' {"kind": "image", "name": "x@sha256:1", "bytes": 700000}],'
-    ' "kept": [3, 2], "dropped": [1]}'
+    ' "dropped": [1], "digest": "d1"}'
 )
-NOTHING = '{"items": [], "kept": [1], "dropped": []}'
+NOTHING = '{"items": [], "dropped": [], "digest": "d0"}'
 GONE = '{"removed": [{"kind": "engine", "name": "abc", "bytes": 2500000000}], "failed": []}'
 HALF = (
     '{"removed": [], "failed":'
@@ -75,7 +75,7 @@ def test_only_hosts_with_something_to_remove_are_told_to_remove_it(inventory: Pa
     assert result.output.endswith("spark-1.local: 2.3 GiB freed\n")
     assert calls(inventory) == [
         f"spark-1.local {PROGRAM} plan --keep 2",
-        f"spark-1.local {PROGRAM} remove --keep 2",
+        f"spark-1.local {PROGRAM} remove --digest d1 --keep 2",
         f"spark-2.local {PROGRAM} plan --keep 2",
     ]
 

@@ -25,9 +25,10 @@ from lockstep.deploy.questions import questions
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.desired_state import DesiredState
-from lockstep.onhost.core import meminfo
+from lockstep.onhost.core import layout, meminfo
 from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, units
+from lockstep.onhost.records import generations
 from lockstep.onhost.records.ownership import MARK
 
 USER = getpass.getuser()
@@ -461,6 +462,25 @@ def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> N
     assert ask("files.marked_files", question) == []
     modules[0].write_text(f"# {MARK}\n")
     assert ask("files.marked_files", question) == [str(modules[0])]
+
+
+def test_an_extra_file_that_the_inventory_asks_no_more_is_left_over_unless_somebody_changed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [str(tmp_path / name) for name in ("own.timer", "changed.timer", "wanted.timer")]
+    record = {
+        **{"digest": "1", "engine": {}, "images": [], "weights": {}},
+        "files": [{"path": path, "text": "one\n"} for path in paths],
+    }
+    host_paths = layout.Paths(tmp_path)
+    generations.add_record(host_paths, record)
+    for path in paths:
+        Path(path).write_text("two\n" if "changed" in path else "one\n")
+    monkeypatch.setattr(files.layout, "Paths", lambda *_: host_paths)
+    question = {"folders": [], "named": []}
+    assert files.marked_files(question) == [paths[0], paths[2]]
+    question = {"files": [paths[2]], "absent": [], "marked": [], "own": [], "inside": []}
+    assert [*files.leftovers({**question, "allowed": []})] == [("leftover", paths[0], "present")]
 
 
 def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path: Path) -> None:

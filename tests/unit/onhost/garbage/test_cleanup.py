@@ -95,15 +95,16 @@ def spark(tmp_path, monkeypatch):
         def plan(self, keep: int = 2) -> list[str]:
             return item_names(self.cleanup_answer("plan", keep)["items"])
 
-        def cleanup_answer(self, action: str, keep: int = 2) -> dict:
+        def cleanup_answer(self, action: str, keep: int = 2, *words: str) -> dict:
             output = io.StringIO()
             with monkeypatch.context() as patch:
                 patch.setattr("sys.stdout", output)
-                self.code = cleanup.main([action, "--keep", str(keep)], self.paths)
+                self.code = cleanup.main([action, "--keep", str(keep), *words], self.paths)
             return json.loads(output.getvalue())
 
         def remove(self, keep: int = 2) -> dict:
-            return self.cleanup_answer("remove", keep)
+            digest = self.cleanup_answer("plan", keep)["digest"]
+            return self.cleanup_answer("remove", keep, "--digest", digest)
 
         @property
         def contents(self) -> tuple[list[str], list[str], list[str], list[str]]:
@@ -395,6 +396,19 @@ def test_a_rollout_that_was_cut_off_is_not_disturbed(spark):
         cleanup.main(["plan"], spark.paths)
 
 
+def test_what_became_unneeded_after_the_look_stays_until_it_is_shown(spark):
+    link = spark.engines / "current"
+    link.unlink()
+    link.symlink_to(ENGINES[0])
+    digest = spark.cleanup_answer("plan")["digest"]
+    link.unlink()
+    link.symlink_to(ENGINES[2])
+    contents = spark.contents
+    with pytest.raises(errors.Problem, match="`lockstep gc` again"):
+        spark.cleanup_answer("remove", 2, "--digest", digest)
+    assert spark.contents == contents
+
+
 def test_a_host_without_records_gives_nothing_away(spark):
     for path in spark.paths.generations.glob("*"):
         path.unlink()
@@ -444,8 +458,9 @@ def test_a_deploy_that_begins_between_look_and_removal_is_kept_out(spark, monkey
         lines.append(str(error.value))
         return result
 
+    digest = spark.cleanup_answer("plan")["digest"]
     monkeypatch.setattr(cleanup.unneeded_content, "plan", plan)
-    spark.remove()
+    spark.cleanup_answer("remove", 2, "--digest", digest)
     assert [line.partition(",")[0] for line in lines] == [
         f"a deploy is under way (root from {os.uname().nodename}: gc"
     ]

@@ -11,7 +11,7 @@ from a_restic import open_cheaply
 from lab_servers import until
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.records.restic_repository import ResticRepository
+from lockstep.onhost.records.restic_repository import RepositoryInUse, ResticRepository
 
 pytestmark = pytest.mark.slow
 
@@ -39,11 +39,10 @@ def test_what_restic_says_is_the_reason(tmp_path: Path) -> None:
         ResticRepository(layout.Paths(tmp_path)).snapshots()
 
 
-def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
-    own = ResticRepository(layout.Paths(tmp_path))
-    own.make_repository()
+def _begin_backup(own: ResticRepository) -> subprocess.Popen[bytes]:
+    """Start a backup that holds the repository's lock until its standard input ends."""
     names = {"RESTIC_REPOSITORY": own.place, "RESTIC_PASSWORD_FILE": str(own.password)}
-    killed_backup = subprocess.Popen(
+    process = subprocess.Popen(
         ["restic", "--no-cache", "backup", "--stdin"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -51,8 +50,26 @@ def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
     )
     locks = Path(own.place) / "locks"
     until(lambda: any("tmp" not in lock.name for lock in locks.iterdir()), "its lock is there")
+    return process
+
+
+def test_the_lock_of_a_killed_backup_is_in_nobodys_way(tmp_path: Path) -> None:
+    own = ResticRepository(layout.Paths(tmp_path))
+    own.make_repository()
+    killed_backup = _begin_backup(own)
     killed_backup.kill()
     killed_backup.communicate()
+    locks = Path(own.place) / "locks"
     assert list(locks.iterdir())
-    own.make_repository()
+    own.verify_every_byte()
     assert not list(locks.iterdir())
+
+
+def test_a_repository_in_use_is_not_called_damaged(tmp_path: Path) -> None:
+    own = ResticRepository(layout.Paths(tmp_path))
+    own.make_repository()
+    backup = _begin_backup(own)
+    with pytest.raises(RepositoryInUse, match="wait until that has ended"):
+        own.verify_every_byte()
+    backup.communicate(b"")
+    own.verify_every_byte()

@@ -52,6 +52,7 @@ class Link:
     def __init__(self, folder: Path) -> None:
         self.paths = layout.Paths(folder)
         self.file = folder / "etc/netplan/40-cx7.yaml"
+        self.file_on_trial = folder / "run/netplan/40-cx7.yaml"
         self.file.parent.mkdir(parents=True)
         (folder / "links").write_text(json.dumps(LINKS))
         (folder / "routes").write_text(json.dumps(ROUTES))
@@ -92,8 +93,10 @@ def test_the_timer_that_undoes_it_is_armed_before_netplan_is_asked(
     assert (generate, apply) == ("netplan generate", "netplan apply")
     assert stop == "systemctl stop -- lockstep-fabric-back.timer"
     assert "--on-active=40" in armed_timer and armed_timer.endswith("/lockstep fabric back")
-    assert link.file.read_text() == NEW
-    assert link.file.stat().st_mode & 0o777 == 0o600
+    assert link.file_on_trial.read_text() == NEW
+    assert link.file_on_trial.stat().st_mode & 0o777 == 0o600
+    # A reboot now empties /run, and with it the trial.
+    assert not link.file.exists()
 
 
 def test_what_was_confirmed_stays(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +104,8 @@ def test_what_was_confirmed_stays(link: Link, monkeypatch: pytest.MonkeyPatch) -
     assert link.run("keep") == 0
     assert link.run("back") == 0
     assert link.file.read_text() == NEW
+    assert link.file.stat().st_mode & 0o777 == 0o600
+    assert not link.file_on_trial.exists()
 
 
 @pytest.mark.parametrize("earlier_text", [None, OLD])
@@ -115,6 +120,7 @@ def test_what_nobody_confirms_is_taken_back_with_the_addresses_of_before(
     assert link.commands
     assert link.run("back") == 0
     assert (link.file.read_text() if link.file.exists() else None) == earlier_text
+    assert not link.file_on_trial.exists()
     assert link.commands == [
         "netplan apply",
         "ip link set dev enP7s7 mtu 1500",
@@ -149,6 +155,6 @@ def test_nvidias_own_file_is_replaced_only_where_the_inventory_takes_it_over(
     assert (link.file.read_text(), link.commands) == (foreign_text, [])
     monkeypatch.setattr(sys, "stdin", io.StringIO(NEW))
     assert link.run("try", "--seconds", "40", "--adopt") == 0
-    assert link.file.read_text() == NEW
+    assert link.file_on_trial.read_text() == NEW
     assert link.run("back") == 0
     assert link.file.read_text() == foreign_text

@@ -1,0 +1,67 @@
+"""`extra_files`: an owner's own files on a host, written, compared and removed like Lockstep's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_spark import pins_for, spark
+from an_inventory import ANNA, write_inventory
+
+from lockstep.host.desired_state import DesiredState
+from lockstep.inventory.host import HostPlan
+from lockstep.inventory.inventory_file import load
+
+TIMER = "/etc/systemd/system/report.timer"
+TEXT = "[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n"
+
+
+def plan(folder: Path, extra_files: dict[str, str]) -> HostPlan:
+    (folder / "files").mkdir(exist_ok=True)
+    (folder / "files/report.timer").write_text(TEXT)
+    path = write_inventory(folder, {"spark-1": {**ANNA, "extra_files": extra_files}})
+    [host] = load(path)
+    return host
+
+
+def test_a_timer_is_checked_written_recorded_and_started_at_boot(tmp_path: Path) -> None:
+    host = plan(tmp_path, {TIMER: "files/report.timer"})
+    wanted = DesiredState(host, pins_for(host))
+    [file] = (file for file in wanted.all_files if file.path == TIMER)
+    assert (file.text, file.mode, file.check) == (TEXT, "0644", "unit")
+    assert "report.timer" in wanted.watch_units
+    # The record is the proof that it is ours, for `diff`, a rollback and `remove`.
+    assert TIMER in [file["path"] for file in wanted.generation_document["files"]]
+    assert TIMER not in DesiredState(spark(), pins_for(spark())).paths
+    assert "report.timer" not in wanted.model_units
+
+
+def test_a_program_stays_executable(tmp_path: Path) -> None:
+    (tmp_path / "report").write_text("#!/bin/sh\n")
+    (tmp_path / "report").chmod(0o755)
+    [file] = plan(tmp_path, {"/usr/local/bin/report": "report"}).extra_files
+    assert (file.mode, file.check) == ("0755", None)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "summary"),
+    [
+        (TIMER, "files/none.timer", f"extra_files: {TIMER} cannot be written"),
+        (TIMER, "picture", f"extra_files: {TIMER} cannot be written"),
+        ("/etc/lockstep/mine.json", "files/report.timer", "folder of Lockstep's own"),
+        ("etc/mine", "files/report.timer", "no file's full path"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_touched(
+    path: str,
+    source: str,
+    summary: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "picture").write_bytes(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        plan(tmp_path, {path: source})
+    message = " ".join(capsys.readouterr().err.split())
+    assert message.startswith("sparks.py:2: ")
+    assert summary in message
