@@ -98,8 +98,8 @@ class MemoryKill:
     def reason(self) -> str:
         """The reason, with the numbers."""
         return (
-            f"the memory watch ended it while {self.phase}: {self.available_gib:.1f} GiB available, "
-            f"below the minimum of {self.minimum_gib:.1f} GiB"
+            f"the memory watch ended it while {self.phase}: {self.available_gib:.1f} GiB "
+            f"available, below the minimum of {self.minimum_gib:.1f} GiB"
         )
 
     def __str__(self) -> str:

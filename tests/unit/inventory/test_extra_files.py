@@ -26,14 +26,14 @@ def plan(folder: Path, extra_files: dict[str, str]) -> HostPlan:
 
 def test_a_timer_is_checked_written_recorded_and_started_at_boot(tmp_path: Path) -> None:
     host = plan(tmp_path, {TIMER: "files/report.timer"})
-    wanted = DesiredState(host, pins_for(host))
-    [file] = (file for file in wanted.all_files if file.path == TIMER)
+    desired_state = DesiredState(host, pins_for(host))
+    [file] = (file for file in desired_state.all_files if file.path == TIMER)
     assert (file.text, file.mode, file.check) == (TEXT, "0644", "unit")
-    assert "report.timer" in wanted.watch_units
+    assert "report.timer" in desired_state.watch_units
     # The record is the proof that it is ours, for `diff`, a rollback and `remove`.
-    assert TIMER in [file["path"] for file in wanted.generation_document["files"]]
+    assert TIMER in [file["path"] for file in desired_state.generation_document["files"]]
     assert TIMER not in DesiredState(spark(), pins_for(spark())).paths
-    assert "report.timer" not in wanted.model_units
+    assert "report.timer" not in desired_state.model_units
 
 
 def test_a_program_stays_executable(tmp_path: Path) -> None:
