@@ -46,12 +46,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--need", type=Requirement, nargs="+", required=True)
     options = parser.parse_args(words)
-    packages = installed(options.folders)
-    needed = closure(options.need, packages)
+    packages = installed_packages(options.folders)
+    names = closure(options.need, packages)
     folder = options.out / "wheels"
     folder.mkdir(parents=True)
     with ThreadPoolExecutor() as pool:
-        wheels = list(pool.map(lambda name: write_wheel(packages, name, folder), needed))
+        wheels = list(pool.map(lambda name: write_wheel(packages, name, folder), names))
     wheels += [path for place in options.folders for path in sorted(place.glob("*.whl"))]
     write_index(options.out / "simple", wheels)
     write_index(options.out / "torch", [path for path in wheels if project_of(path.name) in TORCH])
@@ -60,7 +60,7 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def installed(folders: Iterable[Path]) -> dict[str, Distribution]:
+def installed_packages(folders: Iterable[Path]) -> dict[str, Distribution]:
     """Normalised name → package, of the first folder that has it with the list of its files."""
     packages: dict[str, Distribution] = {}
     for folder in folders:
@@ -73,25 +73,25 @@ def installed(folders: Iterable[Path]) -> dict[str, Distribution]:
 def closure(requirements: Iterable[Requirement], packages: Packages) -> list[str]:
     """Names of the packages that these need here, with themselves; ValueError if one is absent."""
     waiting = list(requirements)
-    if absent := [str(needed) for needed in waiting if _name(needed) not in packages]:
+    if absent := [str(item) for item in waiting if _name(item) not in packages]:
         raise ValueError(f"not installed: {', '.join(absent)}")
-    known: set[tuple[str, str]] = set()
+    taken_extras: set[tuple[str, str]] = set()
     while waiting:
         requirement = waiting.pop()
         name = _name(requirement)
         for extra in ("", *requirement.extras):
-            if name not in packages or (name, extra) in known:
+            if name not in packages or (name, extra) in taken_extras:
                 continue
-            known.add((name, extra))
+            taken_extras.add((name, extra))
             waiting += [
                 inner
                 for inner in map(Requirement, packages[name].requires or ())
                 if inner.marker is None or inner.marker.evaluate({"extra": extra})
             ]
-    return sorted({name for name, _ in known})
+    return sorted({name for name, _ in taken_extras})
 
 
-def loosened(metadata: str, packages: Packages) -> str:
+def loosened_metadata(metadata: str, packages: Packages) -> str:
     """The text of METADATA with requirements that the installed packages meet."""
     head, blank, text = metadata.partition("\n\n")
     lines = []
@@ -133,7 +133,7 @@ def write_wheel(packages: Packages, name: str, folder: Path) -> Path:
         for inside, file in files.items():
             data = file.read_bytes()
             if inside == f"{info}/METADATA":
-                data = loosened(data.decode(), packages).encode()
+                data = loosened_metadata(data.decode(), packages).encode()
             archive.writestr(zipfile.ZipInfo(inside, _EPOCH), data)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record.append(f'"{inside}",sha256={digest},{len(data)}\n')

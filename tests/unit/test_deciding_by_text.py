@@ -78,16 +78,16 @@ def docstrings(module: ast.AST) -> Iterator[int]:
 
 def test_nothing_looks_for_words_that_we_wrote_ourselves() -> None:
     modules = {path: ast.parse(path.read_text(encoding="utf-8")) for path in product_files()}
-    wanted, written = {}, list[str]()
+    texts_by_path, own_texts = {}, list[str]()
     for path, module in modules.items():
-        wanted[path] = {id(text): str(text.value) for text in wanted_texts(module)}
-        rest = {*wanted[path], *docstrings(module)}
-        written += [str(text.value) for text in texts(module) if id(text) not in rest]
-    everything = "\0".join(written)
+        texts_by_path[path] = {id(text): str(text.value) for text in wanted_texts(module)}
+        ignored_ids = {*texts_by_path[path], *docstrings(module)}
+        own_texts += [str(text.value) for text in texts(module) if id(text) not in ignored_ids]
+    whole_text = "\0".join(own_texts)
     found: dict[str, set[str]] = {}
-    for path, sought in wanted.items():
-        for words in _WORDS.findall("\0".join(sought.values())):
-            if len(words) > 6 and words in everything:
+    for path, path_texts in texts_by_path.items():
+        for words in _WORDS.findall("\0".join(path_texts.values())):
+            if len(words) > 6 and words in whole_text:
                 found.setdefault(str(path.relative_to(ROOT)), set()).add(words)
     allowed = {
         name: WORDS_OF_OTHERS.get(name, set()) | OWN_WORDS.get(name, set())

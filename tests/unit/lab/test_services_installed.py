@@ -33,9 +33,15 @@ def _install(folder: Path, name: str, version: str, *requires: str) -> None:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> list[Path]:
-    carried, own = tmp_path / "carried", tmp_path / "own"
+    carried_folder, own = tmp_path / "carried", tmp_path / "own"
     _install(
-        carried, "engine", "1.0", "torch==2", "helper[fast]>=3", "absent", "unused; extra=='x'"
+        carried_folder,
+        "engine",
+        "1.0",
+        "torch==2",
+        "helper[fast]>=3",
+        "absent",
+        "unused; extra=='x'",
     )
     _install(own, "torch", "2")
     _install(own, "helper", "1", "fast-part==1; extra == 'fast'")
@@ -43,7 +49,7 @@ def folders(tmp_path: Path) -> list[Path]:
     _install(own, "unused", "1")
     # Of another version than the one that was carried.
     _install(own, "engine", "0.9")
-    return [carried, own]
+    return [carried_folder, own]
 
 
 def test_an_installer_finds_what_was_installed_together(
@@ -70,9 +76,9 @@ def test_an_installer_finds_what_was_installed_together(
 def test_a_requirement_is_loosened_only_where_the_installed_package_does_not_meet_it(
     folders: list[Path],
 ) -> None:
-    packages = installed_wheels.installed(folders)
+    packages = installed_wheels.installed_packages(folders)
     metadata = (folders[0] / "engine-1.0.dist-info/METADATA").read_text()
-    assert installed_wheels.loosened(metadata, packages) == (
+    assert installed_wheels.loosened_metadata(metadata, packages) == (
         "Metadata-Version: 2.1\nName: engine\nVersion: 1.0\n"
         "Requires-Dist: torch==2\nRequires-Dist: helper[fast]\n"
         "Requires-Dist: unused; extra=='x'\n\nRequires-Dist: of the text, which stays\n"
@@ -80,6 +86,6 @@ def test_a_requirement_is_loosened_only_where_the_installed_package_does_not_mee
 
 
 def test_a_package_that_is_not_installed_is_named(folders: list[Path]) -> None:
-    packages = installed_wheels.installed(folders)
+    packages = installed_wheels.installed_packages(folders)
     with pytest.raises(ValueError, match=r"^not installed: other==1$"):
         installed_wheels.closure([Requirement("engine"), Requirement("other==1")], packages)
