@@ -47,7 +47,7 @@ def _of_a_lab(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def lab() -> None:
-    """Stand-in Sparks on this machine, without a GPU unless you say `up --gpu`.
+    """Stand-in Sparks on this machine; only `up --gpu` has a GPU.
 
     The hosts have real systemd, sshd and Docker.
     """

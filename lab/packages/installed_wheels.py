@@ -134,7 +134,10 @@ def write_wheel(packages: Packages, name: str, folder: Path) -> Path:
             data = file.read_bytes()
             if inside == f"{info}/METADATA":
                 data = loosened_metadata(data.decode(), packages).encode()
-            archive.writestr(zipfile.ZipInfo(inside, _EPOCH), data)
+            entry = zipfile.ZipInfo(inside, _EPOCH)
+            # Triton starts the ptxas that its wheel brings.
+            entry.external_attr = file.stat().st_mode << 16
+            archive.writestr(entry, data)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record.append(f'"{inside}",sha256={digest},{len(data)}\n')
         record.append(f"{info}/RECORD,,\n")

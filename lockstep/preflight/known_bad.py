@@ -127,7 +127,11 @@ def driver(host: str, gpu: Mapping[str, str]) -> Iterator[Finding]:
         remedy = fitting_entries[0].remedy if fitting_entries else remedy
         yield Finding("driver", "error", host, "; ".join(messages), remedy)
         return
-    version = gpu["driver_version"]
+    version = gpu.get("driver_version")
+    if version is None:
+        message = "the driver's version is not in the answer of nvidia-smi"
+        yield Finding("driver-version", "warning", host, message, "Compare `nvidia-smi` there.")
+        return
     bad_drivers = [entry for entry in bad if entry.names(version)]
     for entry in bad_drivers or [entry for entry in bad if entry.is_unlike(version)]:
         message = f"driver {version}: {entry.fault}"

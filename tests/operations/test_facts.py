@@ -87,20 +87,6 @@ def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
         assert (facts.reader_answer("files"), failures) == (None, [{host}])
 
 
-def test_a_line_that_people_must_know_of_is_in_the_last_lines_too() -> None:
-    host = Host({"units": 1}, name="warned")
-    lines = ["Get:1 warning: not at its begin", "warning: a source of apt fails: one", "done"]
-    output = CommandOutput([OutputLine("stdout", line) for line in lines])
-    host.run_shell_command = lambda *_, **__: (True, output)  # type: ignore[method-assign]
-    with deploying(host) as state:
-        for begin in ("warning: a source", ""):
-            job = remote_commands.transient_job_command("apt", ["true"], news_prefix=begin)
-            assert job.execute(state, host, {"_sudo": True})[0]
-    assert run_report.outcome_of_host("warned").news == [
-        "warned: warning: a source of apt fails: one"
-    ]
-
-
 def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
     host = asked_all(Host({"units": "before", "packages": {}}))
 

@@ -47,6 +47,7 @@ def folders(tmp_path: Path) -> list[Path]:
     _install(own, "helper", "1", "fast-part==1; extra == 'fast'")
     _install(own, "fast_part", "1")
     _install(own, "unused", "1")
+    (carried_folder / "engine/__init__.py").chmod(0o755)
     # Of another version than the one that was carried.
     _install(own, "engine", "0.9")
     return [carried_folder, own]
@@ -71,6 +72,8 @@ def test_an_installer_finds_what_was_installed_together(
         *("torch", "torch-2.dist-info"),
     ]
     assert (target / "engine/__init__.py").read_text() == "version = '1.0'\n"
+    assert (target / "engine/__init__.py").stat().st_mode & 0o111 == 0o111
+    assert (target / "helper/__init__.py").stat().st_mode & 0o111 == 0
 
 
 def test_a_requirement_is_loosened_only_where_the_installed_package_does_not_meet_it(

@@ -138,3 +138,9 @@ def test_preflight_refuses_members_of_clusters_with_rdma_and_no_other_host() -> 
     for host, severity in ((plan, "error"), (spark(), "warning")):
         kernel_findings = findings(host, kernel={"release": "7.0.0-1019-nvidia"}, lacking=[])
         assert [item.severity for item in kernel_findings] == [severity]
+
+
+def test_an_answer_without_the_drivers_version_is_a_finding_with_its_remedy() -> None:
+    [finding] = driver("spark1", {"name": "GB10"})
+    assert (finding.code, finding.severity) == ("driver-version", "warning")
+    assert "nvidia-smi" in finding.remedy
