@@ -28,7 +28,7 @@ _machine = {
     "models": {"tiny": {"recipe": "tiny-qwen3-cuda", "unit": "vllm", "sense": "off"}},
     # Its image is none of the parts that a machine without a network gets.
     "webui": {"enabled": False},
-    "packages": ("earlyoom", "git", "jq", "nftables", "python3.12-dev", "rsync"),
+    "packages": ("earlyoom", "git", "jq", "nftables", "python3-venv", "python3.12-dev", "rsync"),
 }
 
 lab_gpu = checked(__file__, [(_name, {**_data, **_machine})])

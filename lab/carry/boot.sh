@@ -38,9 +38,9 @@ assemble() {
     for part in "$here"/more-root*.tar.xz; do
         [ ! -e "$part" ] || xz -dc "$part" | tar -x --numeric-owner -C "$base" &
     done
-    if [ -e "$here/more-operator.tar.xz" ]; then
-        xz -dc "$here/more-operator.tar.xz" | tar -x --numeric-owner -C "$lab/upper" &
-    fi
+    for part in "$here"/more-operator.tar.xz "$here"/more-tokenizers.tar.xz; do
+        [ ! -e "$part" ] || xz -dc "$part" | tar -x --numeric-owner -C "$lab/upper" &
+    done
     if [ -e "$here/services.tar" ]; then tar -x --no-same-owner -f "$here/services.tar" -C "$cache"; fi
     wait
     for wheel in "$here"/more/uv-*.whl; do
@@ -52,6 +52,10 @@ open(sys.argv[2], 'wb').write(archive.read(name))" "$wheel" "$lab/upper/opt/venv
         chmod 755 "$lab/upper/opt/venv/bin/uv"
     done
     say "unpacked: $(du -sh "$lab" | cut -f1)"
+    # The checkout in the operator's venv, as an editable install has it.
+    about=$lab/upper/opt/venv/lib/python3.11/site-packages/lockstep-0.1.0.dist-info
+    mkdir -p "$about"
+    printf 'Metadata-Version: 2.1\nName: lockstep\nVersion: 0.1.0\n' >"$about/METADATA"
     # The venv with torch, at its own path in the hosts' root: links where the file system is one.
     torch=${TORCH:-/opt/torch}
     if [ -d "$torch" ]; then
