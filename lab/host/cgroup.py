@@ -118,18 +118,34 @@ END_LIMIT = 120.0
 def destroy(lab: Lab, child: str = ".", limit: float = END_LIMIT) -> None:
     """Kill every process of the lab's group ``child`` and remove it from all hierarchies.
 
-    Raises ``LabError`` when a process survives ``limit`` seconds.
+    Raises ``LabError`` when a process survives ``limit`` seconds, or a group cannot be removed.
     """
     groups = [point / lab.namespace / child for point in mounted_hierarchies().values()]
     give_up = time.monotonic() + limit
-    while alive := {process for group in groups for process in processes(group)}:
+    while True:
+        alive = {process for group in groups for process in processes(group)}
         for process in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        # The kernel keeps a group while a process in it is ending, and lists that process no more.
+        # A host's group that stayed would take no process at the next boot, because the guest's
+        # systemd gave it controllers for groups below.
+        if not alive and all([_remove(group) for group in groups]):
+            return
         if time.monotonic() > give_up:
-            raise LabError(f"processes {sorted(alive)} do not die within {limit:.0f} s")
+            if alive:
+                raise LabError(f"processes {sorted(alive)} do not die within {limit:.0f} s")
+            kept_groups = ", ".join(str(group) for group in groups if group.exists())
+            raise LabError(
+                f"the kernel does not remove {kept_groups} within {limit:.0f} s",
+                "A process in it is ending: see dmesg, or restart this machine.",
+            )
         time.sleep(0.02)
-    for group in groups:
-        for folder, _, _ in os.walk(group, topdown=False):
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+
+
+def _remove(group: Path) -> bool:
+    """Remove ``group`` and all below it; False while the kernel keeps one."""
+    for folder, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
+    return not group.exists()

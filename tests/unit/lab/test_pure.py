@@ -64,6 +64,32 @@ def test_hierarchies_are_found_on_hybrid_and_on_pure_machines() -> None:
     assert cgroup.hierarchies(pure) == {"v2": Path("/sys/fs/cgroup")}
 
 
+@pytest.fixture
+def ending_group(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host's group that lists no process, and that the kernel does not remove."""
+    monkeypatch.setattr(cgroup, "mounted_hierarchies", lambda: {"v2": tmp_path / "cgroup"})
+    group = tmp_path / "cgroup" / lab.namespace / "hosts/spark1"
+    (group / "payload").mkdir(parents=True)
+    (group / "payload/cgroup.procs").touch()
+    return group
+
+
+def test_a_host_is_off_only_when_the_kernel_has_removed_its_group(
+    lab: Lab, ending_group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pass_time(_: float) -> None:
+        (ending_group / "payload/cgroup.procs").unlink()
+
+    monkeypatch.setattr(cgroup.time, "sleep", pass_time)
+    cgroup.destroy(lab, "hosts/spark1")
+    assert not ending_group.exists() and ending_group.parent.exists()
+
+
+def test_a_group_that_the_kernel_keeps_is_named(lab: Lab, ending_group: Path) -> None:
+    with pytest.raises(LabError, match=f"does not remove {ending_group}"):
+        cgroup.destroy(lab, "hosts/spark1", limit=0)
+
+
 def test_a_guest_may_touch_neither_clock_nor_modules_of_the_machine(lab: Lab) -> None:
     for version in ("v1", "v2"):
         command = nspawn_command(lab, hosts(1)[0], version)
