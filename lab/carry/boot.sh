@@ -1,6 +1,14 @@
 #!/bin/sh
 # Assemble the lab from the parts beside this file, on an x86-64 Linux machine without a network.
-# Needs root, util-linux, tar, xz. usage: boot.sh [COMMAND...] in the lab's own root afterwards.
+#
+# usage: boot.sh assemble          unpack all parts into LAB (/lockstep-lab)
+#        boot.sh enter             make the operator's root: a mount namespace that stays
+#        boot.sh do COMMAND...     run a command there, in the checkout
+#
+# Needs root, util-linux, tar, and xz or Python. PyTorch of TORCH (/opt/torch) goes into the
+# hosts' root too. To end: boot.sh do lockstep lab down --delete; kill "$(cat LAB/holder)".
+#
+# Ran on an H200's machine on 2026-11-29, all three.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,7 +17,7 @@ op=$lab/op
 # Ubuntu's smallest images have no xz; Python has the same.
 command -v xz >/dev/null || xz() {
     python3 -c 'import lzma, shutil, sys
-shutil.copyfileobj(lzma.open(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.buffer), sys.stdout.buffer)' ${2:-}
+shutil.copyfileobj(lzma.open(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.buffer), sys.stdout.buffer)' ${2:+"$2"}
 }
 say() { echo "== $(($(date +%s) - begin)) s: $*"; }
 begin=$(date +%s)
@@ -38,7 +46,7 @@ assemble() {
     for part in "$here"/more-root*.tar.xz; do
         [ ! -e "$part" ] || xz -dc "$part" | tar -x --numeric-owner -C "$base" &
     done
-    for part in "$here"/more-operator.tar.xz "$here"/more-tokenizers.tar.xz; do
+    for part in "$here"/more-operator*.tar.xz; do
         [ ! -e "$part" ] || xz -dc "$part" | tar -x --numeric-owner -C "$lab/upper" &
     done
     if [ -e "$here/services.tar" ]; then tar -x --no-same-owner -f "$here/services.tar" -C "$cache"; fi

@@ -33,6 +33,15 @@ def test_shellcheck_has_nothing_to_say(host: str, path: str, tmp_path: Path) -> 
     assert run(["bash", "-n", script]).stderr == ""
 
 
+LAB = Path(__file__).parents[2] / "lab"
+LAB_SCRIPTS = [LAB / "bootstrap", LAB / "guest/customize", *sorted(LAB.glob("carry/*.sh"))]
+
+
+@pytest.mark.parametrize("script", LAB_SCRIPTS, ids=lambda script: script.name)
+def test_shellcheck_has_nothing_to_say_of_the_labs_scripts(script: Path) -> None:
+    assert run(["shellcheck", "--severity=style", script]).stdout == ""
+
+
 @pytest.mark.parametrize(("host", "path"), checked_by("sudoers"))
 def test_sudo_accepts_the_operators_rules(host: str, path: str, tmp_path: Path) -> None:
     (file,) = write_files(tmp_path, {path: rendered_files(host)[path].text})

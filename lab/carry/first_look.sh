@@ -1,5 +1,13 @@
 #!/bin/sh
-# Call 1: does a lab host with the real GPU boot here? Ends by itself in about two minutes.
+# A first look at a machine with a GPU: does a lab host with it boot here?
+#
+# usage: [OUT=/tmp/out] sh first_look.sh   beside boot.sh and the first parts of pack.sh
+# It shows nvidia-smi, nvcc and PyTorch in units of the host, and cuts its power once. OUT gets
+# machine.txt, what this machine has, and freeze.txt, its Python packages: the HAS of
+# benchmarks.cuda.parts. The lab stays up; `sh boot.sh do lockstep lab ssh spark1` goes on by hand.
+#
+# Ran on an H200 on 2026-11-29, 25 s.
+# shellcheck disable=SC2086 # B and H are words.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-/tmp/out}
@@ -12,7 +20,7 @@ say() { echo "== $(($(date +%s) - begin)) s: $*"; }
     uname -a; grep PRETTY /etc/os-release; df -h / /tmp /opt 2>&1; grep -E ' / | /opt| /usr/local| cgroup' /proc/mounts
     cat /proc/self/cgroup; cat /sys/fs/cgroup/cgroup.controllers /sys/fs/cgroup/cgroup.subtree_control
     ls -la /dev/nvidia* /usr/local/nvidia /usr/local/nvidia/bin /usr/local/ /opt /opt/torch
-    ls /usr/local/nvidia/lib* | head -80
+    find /usr/local/nvidia/lib* | head -80
     command -v python3 python3.12 gcc g++ cc nvcc xz zstd tar git nft ip ssh sudo pivot_root nsenter unshare
     gcc --version; ls /usr/include/python3.12/Python.h; ls -la /usr/bin/python3*
     python3 -c 'import sys, torch; print(sys.version, sys.executable, torch.__file__, torch.__version__)'
