@@ -11,7 +11,9 @@
 # and vllm.tar.xz of benchmarks.cuda.parts beside them. The lists here say what the first parts leave
 # to the later ones, so that each is small where only so much can be carried at once.
 #
-# The commands made the parts of 2026-11-29, typed one by one. As this file it has not run as a whole.
+# Its commands made the parts that ran on 2026-11-29, typed one by one, with fewer models and packages
+# in services.tar (38 MB; here 200). As this file it ran once that day up to the first xz, and from
+# there on with cat in place of xz: the root has the same files. Nothing was booted of that.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 checkout=$(cd "$here/../.." && pwd)
