@@ -184,7 +184,10 @@ def test_an_engine_in_the_venv_and_the_gateway_see_no_secret_of_the_service_acco
     for text in venv:
         assert directives(text, "TemporaryFileSystem") == ["/etc/lockstep:ro"]
         assert "/run/lockstep" in directives(text, "InaccessiblePaths")
-        assert directives(text, "BindReadOnlyPaths") == ["/etc/lockstep/models.json"]
+        assert directives(text, "BindReadOnlyPaths") == [
+            "/etc/lockstep/models.json",
+            "-/etc/lockstep/served-weights.json",
+        ]
     for text in gateways:
         assert directives(text, "User") == ["lockstep-gateway"]
         assert not directives(text, "SupplementaryGroups")

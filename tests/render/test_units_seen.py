@@ -10,7 +10,7 @@ import pytest
 from example import REPOSITORY, rendered_files
 from test_units_by_systemd import directives as words
 
-from lockstep.files.managed_file import PROGRAMS, ManagedFile
+from lockstep.files.managed_file import PROGRAMS, SERVED_WEIGHTS, ManagedFile
 from lockstep.onhost.__main__ import MODULES
 from lockstep.onhost.core import layout
 
@@ -97,6 +97,15 @@ def test_the_programs_that_must_see_something_are_among_them() -> None:
         text for text in (file.text for file in UNITS.values()) if "lockstep cluster admit" in text
     ]
     assert len([text for text in ranks if "/venv/bin/" in text]) == 2
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_programs_around_a_load_see_which_files_it_reads(name: str) -> None:
+    """Gate and guard find a model's files by `Paths.weights`, in a module of their own."""
+    unit = UNITS[name].text
+    for _, prefix, program in programs(unit):
+        if program in ("gate", "ready"):
+            assert not is_hidden(unit, SERVED_WEIGHTS, prefix), program
 
 
 @pytest.mark.parametrize("name", [name for name in UNITS if "/venv/bin/" in UNITS[name].text])

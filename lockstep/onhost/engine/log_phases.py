@@ -34,6 +34,8 @@ def announced_phase(line: str) -> str | None:
 
 def failure_lines(lines: list[str]) -> list[str]:
     """Return the few last lines of a failed unit that give the reason: our verdict, else errors."""
-    verdict = [line for line in lines if own_line(line)][-1:]
-    errors = [line for line in lines if _ERROR.search(line) and " WARNING " not in line]
+    verdict = [own for line in lines if (own := own_line(line))][-1:]
+    errors = [
+        own_line(line) or line for line in lines if _ERROR.search(line) and " WARNING " not in line
+    ]
     return list(dict.fromkeys([*errors[-3:], *verdict])) or lines[-5:]

@@ -348,7 +348,9 @@ def test_phases_are_recognised_in_engine_logs(line, phase):
 
 def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
     lines = ["INFO x"] * 30 + ["ValueError: no", "lockstep ready: process 7 died", "Stopped."]
-    assert log_phases.failure_lines(lines) == ["ValueError: no", "lockstep ready: process 7 died"]
+    assert log_phases.failure_lines(lines) == ["ValueError: no", "process 7 died"]
+    refusal = ["lockstep gate: refused: 5.0 GiB available"]
+    assert log_phases.failure_lines(refusal) == ["refused: 5.0 GiB available"]
     assert log_phases.failure_lines(["a", "(APIServer pid=1) ERROR 11-21 no model", "b"]) == [
         "(APIServer pid=1) ERROR 11-21 no model"
     ]
