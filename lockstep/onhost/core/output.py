@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from typing import Any
 
 #: Set in the environment of a program whose output is read by another one of ours.
 READER = "LOCKSTEP_EVENTS"
@@ -33,6 +34,10 @@ class EventLine(str):
         return event
 
     kind: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how a copy is made: `dataclasses.asdict` copies lines."""
+        return EventLine, (self.kind, str(self))
 
 
 def kind_of(line: str) -> str:

@@ -30,6 +30,8 @@ _PROGRESS_EVERY_S = 10.0
 _NO_HELP_S = 10.0
 _TELL_EVERY_S = 30.0
 _STOP_S = 10.0
+# A load that is over at once tells nothing of a disk.
+_LEAST_TOLD_BYTES = 100 * 2**20
 
 
 @dataclass
@@ -93,7 +95,8 @@ class LoadGuard:
         read_ahead.put_back(self.paths, self.tell, self.model.name)
         if record := self.reading.record():
             disk_mb_s = disk_rate.rate_of(self.paths, record.device)
-            self.tell(load_reading.words(record, disk_mb_s))
+            if record.needs_bytes >= _LEAST_TOLD_BYTES:
+                self.tell(load_reading.words(record, disk_mb_s))
             try:
                 load_record.record_load(self.paths, record)
             except OSError as error:

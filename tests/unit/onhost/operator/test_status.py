@@ -142,15 +142,22 @@ def test_a_failed_model_gives_its_reason(spark):
     )
 
 
-def test_a_loading_model_says_how_far_it_is(spark):
-    spark.systemd.unit(
-        QWEN_UNIT,
-        ActiveState="activating",
-        SubState="start-post",
-        journal=["Loading safetensors checkpoint shards:  46% Completed | 6/13 [00:10<00:12]"],
-    )
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        (
+            "Loading safetensors checkpoint shards:  46% Completed | 6/13 [00:10<00:12]",
+            "loading weights, file 6 of 13",
+        ),
+        ("lockstep load: loading the engine's program", "loading the engine's program"),
+    ],
+)
+def test_a_loading_model_says_how_far_it_is(spark, capsys, line, phase):
+    spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post", journal=[line])
 
-    assert "  loading weights, file 6 of 13" in spark.lines(80)
+    assert f"  {phase}" in spark.lines(80)
+    assert switch_sh.main(["status", "--json"], spark.paths) == 0
+    assert json.loads(capsys.readouterr().out)["models"]["qwen"]["detail"] == phase
 
 
 def test_a_switch_under_way_is_shown_first(spark):
