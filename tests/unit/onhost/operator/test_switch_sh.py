@@ -149,7 +149,7 @@ def test_a_switch_that_fails_brings_the_old_model_back(spark):
     assert [line for line in spark.lines[3:] if line != "died" and "took:" not in line] == [
         "qwen FAILED after 0 s: exit-code, exit status 3",
         "  torch.AcceleratorError: out of memory",
-        "  lockstep ready: died",
+        "  died",
         "starting mistral",
         "mistral is hot, started in 0 s",
         "the switch to qwen FAILED; mistral is hot again",
