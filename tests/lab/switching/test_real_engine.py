@@ -101,7 +101,8 @@ def test_the_running_engine_was_started_as_the_recipe_says(
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert not {name for name in environment if "proxy" in name.lower()}
     listing = lab_host.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
-    assert listing.split() == ["/etc/lockstep:", "models.json", "/run/lockstep:"]
+    visible_files = ["models.json", "served-weights.json"]
+    assert listing.split() == ["/etc/lockstep:", *visible_files, "/run/lockstep:"]
 
 
 def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(
