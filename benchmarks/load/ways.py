@@ -6,9 +6,9 @@ import argparse
 from dataclasses import dataclass
 
 from benchmarks.load.device import KERNEL_READ_AHEAD_KB
+from lockstep.onhost.system.read_ahead import RAISED_KIB
 
-#: The best on every disk here: twice as much adds nothing (docs/evidence/load.md).
-LOCKSTEP_READ_AHEAD_KB = 16384
+LOCKSTEP_READ_AHEAD_KB = RAISED_KIB
 
 
 @dataclass(frozen=True)

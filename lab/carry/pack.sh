@@ -24,6 +24,8 @@ mkdir -p "$work" "$out/more"
 cd "$work"
 identity=$("$python" -c 'from lab import root; print(root.identity())')
 echo "$identity" >"$out/identity"
+# The archive that this machine's own apt uses.
+mirror=$("$python" -c 'from lab.core import debian; print(debian.mirror())')
 base=$cache/root-$identity/root
 
 # layer NAME LOWER PACKAGES...: install packages into an overlay, which stays mounted as m$name
@@ -37,7 +39,7 @@ layer() {
     mount --bind /dev "m$name/dev"
     apt-config dump | grep -E '^Acquire::(https?|Retries|Check-|ForceIPv)' | grep -v ' "";' \
         >"m$name/etc/apt/apt.conf.d/99carry" || true
-    echo 'deb http://deb.debian.org/debian trixie main' >"m$name/etc/apt/sources.list"
+    echo "deb $mirror trixie main" >"m$name/etc/apt/sources.list"
     printf '#!/bin/sh\nexit 101\n' >"m$name/usr/sbin/policy-rc.d"
     chmod +x "m$name/usr/sbin/policy-rc.d"
     for package; do

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from lockstep.onhost.core import atomic, layout
+from lockstep.onhost.records import state_record
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,7 @@ class LoadRecord:
 
 def load_records(paths: layout.Paths) -> dict[str, LoadRecord]:
     """Return the last load by model; empty without a readable record."""
-    try:
-        records = atomic.read_json(paths.loads)
-        return {name: LoadRecord(**record) for name, record in records.items()}
-    except (AttributeError, TypeError):
-        return {}
+    return state_record.load(dict[str, LoadRecord], paths.loads) or {}
 
 
 def record_load(paths: layout.Paths, record: LoadRecord) -> None:

@@ -15,9 +15,8 @@ from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout
 
-#: KiB of one read while an engine loads. A load then takes 0.95 to 1.03 of a plain read's time, and
-#: from 4 MiB on at most 1.1 (benchmarks/load: slowed disks like USB, NVMe and a network's; vLLM
-#: 0.32 on a CPU, 2026-11-29).
+#: KiB of one read while an engine loads. A load then takes 0.87 to 1.34 of a plain read's time on
+#: disks like USB, NVMe and a network's, and 32 MiB add nothing (docs/evidence/load.md, 2026-11-29).
 RAISED_KIB = 16 * 1024
 
 

@@ -46,7 +46,7 @@ def record_load(paths: layout.Paths, seconds: float, disk_mb_s: float | None = 4
     )
 
 
-def found() -> dict[str, str]:
+def load_findings() -> dict[str, str]:
     return {item: str(value) for kind, item, value in weights.loads({}) if kind == "loading"}
 
 
@@ -54,7 +54,7 @@ def test_a_slow_load_is_a_finding_with_the_trait_of_its_disk(spark):
     mount_at(spark, "nfs4", "nas:/models", "rw")
     record_load(spark, 606)
 
-    assert found() == {
+    assert load_findings() == {
         "mistral": "loads at 117 MB/s, and its disk gives 475: a network disk (nfs4 from "
         "nas:/models). Remedy: `paths.models` on a local disk, and a deploy, which copies the "
         "weights there"
@@ -64,7 +64,7 @@ def test_a_slow_load_is_a_finding_with_the_trait_of_its_disk(spark):
 def test_a_slow_load_that_no_trait_explains_names_the_journal(spark):
     record_load(spark, 606)
 
-    assert found()["mistral"].endswith(
+    assert load_findings()["mistral"].endswith(
         "do not explain it. Remedy: journalctl -u vllm.service shows the load, and memory that ran "
         "short in it"
     )
@@ -72,10 +72,10 @@ def test_a_slow_load_that_no_trait_explains_names_the_journal(spark):
 
 def test_a_load_near_its_disks_rate_and_one_whose_disk_nobody_measured_are_none(spark):
     record_load(spark, 160)
-    assert found() == {}
+    assert load_findings() == {}
     spark.disk_rates.unlink()
     record_load(spark, 606, None)
-    assert found() == {}
+    assert load_findings() == {}
 
 
 def test_a_slow_port_is_a_finding_before_any_load(spark):
@@ -88,7 +88,7 @@ def test_a_slow_port_is_a_finding_before_any_load(spark):
     for name, content in (("busnum", "1\n"), ("speed", "480\n")):
         (disk.parents[2] / name).write_text(content)
 
-    (text,) = found().values()
+    (text,) = load_findings().values()
     assert text == (
         "sda is on a USB port of 480 Mbit/s, which gives at most 60 MB/s. Remedy: another port or "
         "cable of the Spark, of USB 3"
@@ -98,6 +98,6 @@ def test_a_slow_port_is_a_finding_before_any_load(spark):
 def test_a_host_without_models_or_weights_has_none(spark):
     (spark.root / "data/models/mistral/model.safetensors").unlink()
     record_load(spark, 606)
-    assert found() == {}
+    assert load_findings() == {}
     spark.models.unlink()
-    assert found() == {}
+    assert load_findings() == {}
