@@ -30,7 +30,28 @@ def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tiny(stack: Stack, first: object) -> Answer:
+def read_ahead_values(stack: Stack, first: object) -> Iterator[str]:
+    """A file with each value, in KiB, that the read-ahead of the weights' disk has had, in order.
+
+    The settings of the lab's own disks are read-only for a host, so this is a folder of its own.
+    """
+    host, values = stack.spark1, "/run/read-ahead-values"
+    host.root(
+        "mount -t tmpfs settings /sys/class/bdi && "
+        "mkdir /sys/class/bdi/$(stat -c %Hd:%Ld /data/models) && "
+        "cd /sys/class/bdi/* && echo 128 > read_ahead_kb"
+    )
+    watch = (
+        "cd /sys/class/bdi/* && while sleep 0.05; do cat read_ahead_kb; done | "
+        f"stdbuf -oL uniq > {values}"
+    )
+    host.root(f"systemd-run --quiet --collect --unit=watch-values sh -c {shlex.quote(watch)}")
+    yield values
+    host.root(f"systemctl stop watch-values; umount -l /sys/class/bdi; rm {values}")
+
+
+@pytest.fixture(scope="module")
+def tiny(stack: Stack, read_ahead_values: str) -> Answer:
     """`switch.sh tiny` on spark1."""
     return stack.spark1.switch("tiny")
 
@@ -42,6 +63,18 @@ def test_the_real_vllm_becomes_hot(lab_host: Host, tiny: Answer) -> None:
     reply = lab_host.complete(8000, "tiny-qwen3")
     assert reply["usage"]["completion_tokens"] == 8
     assert lab_host.get("http://127.0.0.1:8000/version")["version"].startswith("0.32")
+
+
+def test_its_disk_reads_in_large_steps_until_it_is_ready(
+    lab_host: Host, tiny: Answer, read_ahead_values: str
+) -> None:
+    until(
+        lambda: lab_host.root(f"cat {read_ahead_values}").split() == ["128", "16384", "128"],
+        "the read-ahead was raised once, and is the disk's own again",
+    )
+    assert lab_host.root("ls /run/lockstep/read-ahead.json 2>&1 || true").endswith(
+        "No such file or directory\n"
+    )
 
 
 def test_status_says_what_systemd_says(lab_host: Host, tiny: Answer) -> None:
