@@ -79,6 +79,15 @@ def test_a_unit_that_systemd_refuses_says_why(host, capsys):
     )
 
 
+def test_work_that_may_fail_is_tried_again_as_often_as_is_said(host, tmp_path, capsys):
+    once = ("sh", "-c", f"[ -e {tmp_path}/seen ] && exit 0; touch {tmp_path}/seen; exit 7")
+
+    assert host.run("listen", "--tries", "2", "--", *once) == 0
+    assert host.run("listen", "--tries", "2", "--", "sh", "-c", "exit 7") == 7
+
+    assert capsys.readouterr().out.count("job listen: tried again\n") == 2
+
+
 def test_success_is_0_and_a_later_run_starts_again(host, capsys):
     assert host.run("build", "--", "echo", "one") == 0
     assert host.run("build", "--", "echo", "two") == 0
