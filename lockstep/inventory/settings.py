@@ -262,7 +262,6 @@ class ModelData(ModelSettings):
         memory_minimum: The least memory that it leaves to the host.
         cluster: Name of the cluster that serves it, the same on every member; rank 0 answers. None:
             this host alone.
-        aliases: Further names of it at the gateway, as clients write them in `model`.
     """
 
     recipe: str
@@ -278,7 +277,6 @@ class ModelData(ModelSettings):
     fallback_overrides: Mapping[str, Any] | None = None
     memory_minimum: MemoryMinimum = field(default_factory=MemoryMinimum)
     cluster: str | None = None
-    aliases: tuple[values.Alias, ...] = ()
 
     @property
     def units(self) -> tuple[str, ...]:

@@ -306,11 +306,6 @@ LockFile = Annotated[
 File = Annotated[
     str, like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'")
 ]
-# A name of a model as clients write it ("gpt-4o", "org/model:latest").
-_ALIAS = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}"
-Alias = Annotated[
-    str, like(_ALIAS, "is not a name for a model", "letters, digits and '._:/@-', at most 128")
-]
 Printable = Annotated[str, Rule("holds a control character", str.isprintable)]
 Bind = Annotated[
     str,

@@ -22,7 +22,6 @@ from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, entry_of
 from lockstep.onhost.core import address
 from lockstep.onhost.core.config import Model
-from lockstep.onhost.core.request_kind import Shape
 from lockstep.recipes import secret_values
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.draft import draft_of
@@ -48,9 +47,6 @@ class Variant:
         argv: Command in the unit's foreground, with every flag.
         engine_argv: The engine's own command line, without the container around it.
         environment: Variables of the engine.
-        context: Tokens of one request with its answer, None where not known.
-        evens: Shapes of conversations that the gateway evens out for it: those that template and
-            engine refuse by its recipe, or else by the lock's reading of the template.
         identity: Hash of all that it runs: command line, variables, engine, borrowed weights.
     """
 
@@ -62,8 +58,6 @@ class Variant:
     argv: tuple[str, ...]
     engine_argv: tuple[str, ...]
     environment: Mapping[str, str]
-    context: int | None
-    evens: tuple[Shape, ...]
     identity: str
 
     @property
@@ -125,7 +119,6 @@ def _variant(
     unit = model.data.unit + suffix
     reference = model.image_of(recipe)
     image = pinned_reference(reference, pins) if reference else None
-    pin = pins.checkpoints.get(recipe.repository)
     weights = weight_overrides(settings, recipe, pins, model.command(recipe))
     engine_argv = serve_command(recipe, overrides={**model.overrides(recipe), **weights})
     cache_variables = (
@@ -150,7 +143,7 @@ def _variant(
         minimums=model.data.memory_minimum.ends,
     )
     return Variant(
-        served_model=_served_model(model, recipe, image, model_fit, suffix),
+        served_model=_served_model(model, recipe, pins, image, model_fit, suffix),
         model=model,
         recipe=recipe,
         unit=unit,
@@ -158,21 +151,19 @@ def _variant(
         argv=argv,
         engine_argv=engine_argv,
         environment=variables,
-        context=model_fit.context,
-        evens=recipe.evens(pin.refused_shapes if pin else None),
         identity=_identity(recipe, argv, variables, pins, None if image else engine_id),
     )
 
 
 def _served_model(
-    model: BoundModel, recipe: Recipe, image: str | None, model_fit: Fit, suffix: str
+    model: BoundModel, recipe: Recipe, pins: Pins, image: str | None, model_fit: Fit, suffix: str
 ) -> Model:
     data, unit, need = model.data, model.data.unit + suffix, model_fit.need
+    pin = pins.checkpoints.get(recipe.repository)
     serving, engine, draft = model.serving(recipe), engine_of(recipe), draft_of(recipe)
     loading_gib, serving_gib = model_fit.minimums
     return Model(
-        # No fallback has a minimum.
-        **{**vars(data.settings), "minimum": None if suffix else data.minimum},
+        **vars(replace(data.settings, minimum=None, aliases=()) if suffix else data.settings),
         name=model.name + suffix,
         unit=f"{unit}.service",
         url=_url(model),
@@ -197,6 +188,8 @@ def _served_model(
         load_free_gib=data.memory_minimum.free_gib,
         minimum_loading_gib=loading_gib,
         minimum_serving_gib=serving_gib,
+        evens=recipe.evens(pin.refused_shapes if pin else None),
+        context=model_fit.context,
     )
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, TypeVar
 
 from lockstep.onhost.core import errors, memory_requirement, schema
 from lockstep.onhost.core import topology as clusters
-from lockstep.onhost.core.request_kind import Kind
-from lockstep.onhost.core.schema import Rule, between, one_of
+from lockstep.onhost.core.request_kind import Kind, Shape
+from lockstep.onhost.core.schema import Rule, between, like, one_of
 
 T = TypeVar("T")
 Cluster = clusters.Cluster
@@ -33,6 +33,15 @@ Speed = Annotated[
 ]
 Share = Annotated[
     str, Rule("is no share of the accepted result", _is_share, '"90 %": more than 0, at most 100')
+]
+# As clients write it ("gpt-4o", "org/model:latest").
+Alias = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}",
+        "is not a name for a model",
+        "letters, digits and '._:/@-', at most 128",
+    ),
 ]
 _Sense = Annotated[
     str,
@@ -89,11 +98,14 @@ class ModelSettings:
             asks nothing.
         minimum: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
             none.
+        aliases: Further names of it at the gateway, as clients write them in `model`. A fallback
+            answers to them for its model, and has none.
     """
 
     start_timeout_s: StartTime = 1800
     sense: _Sense = "answers"
     minimum: _Minimum | None = None
+    aliases: tuple[Alias, ...] = ()
 
     @property
     def settings(self) -> ModelSettings:
@@ -122,6 +134,9 @@ class Model(ModelSettings):
         cluster: Sparks that run it together; ranks above 0 may have no `url`.
         alike: Hash of what the deploy made of it, without the words for one rank.
         not_at_boot: Why it must not start again on its own after a boot.
+        evens: Shapes of conversations that the gateway evens out for it: those that template and
+            engine refuse by its recipe, or else by the lock's reading of the template.
+        context: Tokens of one request with its answer; None if unknown.
     """
 
     name: str
@@ -150,6 +165,8 @@ class Model(ModelSettings):
     load_free_gib: float = 8.0
     minimum_loading_gib: float = 0.0
     minimum_serving_gib: float = 0.0
+    evens: tuple[Shape, ...] = ()
+    context: int | None = None
 
     @property
     def behind_gateway(self) -> Model:

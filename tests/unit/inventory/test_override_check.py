@@ -249,7 +249,7 @@ def test_what_is_taken_is_in_lock_fit_and_unit(overrides: dict[str, Any]) -> Non
         at = variant.engine_argv.index(flag)
         assert variant.engine_argv[at + 1] == str(value)
     assert variant.served_model.served_name == model.served_name
-    assert variant.context == model_serving.context
+    assert variant.served_model.context == model_serving.context
     # The lock asks for what the unit opens.
     model_names = {
         item.key for item in wanted_items([(settings, (model,))]) if item.section == "checkpoints"

@@ -113,10 +113,7 @@ def test_an_engine_that_is_not_known_to_refuse_has_the_port_itself(recipe: str) 
     assert listeners(data) == []
     # What the lock found counts where the recipe does not say; it moves no port.
     found_shapes = ("same_role", "late_system") if recipe == "unknown" else ()
-    assert gateway_configuration(data, host_variants(data)).model("model").evens == (
-        *found_shapes,
-        "empty_tools",
-    )
+    assert variant.served_model.evens == (*found_shapes, "empty_tools")
 
 
 def test_an_engine_that_refuses_moves_behind_a_listener_that_merges() -> None:
@@ -128,8 +125,7 @@ def test_an_engine_that_refuses_moves_behind_a_listener_that_merges() -> None:
         "http://127.0.0.1:9000",
     )
     assert listeners(data) == [ListenAddress("model", "127.0.0.1", 8000, ("model",))]
-    shapes = ("same_role", "developer", "empty_tools")
-    assert gateway_configuration(data, host_variants(data)).model("model").evens == shapes
+    assert variant.served_model.evens == ("same_role", "developer", "empty_tools")
     assert unit_names(bound_models(data)) == ("engine.service",)
     model = models_data(data)["model"]
     assert (model["url"], model["engine_url"]) == (
@@ -179,8 +175,7 @@ def test_a_model_and_its_fallback_are_behind_one_listener(main: str, spare: str)
         ListenAddress("model", "127.0.0.1", 8000, ("model", "model-fallback"))
     ]
     merges_by_model = {
-        n: "same_role" in m.evens
-        for n, m in gateway_configuration(data, found_variants).models.items()
+        variant.name: "same_role" in variant.served_model.evens for variant in found_variants
     }
     assert merges_by_model == {"model": main == "strict", "model-fallback": spare == "strict"}
 
@@ -209,8 +204,8 @@ def test_what_the_gateway_is_told_is_what_it_reads(tmp_path: Path) -> None:
     assert loaded_gateway.peers == (peer,)
     assert set(loaded_gateway.names) == {"spark", "10.77.0.11", "10.0.0.5"}
     # The fallback answers to the names of its model.
-    assert loaded_gateway.model("model").aliases == ("gpt-4o",)
-    assert loaded_gateway.model("model-fallback").aliases == ()
+    aliases = {variant.name: variant.served_model.aliases for variant in host_variants(data)}
+    assert aliases == {"model": ("gpt-4o",), "model-fallback": ()}
     assert (loaded_gateway.ttl_s, loaded_gateway.swap_on_request, loaded_gateway.queue) == (
         600,
         True,
