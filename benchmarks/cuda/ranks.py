@@ -32,7 +32,7 @@ from lockstep.onhost.switching.wedge_watch import WedgeWatch
 _MASTER_PORT = PORT + 100
 _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager", "--tensor-parallel-size", "2"))
 # A start that hangs would take the time of all faults.
-_START_S = 180.0
+_START_S = 180
 # An engine that sees its other rank end says so within seconds, or waits for it without a bound.
 LIMIT_S = 30.0
 # For vLLM and NCCL, ranks that share a /dev/shm are on the same host.

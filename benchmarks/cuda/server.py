@@ -20,7 +20,7 @@ from lockstep.onhost.engine import end_engine, log_phases, openai_api, readiness
 from lockstep.onhost.engines import ENGINES
 
 PORT = 8123
-START_S = 480.0
+START_S = 480
 MODEL = "measured"
 
 

@@ -14,9 +14,8 @@ from lockstep.fit.fit import checkpoint_of
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.bound_models import BoundModel
 from lockstep.onhost.core.config import Model
-from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.sizing import Serving, serving
+from lockstep.recipes.sizing import Serving
 from lockstep.system.folders import wanted_restart_key
 
 # Below the lightest model of the catalogue: none reads less than a gigabyte for a token.
@@ -33,7 +32,7 @@ def of_host(
     """
     model, recipe = _bound_recipe(place, hot)
     pin = place.record.checkpoints.get(recipe.repository)
-    overrides, lock = model.overrides(recipe), place.lock_path
+    lock = place.lock_path
     about = Subject(
         url=hot.engine_url or hot.url,
         served_name=hot.served_name,
@@ -47,10 +46,10 @@ def of_host(
         restart_key=place.look(hot.engine).restart_key,
         lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.exists() else None,
         max_clock_mhz=place.plan.settings.gpu.max_clock_mhz,
-        flags=tuple(serve_command(recipe, overrides=overrides)),
+        flags=model.command(recipe),
     )
     knowledge = catalogue.load(catalogue.FOLDER).knowledge
-    model_serving = serving(recipe, overrides)
+    model_serving = model.serving(recipe)
     desired_state = DesiredState(place.plan, place.record)
     capability = place.plan.settings.expected.compute_capability
     expectation = ExpectedFigures(

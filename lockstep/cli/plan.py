@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -80,12 +81,22 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
         for model in host.models:
             also = f", else {model.fallback}" if model.fallback else ""
             where = f", rank {model.rank} of cluster {model.cluster}" if model.cluster else ""
-            print_indented(f"{model.name}: {model.recipe}{also}{where}")
+            settings = "; ".join(("", *_settings(model.settings)))
+            print_indented(f"{model.name}: {model.recipe}{also}{where}{settings}")
         print_indented("One is hot at a time. GiB to start: what MemAvailable must show at least.")
     # The plan contacts no host, so it does not know which files are there.
     print_indented(f"To fetch: {_bytes(host.downloads)}, less what is there already.")
     if host.from_peers:
         print_indented(f"Of these an earlier host has {_bytes(host.from_peers)}.")
+
+
+def _settings(values: Mapping[str, Any], inside: str = "") -> Iterator[str]:
+    """Yield each key with its value: "minimum.decode_tok_s 29.0"."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{inside}{name}.")
+        else:
+            yield f"{inside}{name} {value}"
 
 
 def _bytes(downloads: Sequence[Download]) -> str:

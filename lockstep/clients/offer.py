@@ -10,7 +10,6 @@ from lockstep.fleet.hosts import Host
 from lockstep.fleet.login import typed_login
 from lockstep.inventory.bound_models import AUTO, LOOPBACK, BoundModel
 from lockstep.onhost.core.request_kind import Kind
-from lockstep.recipes.sizing import serving
 from lockstep.units.gateway_unit import local_url, open_url
 
 # Seconds beside the start of a cold model, for a long prompt and a long answer, since some clients
@@ -134,7 +133,7 @@ def _offered_model(model: BoundModel) -> OfferedModel:
     Only the recipe decides whether the model sees. A fallback is the exception, and refuses a
     picture.
     """
-    servings = [serving(recipe, model.overrides(recipe)) for recipe in model.recipes]
+    servings = [model.serving(recipe) for recipe in model.recipes]
     return OfferedModel(
         model.name,
         model.name,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from lockstep.checkpoints.known_checkpoints import KnownCheckpoint
 from lockstep.core.errors import RecipeError
@@ -21,10 +22,10 @@ from lockstep.lock.experts import with_known_experts
 from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.schema import values_of
 from lockstep.onhost.fetch import url_login
 from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.sizing import serving
 from lockstep.units.backup_unit import one_disk_finding
 
 
@@ -40,6 +41,7 @@ class PlannedModel:
         address: The address of the API, "127.0.0.1:30001"; "at rank 0" on other cluster members.
         cluster: Name of the cluster that serves it together, None: this host alone.
         rank: The rank of this host in the cluster.
+        settings: Its other keys that differ from their default.
         fit: Its fit, or None if its command line cannot be built.
     """
 
@@ -51,6 +53,7 @@ class PlannedModel:
     fit: Fit | None
     cluster: str | None = None
     rank: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,7 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
             recipe,
             knowledge.knowledge,
             machine=catalogues.machine_of(host.settings),
-            asked=serving(recipe, model.overrides(recipe)),
+            asked=model.serving(model.recipe),
             minimums=model.data.memory_minimum.ends,
         )
     except RecipeError:
@@ -208,6 +211,7 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
         fit=answer,
         cluster=model.group.name if model.group else None,
         rank=model.group.rank if model.group else None,
+        settings=values_of(model.data.settings),
     )
 
 

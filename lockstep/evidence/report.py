@@ -28,7 +28,6 @@ from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.facts import deploy_records, docker, gpu, history, machine, own_names, packages
 from lockstep.onhost.facts import evidence as facts
-from lockstep.recipes.sizing import serving
 from lockstep.units.model_variants import unit_names
 
 # The items of these kinds need a word in front to be understood.
@@ -153,7 +152,7 @@ def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:
     for model in plan.models:
         for name, _, recipe in model.forms:
             try:
-                model_serving = serving(recipe, model.overrides(recipe))
+                model_serving = model.serving(recipe)
             except RecipeError:
                 continue
             host_fit = fit(

@@ -25,7 +25,7 @@ from lockstep.lock.packages import (
 from lockstep.lock.pins import CheckpointPin, Pins, WheelPin
 from lockstep.onhost.core import check_cache
 from lockstep.onhost.environment import engine_check
-from lockstep.recipes.command import environment, serve_command
+from lockstep.recipes.command import environment
 from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import options_read
@@ -140,9 +140,9 @@ def _recipes(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
     return [
         {
             "name": recipe.name,
-            "argv": list(argv := serve_command(recipe, overrides=model.overrides(recipe))),
+            "argv": list(model.command(recipe)),
             "environment": environment(recipe, overrides=model.overrides(recipe)),
-            "read": options_read(recipe, argv),
+            "read": options_read(recipe, model.command(recipe)),
             "checkpoint": _checkpoint(plan, recipe, pins),
         }
         for model in plan.models

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 from lockstep.checkpoints.licences import canonical
 from lockstep.core import product
@@ -25,9 +26,9 @@ from lockstep.onhost.core import schema
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
-from lockstep.recipes.placeholders import engine_of, kind_of
+from lockstep.recipes.placeholders import engine_of, kind_of, served_name
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.sizing import serving
+from lockstep.recipes.sizing import Serving, read_back, serving
 
 # Distance from a listener's port to the port of its engine, where the inventory names no port.
 ENGINE_PORT_OFFSET = 1000
@@ -148,6 +149,34 @@ class BoundModel:
             return all_overrides
         copies = serving(recipe, all_overrides).data_parallel
         return {**all_overrides, **self.group.arguments(recipe.engine, data_parallel=copies)}
+
+    def command(self, recipe: Recipe) -> tuple[str, ...]:
+        """Return the engine's command line for one of `recipes`; weights by their names on the hub.
+
+        Raises:
+            RecipeError: it cannot be built.
+        """
+        if recipe.name not in self._commands:
+            self._commands[recipe.name] = serve_command(recipe, overrides=self.overrides(recipe))
+        return self._commands[recipe.name]
+
+    def serving(self, recipe: Recipe) -> Serving:
+        """Return the settings in that command line: nothing else reads them there.
+
+        Raises:
+            RecipeError: it cannot be built, or a value in it has no meaning.
+        """
+        if recipe.name not in self._servings:
+            self._servings[recipe.name] = read_back(recipe, self.command(recipe))
+        return self._servings[recipe.name]
+
+    @cached_property
+    def _commands(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def _servings(self) -> dict[str, Serving]:
+        return {}
 
 
 def check_tools(settings: Settings, where: Mapping[str, str]) -> None:
@@ -417,8 +446,8 @@ def _bind(name: str, data: ModelData, catalogue: Mapping[str, Recipe], file: str
             where=file,
             remedy=f"Set {key}.port.",
         )
-    kind, minimum = kind_of(recipe, argv), data.minimum
-    if kind != "chat" and minimum and (minimum.decode_tok_s, minimum.not_below) != (None, None):
+    kind = kind_of(recipe, argv)
+    if kind != "chat" and data.minimum and data.minimum.has_speed:
         raise InventoryError(
             f"{key}.minimum is a speed in tok/s, and its recipe gives no tokens",
             where=file,
@@ -428,12 +457,6 @@ def _bind(name: str, data: ModelData, catalogue: Mapping[str, Recipe], file: str
     return BoundModel(
         name, data, recipe, fallback, int(port_text), served_name(recipe, argv), image
     )
-
-
-def served_name(recipe: Recipe, argv: Sequence[str]) -> str:
-    """Return the model's name in the API of an engine with that command line."""
-    names = flags.value_of(argv, engine_of(recipe).spellings("served_model_name"))
-    return (names or recipe.model).split()[0]
 
 
 def _recipe(key: str, name: str, catalogue: Mapping[str, Recipe], file: str) -> Recipe:

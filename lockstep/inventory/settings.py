@@ -19,6 +19,7 @@ from lockstep.inventory.cluster import ClusterData, Fabric
 from lockstep.inventory.monitoring import Monitoring
 from lockstep.inventory.secret import Secret, SecretSource
 from lockstep.onhost.core import address as address_of
+from lockstep.onhost.core.config import ModelSettings, Seconds
 from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier
 
@@ -206,26 +207,6 @@ class VenvEngine:
 
 
 @dataclass(frozen=True)
-class Minimum:
-    """The minimum of a model. A deploy that falls below it restores the previous state.
-
-    Attributes:
-        decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
-        not_below: Share of the accepted result on that host ("90 %").
-        sense: Whether its answers must make sense where clients ask, too, at a listener.
-    """
-
-    decode_tok_s: values.Speed | None = None
-    not_below: values.Share | None = None
-    sense: bool = False
-
-    @property
-    def share(self) -> float | None:
-        """The share `not_below` as a number from 0 to 1."""
-        return None if self.not_below is None else float(self.not_below.rstrip(" %")) / 100
-
-
-@dataclass(frozen=True)
 class Gpu:
     """The GPU of a Spark.
 
@@ -235,24 +216,6 @@ class Gpu:
     """
 
     max_clock_mhz: values.Clock | None = None
-
-
-_Sense = Annotated[
-    str,
-    Rule(
-        "has no record of answers any more",
-        lambda sense: sense != "record",
-        "answers, off",
-        remedy='Write "off" for a model that talks nonsense by nature.',
-    ),
-    one_of(("answers", "off")),
-]
-_Minimum = Annotated[
-    Minimum,
-    Rule(
-        "demands nothing", lambda minimum: minimum != Minimum(), "decode_tok_s, not_below or sense"
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -279,8 +242,8 @@ class MemoryMinimum:
 
 
 @dataclass(frozen=True)
-class ModelData:
-    """One name that switch.sh accepts, as inventory data binds it.
+class ModelData(ModelSettings):
+    """One name that switch.sh accepts, as inventory data binds it; its settings come beside.
 
     Attributes:
         recipe: Name of a recipe in the catalogue.
@@ -296,15 +259,9 @@ class ModelData:
         overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
         fallback_overrides: The same for the fallback; None: those above where it runs on the same
             engine, else none. Another engine needs another share of the memory.
-        start_timeout_s: Limit from start to the first generated token, seconds.
-        sense: Check for nonsense at a start: "answers" asks questions with one right answer; "off"
-            asks nothing.
-        minimum: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
-            none.
         memory_minimum: The least memory that it leaves to the host.
         cluster: Name of the cluster that serves it, the same on every member; rank 0 answers. None:
             this host alone.
-        aliases: Further names of it at the gateway, as clients write them in `model`.
     """
 
     recipe: str
@@ -318,12 +275,8 @@ class ModelData:
     scripts: tuple[str, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
     fallback_overrides: Mapping[str, Any] | None = None
-    start_timeout_s: values.StartTime = 1800
-    sense: _Sense = "answers"
-    minimum: _Minimum | None = None
     memory_minimum: MemoryMinimum = field(default_factory=MemoryMinimum)
     cluster: str | None = None
-    aliases: tuple[values.Alias, ...] = ()
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -414,7 +367,7 @@ class Gateway:
     origins: tuple[values.Origin, ...] = ()
     peers: tuple[values.HostName, ...] = ()
     swap_on_request: bool = False
-    least_hot_s: values.Seconds = 120
+    least_hot_s: Seconds = 120
     queue: values.Count = 32
     ttl_s: values.RestTime | None = None
     keepalive_s: values.KeepAlive = 15

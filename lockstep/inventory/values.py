@@ -20,7 +20,6 @@ RESERVED = frozenset({"none", "last", "status", "log", "wait", "cancel", "help"}
 PATH = r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.@+-]+)+"
 # A lower port needs a right that no engine and no web interface has here.
 _LEAST_PORT = 1024
-_DAY_S = 86400
 # Accounts of Debian's base-passwd (users and groups, 2024), of Ubuntu's desktop and of DGX OS.
 _ACCOUNTS = frozenset(
     (
@@ -161,11 +160,6 @@ def _is_service(text: str) -> bool:
     return match is not None and 1 <= int(match[1]) <= 65535
 
 
-def _is_share(text: str) -> bool:
-    match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?) ?%", text)
-    return match is not None and 0 < float(match[1]) <= 100
-
-
 def _registry(allowed_text: str, path: str) -> Rule:
     host = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?"
     remedy = "Without https:// and without a login."
@@ -267,11 +261,9 @@ Port = Annotated[int, between(_LEAST_PORT, 65535, "is not a port for it")]
 AnyPort = Annotated[int, between(1, 65535, "is not a port")]
 Service = Annotated[str, Rule("names no port", _is_service, '"tcp/PORT" or "udp/PORT"')]
 Count = Annotated[int, between(1, 65535, "is no number of them")]
-Seconds = Annotated[int, between(0, _DAY_S, "is no time", " s")]
 # The daily test questions start the time anew, so a longer rest would never come.
 RestTime = Annotated[int, between(60, 20 * 3600, "is no time for a model to rest", " s")]
 KeepAlive = Annotated[int, between(1, 300, "is no time between two signs of life", " s")]
-StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
 # A GB10 rests at 208 MHz, and its driver names 3003 as the highest.
 Clock = Annotated[int, between(300, 3003, "is no clock for a GB10", " MHz")]
 Mtu = Annotated[
@@ -280,13 +272,6 @@ Mtu = Annotated[
 ]
 Size = Annotated[
     float, Rule("is no size", lambda size: math.isfinite(size) and size >= 0, "0 or more")
-]
-Speed = Annotated[
-    float,
-    Rule("is no speed", lambda speed: 0 < speed < float("inf"), "tokens per second, more than 0"),
-]
-Share = Annotated[
-    str, Rule("is no share of the accepted result", _is_share, '"90 %": more than 0, at most 100')
 ]
 #: Output of `uname -m`.
 Architecture = Literal["aarch64", "x86_64"]
@@ -320,11 +305,6 @@ LockFile = Annotated[
 ]
 File = Annotated[
     str, like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'")
-]
-# A name of a model as clients write it ("gpt-4o", "org/model:latest").
-_ALIAS = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}"
-Alias = Annotated[
-    str, like(_ALIAS, "is not a name for a model", "letters, digits and '._:/@-', at most 128")
 ]
 Printable = Annotated[str, Rule("holds a control character", str.isprintable)]
 Bind = Annotated[

@@ -14,7 +14,6 @@ from lockstep.inventory.bound_models import BoundModel
 from lockstep.inventory.settings import Settings
 from lockstep.lock.moving import CheckpointItem, ImageItem, Item
 from lockstep.lock.packages import engine_precompiled, engine_repositories, engine_sets, tool_sets
-from lockstep.recipes.command import serve_command
 from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -66,7 +65,7 @@ def _checkpoints(models: Iterable[BoundModel]) -> list[CheckpointItem]:
         (bound_model, recipe) for bound_model in models for recipe in bound_model.recipes
     ]:
         draft, own = draft_of(recipe), recipe.model_revision or DEFAULT_REVISION
-        argv = serve_command(recipe, overrides=model.overrides(recipe))
+        argv = model.command(recipe)
         files, unsaid = _files(recipe, argv), recipe.lockstep.moe is None
         formats = () if files else formats_of(recipe, recipe.repository, argv)
         files += recipe.lockstep.more_files if files or formats else ()

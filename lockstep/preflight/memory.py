@@ -17,7 +17,7 @@ from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.recipes.draft import draft_of
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.sizing import Serving, serving
+from lockstep.recipes.sizing import Serving
 
 GIB = 1024**3
 MIN_FREE = "vm.min_free_kbytes"
@@ -35,7 +35,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
     for model in plan.models:
         for name, _, recipe in model.forms:
             try:
-                model_serving = serving(recipe, model.overrides(recipe))
+                model_serving = model.serving(recipe)
             except RecipeError:
                 continue  # the check of the recipe says it
             case = _Case(

@@ -47,6 +47,12 @@ def kind_of(recipe: Recipe, argv: Sequence[str]) -> Kind:
     return recipe.lockstep.kind or engine_of(recipe).kind(argv) or "chat"
 
 
+def served_name(recipe: Recipe, argv: Sequence[str]) -> str:
+    """Return the model's name in the API of an engine with that command line."""
+    names = flags.value_of(argv, engine_of(recipe).spellings("served_model_name"))
+    return (names or recipe.model).split()[0]
+
+
 def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -> str:
     """Replace {key} until nothing changes; JSON braces and unknown placeholders stay."""
     values: dict[str, object] = {**recipe.defaults, "model": recipe.model, **overrides}

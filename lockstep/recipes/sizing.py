@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from lockstep.onhost.core.request_kind import Kind
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
-from lockstep.recipes.placeholders import engine_of, kind_of
+from lockstep.recipes.placeholders import engine_of, kind_of, served_name
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.spelling import size
 
@@ -42,6 +42,8 @@ class Serving:
         release: Version of the engine, or None where it is not known.
         host: Address the API listens on, or None.
         port: Port of the API, or None.
+        served_name: The model's name in the API.
+        tools: Whether it has a parser of tool calls: a flag of vLLM and SGLang; llama.cpp has none.
     """
 
     utilization: float | None = None
@@ -66,6 +68,8 @@ class Serving:
     release: str | None = None
     host: str | None = None
     port: int | None = None
+    served_name: str = ""
+    tools: bool = False
 
     @property
     def hosts(self) -> int:
@@ -113,6 +117,8 @@ def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -
         release=_release(version),
         host=command_values.value("host"),
         port=command_values.count("port", most=65535),
+        served_name=served_name(recipe, argv),
+        tools=flags.flag_span(argv, ("--tool-call-parser",)) is not None,
     )
 
 

@@ -149,14 +149,6 @@ def gateway_configuration(
         listeners=tuple(_listeners(settings, variants, peers)),
         names=_own_host_names(settings),
         origins=gateway.origins,
-        models={
-            variant.name: configuration.ServedModel(
-                aliases=variant.model.data.aliases if variant.name == variant.model.name else (),
-                evens=variant.evens,
-                context=variant.context,
-            )
-            for variant in variants
-        },
         peers=tuple(peers),
         local_keys=gateway.local_keys,
         swap_on_request=gateway.swap_on_request,

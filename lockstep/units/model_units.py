@@ -61,8 +61,8 @@ def _model_unit(
     settings: Settings, variant: Variant, earlier: Sequence[str], other_units: Sequence[str]
 ) -> ManagedFile:
     container = variant.image is not None
-    asked_s = 0 if variant.model.data.sense == "off" else SENSE_S
-    start_s = variant.model.data.start_timeout_s + GATE_S + asked_s
+    asked_s = 0 if variant.served_model.sense == "off" else SENSE_S
+    start_s = variant.served_model.start_timeout_s + GATE_S + asked_s
     recipe = variant.recipe
     engine = engine_of(recipe)
     text = with_restart_key(
@@ -170,7 +170,9 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         "DO_NOT_TRACK": "true",
         "SCARF_NO_ANALYTICS": "true",
     }
-    if not all(variant.tools for variant in variants if variant.kind == "chat"):
+    if not all(
+        variant.served_model.tools for variant in variants if variant.served_model.kind == "chat"
+    ):
         # Open WebUI offers its tools with every message, and an engine without a parser of tool
         # calls refuses such a message (read in 0.12.4).
         environment["DEFAULT_MODEL_METADATA"] = '{"capabilities":{"builtin_tools":false}}'

@@ -12,22 +12,21 @@ from pathlib import Path
 
 from lockstep.core.digest import digest
 from lockstep.core.errors import InventoryError, RecipeError
-from lockstep.files.managed_file import HOME
+from lockstep.files.managed_file import API_KEY, HOME
 from lockstep.fit import catalogue
-from lockstep.fit.fit import fit
-from lockstep.inventory.bound_models import LOOPBACK, BoundModel, served_name
-from lockstep.inventory.settings import FALLBACK, Minimum, Settings
+from lockstep.fit.fit import Fit, fit
+from lockstep.inventory.bound_models import LOOPBACK, BoundModel
+from lockstep.inventory.settings import FALLBACK, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, entry_of
 from lockstep.onhost.core import address
-from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.core.request_kind import Kind, Shape
-from lockstep.recipes import flags, secret_values
+from lockstep.onhost.core.config import Model
+from lockstep.recipes import secret_values
 from lockstep.recipes.command import environment, serve_command
-from lockstep.recipes.placeholders import engine_of, kind_of
+from lockstep.recipes.draft import draft_of
+from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.sizing import read_back
 from lockstep.units import compile_caches
 from lockstep.units.docker_run import docker_run
 from lockstep.units.served_weights import model_path, weight_overrides
@@ -40,86 +39,36 @@ class Variant:
     """A name that `switch.sh` accepts, ready to be written as a unit.
 
     Attributes:
+        served_model: What the programs of its host know of it.
         model: Its model, with the inventory's data.
-        name: The word that `switch.sh` accepts.
-        unit: Name of the systemd unit, without ".service"; also of the container.
         recipe: The recipe that it serves.
-        image: Image in Docker's form (REPOSITORY@sha256:…), or None: the venv engine.
+        unit: Name of the systemd unit, without ".service"; also of the container.
         launcher: Path of the script that the unit runs, or None: the engine itself.
         argv: Command in the unit's foreground, with every flag.
+        engine_argv: The engine's own command line, without the container around it.
         environment: Variables of the engine.
-        need: Memory that the start gate asks for.
-        minimums: MemAvailable below which the engine is ended, GiB: while it loads, while it is
-            hot.
-        context: Tokens of one request with its answer, None where not known.
-        evens: Shapes of conversations that the gateway evens out for it: those that template and
-            engine refuse by its recipe, or else by the lock's reading of the template.
-        fallback: Name of the variant to try where this one fails, or None.
         identity: Hash of all that it runs: command line, variables, engine, borrowed weights.
-        alike: The same hash for a cluster, without the rank's own words: equal where all members
-            were deployed alike; "" for a variant of this host alone.
     """
 
+    served_model: Model
     model: BoundModel
-    name: str
-    unit: str
     recipe: Recipe
-    image: str | None
+    unit: str
     launcher: str | None
     argv: tuple[str, ...]
+    engine_argv: tuple[str, ...]
     environment: Mapping[str, str]
-    need: Need
-    minimums: tuple[float, float]
-    context: int | None = None
-    evens: tuple[Shape, ...] = ()
-    fallback: str | None = None
-    identity: str = ""
-    alike: str = ""
+    identity: str
 
     @property
-    def served_name(self) -> str:
-        """The name of the model in the API."""
-        return served_name(self.recipe, self.engine_argv)
+    def name(self) -> str:
+        """The word that `switch.sh` accepts."""
+        return self.served_model.name
 
     @property
-    def kind(self) -> Kind:
-        """The kind of questions for the model."""
-        return kind_of(self.recipe, self.engine_argv)
-
-    @property
-    def tools(self) -> bool:
-        """True if it has a parser of tool calls: vLLM's and SGLang's flag; llama.cpp has none."""
-        return flags.flag_span(self.engine_argv, ("--tool-call-parser",)) is not None
-
-    @property
-    def minimum(self) -> Minimum | None:
-        """The minimum of its speed, or None: no fallback has one."""
-        return self.model.data.minimum if self.name == self.model.name else None
-
-    @property
-    def engine_argv(self) -> tuple[str, ...]:
-        """The engine's own command line, without the container around it."""
-        return self.argv[self.argv.index(self.image) + 1 :] if self.image else self.argv
-
-    @property
-    def url(self) -> str:
-        """The address of the API for this host itself, without a path; see `reachable`."""
-        every = address.EVERYWHERE
-        group, bind = self.model.group, self.model.data.bind
-        if group is not None and not self.model.answers:
-            every = dict.fromkeys(every, group.master)
-        return address.url(every.get(bind, bind), self.model.port)
-
-    @property
-    def reachable(self) -> bool:
-        """True if this host reaches the API at all: rank 0 may have it at loopback only."""
-        return self.model.answers or not is_loopback(self.model.data.bind)
-
-    @property
-    def engine_url(self) -> str:
-        """The address of the engine itself, without a path."""
-        behind = self.model.engine_port
-        return self.url if behind is None else address.url(LOOPBACK, behind)
+    def image(self) -> str | None:
+        """The image in Docker's form (REPOSITORY@sha256:…), or None: the venv engine."""
+        return self.served_model.image
 
 
 def variants(
@@ -135,25 +84,21 @@ def variants(
         InventoryError: a name or unit that a fallback needs is taken.
     """
 
-    def make_variant(model: BoundModel, recipe: Recipe, suffix: str = "") -> Variant:
+    def make_variant(model: BoundModel, recipe: Recipe, suffix: str) -> Variant:
         def of(bound_model: BoundModel) -> Variant:
             return _variant(settings, bound_model, recipe, pins, engine_id, suffix)
 
         variant = of(model)
-        variant = replace(variant, identity=_variant_identity(variant, pins, engine_id))
         if model.group is None:
             return variant
         common = of(replace(model, group=model.group.nameless))
-        return replace(variant, alike=_variant_identity(common, pins, engine_id))
+        return replace(variant, served_model=replace(variant.served_model, alike=common.identity))
 
-    variants_made: list[Variant] = []
-    for model in models:
-        main = make_variant(model, model.recipe)
-        if model.fallback is not None:
-            spare = make_variant(model, model.fallback, FALLBACK)
-            variants_made += [replace(main, fallback=spare.name), spare]
-        else:
-            variants_made.append(main)
+    variants_made = [
+        make_variant(model, recipe, suffix)
+        for model in models
+        for recipe, suffix in zip(model.recipes, ("", FALLBACK), strict=False)
+    ]
     _refuse_equal_names(settings, variants_made)
     return tuple(variants_made)
 
@@ -169,16 +114,13 @@ def _variant(
     recipe: Recipe,
     pins: Pins,
     engine_id: str,
-    suffix: str = "",
+    suffix: str,
 ) -> Variant:
     unit = model.data.unit + suffix
     reference = model.image_of(recipe)
     image = pinned_reference(reference, pins) if reference else None
-    pin = pins.checkpoints.get(recipe.repository)
-    model_overrides = model.overrides(recipe)
-    argv = serve_command(recipe, overrides=model_overrides)
-    overrides = {**model_overrides, **weight_overrides(settings, recipe, pins, argv)}
-    engine_argv = serve_command(recipe, overrides=overrides)
+    weights = weight_overrides(settings, recipe, pins, model.command(recipe))
+    engine_argv = serve_command(recipe, overrides={**model.overrides(recipe), **weights})
     cache_variables = (
         compile_caches.container_cache_variables(image)
         if image
@@ -193,27 +135,79 @@ def _variant(
         argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=model.group)
     else:
         argv = (f"{current_venv_path(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
-    case = fit(
+    model_fit = fit(
         recipe,
         catalogue.knowledge(),
         machine=catalogue.machine_of(settings),
-        asked=read_back(recipe, engine_argv),
+        asked=model.serving(recipe),
         minimums=model.data.memory_minimum.ends,
     )
     return Variant(
+        served_model=_served_model(model, recipe, pins, image, model_fit, suffix),
         model=model,
-        name=model.name + suffix,
-        unit=unit,
         recipe=recipe,
-        image=image,
+        unit=unit,
         launcher=_launcher(settings, model, image, suffix),
         argv=argv,
+        engine_argv=engine_argv,
         environment=variables,
-        need=case.need,
-        minimums=case.minimums,
-        context=case.context,
-        evens=recipe.evens(pin.refused_shapes if pin else None),
+        identity=_identity(recipe, argv, variables, pins, None if image else engine_id),
     )
+
+
+def _served_model(
+    model: BoundModel, recipe: Recipe, pins: Pins, image: str | None, model_fit: Fit, suffix: str
+) -> Model:
+    data, unit, need = model.data, model.data.unit + suffix, model_fit.need
+    pin = pins.checkpoints.get(recipe.repository)
+    serving, engine, draft = model.serving(recipe), engine_of(recipe), draft_of(recipe)
+    loading_gib, serving_gib = model_fit.minimums
+    return Model(
+        **vars(replace(data.settings, minimum=None, aliases=()) if suffix else data.settings),
+        name=model.name + suffix,
+        unit=f"{unit}.service",
+        url=_url(model),
+        served_name=serving.served_name,
+        memory_gib=need.gib,
+        recipe=recipe.name,
+        engine=engine.name,
+        container=unit if image else None,
+        image=image,
+        fallback=model.name + FALLBACK if model.fallback and not suffix else None,
+        api_key_file=API_KEY if model.open else None,
+        engine_url=_engine_url(model) if model.answers else None,
+        weights=(recipe.repository, *((draft.model,) if draft else ())),
+        tools=serving.tools,
+        logprobs=engine.logprobs_drafting or not serving.speculative,
+        cluster=model.group.name if model.group else None,
+        not_at_boot=recipe.lockstep.not_at_boot,
+        memory_share=need.share,
+        memory_of_total=need.of_total,
+        memory_beside_gib=need.beside_gib,
+        kind=serving.kind,
+        load_free_gib=data.memory_minimum.free_gib,
+        minimum_loading_gib=loading_gib,
+        minimum_serving_gib=serving_gib,
+        evens=recipe.evens(pin.refused_shapes if pin else None),
+        context=model_fit.context,
+    )
+
+
+def _url(model: BoundModel) -> str:
+    """Return the address of the API for this host; "" where rank 0 has it at loopback only."""
+    bind = model.data.bind
+    if not model.answers and is_loopback(bind):
+        return ""
+    everywhere = address.EVERYWHERE
+    if model.group is not None and not model.answers:
+        everywhere = dict.fromkeys(everywhere, model.group.master)
+    return address.url(everywhere.get(bind, bind), model.port)
+
+
+def _engine_url(model: BoundModel) -> str:
+    """Return the address of the engine itself on this host."""
+    behind = model.engine_port
+    return _url(model) if behind is None else address.url(LOOPBACK, behind)
 
 
 def current_venv_path(settings: Settings) -> str:
@@ -277,12 +271,18 @@ def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[st
         )
 
 
-def _variant_identity(variant: Variant, pins: Pins, engine_id: str) -> str:
-    borrowed_models = [borrow.model for borrow in variant.recipe.lockstep.borrow]
+def _identity(
+    recipe: Recipe,
+    argv: tuple[str, ...],
+    variables: Mapping[str, str],
+    pins: Pins,
+    engine_id: str | None,
+) -> str:
+    borrowed_models = [borrow.model for borrow in recipe.lockstep.borrow]
     contents = {
-        "argv": variant.argv,
-        "environment": dict(variant.environment),
-        "engine": None if variant.image else engine_id,
+        "argv": argv,
+        "environment": dict(variables),
+        "engine": engine_id,
         "borrowed": {name: entry_of(pins.checkpoints, name).commit for name in borrowed_models},
     }
     return digest(contents, 16)

@@ -13,7 +13,7 @@ from pyinfra.api import StringCommand, operation
 from lockstep.deploy.host_turns import Part
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree_comparison import file_changes
-from lockstep.inventory.settings import Minimum
+from lockstep.onhost.core.config import Minimum
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.facts import host as facts

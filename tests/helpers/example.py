@@ -14,9 +14,10 @@ from a_spark import environment
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.bound_models import GATEWAY_TOOLS, BoundModel, bind
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.settings import Gpu, Minimum, ModelData, Proxy, Settings, Sources, WebUi
+from lockstep.inventory.settings import Gpu, ModelData, Proxy, Settings, Sources, WebUi
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
+from lockstep.onhost.core.config import Minimum
 from lockstep.recipes.recipe_file import load_catalogue
 from lockstep.units.all_files import deployed_files
 

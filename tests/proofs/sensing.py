@@ -67,7 +67,6 @@ def judge_start(url: str, dice: random.Random, engine: str, corruption: str) -> 
         url,
         "some/model",
         1.0,
-        60.0,
         engine=engine,
         tools=True,
     )

@@ -74,7 +74,7 @@ def test_what_a_rank_is_told_of_its_cluster() -> None:
     pair = {"port": 7079, "members": members, "links": links}
     assert zero["clusters"] == {"pair": {"name": "pair", "rank": 0, **pair}}
     assert rank1["clusters"] == {"pair": {"name": "pair", "rank": 1, **pair}}
-    assert {name: model["cluster"] for name, model in rank1["models"].items()} == {
+    assert {name: model.get("cluster") for name, model in rank1["models"].items()} == {
         **{"qwen": None},
         **dict.fromkeys(("deepseek", "mistral", "fork"), "pair"),
     }
@@ -85,7 +85,7 @@ def test_what_a_rank_is_told_of_its_cluster() -> None:
         "mistral": "",
         "fork": "",
     }
-    assert rank1["models"]["deepseek"]["api_key_file"] is None
+    assert "api_key_file" not in rank1["models"]["deepseek"]
 
 
 def hashes(
@@ -99,7 +99,11 @@ def hashes(
     known_pins = replace(pins(plan.settings, plan.models), **changed_pins)
     models = tuple(map(change, plan.models))
     model_variants = variants(plan.settings, models, known_pins, engine_id=engine_id)
-    return {variant.name: variant.alike for variant in model_variants if variant.alike}
+    return {
+        variant.name: variant.served_model.alike
+        for variant in model_variants
+        if variant.served_model.alike
+    }
 
 
 def test_members_that_were_deployed_alike_have_one_hash_of_each_model() -> None:

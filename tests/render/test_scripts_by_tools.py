@@ -191,7 +191,7 @@ def test_docker_understands_open_webuis_options_before_it_looks_for_the_secrets(
 )
 def test_docker_understands_every_option(host: str, path: str, tmp_path: Path) -> None:
     unit_of = {
-        model["container"]: name
+        model.get("container"): name
         for name, model in json.loads(rendered_files(host)["/etc/lockstep/models.json"].text)[
             "models"
         ].items()

@@ -3,23 +3,123 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from lockstep.onhost.core import errors, memory_requirement, schema
 from lockstep.onhost.core import topology as clusters
-from lockstep.onhost.core.request_kind import Kind
+from lockstep.onhost.core.request_kind import Kind, Shape
+from lockstep.onhost.core.schema import Rule, between, like, one_of
 
 T = TypeVar("T")
 Cluster = clusters.Cluster
 Need = memory_requirement.Need
+_DAY_S = 86_400
+
+
+def _is_share(text: str) -> bool:
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?) ?%", text)
+    return match is not None and 0 < float(match[1]) <= 100
+
+
+Seconds = Annotated[int, between(0, _DAY_S, "is no time", " s")]
+StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
+Speed = Annotated[
+    float,
+    Rule("is no speed", lambda speed: 0 < speed < float("inf"), "tokens per second, more than 0"),
+]
+Share = Annotated[
+    str, Rule("is no share of the accepted result", _is_share, '"90 %": more than 0, at most 100')
+]
+# As clients write it ("gpt-4o", "org/model:latest").
+Alias = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}",
+        "is not a name for a model",
+        "letters, digits and '._:/@-', at most 128",
+    ),
+]
+_Sense = Annotated[
+    str,
+    Rule(
+        "has no record of answers any more",
+        lambda sense: sense != "record",
+        "answers, off",
+        remedy='Write "off" for a model that talks nonsense by nature.',
+    ),
+    one_of(("answers", "off")),
+]
 
 
 @dataclass(frozen=True)
-class Model:
+class Minimum:
+    """The minimum of a model. A deploy that falls below it restores the previous state.
+
+    Attributes:
+        decode_tok_s: Least decode rate of one request, tok/s, as `lockstep bench` measures it.
+        not_below: Share of the accepted result on that host ("90 %").
+        sense: Whether its answers must make sense where clients ask, too, at a listener.
+    """
+
+    decode_tok_s: Speed | None = None
+    not_below: Share | None = None
+    sense: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """The share `not_below` as a number from 0 to 1."""
+        return None if self.not_below is None else float(self.not_below.rstrip(" %")) / 100
+
+    @property
+    def has_speed(self) -> bool:
+        """True if it demands a speed."""
+        return (self.decode_tok_s, self.not_below) != (None, None)
+
+
+_Minimum = Annotated[
+    Minimum,
+    Rule(
+        "demands nothing", lambda minimum: minimum != Minimum(), "decode_tok_s, not_below or sense"
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """Settings of one model.
+
+    Attributes:
+        start_timeout_s: Limit from start to the first generated token, seconds.
+        sense: Check for nonsense at a start: "answers" asks questions with one right answer; "off"
+            asks nothing.
+        minimum: Least speed of the recipe, measured by a deploy that restarts it. A fallback has
+            none.
+        aliases: Further names of it at the gateway, as clients write them in `model`. A fallback
+            answers to them for its model, and has none.
+    """
+
+    start_timeout_s: StartTime = 1800
+    sense: _Sense = "answers"
+    minimum: _Minimum | None = None
+    aliases: tuple[Alias, ...] = ()
+
+    @property
+    def settings(self) -> ModelSettings:
+        """These settings alone."""
+        return ModelSettings(
+            **{field.name: getattr(self, field.name) for field in fields(ModelSettings)}
+        )
+
+
+@dataclass(frozen=True)
+class Model(ModelSettings):
     """One name that switch.sh accepts, as the deploy bound it on this host.
+
+    The deploy makes it, `units/model_variants.py`; nothing else decides what is served.
 
     Attributes:
         url: Address for clients.
@@ -27,15 +127,16 @@ class Model:
             merges roles or asks for the API key.
         weights: Ids of models on the hub, or full paths, that must be here before a start.
         kind: Kind of request that the model answers.
-        minimum_tok_s, minimum_share, minimum_sense: Minimum that a deploy must reach (`minimum`).
         load_free_gib: MemFree below which the page cache is dropped while the engine loads.
         minimum_loading_gib, minimum_serving_gib: MemAvailable below which the engine is ended.
-        sense: Judge of nonsense at a start: right "answers", or "off".
         tools: Whether it has a parser of tool calls.
         logprobs: Whether it may be asked for log-probabilities.
         cluster: Sparks that run it together; ranks above 0 may have no `url`.
         alike: Hash of what the deploy made of it, without the words for one rank.
         not_at_boot: Why it must not start again on its own after a boot.
+        evens: Shapes of conversations that the gateway evens out for it: those that template and
+            engine refuse by its recipe, or else by the lock's reading of the template.
+        context: Tokens of one request with its answer; None if unknown.
     """
 
     name: str
@@ -43,7 +144,6 @@ class Model:
     url: str
     served_name: str
     memory_gib: float
-    start_timeout_s: float
     recipe: str = ""
     engine: str = ""
     container: str | None = None
@@ -53,10 +153,6 @@ class Model:
     engine_url: str | None = None
     test_question_timeout_s: float = 600.0
     weights: tuple[str, ...] = ()
-    minimum_tok_s: float | None = None
-    minimum_share: float | None = None
-    minimum_sense: bool = False
-    sense: str = "off"
     tools: bool = False
     logprobs: bool = True
     cluster: str | None = None
@@ -69,6 +165,8 @@ class Model:
     load_free_gib: float = 8.0
     minimum_loading_gib: float = 0.0
     minimum_serving_gib: float = 0.0
+    evens: tuple[Shape, ...] = ()
+    context: int | None = None
 
     @property
     def behind_gateway(self) -> Model:
@@ -87,13 +185,6 @@ class Model:
         )
 
 
-_HAS_RANK = schema.Rule(
-    "has no member of this host's rank",
-    lambda cluster: 0 <= cluster.rank < len(cluster.members),
-    "rank: 0 for the first of members",
-)
-
-
 @dataclass(frozen=True)
 class HostConfig:
     """All models of this host, and the clusters that it is a member of, by name.
@@ -101,13 +192,13 @@ class HostConfig:
     `max_clock_mhz` is the cap of the GPU's clock, None without one. `boot` is what becomes hot
     after a boot: `none`, `last` or the name of a model.
 
-    The deploy writes these fields to models.json, one by one.
+    The deploy writes these fields to models.json, but for defaults (`schema.values_of`).
     """
 
     name: str
     models: Mapping[str, Model]
     webui_unit: str = "open-webui.service"
-    clusters: Mapping[str, Annotated[Cluster, _HAS_RANK]] = field(default_factory=dict)
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
     max_clock_mhz: int | None = None
     boot: str = "none"
 
@@ -133,6 +224,14 @@ class HostConfig:
 def load_host(path: Path) -> HostConfig:
     """Read models.json; raise Problem (wrong use) with the file, the key and the value."""
     host = read(HostConfig, path)
+    for name, cluster in host.clusters.items():
+        if not 0 <= cluster.rank < len(cluster.members):
+            raise _unusable(
+                f"clusters.{name} has no member of this host's rank",
+                where=str(path),
+                found=str(cluster.rank),
+                allowed=f"0 to {len(cluster.members) - 1}",
+            )
     for model in host.models.values():
         if model.cluster and model.cluster not in host.clusters:
             raise _unusable(

@@ -14,7 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -124,7 +124,7 @@ class KeyPlace(NamedTuple):
     file: str  #: The file.
     key: str  #: Path of the value inside the file ("models.qwen").
     error: Fault  #: Makes the error that is raised for every fault.
-    strict: bool = True  #: Whether a key that nothing reads is a fault.
+    strict: bool = True  #: Whether a key that nothing reads, or a broken rule, is a fault.
     where: str = ""  #: The file with the line.
     #: Whether the file is YAML. There, a key without a value is absent, and text has no blanks
     #: around it.
@@ -172,7 +172,8 @@ def build(
         key: Path of the value inside that file ("models.qwen"), for errors.
         error: Makes the error that is raised for every fault.
         implied_fields: Fields that the caller decides; ``values`` may not have them.
-        strict: False ignores keys that no field has.
+        strict: False ignores keys that no field has, and rules: the values are a record of our own,
+            perhaps of another version.
 
     Raises:
         error: An unknown key, a missing key, a value of the wrong type, or one that breaks a rule.
@@ -201,6 +202,25 @@ def convert(
         return _convert(hint, value, KeyPlace(where, key, error, strict))
     except _Faults as wrong:
         raise of_all(wrong.every) from None
+
+
+def values_of(record: Any) -> Any:
+    """Return the values of which `build` makes an equal dataclass; defaults are left out."""
+    if is_dataclass(record):
+        values = {field: getattr(record, field.name) for field in fields(record)}
+        return {
+            field.name: values_of(value)
+            for field, value in values.items()
+            if value != _default_of(field)
+        }
+    if isinstance(record, Mapping):
+        return {name: values_of(value) for name, value in record.items()}
+    return [values_of(item) for item in record] if isinstance(record, tuple) else record
+
+
+def _default_of(field: Field[Any]) -> Any:
+    """Return the default of a field; MISSING if it has none."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def hints(cls: type) -> dict[str, Any]:
@@ -258,12 +278,10 @@ def _build(cls: type[T], values: Any, at: KeyPlace, implied_fields: Mapping[str,
     has_unknown = bool(wrong)
     types_of = hints(cls)
     field_values, missing = dict(implied_fields), []
-    for name in allowed_names:
+    in_order_of_file = [name for name in values if name in allowed_names]
+    for name in dict.fromkeys((*in_order_of_file, *allowed_names)):
         place = at.place_of_part(name, values)
-        default = (
-            known_fields[name].default is not MISSING
-            or known_fields[name].default_factory is not MISSING
-        )
+        default = _default_of(known_fields[name]) is not MISSING
         if name in values and not (at.yaml and default and values[name] is None):
             field_values[name] = _convert_part(types_of[name], values[name], place, wrong)
         elif not default:
@@ -340,7 +358,8 @@ def _convert_annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: KeyPla
         converted_value = _scalar(hint, value, at, _allowed_text(rules))
     else:
         converted_value = _convert(hint, value, at)
-    for rule in rules:
+    # What a deploy of another version wrote is not judged by the rules of this one.
+    for rule in rules if at.strict else ():
         refusal = rule(converted_value)
         if refusal is not None:
             # An owner wrote a mapping, and not our class.

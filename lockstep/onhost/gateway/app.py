@@ -278,15 +278,16 @@ class Application:
                 serving = self.hot.serving_variant(model)
                 if serving is None:
                     raise GatewayRefusal(503, f"{model} has just ended", "down", _DOWN_RETRY_S)
-                shapes = self.gateway.model(serving.name).evens
-                content, evened_shapes = document.body_for_model(serving.served_name, path, shapes)
+                content, evened_shapes = document.body_for_model(
+                    serving.served_name, path, serving.evens
+                )
                 self._report_rewritten_shapes(answer, serving.name, evened_shapes)
                 # Keep-alive comments cannot be inserted into a compressed stream.
                 but = (b"accept-encoding",) if streams else ()
                 headers = _headers_for_engine(scope, *KEY_HEADERS, *but)
-                engine = self.host.models[serving.name].engine
                 message = (
-                    f"{serving.name}, which is hot, does not serve {path}: {engine} answers 404"
+                    f"{serving.name}, which is hot, does not serve {path}: {serving.engine} "
+                    "answers 404"
                 )
                 answer.no_such_path = GatewayRefusal(404, message, "path")
                 await self._forward_to_engine(answer, scope, serving, headers, content)
@@ -389,7 +390,7 @@ class Application:
         # are.
         if reads and not _is_multipart_form(kind):
             whole = await body.read_whole(self._most)
-            content, evened_shapes = self._checked_body(whole, scope["path"], serving.name)
+            content, evened_shapes = self._checked_body(whole, scope["path"], serving)
             self._report_rewritten_shapes(answer, serving.name, evened_shapes)
             headers = _headers_for_engine(scope, *dropped_headers)
         elif present_names & {b"content-length", b"transfer-encoding"}:
@@ -398,7 +399,9 @@ class Application:
             body.mark_as_read()
         await self._forward_to_engine(answer, scope, serving, headers, content)
 
-    def _checked_body(self, body: bytes, path: str, model: str) -> tuple[bytes, list[Shape]]:
+    def _checked_body(
+        self, body: bytes, path: str, model: config.Model
+    ) -> tuple[bytes, list[Shape]]:
         """Check a body for a model's own port.
 
         Anything but a JSON object is left to the engine.
@@ -413,9 +416,7 @@ class Application:
         dangerous_requests.refuse_dangerous_fields(
             document.validate_fields(request_fields.ModelFields)
         )
-        content, evened_shapes = document.body_for_model(
-            None, path, self.gateway.model(model).evens
-        )
+        content, evened_shapes = document.body_for_model(None, path, model.evens)
         return content if evened_shapes else body, evened_shapes
 
     def _report_rewritten_shapes(

@@ -5,13 +5,11 @@ Standard library only: the deploy writes these dataclasses, the gateway reads th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from lockstep.onhost.core import config
-from lockstep.onhost.core.request_kind import Shape
 
 #: Headers between two gateways: the key, and the person that the first gateway authenticated.
 PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
@@ -51,15 +49,6 @@ class PeerGateway:
 
 
 @dataclass(frozen=True)
-class ServedModel:
-    """Settings of a model that models.json does not have."""
-
-    aliases: tuple[str, ...] = ()  #: Further names that clients may use.
-    evens: tuple[Shape, ...] = ()  #: Shapes of conversations that are evened out for this model.
-    context: int | None = None  #: Tokens of one request with its answer; None if unknown.
-
-
-@dataclass(frozen=True)
 class Limits:
     """Limits of request bodies and of running requests.
 
@@ -91,8 +80,6 @@ class GatewayConfiguration:
     listeners: tuple[ListenAddress, ...]
     #: Names and addresses of this host that are valid as `Host` at the local listener.
     names: tuple[str, ...] = ()
-    #: By model name, fallbacks included.
-    models: Mapping[str, ServedModel] = field(default_factory=dict)
     origins: tuple[str, ...] = ()  #: Origins whose web pages may ask, with a key.
     peers: tuple[PeerGateway, ...] = ()  #: Gateways of other hosts to ask as well.
     local_keys: bool = False  #: Whether the local listener requires a key.
@@ -117,10 +104,6 @@ class GatewayConfiguration:
             for listener in self.listeners
             if listener.address in ANYWHERE or listener.port not in wide
         )
-
-    def model(self, name: str) -> ServedModel:
-        """Return the settings of a model, or the defaults."""
-        return self.models.get(name, ServedModel())
 
 
 def load(path: Path) -> GatewayConfiguration:

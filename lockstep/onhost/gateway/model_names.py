@@ -32,7 +32,7 @@ class Models:
         for name in self._models:
             self._names[name] = [name]
         name_sources: tuple[Callable[[str], Iterable[str]], ...] = (
-            self._aliases,
+            lambda name: host.models[name].aliases,
             lambda name: (host.models[name].served_name,),
             lambda name: host.models[name].weights[:1],
         )
@@ -74,7 +74,7 @@ class Models:
         entries = [
             self.entry(name, model, None if name == model else model)
             for model in shown_names
-            for name in dict.fromkeys((model, *self._aliases(model)))
+            for name in dict.fromkeys((model, *self._host.models[model].aliases))
         ]
         hot = next((model for model in shown_names if self._hot.serving_variant(model)), None)
         return entries + ([self.entry(AUTO, hot, hot)] if hot else [])
@@ -82,7 +82,7 @@ class Models:
     def entry(self, name: str, model: str, alias_of: str | None) -> dict[str, Any]:
         """Return a model's entry of the list under one of its names."""
         by = self._hot.serving_variant(model)
-        context = self._gateway.model(by.name if by else model).context
+        context = (by or self._host.models[model]).context
         return {
             "id": name,
             "object": "model",
@@ -98,6 +98,3 @@ class Models:
                 "host": self._gateway.host,
             },
         }
-
-    def _aliases(self, name: str) -> Iterable[str]:
-        return self._gateway.model(name).aliases

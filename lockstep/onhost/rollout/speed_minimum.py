@@ -155,16 +155,17 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
     if not (model.engine_url or model.url):
         output.say(f"{model.name} answers on another member of its cluster, and is measured there")
         return errors.EXIT_DONE
-    if model.minimum_sense and not mode and (code := _check_sense(model)):
+    minimum = model.minimum or config.Minimum()
+    if minimum.sense and not mode and (code := _check_sense(model)):
         return code
     if model.kind != "chat":
         output.say(f"{model.name} gives no tokens (kind {model.kind}), so no speed is measured")
         return errors.EXIT_DONE
     # A minimum that this deploy brings is not here yet when it asks for a baseline.
-    if not (_has_minimum(model) or mode):
+    if not (model.minimum or mode):
         output.say("no minimum is set for what is hot")
         return errors.EXIT_DONE
-    if not (_has_speed_minimum(model) or mode):
+    if not (minimum.has_speed or mode):
         return errors.EXIT_DONE
     records = accepted_speed.load(paths)
     accepted_rate = records.get(model.name, {}).get("decode_tok_s")
@@ -175,7 +176,7 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
     except Suspect as why:
         output.say(f"{model.name}: could not be measured: {why}")
         return errors.EXIT_DONE if mode == "baseline" else errors.EXIT_USAGE
-    verdict = speed_verdict(rates, model.minimum_tok_s, model.minimum_share, accepted_rate)
+    verdict = speed_verdict(rates, minimum.decode_tok_s, minimum.share, accepted_rate)
     output.say(f"{model.name}: {verdict.words}")
     if mode == "accept" or (accepted_rate is None and (verdict.enough or mode == "baseline")):
         entry = {
@@ -191,16 +192,8 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
 def _report_nothing_hot(host: config.HostConfig, mode: str) -> int:
     """Report that no model is hot; fail if a minimum had to be checked, but not for a baseline."""
     output.say("no model is hot, so nothing is measured")
-    is_required = mode == "accept" or any(map(_has_minimum, host.models.values()))
+    is_required = mode == "accept" or any(model.minimum for model in host.models.values())
     return errors.EXIT_USAGE if is_required and mode != "baseline" else errors.EXIT_DONE
-
-
-def _has_minimum(model: config.Model) -> bool:
-    return _has_speed_minimum(model) or model.minimum_sense
-
-
-def _has_speed_minimum(model: config.Model) -> bool:
-    return (model.minimum_tok_s, model.minimum_share) != (None, None)
 
 
 def _check_sense(model: config.Model) -> int:

@@ -31,7 +31,6 @@ from lockstep.onhost.gateway.configuration import (
     GatewayConfiguration,
     Limits,
     ListenAddress,
-    ServedModel,
 )
 from lockstep.onhost.gateway.wire import request_body
 
@@ -120,9 +119,22 @@ class Spark:
         return self.process.communicate(timeout=LIMIT_S)[0]
 
 
+#: More keys of models.json.
+SERVED = {
+    "qwen": {"aliases": ("coder",), "context": 32768},
+    "mistral": {"evens": (*SHAPES, "empty_tools")},
+    "safe": {"evens": SHAPES},
+}
+
+
 @contextlib.contextmanager
-def prepare_spark(folder: Path, **settings: object) -> Iterator[Spark]:
-    """Prepare a host without its gateway; `settings` are fields of `GatewayConfiguration`."""
+def prepare_spark(
+    folder: Path, models: Mapping[str, Mapping[str, object]] = SERVED, **settings: object
+) -> Iterator[Spark]:
+    """Prepare a host without its gateway.
+
+    `models` are more keys of models.json, `settings` are fields of `GatewayConfiguration`.
+    """
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         engines = {
@@ -134,33 +146,27 @@ def prepare_spark(folder: Path, **settings: object) -> Iterator[Spark]:
         for engine in engines.values():
             engine.settimeout(LIMIT_S)
         base = {"memory_gib": 60.0, "start_timeout_s": 60, "url": ""}
-        models: dict[str, dict] = {
+        entries: dict[str, dict] = {
             name: {
                 **base,
                 "unit": unit,
                 "served_name": MODELS[name],
                 "weights": [f"hub/{name}"],
                 "engine_url": f"http://127.0.0.1:{engines[name].getsockname()[1]}",
+                **models.get(name, {}),
             }
             for name, unit in UNITS.items()
         }
-        models["mistral"]["fallback"] = "safe"
-        models["vectors"]["kind"] = "embedding"
-        paths = host_root(folder / "root", models)
+        entries["mistral"]["fallback"] = "safe"
+        entries["vectors"]["kind"] = "embedding"
+        paths = host_root(folder / "root", entries)
         listeners = (
             ListenAddress("local", "127.0.0.1", free_port()),
             ListenAddress("open", "127.0.0.2", free_port()),
             ListenAddress("tls", str(folder / "tls.sock")),
             ListenAddress("model", "127.0.0.1", free_port(), ("mistral", "safe")),
         )
-        served_models = {
-            "qwen": ServedModel(aliases=("coder",), context=32768),
-            "mistral": ServedModel(evens=(*SHAPES, "empty_tools")),
-            "safe": ServedModel(evens=SHAPES),
-        }
-        gateway = replace(
-            GatewayConfiguration("spark1", listeners, ("spark1.local",), served_models), **settings
-        )  # type: ignore[arg-type]
+        gateway = replace(GatewayConfiguration("spark1", listeners, ("spark1.local",)), **settings)  # type: ignore[arg-type]
         spark = Spark(folder, paths, FakeSystemd(folder / "systemd", patch), gateway, engines)
         write_keys(paths)
         paths.gateway.write_text(json.dumps(asdict(spark.gateway)))

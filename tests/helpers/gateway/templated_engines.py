@@ -14,7 +14,6 @@ from lab_servers import CONTENT, ask, until
 
 from lab.content.standin import engine
 from lockstep.onhost.core.request_kind import SHAPES, Shape
-from lockstep.onhost.gateway.configuration import ServedModel
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ def templated_spark(
 ) -> Iterator[tuple[Spark, dict[str, str]]]:
     """The host with qwen hot, and each engine's address; `log` is the descriptor for their logs."""
     models = {
-        "qwen": ServedModel(aliases=("coder",), context=32768, evens=KINDS["qwen"].evens),
-        "mistral": ServedModel(evens=KINDS["mistral"].evens),
+        "qwen": {"aliases": ("coder",), "context": 32768, "evens": KINDS["qwen"].evens},
+        "mistral": {"evens": KINDS["mistral"].evens},
     }
     with contextlib.ExitStack() as stack:
         spark = stack.enter_context(running(folder, models=models))

@@ -14,7 +14,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 def about(**keys: Any) -> dict[str, Any]:
     """The entry of models.json: its required keys, and these keys."""
-    least = {"unit": "vllm-qwen36.service", "url": NOWHERE, "served_name": "qwen"}
+    least = {"unit": "vllm-qwen36.service", "url": NOWHERE, "served_name": "qwen", "sense": "off"}
     return {**least, "memory_gib": 67.0, "start_timeout_s": 1800, **keys}
 
 

@@ -60,7 +60,7 @@ def timeless(line: str) -> str:
 
 def write_models(paths: layout.Paths, models: dict[str, dict]) -> None:
     """Write the models.json of these models, as the deploy names them."""
-    named_models = {name: {"name": name, **model} for name, model in models.items()}
+    named_models = {name: {"name": name, "sense": "off", **model} for name, model in models.items()}
     paths.models.write_text(json.dumps({"name": "spark1", "models": named_models}))
 
 

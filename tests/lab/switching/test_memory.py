@@ -146,8 +146,8 @@ def test_an_engine_that_fills_the_page_cache_gets_ready_only_with_the_guard(stac
     knobs = "/run/unified-memory/standin-vllm.json"
     host.root(f'echo "{{\\"streamed_gib\\": 90, \\"blocks_gib\\": 6}}" > {knobs}')
     host.root(
-        f'cp -p {models_file} {models_file}.kept; sed -i \'s/"load_free_gib": '
-        f'8.0/"load_free_gib": 0/\' {models_file}'
+        f'cp -p {models_file} {models_file}.kept; sed -i \'s/"name": "qwen",/& '
+        f'"load_free_gib": 0,/\' {models_file}'
     )
     journal = "journalctl -u vllm-qwen36 -b --no-pager --output=cat"
     try:

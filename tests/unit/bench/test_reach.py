@@ -76,7 +76,7 @@ def test_the_host_is_asked_for_what_the_log_of_its_engine_says(
 
 
 def test_a_model_that_gives_no_tokens_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model("vectors", "v.service", "http://127.0.0.1:1", "m", 1.0, 5.0, kind="embedding")
+    model = Model("vectors", "v.service", "http://127.0.0.1:1", "m", 1.0, kind="embedding")
     answer = {"hot": model.unit, "models": {model.name: asdict(model)}}
     monkeypatch.setattr(reach.hosts, "read", lambda *_, **__: (answer, None))
     with pytest.raises(ResultError, match=r"vectors gives no tokens.*found kind embedding"):

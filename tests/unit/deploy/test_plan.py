@@ -126,6 +126,33 @@ def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...
     assert "public-address" not in codes
 
 
+def test_a_locked_image_leaves_a_model_its_own_overrides(hosts: tuple[HostPlan, ...]) -> None:
+    """The overrides of its fallback stand beside them."""
+    model = next(model for model in hosts[0].models if model.name == "mistral")
+    data = replace(model.data, fallback_overrides={"gpu_memory_utilization": 0.5})
+    (reference,) = {model.image_of(recipe) for recipe in model.recipes}
+    assert reference
+    pins = Pins(images={reference: ImagePin("sha256:" + "3" * 64, "aarch64", 1)})
+    with_both = replace(hosts[0], models=(replace(model, data=data),))
+    (planned_host,) = plan.plan_hosts([with_both], pins, KNOWN).hosts
+    assert planned_host.models[0].fit == plan.plan_hosts(hosts, pins, KNOWN).hosts[0].models[1].fit
+
+
+def test_keys_that_differ_from_their_default_are_shown(tmp_path: Path) -> None:
+    more = '"unit": "vllm", "start_timeout_s": 2400, "minimum": {"decode_tok_s": 20, "sense": True}'
+    file = tmp_path / "pair.py"
+    file.write_text(INVENTORY.replace('"unit": "vllm"', more))
+    output = " ".join(CliRunner().invoke(main, ["plan", "-i", str(file)]).output.split())
+    keys = "start_timeout_s 2400; minimum.decode_tok_s 20.0; minimum.sense True"
+    assert f"mistral-vllm: mistral-small-4-119b-nvfp4-vllm-fork; {keys}" in output
+    document = json.loads(CliRunner().invoke(main, ["plan", "-i", str(file), "--json"]).output)
+    assert [model["settings"] for model in document["hosts"][0]["models"]] == [
+        {},
+        {},
+        {"start_timeout_s": 2400, "minimum": {"decode_tok_s": 20.0, "sense": True}},
+    ]
+
+
 def test_an_image_whose_engine_could_not_be_asked_is_named_with_the_reason(
     hosts: tuple[HostPlan, ...],
 ) -> None:

@@ -500,8 +500,8 @@ site.py: the hosts of one inventory have one lock
 site.py:3: nothing reads 'models' at the top of an inventory
 site.py:13: unknown key 'operatrs'. Did you mean 'operators'? Allowed: accept_licences,
 site.py:14: copy_port is not a port for it; found 80
-site.py:15: firewall.ssh_ports[0] is not a port; found 0
 site.py:15: firewall.open must be a list; found 'tcp/80'. Write ('tcp/80',): the comma makes it
+site.py:15: firewall.ssh_ports[0] is not a port; found 0
 site.py:16: fabric_address is not an address; found '10.77.0.300'
 site.py:17: gateway.bind is open to other machines without TLS
 site.py:17: gateway.peers of 127.0.0.1 names hosts that the inventory does not have

@@ -248,8 +248,8 @@ def test_what_is_taken_is_in_lock_fit_and_unit(overrides: dict[str, Any]) -> Non
         (flag, *_) = model.recipe.engine.spellings(key)
         at = variant.engine_argv.index(flag)
         assert variant.engine_argv[at + 1] == str(value)
-    assert variant.served_name == model.served_name
-    assert variant.context == model_serving.context
+    assert variant.served_model.served_name == model.served_name
+    assert variant.served_model.context == model_serving.context
     # The lock asks for what the unit opens.
     model_names = {
         item.key for item in wanted_items([(settings, (model,))]) if item.section == "checkpoints"
@@ -265,7 +265,7 @@ def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
     model = bound_model(SGLANG, served_model_name=None)
     settings = Settings(name="spark", models={"qwen": model.data})
     (variant,) = variants(settings, (model,), PINS, engine_id="0" * 12)
-    assert variant.served_name == model.served_name == "org/model"
+    assert variant.served_model.served_name == model.served_name == "org/model"
     # SGLang is given a folder, and would call the model by it.
     assert ("--served-model-name", "org/model") in zip(
         variant.engine_argv, variant.engine_argv[1:], strict=False

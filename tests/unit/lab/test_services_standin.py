@@ -454,7 +454,7 @@ def test_sglang_makes_vectors_and_ranks_texts_and_generates_nothing(tmp_path: Pa
     with engine(tmp_path, "sglang", "--is-embedding", "--enable-metrics") as stand_in:
         url = stand_in.ready().url
         for kind in ("embedding", "rerank"):
-            model = config.Model("q", "q.service", url, "some/model", 1.0, 5.0, kind=kind)
+            model = config.Model("q", "q.service", url, "some/model", 1.0, kind=kind)
             earlier_counters = openai_api.counters(model, None)
             assert " in " in openai_api.ask_test_question(model, None, 5)
             assert sense_pooling.WRONG[kind](model, None, 5) == ""

@@ -13,9 +13,10 @@ from a_spark import environment
 from lockstep.core.errors import InventoryError
 from lockstep.files import programs
 from lockstep.inventory.bound_models import GATEWAY_TOOLS, BoundModel, bind, check_tools
-from lockstep.inventory.settings import Gateway, Minimum, ModelData, Settings
+from lockstep.inventory.settings import Gateway, ModelData, Settings
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import CheckpointPin, ImagePin, Pins
+from lockstep.onhost.core.config import Minimum
 from lockstep.onhost.gateway import configuration
 from lockstep.onhost.gateway.configuration import ListenAddress, PeerGateway
 from lockstep.recipes.recipe_file import parse
@@ -107,30 +108,32 @@ def test_an_engine_that_is_not_known_to_refuse_has_the_port_itself(recipe: str) 
     data = settings(model=replace(MODEL, recipe=recipe))
     (variant,) = host_variants(data)
     assert (variant.model.port, variant.model.engine_port) == (8000, None)
-    assert variant.engine_url == variant.url == "http://127.0.0.1:8000"
+    assert variant.served_model.engine_url == variant.served_model.url == "http://127.0.0.1:8000"
     assert variant.argv[3:7] == ("--port", "8000", "--host", "127.0.0.1")
     assert listeners(data) == []
     # What the lock found counts where the recipe does not say; it moves no port.
     found_shapes = ("same_role", "late_system") if recipe == "unknown" else ()
-    assert gateway_configuration(data, host_variants(data)).model("model").evens == (
-        *found_shapes,
-        "empty_tools",
-    )
+    assert variant.served_model.evens == (*found_shapes, "empty_tools")
 
 
 def test_an_engine_that_refuses_moves_behind_a_listener_that_merges() -> None:
     data = settings(model=MODEL)
     (variant,) = host_variants(data)
     assert variant.argv[3:7] == ("--port", "9000", "--host", "127.0.0.1")
-    assert (variant.url, variant.engine_url) == ("http://127.0.0.1:8000", "http://127.0.0.1:9000")
+    assert (variant.served_model.url, variant.served_model.engine_url) == (
+        "http://127.0.0.1:8000",
+        "http://127.0.0.1:9000",
+    )
     assert listeners(data) == [ListenAddress("model", "127.0.0.1", 8000, ("model",))]
-    shapes = ("same_role", "developer", "empty_tools")
-    assert gateway_configuration(data, host_variants(data)).model("model").evens == shapes
+    assert variant.served_model.evens == ("same_role", "developer", "empty_tools")
     assert unit_names(bound_models(data)) == ("engine.service",)
     model = models_data(data)["model"]
-    assert (model["url"], model["engine_url"]) == (variant.url, variant.engine_url)
+    assert (model["url"], model["engine_url"]) == (
+        variant.served_model.url,
+        variant.served_model.engine_url,
+    )
     (named_variant,) = host_variants(settings(model=replace(MODEL, engine_port=7000)))
-    assert named_variant.engine_url == "http://127.0.0.1:7000"
+    assert named_variant.served_model.engine_url == "http://127.0.0.1:7000"
 
 
 def test_a_model_open_to_others_moves_behind_a_listener_that_asks_for_the_key() -> None:
@@ -138,7 +141,7 @@ def test_a_model_open_to_others_moves_behind_a_listener_that_asks_for_the_key() 
     (variant,) = host_variants(data)
     # Whoever the API is open to, the engine itself is not.
     assert variant.argv[3:7] == ("--port", "9000", "--host", "127.0.0.1")
-    assert variant.url == "http://10.0.0.5:8000"
+    assert variant.served_model.url == "http://10.0.0.5:8000"
     assert listeners(data) == [ListenAddress("model", "10.0.0.5", 8000, ("model",))]
     assert "LoadCredential=api-key:/etc/lockstep/secrets/api-key\n" in unit(data)
     assert "IPAddressDeny" not in unit(data)
@@ -151,7 +154,7 @@ def test_on_loopback_nobody_is_asked_for_a_key(address: str) -> None:
     assert not host_variants(data)[0].model.open
     assert "LoadCredential" not in unit(data)
     assert "IPAddressDeny=any\nIPAddressAllow=localhost\n" in unit(data)
-    assert models_data(data)["model"]["api_key_file"] is None
+    assert "api_key_file" not in models_data(data)["model"]
     [listener] = listeners(data)
     assert listener.address == ("127.0.0.1" if address == "localhost" else address)
 
@@ -172,8 +175,7 @@ def test_a_model_and_its_fallback_are_behind_one_listener(main: str, spare: str)
         ListenAddress("model", "127.0.0.1", 8000, ("model", "model-fallback"))
     ]
     merges_by_model = {
-        n: "same_role" in m.evens
-        for n, m in gateway_configuration(data, found_variants).models.items()
+        variant.name: "same_role" in variant.served_model.evens for variant in found_variants
     }
     assert merges_by_model == {"model": main == "strict", "model-fallback": spare == "strict"}
 
@@ -202,8 +204,8 @@ def test_what_the_gateway_is_told_is_what_it_reads(tmp_path: Path) -> None:
     assert loaded_gateway.peers == (peer,)
     assert set(loaded_gateway.names) == {"spark", "10.77.0.11", "10.0.0.5"}
     # The fallback answers to the names of its model.
-    assert loaded_gateway.model("model").aliases == ("gpt-4o",)
-    assert loaded_gateway.model("model-fallback").aliases == ()
+    aliases = {variant.name: variant.served_model.aliases for variant in host_variants(data)}
+    assert aliases == {"model": ("gpt-4o",), "model-fallback": ()}
     assert (loaded_gateway.ttl_s, loaded_gateway.swap_on_request, loaded_gateway.queue) == (
         600,
         True,

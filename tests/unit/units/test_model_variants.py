@@ -115,7 +115,7 @@ def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
     folder = f"/data/models/huggingface/lockstep-merged/org--model/{'a' * 40}"
     assert variant.argv[2] == folder
     assert "--revision" not in variant.argv
-    assert variant.served_name == "org/model"
+    assert variant.served_model.served_name == "org/model"
     later = replace(PINS.checkpoints["org/base"], commit="c" * 40)
     pins = replace(PINS, checkpoints={**PINS.checkpoints, "org/base": later})
     assert make_variant(main=RECIPE + borrow, pins=pins).identity != variant.identity
@@ -128,8 +128,8 @@ def test_a_fallback_is_a_model_of_its_own_that_shares_nothing_but_the_port() -> 
     assert (main.name, main.unit, main.launcher) == ("model", "engine", "/data/run.sh")
     assert (spare.name, spare.unit) == ("model-fallback", "engine-fallback")
     assert spare.launcher == "/data/run-fallback.sh"
-    assert (main.fallback, spare.fallback) == ("model-fallback", None)
-    assert main.url == spare.url and main.identity != spare.identity
+    assert (main.served_model.fallback, spare.served_model.fallback) == ("model-fallback", None)
+    assert main.served_model.url == spare.served_model.url and main.identity != spare.identity
     assert unit_names(bound_models(data, main=CONTAINER, spare=second)) == (
         "engine.service",
         "engine-fallback.service",
@@ -153,7 +153,7 @@ def test_a_fallback_may_be_of_another_engine_in_a_place_of_its_own() -> None:
 
     main, spare = make_variants(data, pins, main=text, spare=RECIPE)
     assert spare.image is None and spare.argv[0].endswith("/current/venv/bin/vllm")
-    assert main.url == spare.url
+    assert main.served_model.url == spare.served_model.url
     # So is the share of the memory that the inventory gives: other engines take it of other things.
     less = replace(data.models["model"], overrides={"gpu_memory_utilization": 0.3})
     main, spare = make_variants(settings(model=less), pins, main=text, spare=RECIPE)
@@ -245,7 +245,7 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
 
 def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:
     def need(**arguments: Any) -> float:
-        return make_variant(**arguments).need.available(121.69)
+        return make_variant(**arguments).served_model.need.available(121.69)
 
     half, minimum = 0.5 * 121.69 + 3.6, 8
     assert need() == pytest.approx(half + minimum), "more than the 40 GiB that the recipe states"
@@ -265,7 +265,7 @@ def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -
     ],
 )
 def test_the_host_reaches_its_own_engine_wherever_that_listens(bind_to: str, url: str) -> None:
-    assert make_variant(data=settings(model=replace(MODEL, bind=bind_to))).url == url
+    assert make_variant(data=settings(model=replace(MODEL, bind=bind_to))).served_model.url == url
 
 
 @pytest.mark.parametrize(

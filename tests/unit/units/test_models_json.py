@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from example import HOSTS, bound_models, pins
@@ -14,6 +13,7 @@ from pair import rank_files as of_pair
 
 from lockstep.inventory.settings import MemoryMinimum
 from lockstep.onhost.core import config
+from lockstep.onhost.core.schema import values_of
 from lockstep.units.model_variants import variants
 from lockstep.units.models_json import MODELS, host_configuration, models_file
 
@@ -23,45 +23,15 @@ TEXTS = [
 ]
 
 
-def differences(value: Any, document: Any, key: str = "") -> list[str]:
-    """Keys of JSON that no field of a dataclass has, and fields that no key has."""
-    if isinstance(value, dict):
-        assert value.keys() == document.keys()
-        return [
-            difference
-            for name in value
-            for difference in differences(value[name], document[name], f"{key}.*")
-        ]
-    if isinstance(value, tuple):
-        pairs = zip(value, document, strict=True)
-        return [
-            difference
-            for item, other_item in pairs
-            for difference in differences(item, other_item, f"{key}[]")
-        ]
-    if not is_dataclass(value):
-        return []
-    names = {field.name for field in fields(value)}
-    inside = (
-        difference
-        for name in names & document.keys()
-        for difference in differences(getattr(value, name), document[name], f"{key}.{name}")
-    )
-    return [*(f"{key}.{name}" for name in names ^ document.keys()), *inside]
-
-
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_key_is_a_field_and_every_field_a_key(tmp_path: Path, text: str) -> None:
+def test_every_key_is_a_field_that_differs_from_its_default(tmp_path: Path, text: str) -> None:
     path = tmp_path / "models.json"
     path.write_text(text)
-    assert differences(config.load_host(path), json.loads(text)) == []
+    assert values_of(config.load_host(path)) == json.loads(text)
     odd = json.loads(text)
-    model = next(iter(odd["models"].values()))
-    model["nice"] = 5
-    del model["alike"]
+    next(iter(odd["models"].values()))["nice"] = 5
     path.write_text(json.dumps(odd))
-    differing_keys = differences(config.load_host(path), odd)
-    assert sorted(differing_keys) == [".models.*.alike", ".models.*.nice"]
+    assert values_of(config.load_host(path)) == json.loads(text)
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -84,22 +54,15 @@ def test_a_file_of_an_earlier_deploy_is_read_as_far_as_it_goes(tmp_path: Path) -
     assert config.load_host(path).model("qwen").weights == ()
 
 
-def test_what_a_model_may_be_asked_is_told_by_its_command_line() -> None:
-    models = {
-        name: model
-        for host in HOSTS
-        for name, model in json.loads(of_example(host)[MODELS].text)["models"].items()
-    }
+def test_what_a_model_may_be_asked_is_told_by_its_command_line(tmp_path: Path) -> None:
+    models: dict[str, config.Model] = {}
+    for host in HOSTS:
+        path = tmp_path / host
+        path.write_text(of_example(host)[MODELS].text)
+        models |= config.load_host(path).models
     # SGLang's scheduler ends when it is asked for log-probabilities while it drafts.
-    assert {
-        name: model_entry["logprobs"]
-        for name, model_entry in models.items()
-        if not model_entry["logprobs"]
-    } == {"mistral": False}
-    assert all(
-        model_entry["tools"] and model_entry["sense"] == "answers"
-        for model_entry in models.values()
-    )
+    assert [name for name, model in models.items() if not model.logprobs] == ["mistral"]
+    assert all(model.tools and model.sense == "answers" for model in models.values())
 
 
 @pytest.mark.parametrize(
@@ -129,7 +92,9 @@ def test_a_default_minimum_is_at_most_half_of_what_the_fit_leaves(
     assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
         minimums, abs=0.01
     )
-    assert known_model.need == variant.need, "the gate counts with the minimum, as the plan does"
+    assert known_model.need == variant.served_model.need, (
+        "the gate counts with the minimum, as the plan does"
+    )
     assert known_model.need.minimum_gib == max(
         known_model.minimum_loading_gib, known_model.minimum_serving_gib
     )

@@ -11,7 +11,7 @@ from over_ssh import invoke_lockstep
 
 from group_data.all import models
 from lockstep.cli.main import main
-from lockstep.inventory.settings import Minimum
+from lockstep.onhost.core.config import Minimum
 
 SSH = """\
 for word in "$@"; do host=$command; command=$word; done

@@ -66,7 +66,7 @@ def test_a_member_that_cannot_be_asked_makes_it_unknown():
 def host(rank: int) -> config.HostConfig:
     members = tuple(topology.TopologyMember(f"spark{n}", f"10.0.0.{n}") for n in (1, 2))
     pair = topology.Cluster("pair", rank, 7079, members)
-    model = config.Model("glm", "vllm-glm.service", "", "m", 90.0, 60, cluster="pair")
+    model = config.Model("glm", "vllm-glm.service", "", "m", 90.0, cluster="pair")
     return config.HostConfig("spark1", {"glm": model}, clusters={"pair": pair})
 
 

@@ -24,9 +24,7 @@ MEMBERS = (
     topology.TopologyMember("spark2", "10.9.9.9"),
 )
 PAIR = topology.Cluster("pair", 0, 7079, MEMBERS, dict.fromkeys(LINKS, ""))
-MODEL = config.Model(
-    "glm", UNIT, "", "m", 9.0, 60, image="vllm@sha256:1", cluster="pair", alike="a1"
-)
+MODEL = config.Model("glm", UNIT, "", "m", 9.0, image="vllm@sha256:1", cluster="pair", alike="a1")
 CHANGED = "changed since the deploy"
 
 

@@ -153,3 +153,18 @@ def test_a_file_of_yaml_gives_lines_and_what_has_no_value_is_absent() -> None:
 def test_what_is_not_described_is_kept_as_it_is() -> None:
     document = parse_mapping("extras: {a: [1, {b: 2}]}\n", "a.yaml")
     assert read(document).extras is document["extras"]
+
+
+def test_a_record_is_written_without_its_defaults_and_is_read_as_it_was() -> None:
+    some = Data(ports=(2, 3), words={"a": "b"}, switchable=Switchable(enabled=True))
+    assert schema.values_of(Data()) == {}
+    assert schema.values_of(some) == {
+        "ports": [2, 3],
+        "words": {"a": "b"},
+        "switchable": {"enabled": True},
+    }
+    # Rules of this version say nothing about a record of another one.
+    for record in (some, Data(port=None), Data(port=12, words={"A": "B"})):
+        values = {**schema.values_of(record), "of_another_version": 1}
+        options = {"where": "", "error": InventoryError, "strict": False}
+        assert schema.build(Data, values, **options) == record

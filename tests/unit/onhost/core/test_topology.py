@@ -54,7 +54,7 @@ def test_a_host_without_clusters_has_none(tmp_path):
         ({"clusters": {"pair": 3}}, "clusters.pair must be a mapping; found 3"),
         (
             {"clusters": {"pair": {**PAIR, "rank": 2}}},
-            "clusters.pair has no member of this host's rank; found {'",
+            "clusters.pair has no member of this host's rank; found 2; allowed: 0 to 1",
         ),
         (
             {"clusters": {"pair": {**PAIR, "port": "x"}}},

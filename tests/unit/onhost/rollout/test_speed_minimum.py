@@ -57,8 +57,10 @@ class Spark:
         state = {"ActiveState": "active", "SubState": "running"} if up else {}
         self.systemd.unit(UNIT, **state)
 
-    def minimum(self, **keys: float) -> None:
-        write_models(self.paths, {"mistral": {**self.model, **keys}})
+    def minimum(self, more: dict | None = None, **keys: object) -> None:
+        """Set the minimum of these keys, and more of what models.json has of the model."""
+        entry = {**self.model, "minimum": keys or None, **(more or {})}
+        write_models(self.paths, {"mistral": entry})
 
     def answer(self, request: dict) -> tuple[int, object]:
         self.until_answered()
@@ -114,12 +116,12 @@ def test_a_model_without_a_minimum_is_not_even_asked(spark, capsys):
 @pytest.mark.parametrize(
     ("minimum", "words", "code"),
     [
-        ({"minimum_tok_s": 29}, (), 2),
-        ({"minimum_share": 0.9}, (), 2),
+        ({"decode_tok_s": 29}, (), 2),
+        ({"not_below": "90 %"}, (), 2),
         ({}, ("--accept",), 2),
         ({}, (), 0),
         # A deploy that only looks for something to compare with has found nothing.
-        ({"minimum_share": 0.9}, ("--baseline",), 0),
+        ({"not_below": "90 %"}, ("--baseline",), 0),
     ],
 )
 def test_with_nothing_hot_no_minimum_is_kept(spark, capsys, minimum, words, code):
@@ -139,7 +141,7 @@ def test_with_nothing_hot_no_minimum_is_kept(spark, capsys, minimum, words, code
     ],
 )
 def test_what_gives_no_tokens_here_is_not_measured(spark, capsys, words, keys, message):
-    spark.minimum(minimum_tok_s=29, **keys)
+    spark.minimum(keys, decode_tok_s=29)
     assert spark.run(*words) == 0
     assert spark.engine.requests == []
     assert message in capsys.readouterr().out
@@ -147,7 +149,7 @@ def test_what_gives_no_tokens_here_is_not_measured(spark, capsys, words, keys, m
 
 
 def test_fast_enough_passes_and_says_how_fast(spark, capsys):
-    spark.minimum(minimum_tok_s=29)
+    spark.minimum(decode_tok_s=29)
     assert spark.run() == 0
     assert "tok/s (" in capsys.readouterr().out
     timed_requests = [request for request in spark.engine.requests if request.get("ignore_eos")]
@@ -159,7 +161,7 @@ def test_fast_enough_passes_and_says_how_fast(spark, capsys):
 
 def test_it_asks_as_bench_does(spark):
     """An answer that was not streamed took 1 % longer on a fast GPU."""
-    spark.minimum(minimum_tok_s=1, engine="vllm")
+    spark.minimum({"engine": "vllm"}, decode_tok_s=1)
     assert spark.run() == 0
     minimums = spark.engine.requests[-1]
     client = Client(spark.engine.url, "m")
@@ -170,13 +172,13 @@ def test_it_asks_as_bench_does(spark):
 
 
 def test_below_the_minimum_fails_with_both_numbers(spark, capsys):
-    spark.minimum(minimum_tok_s=100_000)
+    spark.minimum(decode_tok_s=100_000)
     assert spark.run() == 1
     assert "below the minimum of 100000.0 tok/s" in capsys.readouterr().out
 
 
 def test_the_first_result_becomes_the_accepted_one_and_stays_it(spark, capsys):
-    spark.minimum(minimum_share=0.5)
+    spark.minimum(not_below="50 %")
     assert spark.run() == 0
     first = spark.accepted_entry
     assert first["recipe"] == "eagle" and len(first["runs"]) == 3
@@ -207,7 +209,7 @@ def test_power_and_clock_stand_beside_the_accepted_speed(spark, tmp_path, monkey
     spark.until_answered = lambda: until(
         lambda: len(requests) <= 2 or sample_mark.exists(), "a sample"
     )
-    spark.minimum(minimum_share=0.5)
+    spark.minimum(not_below="50 %")
     data = json.loads(spark.paths.models.read_text())
     spark.paths.models.write_text(json.dumps({**data, "max_clock_mhz": 2100}))
     assert spark.run() == 0
@@ -217,7 +219,7 @@ def test_power_and_clock_stand_beside_the_accepted_speed(spark, tmp_path, monkey
 
 
 def test_a_slower_result_can_be_accepted(spark):
-    spark.minimum(minimum_share=0.9)
+    spark.minimum(not_below="90 %")
     assert spark.run() == 0
     fast = spark.accepted_entry["decode_tok_s"]
     spark.seconds = 0.25
@@ -237,7 +239,7 @@ def test_a_slower_result_can_be_accepted(spark):
 def test_a_broken_ruler_is_tried_again_and_then_neither_passes_nor_fails(
     spark, capsys, broken_run, message
 ):
-    spark.minimum(minimum_tok_s=1)
+    spark.minimum(decode_tok_s=1)
     for name, value in broken_run.items():
         setattr(spark, name, value)
     assert spark.run() == 2
@@ -254,7 +256,7 @@ def test_what_a_baseline_cannot_measure_does_not_stop_a_deploy(spark, capsys):
 
 
 def test_an_engine_that_answers_with_nothing_is_not_measured(spark, capsys):
-    spark.minimum(minimum_tok_s=1)
+    spark.minimum(decode_tok_s=1)
     spark.engine.chat = lambda request: (
         200,
         spark.stream("", 256) if request.get("stream") else FakeEngine.answer("hello", 2),
@@ -293,7 +295,7 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
         return sense.SenseVerdict((sense.SenseCheck("echo", state, "a reason"),))
 
     monkeypatch.setattr(sense, "judge_engine_sense", look)
-    spark.minimum(minimum_sense=True, sense="off")
+    spark.minimum(sense=True)
     assert spark.run() == code
     # A start that asks nothing does not make a minimum mean nothing.
     assert sense_requests == ["http://127.0.0.1:9"]
@@ -305,6 +307,6 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
 def test_nonsense_is_not_measured(spark, monkeypatch):
     wrong = sense.SenseVerdict((sense.SenseCheck("echo", "nonsense", "a reason"),))
     monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: wrong)
-    spark.minimum(minimum_sense=True, minimum_tok_s=1, sense="answers")
+    spark.minimum(sense=True, decode_tok_s=1)
     assert spark.run() == 1
     assert spark.engine.requests == []

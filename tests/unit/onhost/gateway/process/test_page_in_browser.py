@@ -32,7 +32,6 @@ from lockstep.onhost.gateway import server, switch_client
 from lockstep.onhost.gateway.configuration import (
     GatewayConfiguration,
     ListenAddress,
-    ServedModel,
     WebUiAddress,
 )
 from lockstep.onhost.records import last_diff, switch_history
@@ -60,6 +59,7 @@ class Spark(SwitchingSpark):
         super().__init__(folder, monkeypatch)
         for name in UNITS:
             self.tell(name, recipe=RECIPES[name], engine="vllm", engine_url=self.engine.url)
+        self.tell("mistral", evens=("same_role",))
         since = f"@{int(time.time()) - 11100}"
         self.systemd.unit(
             UNITS["mistral"], ActiveState="active", SubState="running", StateChangeTimestamp=since
@@ -78,7 +78,6 @@ class Spark(SwitchingSpark):
                 asdict(
                     GatewayConfiguration(
                         *("spark1", listeners),
-                        models={"mistral": ServedModel(evens=("same_role",))},
                         prometheus=history,
                         webui=WebUiAddress(8080),
                     )

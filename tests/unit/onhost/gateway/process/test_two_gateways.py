@@ -21,7 +21,6 @@ from lockstep.onhost.gateway.configuration import (
     PEER_ROLE,
     ListenAddress,
     PeerGateway,
-    ServedModel,
 )
 
 pytestmark = pytest.mark.slow
@@ -70,7 +69,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             environment,
             host="spark2",
             listeners=second,
-            models={"qwen": ServedModel(aliases=("theirs",))},
+            models={"qwen": {"aliases": ("theirs",)}},
             # The other's port is where nobody else listens.
             peers=(peer("spark1", first),),
         ) as two,
