@@ -72,7 +72,6 @@ lab-tests: lab-parts
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
-	$(BIN)/python -m lab.parsers
 
 # The tests that need no lab run beside the download of its parts and its first deploy. No failed test
 # is tried again: one that fails at times hides a race, its own or the product's.
