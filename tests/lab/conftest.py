@@ -26,10 +26,10 @@ from stack import DeployResult, Host, Stack
 _FIRST = (
     *("deploy/test_deploy", "deploy/test_same_hosts"),
     *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
-    *("monitoring/test_monitoring", "deploy/test_lock", "gateway/test_listeners"),
+    *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm"),
     *("engines/test_llamacpp", "switching/test_power", "drift/test_drift_is_named"),
     *("switching/test_switching", "access/test_tls", "deploy/test_interrupted"),
-    *("deploy/test_artefacts", "switching/test_gpu", "switching/test_real_engine"),
+    *("deploy/test_artefacts", "switching/test_gpu"),
     *("deploy/test_screen", "switching/test_switch_faults", "switching/test_memory"),
     *("gateway/test_switching", "deploy/test_proxy", "access/test_open_engine"),
 )
