@@ -66,9 +66,12 @@ def main() -> int:
 
 def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each check of a disk and each load, in the order in which they are made."""
-    engines = [Engine("vllm", options.python, dict(options.variable))] if options.python else []
-    if options.llama_server:
-        engines.append(Engine("llama", options.llama_server, dict(options.variable)))
+    programs = {"vllm": options.python, "llama": options.llama_server}
+    engines = [
+        Engine(name, program, dict(options.variable), options.end_command)
+        for name, program in programs.items()
+        if program
+    ]
     disks = dict(options.disk or DISKS.items())
     size = int(options.gib * 2**30)
     folder = os.environ[_FOLDER]
@@ -227,6 +230,12 @@ def _options() -> argparse.Namespace:
         default=[],
         metavar="NAME=VALUE",
         help="of the engines' environment",
+    )
+    parser.add_argument(
+        "--end-command",
+        default="",
+        metavar="COMMAND",
+        help="ends what outlives a killed engine, as a container does (run by sh after each load)",
     )
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of one load (300)")
     parser.add_argument("--disk-program", type=Path, help="disk.c as compiled elsewhere")

@@ -77,11 +77,13 @@ class Engine:
         name: `vllm` or `llama`.
         program: Its Python, or the program `llama-server`.
         variables: Variables of its environment, beside this process's own.
+        end_command: Shell command that ends what outlives its session, as a container does.
     """
 
     name: str
     program: str
     variables: Mapping[str, str]
+    end_command: str = ""
 
     def write(self, folder: Path, size: int) -> None:
         """Write a checkpoint of about so many bytes for this engine."""
@@ -163,6 +165,8 @@ class Engine:
             sampler.join()
             _kill(process)
             _wait_for_all(process)
+            if self.end_command:
+                subprocess.run(["sh", "-c", self.end_command], check=True)
         if seconds is None:
             raise LoadError(
                 f"it ended with its weights not loaded, or took {limit_s:.0f} s:\n"

@@ -122,7 +122,8 @@ class _Following:
             self._event(events.read(message))
             return
         text = _CODES.sub("", line).rpartition("\r")[2].rstrip()
-        self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n" if text else "\n")
+        log_text = output.text_for_people(text)
+        self._log.write(f"{time.strftime('%H:%M:%S')} {log_text}\n" if text else "\n")
         self._log.flush()
         self._view.line(text)
 

@@ -140,7 +140,7 @@ def test_systemd_reads_every_unit_that_a_stage_wrote(name: str, commands: list[s
 GATEWAY = wanted_restart_key(RUN.files("gateway"), "lockstep-gateway.service")
 _SOCKET = unit(UnitFileState="enabled", restart_key="")
 _SERVICE = unit(UnitFileState="enabled", restart_key=GATEWAY)
-PORTS = f"{JOB} restart-lockstep-gateway -- systemctl restart lockstep-gateway.socket"
+PORTS = f"{JOB} restart-lockstep-gateway --tries 2 -- systemctl restart lockstep-gateway.socket"
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,8 @@ class ClusterSwitch:
                 kind = output.kind_of(line)
                 if name == answering:
                     if kind == "took":
-                        self._say(f"took: {self._steps}", "took")
+                        steps = filter(None, (str(self._steps), line.partition(": ")[2]))
+                        line = output.EventLine(kind, f"took: {', '.join(steps)}")
                     self._say(line)
                 elif kind in ("failed", "why"):
                     self._say(f"{name}: {line}", kind)

@@ -56,6 +56,11 @@ def read_event(line: str) -> str:
     return EventLine(match[1], match[2]) if match else line
 
 
+def text_for_people(line: str) -> str:
+    """Return a line without the mark of programs, which may stand behind the name of a host."""
+    return _FORM.sub(r"\2", line)
+
+
 def has_event_reader() -> bool:
     """Tell whether another program of ours reads the output of this one."""
     return READER in os.environ

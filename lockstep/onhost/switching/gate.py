@@ -185,6 +185,9 @@ class Gate:
         except (OSError, errors.Problem, transient_job.OtherJobRunning) as error:
             write_to_journal(f"reads stay small while it loads: {errors.why(error)}")
         else:
+            if not files and self.model.weights:
+                names = ", ".join(self.model.weights)
+                write_to_journal(f"reads stay small while it loads: no file of {names} is seen")
             read_ahead.raise_read_ahead(self.model.name, devices, self.paths, write_to_journal)
 
     def record_model_starting(self) -> None:

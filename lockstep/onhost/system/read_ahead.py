@@ -31,13 +31,17 @@ def raise_read_ahead(
     put_back(paths, tell)
     own_kib: dict[str, int] = {}
     for device in devices:
-        if bdi := _bdi(device, paths):
-            try:
-                value = int(_control(bdi, paths).read_text(encoding="ascii"))
-            except (OSError, ValueError):
-                continue
-            if value < RAISED_KIB:
-                own_kib[bdi] = value
+        bdi = _bdi(device, paths)
+        if bdi is None:
+            name = disk_name(device, paths)
+            tell(f"reads stay small while it loads: the kernel has no read-ahead for device {name}")
+            continue
+        try:
+            value = int(_control(bdi, paths).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+        if value < RAISED_KIB:
+            own_kib[bdi] = value
     if not own_kib:
         return
     try:

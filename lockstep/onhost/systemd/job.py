@@ -43,10 +43,15 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return transient_job.follow_job(job, from_end=True, say=_say)
     properties = tuple(options.property)
     job = replace(job, user=options.uid, env_file=options.setenv_file, properties=properties)
-    has_started = transient_job.start_job(job, paths, output.say)
-    if not has_started:
-        output.say(f"job {job.name}: is running already, following it")
-    return transient_job.follow_job(job, from_end=not has_started, say=_say)
+    for tries_left in reversed(range(options.tries)):
+        has_started = transient_job.start_job(job, paths, output.say)
+        if not has_started:
+            output.say(f"job {job.name}: is running already, following it")
+        code = transient_job.follow_job(job, from_end=not has_started, say=_say)
+        if code == 0 or not tries_left:
+            break
+        output.say(f"job {job.name}: tried again")
+    return code
 
 
 def _say(line: str) -> None:
@@ -61,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("name")
     run.add_argument("--uid", metavar="USER", help="run as this user")
     run.add_argument("--setenv-file", metavar="FILE", help="KEY=VALUE lines, read by systemd")
+    run.add_argument(
+        "--tries", type=int, choices=(1, 2, 3), default=1, help="of work that fails (1)"
+    )
     run.add_argument(
         "--property", action="append", default=[], metavar="KEY=VALUE", help="of the unit"
     )

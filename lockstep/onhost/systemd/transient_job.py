@@ -246,9 +246,18 @@ def _exit_status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_fa
     if unit.active != "failed":
         return 0
     if tell_failure:
+        for line in _refusal(job):
+            say(line)
         say(f"job {job.name}: failed ({unit.failure}); log: {job.log}")
     if unit.result == "timeout":
         return EXIT_TIMEOUT
     if unit.main_code in ("2", "3"):  # CLD_KILLED, CLD_DUMPED
         return 128 + unit.main_status
     return unit.main_status or errors.EXIT_FAILED
+
+
+def _refusal(job: Job) -> list[str]:
+    """Return why systemd refused a unit: systemctl itself only tells where that is to be read."""
+    if job.argv[:1] != ("systemctl",):
+        return []
+    return [f"journal: {line}" for line in units.last_lines(job.argv[-1], 5)]

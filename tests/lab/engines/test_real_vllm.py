@@ -107,12 +107,39 @@ def inventory(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def switch_answer(stack: Stack, first: object, inventory: Path) -> Iterator[Answer]:
-    """`switch.sh strict` on spark1; undone afterwards."""
+def strict_stack(stack: Stack, first: object, inventory: Path) -> Iterator[Stack]:
+    """The lab whose spark1 has the strict model too; undone afterwards."""
     stack.good_deploy(*ONE, inventory=inventory)
-    yield stack.spark1.switch("strict")
-    stack.spark1.switch("none")
+    yield stack
     stack.good_deploy(*ONE)
+
+
+@pytest.fixture(scope="module")
+def read_ahead_values(strict_stack: Stack) -> Iterator[str]:
+    """A file with each value, in KiB, that the read-ahead of the weights' disk has had, in order.
+
+    The settings of the lab's own disks are read-only for a host, so this is a folder of its own.
+    """
+    host, values = strict_stack.spark1, "/run/read-ahead-values"
+    host.root(
+        "mount -t tmpfs settings /sys/class/bdi && "
+        "mkdir /sys/class/bdi/$(stat -c %Hd:%Ld /data/models) && "
+        "cd /sys/class/bdi/* && echo 128 > read_ahead_kb"
+    )
+    watch = (
+        "cd /sys/class/bdi/* && while sleep 0.05; do cat read_ahead_kb; done | "
+        f"stdbuf -oL uniq > {values}"
+    )
+    host.root(f"systemd-run --quiet --collect --unit=watch-values sh -c {shlex.quote(watch)}")
+    yield values
+    host.root(f"systemctl stop watch-values; umount -l /sys/class/bdi; rm {values}")
+
+
+@pytest.fixture(scope="module")
+def switch_answer(strict_stack: Stack, read_ahead_values: str) -> Iterator[Answer]:
+    """`switch.sh strict` on spark1; nothing is hot afterwards."""
+    yield strict_stack.spark1.switch("strict")
+    strict_stack.spark1.switch("none")
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +185,18 @@ def test_the_real_vllm_becomes_hot(host: Host, switch_answer: Answer) -> None:
     assert "strict is hot, started in" in switch_answer.out
     assert host.complete(ENGINE, MODEL)["usage"]["completion_tokens"] == 8
     assert host.get(f"http://127.0.0.1:{ENGINE}/version")["version"].startswith("0.32")
+
+
+def test_its_disk_reads_in_large_steps_until_it_is_ready(
+    host: Host, read_ahead_values: str
+) -> None:
+    until(
+        lambda: host.root(f"cat {read_ahead_values}").split() == ["128", "16384", "128"],
+        "the read-ahead was raised once, and is the disk's own again",
+    )
+    assert host.root("ls /run/lockstep/read-ahead.json 2>&1 || true").endswith(
+        "No such file or directory\n"
+    )
 
 
 def test_status_and_units_agree(host: Host) -> None:

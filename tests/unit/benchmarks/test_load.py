@@ -14,7 +14,7 @@ import pytest
 from benchmarks.load import checkpoint, page
 from benchmarks.load.__main__ import turn_ways
 from benchmarks.load.checkpoint import Llama
-from benchmarks.load.engines import LlamaTimer, VllmTimer
+from benchmarks.load.engines import Engine, LlamaTimer, VllmTimer
 from benchmarks.load.ways import KERNEL, LOCKSTEP, Way, parse_way
 from lockstep.checkpoints import gguf
 
@@ -128,3 +128,14 @@ def test_the_seconds_of_llama_server() -> None:
         "1.01.185.441 I cmn          init: llama threadpool init, n_threads = 2"
     )
     assert seconds == pytest.approx(1.96657)
+
+
+def test_what_outlives_an_engine_is_ended_before_its_disk_goes(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho Loading weights took 1.5 seconds\nexec sleep 60\n")
+    program.chmod(0o755)
+    engine = Engine("vllm", str(program), {}, end_command=f"touch {tmp_path}/ended")
+
+    assert engine.load(tmp_path, (), tmp_path / "log", limit_s=30).seconds == 1.5
+
+    assert (tmp_path / "ended").exists()

@@ -60,6 +60,13 @@ def test_lines_go_into_the_log_without_colours_and_events_to_the_view(tmp_path: 
     assert re.fullmatch(r"(\d\d:\d\d:\d\d .+\n){3}", log)
 
 
+def test_the_log_has_the_words_of_people_where_the_view_reads_an_event(tmp_path: Path) -> None:
+    view = RecordingView(answer=True)
+    _, log = follow(tmp_path, view, "    [spark1] lockstep still: qwen loads, 30 s")
+    assert view.lines == ["    [spark1] lockstep still: qwen loads, 30 s"]
+    assert log.endswith("     [spark1] qwen loads, 30 s\n")
+
+
 def test_a_password_goes_to_the_deploy_alone(tmp_path: Path) -> None:
     view = RecordingView(answer='a "secret"')
     _, log = follow(tmp_path, view, events.Asks("sudo password: "))

@@ -107,6 +107,8 @@ def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
         f"systemctl start -- {GLM}",
     ]
     assert lines[-1] == "glm is hot on spark1, spark2"
+    [durations] = [line for line in lines if line.startswith("took: ")]
+    assert durations.startswith("took: check ") and durations.count("took") == 1
     assert "spark2: stopping own" in lines
     assert pair[0].group.run == pair[1].group.run
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]

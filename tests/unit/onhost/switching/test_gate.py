@@ -96,6 +96,13 @@ def test_without_a_guard_that_puts_it_back_the_disk_keeps_its_own_read_ahead(
     assert "lockstep gate: reads stay small while it loads: " in capsys.readouterr().out
 
 
+def test_weights_that_the_gate_does_not_see_are_named(spark, capsys):
+    write_models(spark.paths, {"qwen": {**QWEN, "weights": ["/models/m"]}})
+    spark.gate("qwen").pass_or_refuse()
+    line = "lockstep gate: reads stay small while it loads: no file of /models/m is seen\n"
+    assert line in capsys.readouterr().out
+
+
 def test_who_starts_what_the_memory_watch_ended_is_told(spark, capsys):
     end = watch_findings.MemoryKill("qwen", "vllm-qwen36.service", "serving", 4.0, 3.8)
     watch_findings.save(spark.paths, end)

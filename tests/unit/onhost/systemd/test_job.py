@@ -66,6 +66,28 @@ def test_output_comes_line_by_line_and_the_exit_status_is_the_works(host, capsys
     )
 
 
+def test_a_unit_that_systemd_refuses_says_why(host, capsys):
+    reason = "web.socket: Failed to create listening socket: Address already in use"
+    host.systemd.unit("web.socket", start_ok=False, journal=[reason])
+
+    assert host.run("start-web", "--", "systemctl", "start", "web.socket") == 1
+
+    assert capsys.readouterr().out.endswith(
+        f"journal: {reason}\n"
+        "job start-web: failed (exit-code, exit status 1); "
+        f"log: {host.paths.log}/jobs/start-web.log\n"
+    )
+
+
+def test_work_that_may_fail_is_tried_again_as_often_as_is_said(host, tmp_path, capsys):
+    once = ("sh", "-c", f"[ -e {tmp_path}/seen ] && exit 0; touch {tmp_path}/seen; exit 7")
+
+    assert host.run("listen", "--tries", "2", "--", *once) == 0
+    assert host.run("listen", "--tries", "2", "--", "sh", "-c", "exit 7") == 7
+
+    assert capsys.readouterr().out.count("job listen: tried again\n") == 2
+
+
 def test_success_is_0_and_a_later_run_starts_again(host, capsys):
     assert host.run("build", "--", "echo", "one") == 0
     assert host.run("build", "--", "echo", "two") == 0
