@@ -1,7 +1,4 @@
-"""The real engines' own parsers on this machine: environments that can only be asked.
-
-`python -m lab.parsers` builds both and prints their interpreters.
-"""
+"""The real engines' own parsers on this machine: environments that can only be asked."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from uv import find_uv_bin
 
 from lab.core.cache import Report, build_once, fingerprint, prune
 from lab.core.errors import LabError
-from lab.core.state import open_lab
 from lab.packages.pip_download import download
 from lab.packages.python_packages import TORCH_VERSION, VLLM_VERSION, python_index, wheels
 from lab.packages.wheels import StandInWheel, write_wheel
@@ -128,19 +124,3 @@ def _uv(folder: Path, *argv: str) -> None:
             f"uv could not make the environment of an engine's parser: {result.stderr[-300:]}",
             "Free disk space or mend the cache of the lab, then run it again.",
         )
-
-
-def main() -> None:
-    """Command line; see the module's docstring."""
-    try:
-        interpreter_paths = interpreters(
-            open_lab().cache, lambda line: print(line, file=sys.stderr)
-        )
-    except LabError as error:
-        sys.exit(str(error))
-    for engine, python in interpreter_paths.items():
-        print(f"{engine} {python}")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab.core.cache import Report, prune
@@ -35,6 +36,10 @@ def prepare(cache: Path, report: Report) -> None:
     Raises ``LabError`` with a remedy when something cannot be fetched or built.
     """
     cache.mkdir(parents=True, exist_ok=True)
+    # Each builds first what it is made of. Packages and images wait for different servers.
+    builds = (python_index, precompiled_wheels, hub_repositories, image_registry)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda build: build(cache, report), builds))
     keep = [
         wheels(cache, report),
         python_index(cache, report),

@@ -21,26 +21,30 @@ import left_behind
 import pytest
 from stack import DeployResult, Host, Stack
 
-#: Files that must meet their lab as a first deploy left it, then the long ones, longest first: no
-#: worker is left with one of them when the others have ended.
+#: Leaves its lab as no other file wants it: without copies it comes last.
+_REMOVE = "deploy/test_remove"
+
+#: Files that must meet their lab as a first deploy left it, and those without a lab, which other
+#: workers run meanwhile. Then the long ones, longest first: no worker is left with one of them when
+#: the others have ended.
 _FIRST = (
-    *("deploy/test_deploy", "deploy/test_same_hosts"),
+    *("deploy/test_deploy", "engines/test_engine_parsers", "engines/test_weight_loaders"),
+    "deploy/test_same_hosts",
     *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
-    *("monitoring/test_monitoring", "deploy/test_lock", "gateway/test_listeners"),
+    *("monitoring/test_monitoring", "deploy/test_lock", "engines/test_real_vllm", _REMOVE),
     *("engines/test_llamacpp", "switching/test_power", "drift/test_drift_is_named"),
     *("switching/test_switching", "access/test_tls", "deploy/test_interrupted"),
-    *("deploy/test_artefacts", "switching/test_gpu", "switching/test_real_engine"),
+    *("deploy/test_artefacts", "switching/test_gpu"),
     *("deploy/test_screen", "switching/test_switch_faults", "switching/test_memory"),
     *("gateway/test_switching", "deploy/test_proxy", "access/test_open_engine"),
 )
 
-#: Leaves its lab as no other file wants it: building all engines again would take minutes.
-_LAST = "deploy/test_remove"
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the files; tests of one file stay as they are."""
-    order = {name: place for place, name in enumerate(_FIRST)} | {_LAST: len(_FIRST) + 1}
+    order = {name: place for place, name in enumerate(_FIRST)}
+    if not _deployed_lab(config):
+        order[_REMOVE] = len(_FIRST) + 1
     items.sort(key=lambda item: order.get(f"{item.path.parent.name}/{item.path.stem}", len(_FIRST)))
 
 
@@ -87,12 +91,9 @@ def stack(
     with _take_down(stack.name):
         if source := _deployed_lab(request.config):
             _deploy_once(source, tmp_path_factory)
-            stack.lab("copy", source)
-        stack.lab("up")
-        if source:
-            for host in stack.hosts:
-                # Of no interest is what it says, but that Open WebUI has started by then.
-                host.run("systemctl is-system-running --wait")
+            _copy_lab(source, stack)
+        else:
+            stack.lab("up")
         yield stack
         stack.reap()
 
@@ -100,7 +101,25 @@ def stack(
 def _deployed_lab(config: pytest.Config) -> str | None:
     """The lab that this worker's lab is a copy of; None where there is one process only."""
     worker_input: dict[str, str] = getattr(config, "workerinput", {})
-    return worker_input.get("deployed_lab")
+    return None if os.environ.get("LOCKSTEP_TEST_LAB") else worker_input.get("deployed_lab")
+
+
+def _copy_lab(source: str, stack: Stack) -> None:
+    stack.lab("copy", source)
+    stack.lab("up")
+    for host in stack.hosts:
+        # Of no interest is what it says, but that Open WebUI has started by then.
+        host.run("systemctl is-system-running --wait")
+
+
+@pytest.fixture(scope="module")
+def another_lab_afterwards(request: pytest.FixtureRequest, stack: Stack) -> Iterator[None]:
+    """Give the files that follow another copy of the deployed lab, where labs are copies."""
+    yield
+    if source := _deployed_lab(request.config):
+        stack.reap()
+        stack.lab("down", "--delete")
+        _copy_lab(source, stack)
 
 
 def _deploy_once(source: str, tmp_path_factory: pytest.TempPathFactory) -> DeployResult:
@@ -131,9 +150,7 @@ def first(
 ) -> DeployResult:
     """The first deploy of the two hosts."""
     source = _deployed_lab(request.config)
-    if source and not os.environ.get("LOCKSTEP_TEST_LAB"):
-        return _deploy_once(source, tmp_path_factory)
-    return _first_deploy(stack)
+    return _deploy_once(source, tmp_path_factory) if source else _first_deploy(stack)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import re
 import threading
 from typing import Any
 
+import pytest
 from stack import Host, Stack, until
 
 # Without engines that are built and what builds them: what is built lies in one folder, and takes
@@ -62,8 +63,9 @@ def address(host: Host) -> str:
     return host.root("hostname -I").split()[0]
 
 
+@pytest.mark.usefixtures("another_lab_afterwards")
 def test_a_host_is_what_it_was(deployed_stack: Stack) -> None:
-    """No test comes after this one, which leaves a Spark as it was before its first deploy."""
+    """It leaves a Spark as it was before its first deploy."""
     two = deployed_stack.two
     fabric = {f"{host.name}__fabric_address": address(host) for host in deployed_stack.hosts}
     small = deployed_stack.inventory("small", **SMALL, **fabric)

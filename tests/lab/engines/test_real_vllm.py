@@ -1,6 +1,7 @@
-"""The gateway on real hosts, before the real vLLM: its listeners, and `openai` and `anthropic`.
+"""The real vLLM on a host: its start by `switch.sh`, the gateway before it, and its end.
 
-One start of the real engine serves both; its chat template refuses repeated roles.
+All of it at one start of vLLM, which takes a minute. Its chat template refuses repeated roles. The
+packages `openai` and `anthropic` ask it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import anthropic
 import openai
 import pytest
 from gateway_soaking import a_key, end_key
-from stack import Host, Stack, until
+from stack import Answer, Host, Stack, until
 
 from lab import RECIPES
 from lab.host import connection, network
@@ -64,6 +65,13 @@ PARSER = (
     "    --structured-outputs-config.backend=xgrammar \\\n"
     "    --structured-outputs-config.disable_any_whitespace=true \\\n"
 )
+# Whoever has sent the head of a question and not its body is waited for by every web server.
+HALF_A_QUESTION = rf"""
+exec 3<>/dev/tcp/127.0.0.1/{ENGINE}
+printf 'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n' >&3
+printf 'Content-Length: 100\r\n\r\n{{' >&3
+cat <&3
+"""
 
 
 @dataclass(frozen=True)
@@ -99,14 +107,46 @@ def inventory(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def host(stack: Stack, first: object, inventory: Path) -> Iterator[Host]:
-    """spark1 with the strict model hot; undone afterwards."""
+def strict_stack(stack: Stack, first: object, inventory: Path) -> Iterator[Stack]:
+    """The lab whose spark1 has the strict model too; undone afterwards."""
     stack.good_deploy(*ONE, inventory=inventory)
-    answer = stack.spark1.switch("strict")
-    assert answer.code == 0, answer.text
-    yield stack.spark1
-    stack.spark1.switch("none")
+    yield stack
     stack.good_deploy(*ONE)
+
+
+@pytest.fixture(scope="module")
+def read_ahead_values(strict_stack: Stack) -> Iterator[str]:
+    """A file with each value, in KiB, that the read-ahead of the weights' disk has had, in order.
+
+    The settings of the lab's own disks are read-only for a host, so this is a folder of its own.
+    """
+    host, values = strict_stack.spark1, "/run/read-ahead-values"
+    host.root(
+        "mount -t tmpfs settings /sys/class/bdi && "
+        "mkdir /sys/class/bdi/$(stat -c %Hd:%Ld /data/models) && "
+        "cd /sys/class/bdi/* && echo 128 > read_ahead_kb"
+    )
+    watch = (
+        "cd /sys/class/bdi/* && while sleep 0.05; do cat read_ahead_kb; done | "
+        f"stdbuf -oL uniq > {values}"
+    )
+    host.root(f"systemd-run --quiet --collect --unit=watch-values sh -c {shlex.quote(watch)}")
+    yield values
+    host.root(f"systemctl stop watch-values; umount -l /sys/class/bdi; rm {values}")
+
+
+@pytest.fixture(scope="module")
+def switch_answer(strict_stack: Stack, read_ahead_values: str) -> Iterator[Answer]:
+    """`switch.sh strict` on spark1; nothing is hot afterwards."""
+    yield strict_stack.spark1.switch("strict")
+    strict_stack.spark1.switch("none")
+
+
+@pytest.fixture(scope="module")
+def host(stack: Stack, switch_answer: Answer) -> Host:
+    """spark1 with the strict model hot."""
+    assert switch_answer.code == 0, switch_answer.text
+    return stack.spark1
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +181,94 @@ def message_content(text: str) -> str:
     return str(json.loads(text)["choices"][0]["message"]["content"])
 
 
+def test_the_real_vllm_becomes_hot(host: Host, switch_answer: Answer) -> None:
+    assert "strict is hot, started in" in switch_answer.out
+    assert host.complete(ENGINE, MODEL)["usage"]["completion_tokens"] == 8
+    assert host.get(f"http://127.0.0.1:{ENGINE}/version")["version"].startswith("0.32")
+
+
+def test_its_disk_reads_in_large_steps_until_it_is_ready(
+    host: Host, read_ahead_values: str
+) -> None:
+    until(
+        lambda: host.root(f"cat {read_ahead_values}").split() == ["128", "16384", "128"],
+        "the read-ahead was raised once, and is the disk's own again",
+    )
+    assert host.root("ls /run/lockstep/read-ahead.json 2>&1 || true").endswith(
+        "No such file or directory\n"
+    )
+
+
+def test_status_and_units_agree(host: Host) -> None:
+    status = host.status()
+    assert (status["hot"], status["webui"]) == ("strict", "active")
+    assert status["problems"] == [] and status["unknown"] == []
+    names = {"qwen", "mistral", "mistral-fallback", "tiny", "strict"}
+    states = {name: model["state"] for name, model in status["models"].items()}
+    assert states == {**dict.fromkeys(names, "off"), "strict": "hot"}
+    for model in status["models"].values():
+        active = host.show(f"{model['unit'].removesuffix('.service')}.service", "ActiveState")
+        assert (model["state"] == "hot") == (active == "active")
+    assert status["models"]["strict"]["ready"] is True
+    assert status["models"]["strict"]["url"] == f"http://127.0.0.1:{API}"
+    assert host.show(GATEWAY, "ActiveState") == "active"
+    assert host.show(GATEWAY, "UnitFileState") == "enabled"
+    assert host.show(GATEWAY, "User") == "lockstep-gateway"
+    listening = host.root(f"ss -Hltn 'sport = :{API} or sport = :{ENGINE}'")
+    assert {line.split()[3] for line in listening.splitlines()} == {
+        f"127.0.0.1:{API}",
+        f"127.0.0.1:{ENGINE}",
+    }
+
+
+def test_status_for_people_says_the_same_within_forty_columns(host: Host) -> None:
+    lines = host.on_a_phone("status")
+    assert lines[0] == "spark1: strict hot"
+    assert any(line.startswith("strict  ") and "hot since" in line for line in lines[1:])
+    assert [line for line in lines if len(line) > 40] == []
+
+
+def test_the_engine_survives_the_operators_logout(stack: Stack, host: Host) -> None:
+    """With an ordinary account logind would remove the engine's semaphores now."""
+    pid = host.show(UNIT, "MainPID")
+    # Asking over SSH would be a login, so the host itself reports that logind let go of the user.
+    report = f"{connection.load(stack.name).services['python_index']}nobody-is-logged-in/"
+    logout_watch = f"while loginctl show-user spark; do sleep 0.2; done; curl -s {report}"
+    host.root(f"systemd-run --quiet --collect sh -c {shlex.quote(logout_watch)}")
+    until(
+        lambda: any("nobody-is-logged-in" in request.path for request in stack.requests("web")),
+        "spark1: logind has let go of the operator",
+    )
+    assert host.complete(ENGINE, MODEL)["usage"]["completion_tokens"] == 8
+    assert host.show(UNIT, "MainPID") == pid
+    assert host.show(UNIT, "NRestarts") == "0"
+
+
+def test_the_running_engine_was_started_as_the_recipe_says(
+    stack: Stack, host: Host, inventory: Path
+) -> None:
+    variant = stack.variants(inventory)[host.name]["strict"]
+    pid = host.show(UNIT, "MainPID")
+    argv, environment = process(host, pid)
+    # The kernel puts the interpreter of the console script before its words.
+    assert argv[1:] == variant["argv"]
+    assert argv[2:4] == ["serve", "lab/tiny-qwen3-strict"]
+    assert argv[argv.index("--revision") + 1] == variant["commit"]
+    assert variant["environment"].items() <= environment.items()
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert not {name for name in environment if "proxy" in name.lower()}
+    listing = host.root(f"nsenter --target {pid} --mount ls -A /etc/lockstep /run/lockstep")
+    visible_files = ["models.json", "served-weights.json"]
+    assert listing.split() == ["/etc/lockstep:", *visible_files, "/run/lockstep:"]
+
+
+def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:
+    """Command line and environment of a process."""
+    argv = host.root(f"cat /proc/{pid}/cmdline").split("\0")[:-1]
+    pairs = host.root(f"cat /proc/{pid}/environ").split("\0")
+    return argv, dict(pair.partition("=")[::2] for pair in pairs if pair)
+
+
 def test_the_engine_refuses_two_messages_of_one_role_and_its_listener_helps(host: Host) -> None:
     status, text = post(host, ENGINE, TWO_IN_A_ROW)
     assert status == 400 and REFUSED in text
@@ -168,20 +296,6 @@ def metric(host: Host, name: str) -> float:
     match = re.search(rf"^vllm:{name}{{.*}} (\S+)", text, re.MULTILINE)
     assert match, text[:500]
     return float(match[1])
-
-
-def test_status_and_units_agree(host: Host) -> None:
-    model = host.status()["models"]["strict"]
-    assert model["state"] == "hot" and model["ready"] is True
-    assert model["url"] == f"http://127.0.0.1:{API}"
-    assert host.show(GATEWAY, "ActiveState") == "active"
-    assert host.show(GATEWAY, "UnitFileState") == "enabled"
-    assert host.show(GATEWAY, "User") == "lockstep-gateway"
-    listening = host.root(f"ss -Hltn 'sport = :{API} or sport = :{ENGINE}'")
-    assert {line.split()[3] for line in listening.splitlines()} == {
-        f"127.0.0.1:{API}",
-        f"127.0.0.1:{ENGINE}",
-    }
 
 
 def test_a_crash_of_the_gateway_restarts_only_the_gateway(host: Host) -> None:
@@ -311,3 +425,26 @@ def test_a_second_deploy_changes_nothing_and_leaves_the_keys(
     assert stack.good_deploy(*ONE, inventory=inventory).changed_operations == set()
     assert host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}") == earlier_keys
     assert host.show(GATEWAY, "MainPID") == gateway
+
+
+def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(host: Host) -> None:
+    host.hold_streams(ENGINE, MODEL, 16)
+    # vLLM may tell the streams that their engine is gone; who is still asking is told nothing.
+    host.root(f"systemd-run --quiet --collect bash -c {shlex.quote(HALF_A_QUESTION)}")
+    asking = f"ss -tnpH state established 'dport = :{ENGINE}' | grep -c '\"cat\"' || true"
+    until(lambda: host.root(asking).strip() == "1", "spark1: a client has asked half a question")
+    # As a wedge: nothing more comes of the engine's process. It does not see either that its main
+    # process is killed.
+    engine = host.root("pgrep -f ^VLLM::EngineCore").strip()
+    host.root(f"kill -STOP {engine}")
+    processes = host.root(f"pgrep -u $(systemctl show -p User --value {UNIT})").split()
+    since = host.root("date +%s").strip()
+    answer = host.switch("none")
+    assert answer.code == 0, answer.text
+    log = host.logs("lockstep end: ", f"--since=@{since}", f"_SYSTEMD_UNIT={UNIT}")
+    waits, kill_at = (log.find(words) for words in ("Waiting for connections", "lockstep end: "))
+    assert -1 < waits < kill_at, log
+    assert (host.show(UNIT, "ActiveState"), host.show(UNIT, "Result")) == ("inactive", "success")
+    assert engine in processes
+    leftovers = host.root(f"ps -o pid= -p {','.join(processes)} || true; ls /dev/shm")
+    assert leftovers == "", "memory is still taken"
