@@ -9,7 +9,7 @@ from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.host.desired_state import DesiredState
 from lockstep.monitoring import stack
-from lockstep.system.accounts import people, system_accounts
+from lockstep.resources.accounts import wanted_accounts
 from lockstep.system.base_files import (
     absent_files,
     docker_restart_key,
@@ -49,7 +49,7 @@ def base() -> None:
     system.accounts(
         name="Create the service accounts and the operators' group",
         groups=[OPERATORS_GROUP],
-        users=[*system_accounts(desired_state.plan), *people(settings)],
+        users=wanted_accounts(desired_state),
     )
     files.tree(
         name="Write folders, programs and settings",

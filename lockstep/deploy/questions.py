@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from lockstep import preflight
+from lockstep import preflight, resources
 from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
@@ -31,8 +31,8 @@ from lockstep.monitoring.alertmanager import credential_path
 from lockstep.onhost.core import atomic
 from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
+from lockstep.resources.accounts import wanted_accounts
 from lockstep.system import firewall, netplan
-from lockstep.system.accounts import people, system_accounts
 from lockstep.system.base_files import absent_files, system_units
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
@@ -101,17 +101,9 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
             "packages": desired_state.packages,
         },
         "deploy_records.intruders": foreign.question(desired_state),
-        "packages": desired_state.packages,
+        **resources.questions(desired_state),
         "packages.brought_packages": None,
         "deploy_records.unrecorded_items": touched_things(desired_state),
-        "accounts": {
-            "accounts": [
-                account.name
-                for account in (*system_accounts(desired_state.plan), *people(settings))
-            ],
-            "groups": [OPERATORS_GROUP],
-        },
-        "machine.sysctls": list(settings.sysctls),
         "environments.tools": [
             environment.folder for environment in desired_state.tool_environments.values()
         ],
@@ -140,7 +132,7 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
 def touched_things(desired_state: DesiredState) -> dict[str, list[str]]:
     """Return everything outside our own folders that a deploy may change, for the baseline."""
     settings = desired_state.plan.settings
-    accounts = [*system_accounts(desired_state.plan), *people(settings)]
+    accounts = wanted_accounts(desired_state)
     places = [folder.path for folder in folders(settings)]
     return {
         "paths": baseline.with_parent_folders([*desired_state.paths, *places, UV, *TOOLS_CACHES]),

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from lockstep.drift.subjects import KINDS
-from lockstep.drift.subjects.kind import DriftRow, Expectation, Facts, How, Severity
+from lockstep.resources.kind import (
+    DriftRow,
+    Expectation,
+    Facts,
+    How,
+    Severity,
+    unmet_rows,
+)
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "differs": 2, "note": 3}
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
@@ -95,21 +102,15 @@ def differences(hosts: Sequence[ComparedHost]) -> list[Difference]:
 
 
 def _against_inventory(host: ComparedHost) -> Iterator[Difference]:
-    checked_items: set[tuple[str, str]] = set()
-    for expectation in host.expectations:
-        checked_items.add((expectation.kind, expectation.item))
-        if expectation.kind in host.unknown:
-            continue
-        found_text = host.facts.get(expectation.kind, {}).get(expectation.item)
-        if not expectation.holds(found_text):
-            yield _difference(
-                host.name, expectation.kind, expectation.item, expectation.value, found_text
-            )
+    checked_items = {(expectation.kind, expectation.item) for expectation in host.expectations}
+    for kind, row in unmet_rows(host.expectations, host.facts):
+        if kind not in host.unknown:
+            yield _difference(host.name, kind, row)
     for kind, facts in host.facts.items():
         if kind in KINDS and KINDS[kind].scope == "odd" and kind not in host.unknown:
             for item, value in facts.items():
                 if (kind, item) not in checked_items and not host.is_free(kind, item):
-                    yield _difference(host.name, kind, item, None, value)
+                    yield _difference(host.name, kind, DriftRow(item, None, value))
 
 
 def _among(
@@ -146,14 +147,12 @@ def _among(
                 yield Difference("", kind, item, None, None, "differs", "decide", "", values)
 
 
-def _difference(
-    host: str, kind: str, item: str, expected_text: str | None, found_text: str | None
-) -> Difference:
-    about, row = KINDS[kind], DriftRow(item, expected_text, found_text)
-    how = about.how(row) if callable(about.how) else about.how
+def _difference(host: str, kind: str, row: DriftRow) -> Difference:
+    about = KINDS[kind]
+    how = about.way(row)
     words = () if how == "deploy" else about.remedy(row)
     command = shlex.join(("sudo", *words)) if words else ""
-    return Difference(host, kind, item, expected_text, found_text, about.severity, how, command)
+    return Difference(host, kind, *row, about.severity, how, command)
 
 
 def display(difference: Difference) -> tuple[str, list[tuple[str, str]]]:

@@ -13,7 +13,6 @@ from lockstep.drift import hosts
 from lockstep.drift.compare import ComparedHost, Difference, differences
 from lockstep.drift.subjects import KINDS, all_expectations, environments, questions
 from lockstep.drift.subjects.files import DEPLOYED, is_deployed_to, shared_keys
-from lockstep.drift.subjects.kind import Expectation, SubjectView
 from lockstep.files.remote_exec import reader_name
 from lockstep.fleet.hosts import at_once, choose
 from lockstep.host.desired_state import DesiredState
@@ -21,6 +20,7 @@ from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.lock_items import wanted_items
+from lockstep.resources.kind import Expectation, SubjectView
 from lockstep.system.accounts import people
 
 SAME, DRIFT, UNKNOWN = 0, 1, 2

@@ -38,7 +38,7 @@ _WORDS = {
 _READERS: tuple[Reader, ...] = (
     *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory),
     *(facts.devices, facts.toolkit, facts.apt, facts.updates, facts.services, facts.memory),
-    *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.every),
+    *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.read),
     # `own_names.read` gives the words that name this host and its people, for the scrubbing.
     *(gpu.sensor_values, gpu.findings),
     *(history.starts, history.kernel, deploy_records.deployed_facts, own_names.read),
@@ -89,6 +89,7 @@ def questions(plan: HostPlan) -> dict[str, Any]:
     question = {
         # The key of hashes that `diff` compares. Evidence does not show the hashes.
         "key": secrets.token_hex(32),
+        "others": True,
         "max_clock_mhz": plan.settings.gpu.max_clock_mhz,
         "units": list(unit_names(plan.models)),
         "engines": plan.settings.paths.engines,

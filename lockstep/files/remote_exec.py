@@ -79,7 +79,7 @@ def readers_input(named_questions: Mapping[str, object]) -> str:
 
 
 def reader_name(reader: Reader) -> str:
-    """Return the name of a reader: "packages", "packages.every"."""
+    """Return the name of a reader: "packages", "packages.brought_packages"."""
     module = reader.__module__.removeprefix(f"{FACTS}.")
     return module if reader.__name__ == "read" else f"{module}.{reader.__name__}"
 

@@ -1,10 +1,8 @@
-"""Groups and system accounts: commands from the wanted and the present ones."""
+"""Accounts of a deploy: those that it makes, and the people that it puts into groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lockstep.files.managed_file import (
     BACKUP_ACCOUNT,
@@ -58,36 +56,3 @@ def people(settings: Settings) -> list[Account]:
         )
         for name in names
     ]
-
-
-def account_commands(
-    groups: Sequence[str], users: Sequence[Account], present_accounts: Mapping[str, Any]
-) -> list[list[str]]:
-    """Return the commands that create missing groups and accounts, in order; [] for none.
-
-    `present_accounts` is the answer of the reader `accounts` for these names.
-    """
-    commands = [
-        ["groupadd", "--system", name]
-        for name in groups
-        if present_accounts["groups"][name] is None
-    ]
-    for user in users:
-        have = present_accounts["accounts"][user.name]
-        if have is None and user.home:
-            # Neither account has a password; to sshd the usual "!" is an account that is locked.
-            password = ("--password", "*") if user.by_key else ()
-            groups_too = ("--groups", ",".join(user.groups)) if user.groups else ()
-            commands.append(
-                [
-                    *("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin"),
-                    *("--home-dir", user.home, "--no-create-home", *password, *groups_too),
-                    user.name,
-                ]
-            )
-            continue
-        present_groups = have["groups"] if have else []
-        lacking = [name for name in user.groups if name not in present_groups]
-        # usermod knows only accounts of /etc/passwd, and not those of a directory (SSSD).
-        commands += [["gpasswd", "--add", user.name, name] for name in lacking]
-    return commands

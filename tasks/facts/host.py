@@ -169,7 +169,10 @@ def _answers_and_faults(
         logger.error(f"{of.print_prefix}cannot be asked about its state")
         _fail_host(of)
         return {}, {}
-    answers, faults = document_back["answers"], document_back["faults"]
+    faults = document_back["faults"]
+    # A reader without an answer of its own has yielded facts, each kind of which is one reader's.
+    facts_by_reader = dict.fromkeys(set(questions).difference(faults), document_back["facts"])
+    answers = {**facts_by_reader, **document_back["answers"]}
     own, cache = _questions.get(of, {}), _host_cache(of)
     cache |= {
         reader: (at, answers[reader]) for reader in answers if own.get(reader) == questions[reader]

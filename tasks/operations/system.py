@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pyinfra import host
 from pyinfra.api import operation
 
+from lockstep import resources
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
 from lockstep.onhost.records.deploy_packages import INSTALL
-from lockstep.system.accounts import Account, account_commands
+from lockstep.resources.kind import unmet_rows
+from lockstep.system.accounts import Account
 from lockstep.system.tools import Environment, same_version
 from lockstep.tasks import remote_commands
 from lockstep.tasks.facts import host as facts
@@ -54,10 +56,10 @@ def packages(
             already, it stays as it is.
         accounts: Package → the account that it makes.
     """
-    installed_packages = facts.reader_answer("packages")
-    missing = [
-        name for name in names if installed_packages is not None and name not in installed_packages
-    ]
+    observed_facts = facts.reader_answer("packages")
+    missing = (
+        [] if observed_facts is None else resources.packages.missing_packages(names, observed_facts)
+    )
     if not missing:
         host.noop(f"{len(names)} packages are installed")
         return
@@ -100,20 +102,21 @@ def purge_packages(units: Mapping[str, str]) -> Commands:
 @operation()
 def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
     """Create missing groups, system accounts and memberships; memberships of others stay."""
-    present_accounts = facts.reader_answer("accounts")
-    if not present_accounts:
+    observed_facts = facts.reader_answer("accounts")
+    if observed_facts is None:
         return
-    for user in users:
-        have = present_accounts["accounts"][user.name]
-        is_foreign = have and user.home and have["home"] != user.home
-        if is_foreign and f"account {user.name}" not in remote_commands.adopted_things():
+    expectations = resources.accounts.account_expectations(
+        groups, users, remote_commands.adopted_things()
+    )
+    for kind, row in unmet_rows(expectations, observed_facts):
+        if kind == "account home":
             yield from remote_commands.fail_host_operation(
-                f"the account {user.name} has the home {have['home']} and was not made by "
+                f"the account {row.item} has the home {row.found} and was not made by "
                 "Lockstep. Remedy: give it another name, or set service_user to one; nothing was "
                 "changed."
             )
             return
-    commands = account_commands(groups, users, present_accounts)
+    commands = resources.accounts.commands(groups, users, observed_facts)
     if not commands:
         host.noop("accounts and groups are as they should be")
     for argv in commands:
@@ -126,11 +129,14 @@ def sysctls(values: Mapping[str, str], path: str) -> Commands:
 
     `path` is under /etc/sysctl.d and has them for the next boot.
     """
-    have = facts.reader_answer("machine.sysctls") or {}
-    if all(have.get(key) == value for key, value in values.items()):
-        host.noop("kernel settings are in force")
+    observed_facts = facts.reader_answer("machine.settings")
+    if observed_facts is None:
         return
-    yield remote_commands.quoted_command(["sysctl", "-q", "-p", path])
+    commands = resources.kernel_settings.commands(values, path, observed_facts)
+    if not commands:
+        host.noop("kernel settings are in force")
+    for argv in commands:
+        yield remote_commands.quoted_command(argv)
 
 
 @operation()

@@ -16,7 +16,15 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host, ctx_state
 
 from lockstep.files import remote_exec
+from lockstep.resources import RESOURCES
 from lockstep.tasks.facts import host as facts
+
+#: Readers that yield facts. A case has these by kind.
+YIELDING = {
+    remote_exec.reader_name(about.reader)
+    for resource in RESOURCES
+    for about in resource.KINDS.values()
+}
 
 
 @dataclass(eq=False)
@@ -54,7 +62,11 @@ class Host:
         known_facts = {name: self.facts[name] for name in readers}
         faults = {name: "as the case says" for name in readers if known_facts[name] is None}
         answers = {name: known_facts[name] for name in readers if name not in faults}
-        text = json.dumps({"answers": answers, "facts": {}, "faults": faults})
+        yielded_facts = [answers.pop(name) for name in YIELDING & set(answers)]
+        merged_facts = {
+            kind: items for document in yielded_facts for kind, items in document.items()
+        }
+        text = json.dumps({"answers": answers, "facts": merged_facts, "faults": faults})
         return True, CommandOutput([OutputLine("stdout", text)])
 
     def log(self, message: str) -> None:

@@ -12,9 +12,9 @@ from lockstep.drift.compare import Difference
 from lockstep.drift.hosts import HostSnapshot
 from lockstep.drift.report import Report, judge
 from lockstep.drift.subjects import all_expectations, environments
-from lockstep.drift.subjects.kind import SubjectView
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import TREES, engine_check_hash
+from lockstep.resources.kind import SubjectView
 
 KEY = 32 * b"k"
 # Values for items of which the inventory demands a range.

@@ -402,8 +402,8 @@ class Spark:
             item: owner for item, owner in foreign_items.items() if item not in question["adopt"]
         }
 
-    def _read_packages(self, question: list[str]) -> Any:
-        return dict.fromkeys(self.state["packages"], "1")
+    def _read_packages(self, question: dict[str, Any]) -> Any:
+        return {"apt package": dict.fromkeys(self.state["packages"], "1")}
 
     def _read_deploy_records_unrecorded_items(self, question: dict[str, list[str]]) -> Any:
         noted_items = self.state["found"]
@@ -416,19 +416,26 @@ class Spark:
     def _read_packages_brought_packages(self, _: object) -> Any:
         return list(self.state["noted"])
 
-    def _read_accounts(self, question: dict[str, list[str]]) -> Any:
-        state = self.state
-        accounts = {name: state["accounts"].get(name) for name in question["accounts"]}
+    def _read_accounts(self, question: dict[str, Any]) -> Any:
+        groups_by_account = {
+            name: groups
+            for name, groups in self.state["accounts"].items()
+            if name in question["names"]
+        }
         return {
-            "accounts": {
-                name: have and {"groups": have, "home": _HOMES.get(name, f"/home/{name}")}
-                for name, have in accounts.items()
+            "account": dict.fromkeys(groups_by_account, "uid 999"),
+            "account home": {name: _HOMES.get(name, f"/home/{name}") for name in groups_by_account},
+            "account shell": dict.fromkeys(groups_by_account, "/usr/sbin/nologin"),
+            "group": {name: f"gid {gid}" for name, gid in self.state["groups"].items()},
+            "right": {
+                f"{name} in {group}": "yes"
+                for name, groups in groups_by_account.items()
+                for group in groups
             },
-            "groups": {name: state["groups"].get(name) for name in question["groups"]},
         }
 
-    def _read_machine_sysctls(self, question: list[str]) -> Any:
-        return {key: self.state["sysctls"].get(key) for key in question}
+    def _read_machine_settings(self, question: dict[str, Any]) -> Any:
+        return {"sysctl": self.state["sysctls"]}
 
     def _read_environments_tools(self, question: list[str]) -> Any:
         return {path: self.state["venvs"].get(path, {}) for path in question}

@@ -14,7 +14,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from lockstep.tasks import connection, remote_commands, run_report
 from lockstep.tasks.facts import host as facts
 
-ASKED = {"units": ["vllm.service"], "packages": []}
+ASKED = {"units": ["vllm.service"], "weights": []}
 
 
 def asked_all(host: Host) -> Host:
@@ -29,9 +29,9 @@ def ask(host: Host, probe: str = "units") -> Any:
 
 
 def test_what_was_asked_at_the_beginning_is_not_asked_again() -> None:
-    host = asked_all(Host({"units": {"a": 1}, "packages": {"b": 2}}))
-    assert (ask(host), ask(host, "packages"), ask(host)) == ({"a": 1}, {"b": 2}, {"a": 1})
-    assert host.reader_names == ["units", "packages"]
+    host = asked_all(Host({"units": {"a": 1}, "weights": {"b": 2}}))
+    assert (ask(host), ask(host, "weights"), ask(host)) == ({"a": 1}, {"b": 2}, {"a": 1})
+    assert host.reader_names == ["units", "weights"]
 
 
 def commands(host: Host) -> list[remote_commands.ChangingCommand]:
@@ -46,8 +46,8 @@ def commands(host: Host) -> list[remote_commands.ChangingCommand]:
 
 def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -> None:
     host, other_host = (
-        asked_all(Host({"units": 1, "packages": 2})),
-        asked_all(Host({"units": 1, "packages": 2})),
+        asked_all(Host({"units": 1, "weights": 2})),
+        asked_all(Host({"units": 1, "weights": 2})),
     )
     for number, command in enumerate(commands(host), 10):
         host.facts["units"] = number
@@ -55,13 +55,13 @@ def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -
             command.execute(state, host, {"_sudo": True})
         assert ask(host) == ask(host) == number
     # What a change does not concern is not asked again before somebody wants it.
-    assert host.reader_names == ["units", "packages", "units", "units", "units"]
-    assert ask(other_host) == 1 and other_host.reader_names == ["units", "packages"]
+    assert host.reader_names == ["units", "weights", "units", "units", "units"]
+    assert ask(other_host) == 1 and other_host.reader_names == ["units", "weights"]
 
 
 def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -> None:
-    every = {"units": [], "files": {}, "environments": {}, "packages": []}
-    host = Host({"units": 1, "files": 2, "environments": 3, "packages": 4})
+    every = {"units": [], "files": {}, "environments": {}, "weights": []}
+    host = Host({"units": 1, "files": 2, "environments": 3, "weights": 4})
     with deploying(host):
         assert facts.ask_all(host, every)
         facts.drop_answers(host)
@@ -71,8 +71,8 @@ def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -
             3,
         ]
         assert host.round_trips == 2
-        assert facts.reader_answer("packages") == 4
-    assert (host.round_trips, host.reader_names[-1]) == (3, "packages")
+        assert facts.reader_answer("weights") == 4
+    assert (host.round_trips, host.reader_names[-1]) == (3, "weights")
 
 
 def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
@@ -88,7 +88,7 @@ def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
 
 
 def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
-    host = asked_all(Host({"units": "before", "packages": {}}))
+    host = asked_all(Host({"units": "before", "weights": {}}))
 
     class Slow(remote_commands.ChangingCommand):
         def run(self, state: Any, of: Any, arguments: Any) -> Any:
@@ -105,7 +105,7 @@ def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
 def test_a_host_that_waited_long_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 100.0)
     monkeypatch.setattr(facts, "time", clock)
-    host = asked_all(Host({"units": 1, "packages": 2}))
+    host = asked_all(Host({"units": 1, "weights": 2}))
     clock.monotonic = lambda: 100.0 + facts.FRESH_S - 1
     assert ask(host) == 1 and len(host.reader_names) == 2
     clock.monotonic = lambda: 100.0 + facts.FRESH_S
@@ -114,7 +114,7 @@ def test_a_host_that_waited_long_is_asked_again(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones() -> None:
-    host = asked_all(Host({"units": {"vllm.service": 1}, "packages": {}}))
+    host = asked_all(Host({"units": {"vllm.service": 1}, "weights": {}}))
     with deploying(host):
         facts.refreshed_answers({"units": ["old.service"]})
         host.facts["units"] = "the answer to the other one"
@@ -124,14 +124,14 @@ def test_another_question_is_asked_and_its_answer_not_taken_for_the_first_ones()
 def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    host = Host({"units": None, "packages": {"b": 2}})
+    host = Host({"units": None, "weights": {"b": 2}})
     failures: list[Any] = []
     with deploying(host) as state:
         state.fail_hosts = failures.append
         assert facts.ask_all(host, ASKED)
-        assert facts.reader_answer("packages") == {"b": 2} and not failures
+        assert facts.reader_answer("weights") == {"b": 2} and not failures
         assert facts.reader_answer("units") is None
-    assert failures == [{host}] and host.reader_names == ["units", "packages", "units"]
+    assert failures == [{host}] and host.reader_names == ["units", "weights", "units"]
     assert "cannot read units: as the case says" in caplog.text
     # It may be able to at the next try.
     host.facts["units"] = 3
@@ -139,7 +139,7 @@ def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
 
 
 def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host({"units": 1, "packages": 2}, name="unanswering")
+    host = Host({"units": 1, "weights": 2}, name="unanswering")
     failures: list[Any] = []
 
     def silent(*_: Any, **arguments: Any) -> Any:

@@ -72,14 +72,17 @@ def accounts(host: Host) -> list[Any]:
 
 
 def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
-    foreign_account = {"uid": 1001, "home": "/home/lockstep", "groups": ["lockstep"]}
-    facts = {"accounts": {"groups": {}, "accounts": {"lockstep": foreign_account}}}
+    observed_facts = {
+        "account": {"lockstep": "uid 1001"},
+        "account home": {"lockstep": "/home/lockstep"},
+    }
+    facts = {"accounts": observed_facts}
     [refusal] = accounts(Host(facts))
     assert "home /home/lockstep and was not made by Lockstep" in refusal.args[0]
     [command] = accounts(Host(facts, data={"adopt": ["account lockstep"]}))
     assert command.get_raw_value() == "gpasswd --add lockstep docker"
-    own_account = {**foreign_account, "home": HOME, "groups": ["docker", "lockstep"]}
-    assert accounts(Host({"accounts": {"groups": {}, "accounts": {"lockstep": own_account}}})) == []
+    observed_facts |= {"account home": {"lockstep": HOME}, "right": {"lockstep in docker": "yes"}}
+    assert accounts(Host({"accounts": observed_facts})) == []
 
 
 def test_docker_is_not_restarted_over_the_containers_of_others() -> None:

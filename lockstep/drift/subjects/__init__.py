@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstep.drift.subjects import (
-    accounts,
     docker,
     environments,
     files,
@@ -14,18 +13,18 @@ from lockstep.drift.subjects import (
     machine,
     models,
     network,
-    packages,
     settings,
     tls,
     units,
     weights,
 )
-from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView
 from lockstep.files.remote_exec import Reader, reader_name
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
+from lockstep.resources import accounts, kernel_settings, packages
+from lockstep.resources.kind import Expectation, Kind, SubjectView
 
 _SUBJECTS = (
     *(
@@ -37,6 +36,7 @@ _SUBJECTS = (
         environments,
         network,
         settings,
+        kernel_settings,
         accounts,
         files,
         weights,
@@ -75,7 +75,7 @@ def questions(desired_state: DesiredState, *, key: bytes, deep: bool) -> dict[st
     for subject in _SUBJECTS:
         if hasattr(subject, "questions"):
             questions_by_reader |= subject.questions(desired_state)
-    run = {"key": key.hex(), "deep": deep}
+    run = {"key": key.hex(), "deep": deep, "others": True}
     return {
         reader_name(reader): {**run, **question} for reader, question in questions_by_reader.items()
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.lock.image_reference import PLATFORMS
 from lockstep.onhost.facts import docker
 from lockstep.preflight.docker import way
+from lockstep.resources.kind import Expectation, Kind, SubjectView
 
 KINDS = {
     # Docker sees newly installed parts only when it starts.

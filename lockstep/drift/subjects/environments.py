@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.drift.subjects.kind import DriftRow, Expectation, Kind, SubjectView, any_value
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import TREES, engine_check_hash
 from lockstep.onhost.core import check_cache
 from lockstep.onhost.facts import environments
+from lockstep.resources.kind import DriftRow, Expectation, Kind, SubjectView, any_value
 from lockstep.system.tools import same_version
 
 #: The facts about the engines of a host if they could not be read.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstep.drift.subjects.kind import DriftRow, Expectation, Facts, Kind, SubjectView
 from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
@@ -21,6 +20,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import deploy_records, files
 from lockstep.onhost.facts.reader_helpers import seal
+from lockstep.resources.kind import DriftRow, Expectation, Facts, Kind, SubjectView
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders

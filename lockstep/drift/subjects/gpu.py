@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.drift.subjects.kind import DriftRow, Kind
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
+from lockstep.resources.kind import DriftRow, Kind
 
 
 def _again(row: DriftRow) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from lockstep.drift.subjects.kind import DriftRow, Expectation, How, Kind, SubjectView, any_value
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import machine
 from lockstep.preflight import dgx_os
 from lockstep.preflight.hardware import is_toolkit
+from lockstep.resources.kind import DriftRow, Expectation, How, Kind, SubjectView, any_value
 
 _PENDING = "reboot pending"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.drift.subjects.kind import Expectation, Kind, SubjectView
 from lockstep.files.managed_file import command
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import deploy_records
+from lockstep.resources.kind import Expectation, Kind, SubjectView
 
 _ASK_AGAIN = " ".join(command("sense", "{item}"))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import DriftRow, Expectation, Kind, SubjectView
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.bound_models import LOOPBACK
@@ -14,6 +13,7 @@ from lockstep.monitoring import stack
 from lockstep.monitoring.netconsole import SENDER
 from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.facts import firewall, network
+from lockstep.resources.kind import DriftRow, Expectation, Kind, SubjectView
 
 # Any address of the host beyond loopback.
 _OWN = "(own)"

@@ -1,20 +1,18 @@
-"""Drift of the system's settings: files such as /etc/docker/daemon.json, and the kernel's.
+"""Drift of the system's settings, files such as /etc/docker/daemon.json, between hosts.
 
-The inventory sets only kernel settings; the files are compared between hosts. A service that
-started before its file was written still has the earlier settings.
+A service that started before its file was written still has the earlier settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import DriftRow, Expectation, How, Kind, SubjectView
 from lockstep.files.managed_file import PROGRAMS, SYSTEMD, TOOLS_VENV, UV_VENV
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
-from lockstep.onhost.facts import files, machine, units
+from lockstep.onhost.facts import files, units
+from lockstep.resources.kind import DriftRow, How, Kind
 from lockstep.system.base_files import absent_files, system_units
 
 # Without the files that differ by nature: names, addresses, keys and identities of hosts.
@@ -48,7 +46,6 @@ KINDS = {
     "older process": Kind(
         units.every, how=_restarted_by, mend="systemctl restart {first}", scope="odd"
     ),
-    "sysctl": Kind(machine.settings, "warning", "deploy"),
 }
 
 
@@ -66,11 +63,4 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
             # Drop-ins of these are another kind.
             "theirs": [f"{SYSTEMD}/{name}.d/" for name in names],
         },
-        machine.settings: {"names": list(desired_state.plan.settings.sysctls)},
     }
-
-
-def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
-    """See `subjects.all_expectations`."""
-    for name, value in desired_state.plan.settings.sysctls.items():
-        yield Expectation("sysctl", name, value)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.drift.subjects.kind import Kind
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.settings import Certificate
 from lockstep.onhost.facts import tls
+from lockstep.resources.kind import Kind
 from lockstep.units.tls_unit import certificate_paths
 
 KINDS = {"certificate": Kind(tls.findings, scope="odd")}

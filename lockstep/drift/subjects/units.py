@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from lockstep.drift.subjects.kind import DriftRow, Expectation, How, Kind, SubjectView
 from lockstep.drift.subjects.settings import READ_AT_START
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from lockstep.files.remote_exec import Reader
@@ -14,6 +13,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
 from lockstep.onhost.records import model_of_boot
 from lockstep.onhost.switching import switch_job
+from lockstep.resources.kind import DriftRow, Expectation, How, Kind, SubjectView
 from lockstep.system.base_files import SYSTEM_SERVICES, docker_restart_key, system_units
 from lockstep.system.folders import wanted_restart_key
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import DriftRow, Expectation, Kind, SubjectView
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import weights_spec
 from lockstep.onhost.facts import weights
+from lockstep.resources.kind import DriftRow, Expectation, Kind, SubjectView
 
 
 def _forget(row: DriftRow) -> tuple[str, ...]:

@@ -5,71 +5,77 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from typing import Any
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from lockstep.onhost.facts.reader_helpers import Facts, rows, seal
 
+_Entry = TypeVar("_Entry")
 
-def read(question: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Return accounts and groups, null for those that do not exist.
 
-    Args:
-        question: "accounts" and "groups" by name.
+def read(question: dict[str, Any]) -> Facts:
+    """Yield accounts and groups.
 
-    Returns:
-        {"accounts": {name: {"uid", "home", "groups"}}, "groups": {name: gid}}.
+    `question` has the "names" of accounts, "groups", and the "rights": groups whose members are
+    wanted by name. With "others" every account and group is yielded, with memberships and logins;
+    they need the "key".
     """
-    return {
-        "accounts": {name: account(name) for name in question["accounts"]},
-        "groups": {name: group(name) for name in question["groups"]},
+    accounts = {entry.pw_name: entry for entry in _entries(pwd.getpwnam, question["names"])}
+    groups = {
+        entry.gr_name: entry
+        for entry in _entries(grp.getgrnam, [*question["groups"], *question["rights"]])
     }
+    if question["others"]:
+        # A directory service may list fewer than it knows by name.
+        accounts |= {entry.pw_name: entry for entry in pwd.getpwall()}
+        groups |= {entry.gr_name: entry for entry in grp.getgrall()}
+    wanted_groups = groups if question["others"] else question["groups"]
+    group_names = {entry.gr_gid: entry.gr_name for entry in groups.values()}
+    for name, account in accounts.items():
+        yield "account", name, f"uid {account.pw_uid}"
+        yield "account home", name, account.pw_dir
+        yield "account shell", name, account.pw_shell
+    for name, entry in groups.items():
+        if name in wanted_groups:
+            yield "group", name, f"gid {entry.gr_gid}"
+    memberships = [(name, group) for group in groups for name in groups[group].gr_mem]
+    # A group of one's own says nothing.
+    memberships += [
+        (name, group)
+        for name, account in accounts.items()
+        if (group := group_names.get(account.pw_gid, name)) != name
+    ]
+    for name, group in memberships:
+        if group in question["rights"] or question["others"]:
+            kind = "right" if group in question["rights"] else "member"
+            yield kind, f"{name} in {group}", "yes"
+    if question["others"]:
+        yield from _logins(question["key"], accounts.values())
 
 
-def account(name: str) -> dict[str, Any] | None:
-    """Return one account, or None if it does not exist."""
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        return None
-    groups = {group_entry.gr_name for group_entry in grp.getgrall() if name in group_entry.gr_mem}
-    groups.add(grp.getgrgid(entry.pw_gid).gr_name)
-    return {"uid": entry.pw_uid, "home": entry.pw_dir, "groups": sorted(groups)}
+def is_known(name: str) -> bool:
+    """Tell whether an account exists."""
+    return bool(_entries(pwd.getpwnam, [name]))
 
 
-def group(name: str) -> int | None:
-    """Return the number of a group, or None if it does not exist."""
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        return None
+def _entries(by_name: Callable[[str], _Entry], names: Iterable[str]) -> list[_Entry]:
+    """Return the entries of those names that exist."""
+    entries = []
+    for name in names:
+        with suppress(KeyError):
+            entries.append(by_name(name))
+    return entries
 
 
-def every(question: dict[str, Any]) -> Facts:
-    """Yield every account and group.
-
-    `question` has "key", and the "rights": groups whose members are wanted by name.
-    """
-    groups = {entry.gr_gid: entry.gr_name for entry in grp.getgrall()}
-    for entry in pwd.getpwall():
-        name = entry.pw_name
-        yield "account", name, f"uid {entry.pw_uid}"
-        yield "account home", name, entry.pw_dir
-        yield "account shell", name, entry.pw_shell
-        # A group of one's own says nothing.
-        if groups.get(entry.pw_gid, name) != name:
-            yield "member", f"{name} in {groups[entry.pw_gid]}", "yes"
-        keys = os.path.join(entry.pw_dir, ".ssh", "authorized_keys")
-        for line in rows(keys):
+def _logins(key: str, accounts: Iterable[pwd.struct_passwd]) -> Facts:
+    for account in accounts:
+        for line in rows(os.path.join(account.pw_dir, ".ssh", "authorized_keys")):
             words = line.split()
             if words and not line.startswith("#"):
                 # The comment of a key names its owner; the key itself is only compared.
-                password_seal = seal(question["key"], line.encode())
-                yield "login key", f"{name}: {words[-1][:40]} {password_seal[:6]}", password_seal
-    for group_entry in grp.getgrall():
-        yield "group", group_entry.gr_name, f"gid {group_entry.gr_gid}"
-        for name in group_entry.gr_mem:
-            kind = "right" if group_entry.gr_name in question["rights"] else "member"
-            yield kind, f"{name} in {group_entry.gr_name}", "yes"
+                key_seal = seal(key, line.encode())
+                yield "login key", f"{account.pw_name}: {words[-1][:40]} {key_seal[:6]}", key_seal
     for line in rows("/etc/shadow"):
         name, password = line.split(":")[:2]
         yield "password", name, _state(password)

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.facts.reader_helpers import (
@@ -18,6 +19,7 @@ from lockstep.onhost.facts.reader_helpers import (
     seal_file,
     text,
 )
+from lockstep.onhost.records import baseline
 
 UNTOLD = "untold"  #: A CDI file that names no library of the driver by its version.
 # Values of each machine's own, which are no sign of another state.
@@ -98,12 +100,6 @@ def cdi() -> dict[str, str]:
             made_for = re.search(r"libcuda\.so\.(\d+\.[\d.]*\d)", content)
             cdi_files[path] = made_for[1] if made_for else ""
     return cdi_files
-
-
-def sysctls(keys: Iterable[str]) -> dict[str, str | None]:
-    """Return the value of each kernel setting; null for one that this kernel does not have."""
-    values = {key: text("/proc/sys/" + key.replace(".", "/")) for key in keys}
-    return {key: value and " ".join(value.split()) for key, value in values.items()}
 
 
 def unknown_sysctls(keys: Iterable[str]) -> dict[str, str]:
@@ -217,14 +213,20 @@ def clock(_: object) -> Facts:
 
 
 def settings(question: dict[str, Any]) -> Facts:
-    """Yield kernel settings in force: those that affect engines, and the question's "names"."""
-    keys = set(question["names"])
-    for folder in ("/proc/sys/vm", "/proc/sys/net/core"):
-        keys |= {path.removeprefix("/proc/sys/").replace("/", ".") for path in paths_below(folder)}
-    keys |= {f"net.ipv4.{name}" for name in _NET} | {f"kernel.{name}" for name in _KERNEL}
-    for name, value in sysctls(sorted(keys - _VARYING)).items():
+    """Yield kernel settings in force: those "names", and with "others" all that affect engines."""
+    keys = {*question["names"], *(_settings_of_engines() if question["others"] else ())}
+    for name in sorted(keys):
+        value = baseline.kernel_setting(Path("/"), name)
         if value is not None:
             yield "sysctl", name, value
+
+
+def _settings_of_engines() -> set[str]:
+    """Return the names of this kernel's settings that affect engines."""
+    keys = {f"net.ipv4.{name}" for name in _NET} | {f"kernel.{name}" for name in _KERNEL}
+    for folder in ("/proc/sys/vm", "/proc/sys/net/core"):
+        keys |= {path.removeprefix("/proc/sys/").replace("/", ".") for path in paths_below(folder)}
+    return keys - _VARYING
 
 
 _NET = ("ip_forward", "tcp_rmem", "tcp_wmem", "tcp_congestion_control", "tcp_mtu_probing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, output, rows, run
@@ -15,10 +16,25 @@ _QUERY = ("dpkg-query", "-W", "-f")
 _FORMAT = "${binary:Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n"
 
 
-def read(names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of those named packages that are installed."""
-    rows = _rows(run(*_QUERY, _FORMAT, *names).stdout)
-    return {name: version for name, version, _, status in rows if status == "installed"}
+def read(question: dict[str, Any]) -> Facts:
+    """Yield the packages of dpkg's record: those "names", or with "others" all of them."""
+    all_packages = question["others"]
+    # dpkg-query fails if it does not know one of the names.
+    answer = (
+        output(*_QUERY, _FORMAT)
+        if all_packages
+        else run(*_QUERY, _FORMAT, *question["names"]).stdout
+    )
+    automatic = _automatic() if all_packages else ()
+    for name, version, want, status in _rows(answer):
+        if status == "installed":
+            yield "apt package", name, version
+            if name in automatic:
+                yield "apt automatic", name, "yes"
+        elif status not in ("not-installed", "config-files"):
+            yield "apt state", name, status
+        if want == "hold":
+            yield "apt hold", name, version
 
 
 def brought_packages(_: object) -> list[str]:
@@ -33,7 +49,9 @@ def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
     that are being installed.
     """
     paths = layout.Paths()
-    if not set(names) - set(read(names)) or apt_lock_wait.apt_lock_holder(paths):
+    facts = read({"names": names, "others": False})
+    installed_names = {name for kind, name, _ in facts if kind == "apt package"}
+    if installed_names.issuperset(names) or apt_lock_wait.apt_lock_holder(paths):
         return {}
     try:
         packages_found = deploy_packages.unfinished_packages(paths, names)
@@ -50,20 +68,6 @@ def candidate(name: str) -> str:
     record_text = run("apt-cache", "show", "--no-all-versions", name).stdout
     version = re.search(r"^Version: (\S+)$", record_text, re.MULTILINE)
     return version[1] if version else ""
-
-
-def every(_: object) -> Facts:
-    """Yield every package of dpkg's record."""
-    automatic = _automatic()
-    for name, version, want, status in _rows(output(*_QUERY, _FORMAT)):
-        if status == "installed":
-            yield "apt package", name, version
-            if name in automatic:
-                yield "apt automatic", name, "yes"
-        elif status not in ("not-installed", "config-files"):
-            yield "apt state", name, status
-        if want == "hold":
-            yield "apt hold", name, version
 
 
 def _rows(query_output: str) -> Iterator[list[str]]:

@@ -83,7 +83,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         "listeners": network.listeners(question["ports"]),
         "reach": reachable,
         "unknown_sysctls": machine.unknown_sysctls(question["sysctls"]),
-        "unknown_accounts": [name for name in question["accounts"] if not accounts.account(name)],
+        "unknown_accounts": [name for name in question["accounts"] if not accounts.is_known(name)],
         "fabric": {
             "absent": [name for name in question["fabric"] if name not in names],
             "known": names,

@@ -114,7 +114,8 @@ def members_of_group(group: str) -> list[str] | None:
 def kernel_setting(root: Path, key: str) -> str | None:
     """Return the value of a kernel setting; None if this kernel lacks it."""
     try:
-        text = (root / "proc/sys" / key.replace(".", "/")).read_text(encoding="utf-8")
+        path = root / "proc/sys" / key.replace(".", "/")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     return " ".join(text.split())

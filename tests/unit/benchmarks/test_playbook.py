@@ -8,7 +8,8 @@ from a_spark import pins_for, spark
 
 from benchmarks.playbook import files_of, tasks, variables
 from lockstep.files.managed_file import OPERATORS_GROUP
-from lockstep.system.accounts import account_commands, people
+from lockstep.resources import accounts
+from lockstep.system.accounts import people
 from lockstep.system.base_files import absent_files
 from lockstep.system.folders import folders, model_units
 
@@ -39,10 +40,14 @@ def test_nobody_is_put_into_a_group_that_the_deploy_does_not_put_them_into() -> 
     }
     # What the deploy itself would still have to do after the playbook.
     facts = {
-        "groups": {OPERATORS_GROUP: 990},
-        "accounts": {name: {"groups": groups} for name, groups in groups_by_user.items()},
+        "group": {OPERATORS_GROUP: "gid 990"},
+        "right": {
+            f"{name} in {group}": "yes"
+            for name, groups in groups_by_user.items()
+            for group in groups
+        },
     }
-    assert account_commands([OPERATORS_GROUP], people(PLAN.settings), facts) == []
+    assert accounts.commands([OPERATORS_GROUP], people(PLAN.settings), facts) == []
 
 
 def test_files_folders_and_what_must_be_absent_are_the_deploys() -> None:

@@ -14,10 +14,10 @@ from lockstep.drift.hosts import HostQuestion, over_ssh
 from lockstep.drift.hosts import read as read_answer
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN, of_host
 from lockstep.drift.subjects import KINDS, all_expectations, environments, questions, unknown_kinds
-from lockstep.drift.subjects.kind import SubjectView
 from lockstep.fleet.hosts import HostAnswer
 from lockstep.fleet.login import Login
 from lockstep.onhost.facts import machine
+from lockstep.resources.kind import SubjectView
 
 ONE, TWO = host("spark1"), host("spark2")
 GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)
@@ -374,7 +374,7 @@ def test_a_host_that_does_not_answer_is_never_the_same() -> None:
 @pytest.mark.parametrize(
     ("reader", "why", "unread"),
     [
-        ("packages.every", "dpkg-query ended with 2: locked", {"facts": "apt package"}),
+        ("packages", "dpkg-query ended with 2: locked", {"facts": "apt package"}),
         ("environments", "PermissionError: /opt", {"answers": "environments"}),
     ],
 )

@@ -13,9 +13,9 @@ import pytest
 from a_probe import program
 
 from lockstep.drift.subjects import KINDS
-from lockstep.drift.subjects.kind import DriftRow
 from lockstep.onhost.facts import weights
 from lockstep.onhost.weights import weights_spec
+from lockstep.resources.kind import DriftRow
 
 REVISION = 40 * "c"
 

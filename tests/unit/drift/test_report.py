@@ -141,7 +141,7 @@ def test_this_machine_can_be_read_and_what_it_lacks_is_told() -> None:
     assert snapshot["facts"]["kernel"]["release"]
     assert snapshot["facts"]["sysctl"]["vm.swappiness"]
     assert snapshot["facts"]["account"]["root"] == "uid 0"
-    readers = {"accounts.every", "machine.kernel", "files.settings", "files.managed_files"}
+    readers = {"accounts", "machine.kernel", "files.settings", "files.managed_files"}
     assert not readers & set(snapshot["faults"])
     # Of every part that failed there are kinds that must not be compared.
     assert set(snapshot["faults"]) <= {reader_name(about.reader) for about in KINDS.values()}
@@ -261,7 +261,7 @@ def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows
     first, two = perfect(ONE), perfect(TWO)
     first["facts"]["file"][SWITCH] = 32 * "0"
     two["facts"]["failed unit"] = {f"a{number}.service": "failed" for number in range(50)}
-    two["faults"] = {"packages.every": "dpkg-query ended with 2: locked"}
+    two["faults"] = {"packages": "dpkg-query ended with 2: locked"}
     drift_report = diff_report((ONE, first), (TWO, two))
     assert report.of_host(drift_report, "spark1") == {
         "differences": [{"severity": "error", "kind": "file", "item": SWITCH, "how": "deploy"}],

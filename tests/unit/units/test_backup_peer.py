@@ -16,7 +16,8 @@ from lockstep.cli.remove import question
 from lockstep.core.errors import InventoryError
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
-from lockstep.system.accounts import account_commands, system_accounts
+from lockstep.resources import accounts
+from lockstep.system.accounts import system_accounts
 from lockstep.units.backup_peer import CLOSED, LISTENER, PRIVATE, UNIT, WAY
 
 PEER = {"enabled": True, "to": ("peer",)}
@@ -116,8 +117,7 @@ def test_the_account_is_there_for_a_peer_alone() -> None:
         account.name for account in system_accounts(desired_state.plan)
     ]
     account = system_accounts(two.plan)[-1]
-    empty_host: dict[str, Any] = {"groups": {}, "accounts": {account.name: None}}
-    [command] = account_commands([], [account], empty_host)
+    [command] = accounts.commands([], [account], {})
     assert command[-3:] == ["--password", "*", "lockstep-backup"]
     assert "/usr/sbin/nologin" in command
     # Of an inventory that has no backups any more, too.

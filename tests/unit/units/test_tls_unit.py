@@ -8,9 +8,9 @@ from monitored_spark import file_text
 
 from lockstep.core.errors import InventoryError
 from lockstep.drift.subjects.files import expectations
-from lockstep.drift.subjects.kind import SubjectView
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
+from lockstep.resources.kind import SubjectView
 from lockstep.system.firewall import RULES
 from lockstep.units.tls_unit import CADDYFILE, ROOT, UNIT
 

@@ -9,9 +9,9 @@ import pytest
 from a_spark import pins_for, spark
 
 from lockstep.drift.subjects import units
-from lockstep.drift.subjects.kind import SubjectView
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.records import model_of_boot
+from lockstep.resources.kind import SubjectView
 
 PATH = f"/etc/systemd/system/{model_of_boot.UNIT}"
 

@@ -40,7 +40,7 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     path = str(tmp_path / "file")
     question: dict[str, Any] = {
         "files": {"paths": [path]},
-        "machine.sysctls": ["kernel.ostype"],
+        "machine.settings": {"names": ["kernel.ostype"], "others": False},
         "environments": {},
         "weights": str(tmp_path / "none"),
     }
@@ -54,7 +54,7 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     )
     document = json.loads(result.stdout)
     assert document["answers"]["files"][path]["text"] == "text\n"
-    assert document["answers"]["machine.sysctls"] == {"kernel.ostype": "Linux"}
+    assert document["facts"] == {"sysctl": {"kernel.ostype": "Linux"}}
     assert document["answers"]["weights"] == {}
     assert document["faults"] == {"environments": "KeyError: 'home'"}
 
@@ -351,15 +351,34 @@ def test_links_accounts_and_settings_are_what_this_machine_has(tmp_path: Path) -
         str(link): str(tmp_path / "lib"),
         str(tmp_path): None,
     }
-    question = {"accounts": ["root", "no-such-user"], "groups": ["root", "no-such-group"]}
-    root = {"uid": 0, "home": pwd.getpwuid(0).pw_dir, "groups": ["root"]}
-    assert ask("accounts", question) == {
-        "accounts": {"root": root, "no-such-user": None},
-        "groups": {"root": 0, "no-such-group": None},
+    question = {
+        "names": ["root", "nobody", "no-such-user"],
+        "groups": ["root", "no-such-group"],
+        # The right of an account whose own group it is counts too.
+        "rights": ["nogroup", "no-such-group"],
     }
-    answers = ask("machine.sysctls", ["kernel.ostype", "no.such"])
-    assert answers == {"kernel.ostype": "Linux", "no.such": None}
-    assert list(ask("packages", ["base-files", "no-such-package"])) == ["base-files"]
+    homes = {name: pwd.getpwnam(name).pw_dir for name in ("root", "nobody")}
+    narrow_facts = ask("accounts", {**question, "others": False})
+    assert narrow_facts.pop("account shell")
+    assert narrow_facts == {
+        "account": {"root": "uid 0", "nobody": "uid 65534"},
+        "account home": homes,
+        "group": {"root": "gid 0"},
+        "right": {"nobody in nogroup": "yes"},
+    }
+    every_fact = ask("accounts", {**question, "others": True, "key": 64 * "0"})
+    for kind, items in narrow_facts.items():
+        assert every_fact[kind].items() >= items.items()
+    settings = {"names": ["kernel.ostype", "no.such"]}
+    narrow_facts = ask("machine.settings", {**settings, "others": False})
+    assert narrow_facts == {"sysctl": {"kernel.ostype": "Linux"}}
+    every_fact = ask("machine.settings", {**settings, "others": True})
+    assert every_fact["sysctl"].items() >= narrow_facts["sysctl"].items()
+    names = {"names": ["base-files", "no-such-package"]}
+    narrow_facts = ask("packages", {**names, "others": False})
+    assert list(narrow_facts["apt package"]) == ["base-files"]
+    every_fact = ask("packages", {**names, "others": True})
+    assert every_fact["apt package"].items() >= narrow_facts["apt package"].items()
 
 
 def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -> None:
@@ -383,7 +402,11 @@ def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None
     )
     output = "\n".join("\t".join(row) for row in rows)
     program(tmp_path / "bin", "dpkg-query", f"echo '{output}'; exit 1")
-    assert ask("packages", ["jq", "git", "rsync"], tmp_path / "bin") == {"jq": "1.6"}
+    question = {"names": ["jq", "git", "rsync"], "others": False}
+    assert ask("packages", question, tmp_path / "bin") == {
+        "apt package": {"jq": "1.6"},
+        "apt state": {"git": "half-configured"},
+    }
 
 
 def test_engines_of_a_wiped_host(tmp_path: Path) -> None:

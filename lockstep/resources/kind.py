@@ -1,13 +1,13 @@
-"""The form of a subject of drift: the kinds of facts of one part of a host.
+"""The one comparison of a host with what is wanted of it, for deploy and diff alike.
 
-Each module beside this one has `KINDS`. It may have `questions`, the questions to its readers
-beside the key of this run's hashes, and `expectations`, the facts that inventory and lock want of
-one host.
+A resource and a subject of drift have the same form: `KINDS`, the kinds of facts of one part of a
+host; `questions`, the questions to its readers; `expectations`, the facts that inventory and lock
+want of one host. A deploy changes what `rows_to_mend` yields for these, and nothing else of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -58,6 +58,10 @@ class Kind:
     part: bool = False
     is_sealed: bool = False
 
+    def way(self, row: DriftRow) -> How:
+        """Return the way to put a row right."""
+        return self.how(row) if callable(self.how) else self.how
+
     def remedy(self, row: DriftRow) -> tuple[str, ...]:
         """Return the words of the command for a row, without sudo."""
         if callable(self.mend):
@@ -96,6 +100,25 @@ class Expectation:
 def any_value(kind: str, item: str) -> Expectation:
     """Return an expectation that accepts every value."""
     return Expectation(kind, item, accepts=lambda _: True)
+
+
+def unmet_rows(expectations: Iterable[Expectation], facts: Facts) -> Iterator[tuple[str, DriftRow]]:
+    """Yield kind and row of each fact that a host does not show as wanted."""
+    for expectation in expectations:
+        found = facts.get(expectation.kind, {}).get(expectation.item)
+        if not expectation.holds(found):
+            yield expectation.kind, DriftRow(expectation.item, expectation.value, found)
+
+
+def rows_to_mend(
+    kinds: Mapping[str, Kind], expectations: Iterable[Expectation], facts: Facts
+) -> list[tuple[str, DriftRow]]:
+    """Return kind and row of each difference that a deploy puts right."""
+    return [
+        (kind, row)
+        for kind, row in unmet_rows(expectations, facts)
+        if kinds[kind].way(row) == "deploy"
+    ]
 
 
 @dataclass(frozen=True)
