@@ -37,32 +37,11 @@ PATIENCE, PULSE_S = 5, 0.1
 PATHS = (*app.MODEL_PATHS, "/", "/health", "/metrics", "/status", "/switch", "/v1/models")
 _READ = ("/", "/health", "/metrics", "/status", "/v1/models")
 _ODD_PATHS = (
-    *(
-        "*",
-        "//v1/models",
-        "/v1/../v1/models",
-        "/v1/models/..%2f..",
-        "/%76%31/models",
-        "/v1/models;x",
-    ),
-    *("http://other.example/v1/models", "/v1/chat/completions/", "/v1/chat%2Fcompletions", "/\x00"),
-    *(
-        "/.",
-        "/v1/.",
-        "/invocations",
-        "/pause",
-        "/v1",
-        "/switch/..",
-        "/metrics%00",
-        "/" + "a" * 9000,
-    ),
-    *(
-        "/v1/chat/completions?a=" + "b" * 900,
-        "/v1/chat/completions#x",
-        "/\xff\xfe",
-        "v1/models",
-        "",
-    ),
+    *("*", "//v1/models", "/v1/../v1/models", "/v1/models/..%2f..", "/%76%31/models"),
+    *("/v1/models;x", "http://other.example/v1/models", "/v1/chat/completions/"),
+    *("/v1/chat%2Fcompletions", "/\x00", "/.", "/v1/.", "/invocations", "/pause", "/v1"),
+    *("/switch/..", "/metrics%00", "/" + "a" * 9000, "/v1/chat/completions?a=" + "b" * 900),
+    *("/v1/chat/completions#x", "/\xff\xfe", "v1/models", ""),
 )
 _METHODS = (
     *("GET", "POST", "POST", "POST", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"),
@@ -70,81 +49,28 @@ _METHODS = (
 )
 _HEADERS = (
     *(b"content-length: -1", b"content-length: 5", b"content-length: 99999999999999999999"),
-    *(
-        b"content-length: 1\r\ncontent-length: 2",
-        b"transfer-encoding: chunked",
-        b"expect: 100-continue",
-    ),
-    *(b"transfer-encoding: chunked\r\ncontent-length: 4", b"transfer-encoding: gzip, chunked"),
-    *(
-        b"content-encoding: gzip",
-        b"content-encoding: \xff",
-        b"content-type: text/plain; charset=utf-16",
-    ),
-    *(
-        b"authorization: Bearer",
-        b"authorization: Bearer  ",
-        b"authorization: Basic YTpi",
-        b"x-api-key:",
-    ),
-    *(
-        b"authorization: Bearer \xff\xfe",
-        b"x-api-key: " + b"k" * 9000,
-        b"connection: upgrade\r\nupgrade: h2c",
-    ),
-    *(
-        b"connection: close, authorization, host",
-        b"x: " + b"y" * 70000,
-        b"x\x00: y",
-        b" folded",
-        b"novalue",
-    ),
-    *(b"host: evil.example", b"host: ", b"host: a\r\nhost: b", b"origin: https://evil.example"),
-    *(
-        b"x-forwarded-for: 10.0.0.1",
-        b"forwarded: for=10.0.0.1",
-        b"x-lockstep-peer: x",
-        b"x-lockstep-role: operate",
-    ),
-    *(
-        b"range: bytes=0-1",
-        b"accept: text/event-stream",
-        b"\r\n".join(b"h%d: v" % n for n in range(300)),
-    ),
+    *(b"content-length: 1\r\ncontent-length: 2", b"transfer-encoding: chunked"),
+    *(b"expect: 100-continue", b"transfer-encoding: chunked\r\ncontent-length: 4"),
+    *(b"transfer-encoding: gzip, chunked", b"content-encoding: gzip", b"content-encoding: \xff"),
+    *(b"content-type: text/plain; charset=utf-16", b"authorization: Bearer"),
+    *(b"authorization: Bearer  ", b"authorization: Basic YTpi", b"x-api-key:"),
+    *(b"authorization: Bearer \xff\xfe", b"x-api-key: " + b"k" * 9000),
+    *(b"connection: upgrade\r\nupgrade: h2c", b"connection: close, authorization, host"),
+    *(b"x: " + b"y" * 70000, b"x\x00: y", b" folded", b"novalue", b"host: evil.example", b"host: "),
+    *(b"host: a\r\nhost: b", b"origin: https://evil.example", b"x-forwarded-for: 10.0.0.1"),
+    *(b"forwarded: for=10.0.0.1", b"x-lockstep-peer: x", b"x-lockstep-role: operate"),
+    *(b"range: bytes=0-1", b"accept: text/event-stream"),
+    b"\r\n".join(b"h%d: v" % n for n in range(300)),
 )
 _BODIES = (
-    *(
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"7",
-        b'"text"',
-        b"{}",
-        b'{"model": "qwen"',
-        b"\xff\xfe{\x00}\x00",
-    ),
-    *(
-        b"\xef\xbb\xbf{}",
-        b'{"model": "\\ud800"}',
-        b"[" * 90000,
-        b'{"a":' * 20000,
-        b'{"model": 1e999}',
-    ),
-    *(
-        b'{"model": NaN}',
-        b'{"model": "qwen", "model": "mistral"}',
-        b'{"model": ["qwen"]}',
-        b"\x00" * 200,
-    ),
+    *(b"", b"{", b"[]", b"null", b"7", b'"text"', b"{}", b'{"model": "qwen"'),
+    *(b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", b'{"model": "\\ud800"}', b"[" * 90000),
+    *(b'{"a":' * 20000, b'{"model": 1e999}', b'{"model": NaN}'),
+    *(b'{"model": "qwen", "model": "mistral"}', b'{"model": ["qwen"]}', b"\x00" * 200),
     *(b'{"model": "qwen", "n": 1e30}', b'{"model": "qwen", "top_logprobs": -1}', b"9" * 30000),
     *(b'{"model": "qwen", "messages": {"role": {}}}', b'{"model": "auto", "stream": "yes"}'),
-    *(
-        b'{"model": "' + b"q" * 100000 + b'"}',
-        b'{"model": "none"}',
-        b'{"model": {"a": 1}}',
-        b"5\r\n{}\r\n0",
-    ),
+    *(b'{"model": "' + b"q" * 100000 + b'"}', b'{"model": "none"}', b'{"model": {"a": 1}}'),
+    b"5\r\n{}\r\n0",
 )
 
 

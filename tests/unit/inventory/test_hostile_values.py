@@ -78,9 +78,8 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
         ("models.qwen.unit", model(unit=unit))
         for unit in (
-            *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus"),
-            *("a" * 65, "../ssh", "ssh.service", "a b", "-a"),
-            *("nginx", "systemd-logind", *NEEDED),
+            *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus", "a" * 65),
+            *("../ssh", "ssh.service", "a b", "-a", "nginx", "systemd-logind", *NEEDED),
         )
     ),
     *(
@@ -122,18 +121,8 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
         ("service_user", {"service_user": name, "operators": ("spark",), "ssh_user": "admin"})
         for name in (
-            *(
-                "root",
-                "spark",
-                "admin",
-                "docker",
-                "www-data",
-                "prometheus",
-                "sshd",
-                "nobody",
-                "sudo",
-            ),
-            *("systemd-network", "_apt", "lockstep-operators", "-r", "a b", "a:b", "a\t"),
+            *("root", "spark", "admin", "docker", "www-data", "prometheus", "sshd", "nobody"),
+            *("sudo", "systemd-network", "_apt", "lockstep-operators", "-r", "a b", "a:b", "a\t"),
         )
     ),
     ("operators[0]", {"operators": ("-G docker",)}),
