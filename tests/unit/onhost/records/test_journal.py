@@ -84,9 +84,9 @@ def test_our_programs_return_last_and_compiled(
 ) -> None:
     (paths.root / PROGRAM.lstrip("/")).parent.mkdir(parents=True)
     (paths.root / PROGRAM.lstrip("/")).write_text("old = 1\n")
-    write(paths, "old", UNIT, SYSCTL)
+    write(paths, "old", UNIT, "/var/ours")
     journal.discard(paths)
-    write(paths, "new", *FILES)
+    write(paths, "new", PROGRAM, UNIT, "/var/ours")
     order = []
     restore = journal._restore_file
     monkeypatch.setattr(
@@ -194,17 +194,17 @@ def test_one_that_another_version_wrote_otherwise_counts_as_missing(paths: layou
 def test_the_writer_of_files_notes_files_links_and_removals_first(
     tmp_path: Path, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted: list[Any] = []
+    notes: list[Any] = []
 
     def note(_: layout.Paths, names: list[str]) -> None:
-        noted.append((names, [path.name for path in sorted(folder.iterdir())]))
+        notes.append((names, [path.name for path in sorted(folder.iterdir())]))
 
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "gone").write_text(f"# {MARK}\n")
     monkeypatch.setattr(journal, "note_before_change", note)
     file = {"path": str(folder / "a.py"), "text": "", "mode": "0644", "owner": USER}
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_error:
         write_files.take(
             {
                 "files": [{**file, "group": GROUP}],
@@ -212,6 +212,6 @@ def test_the_writer_of_files_notes_files_links_and_removals_first(
                 "links": {str(folder / "link"): "a.py"},
             }
         )
-    assert ended.value.code == 0
-    assert noted == [([str(folder / name) for name in ("a.py", "gone", "link")], ["gone"])]
+    assert exit_error.value.code == 0
+    assert notes == [([str(folder / name) for name in ("a.py", "gone", "link")], ["gone"])]
     assert not (folder / "gone").exists() and (folder / "link").is_symlink()

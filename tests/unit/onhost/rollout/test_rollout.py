@@ -186,6 +186,19 @@ def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
     assert "qwen is hot again" in capsys.readouterr().out
 
 
+def test_a_second_way_back_undoes_the_first(spark):
+    finished_deploy(spark)
+    assert rollout.main(["back"], spark.paths) == 0
+    assert rollout.main(["back"], spark.paths) == 0
+    assert spark.unit_state == (NEW, NEW, True)
+    newest = generations.readable_records(spark.paths)[0]
+    assert (newest["number"], newest["digest"], newest["note"]) == (
+        4,
+        "two",
+        "returned from generation 3",
+    )
+
+
 def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, capsys):
     generations.add_record(spark.paths, a_generation(spark, "zero", "0" * 16))
     generations.add_record(spark.paths, a_generation(spark, "one", OLD))
