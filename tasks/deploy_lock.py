@@ -67,7 +67,8 @@ def request_lock(host: Any) -> None:
     """Request the lock of a host; the next question to the host shows whose it is."""
     if not is_lock_needed():
         return
-    beats = Beats(remote_exec.program_input("records.deploy_lock", asdict(this_deploy())))
+    question = {**asdict(this_deploy()), "whole": host.data.get("rollout") == ALL}
+    beats = Beats(remote_exec.program_input("records.deploy_lock", question))
     task = gevent.spawn(_hold_lock, host, beats)
     _holders[host] = beats, task
     # Where sudo wants a password, pyinfra sends that before the first command, not beside it.

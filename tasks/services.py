@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.deploy.course import RESTART
 from lockstep.deploy.questions import JOB_UNITS
-from lockstep.tasks import deploy_lock, run_state
+from lockstep.tasks import run_state
 from lockstep.tasks.operations import engine, generations, rollout, secrets
 from lockstep.tasks.operations import services as operations
 from lockstep.units.model_variants import unit_names
@@ -17,8 +17,6 @@ def services() -> None:
     """Write launchers and units, verified before they replace the present ones."""
     desired_state = run_state.current_desired_state()
     units = desired_state.model_units
-    if desired_state.plan.settings.rollout == deploy_lock.ALL:
-        rollout.keep_changing_files(name="Keep what there is until all hosts are done")
     generations.begin_generation(name="Note the generation that begins")
     if desired_state.key_users:
         secrets.api_key(name="Make the API key of open models once", units=desired_state.key_users)

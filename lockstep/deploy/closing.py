@@ -11,9 +11,19 @@ from lockstep.deploy.course import REREAD, RESTART, Course
 from lockstep.deploy.events import Empty, Interrupts
 from lockstep.deploy.summary import HostOutcome, failures, remarks, unreached_remedy
 from lockstep.inventory.values import is_loopback
+from lockstep.onhost.records.journal import STAYING
 
 #: Parts of `deploy.py` from which --keep-hot holds a host back.
 _HELD_FROM = ("Services", "Gateway", "Switch", "Open WebUI", "Monitoring", "Verify")
+#: Operations whose changes no failure brings back → what they change, as the journal calls it.
+STAYING_BY_OPERATION = {
+    "Create the service accounts and the operators' group": "accounts",
+    "Install packages": "packages",
+    "Turn on services of the system that are off": "services of the system",
+    "Apply kernel settings": "kernel settings, firewall rules and addresses",
+    "Bring the rules into force": "kernel settings, firewall rules and addresses",
+    "Give the fast link its addresses": "kernel settings, firewall rules and addresses",
+}
 #: Lines to show of a failed run that gives no reason of its own.
 _LAST = 8
 # Headings of pyinfra's, and messages about its internals.
@@ -132,6 +142,9 @@ def dry_run(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -
         yield f"would  {', '.join(hosts)}: {title or part}"
     yield from interruptions(course.interrupts, keep_hot)
     yield from _notes(course)
+    titles = [name.partition(" | ")[2] for name in would]
+    for kind in dict.fromkeys(filter(None, map(STAYING_BY_OPERATION.get, titles))):
+        yield f"After a failure, {kind} {STAYING[kind]}."
     if not would:
         yield f"Nothing would change on {', '.join(course.hosts)}."
     elif log is None:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 #: `down` and `up` concern all members, and `up` starts the new deploy's model. `ended` has one
-#: member drop its rollback snapshot, or roll back to it if a reason is given. `again` starts the
-#: earlier model on all members.
+#: member roll back for a reason. `again` starts the earlier model on all members.
 Step = Literal["down", "up", "ended", "again"]
 #: Takes a step on the named member for a reason; returns whether it succeeded, and its output.
 Run = Callable[[str, Step, str], tuple[bool, Sequence[str]]]
@@ -43,8 +42,6 @@ class ClusterRollout:
         try:
             self._has_served, output = run(speaker, "up", "")
             if self._has_served:
-                for member in members:
-                    run(member, "ended", "")
                 return []
             why = output[-1] if output else f"{self.model} does not serve"
             run(speaker, "down", "")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pyinfra import host, state
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.deploy.host_turns import Part
 from lockstep.files.managed_file import ManagedFile
@@ -20,15 +19,12 @@ from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations import cluster_rollout, services
 from lockstep.tasks.operations.files import write_tree
 from lockstep.tasks.remote_commands import Commands
-from lockstep.units.agent_unit import key_path
 
 # systemd ends a return that was cut off; the return includes a start, which its own unit bounds.
 _JOB = (
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
     *("--property", f"ExecStopPost={' '.join(cluster_rollout.ROLLOUT)} mend"),
 )
-# Stages that the deploy writes from the services on. All before that is added, and not used yet.
-_RETURNING = ("services", "gateway", "switch", "webui", "monitoring")
 _unchanged_hosts: set[str] = set()
 
 
@@ -64,26 +60,6 @@ class UnitChange:
         if self.stale or self.ending:
             return "restart"
         return "change" if self.differs or self.activate or self.left_over else "nothing"
-
-
-@operation()
-def keep_changing_files() -> Commands:
-    """Keep every file that this deploy may change from here on, for a return of all hosts."""
-    desired_state = run_state.current_desired_state()
-    present_files, left_over, engines = (
-        facts.reader_answer("files"),
-        services.left_over_files(),
-        facts.reader_answer("environments"),
-    )
-    if present_files is None or left_over is None or engines is None:
-        return
-    files = [file for file in desired_state.all_files if file.stage in _RETURNING]
-    spec = desired_state.engine_spec
-    activate = spec is not None and engines["current"] != spec["id"]
-    if not activate and not left_over and not file_changes(files, (), (), present_files):
-        host.noop("nothing is to be changed")
-        return
-    yield _begin_commands([file.path for file in files], left_over, whole=True)
 
 
 @operation()
@@ -195,10 +171,10 @@ def _name_restarts(change: UnitChange) -> None:
 
 
 def _stop_ranks(change: UnitChange) -> Commands:
-    """Keep the state of a host whose cluster's hot model changes, and stop that model."""
+    """Note that a host's cluster changes its hot model, and stop that model."""
     if not change.ranks and (change.part == "nothing" or not cluster_rollout.stopped_groups()):
         return
-    yield _snapshot_command(change, cluster_rollout.ROLLOUT_ID)
+    yield services.note_command(change.left_over, rollout=cluster_rollout.ROLLOUT_ID)
     yield from cluster_rollout.stop_cluster(change.ranks)
 
 
@@ -216,35 +192,14 @@ def _measure_baseline_speed() -> Commands:
         yield remote_commands.quoted_command([*cluster_rollout.MINIMUM, "--baseline"])
 
 
-def _snapshot_command(change: UnitChange, rollout: str = "") -> StringCommand:
-    return _begin_commands([file.path for file in change.files], change.left_over, rollout=rollout)
-
-
-def _begin_commands(
-    files: Sequence[str], left_over: Sequence[str], **more: object
-) -> StringCommand:
-    spec = run_state.current_desired_state().engine_spec
-    # No way back needs the key of a removed cluster; the next deploy makes another one.
-    left_over = [path for path in left_over if not PurePosixPath(path).match(key_path("*"))]
-    snapshot_document = {
-        "current": spec["current"] if spec else None,
-        "paths": [*files, *left_over],
-        **more,
-    }
-    return remote_commands.quoted_command(
-        [*cluster_rollout.ROLLOUT, "begin"], _stdin=[json.dumps(snapshot_document)]
-    )
-
-
 def _rollout_commands(change: UnitChange) -> Commands:
-    """Keep the present state, replace it, restart; `rollout` returns to it on failure.
+    """Replace the files, and restart; `rollout` returns by the journal on failure.
 
     Where group data has a minimum, a hot model that is slower has failed too.
     """
     desired_state = run_state.current_desired_state()
     yield from _measure_baseline_speed()
     host.log(f"one host at a time: {', '.join((*change.stale, *change.ending))}")
-    yield _snapshot_command(change)
     user = desired_state.plan.settings.service_user
     if change.activate and change.first:
         yield remote_commands.engine_build_job("activate", user)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from pyinfra import host, state
-from pyinfra.api import operation
+from pyinfra.api import StringCommand, operation
 
-from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
+from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage, command
 from lockstep.monitoring import stack
 from lockstep.onhost.facts.units import ON
 from lockstep.system.folders import wanted_restart_key
@@ -217,6 +218,8 @@ def removal_commands(paths: Sequence[str]) -> Commands:
         host.log(f"{path} is of an earlier deploy: removed")
     units = unit_names(paths)
     if units:
+        # Before they end, because a way back starts those that ran.
+        yield note_command(paths)
         yield remote_commands.quoted_command(["systemctl", "disable", "--now", "--quiet", *units])
     keeping = [unit for unit in stack.KEEPING if unit in units]
     if keeping:
@@ -226,6 +229,12 @@ def removal_commands(paths: Sequence[str]) -> Commands:
     records = RECORDS if AGENT_UNIT in units else ()
     yield remote_commands.write_files_command({"remove": [*paths, *records]})
     yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+
+
+def note_command(paths: Sequence[str], **more: str) -> StringCommand:
+    """Return the command that notes in the host's journal what is at paths that will change."""
+    document = {"paths": list(paths), **more}
+    return remote_commands.quoted_command(command("rollout", "note"), _stdin=[json.dumps(document)])
 
 
 def unit_names(paths: Sequence[str]) -> list[str]:

@@ -81,13 +81,16 @@ def _is_sent(command: StringCommand) -> bool:
 
 
 def displayed_command(command: StringCommand) -> Any:
-    """A command as one line; for the program that writes files, its input."""
+    """A command as one line; for a program that reads a document, also that."""
     if _is_sent(command):
         [text] = command.connector_arguments["_stdin"]
         request = json.loads(text)
         assert request["program"] == "lockstep.onhost.records.write_files"
         document = request["asked"]
         return {key: value for key, value in document.items() if value}
+    stdin = command.connector_arguments.get("_stdin")
+    if stdin:
+        return {command.get_raw_value(): json.loads(stdin[0])}
     assert not command.connector_arguments
     return command.get_raw_value()
 

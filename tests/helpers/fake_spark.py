@@ -82,6 +82,7 @@ class Spark:
         if request.get("program") == "lockstep.onhost.records.write_files":
             document = request["asked"]
             writes = any(document.get(key) for key in ("folders", "files", "links"))
+            self._note(_paths(document))
             self._changes(f"{'write' if writes else 'remove'} {' '.join(_paths(document))}")
             self._write(document)
             return ""
@@ -107,17 +108,10 @@ class Spark:
             self.state = now
             self.fails.pop("waited", None)
             return json.dumps({"answers": answers, "facts": {}, "faults": faults})
-        if words[1:] == [PROGRAMS, "rollout", "begin"]:
-            self._changes("begin")
+        if words[1:] == [PROGRAMS, "rollout", "note"]:
+            self._changes("note paths")
             details = json.loads(stdin)
-            was = {key: copy.deepcopy(self.state[key]) for key in ("files", "units", "current")}
-            was |= {
-                "rollout": details.get("rollout", ""),
-                "records": list(self.state["generations"]),
-                "paths": [],
-            }
-            backup = self.state.setdefault("before", {**was, "whole": details.get("whole", False)})
-            backup["paths"] += details["paths"]
+            self._note(details["paths"], details.get("rollout", ""))
             return ""
         if words[1:] == [PROGRAMS, "generations", "begin"]:
             self._changes("note generation")
@@ -177,19 +171,33 @@ class Spark:
         for line in filter(None, lines):
             self.messages.append(line)
         if self.messages and self.messages[-1] == "ended done":
-            self.state.pop("before", None)
+            self.state.pop("journal", None)
         elif self._between() and any(line.startswith("changed") for line in self.messages):
             self.commands.append("return")
             self._return()
             return json.dumps({"returned": True, "said": "qwen is hot"})
+        elif self.state["generations"] and "journal" not in self.state:
+            self.state.pop("begun", None)
         return "null"
 
     def _between(self) -> bool:
-        return "before" in self.state and not self.state["before"]["rollout"]
+        return "journal" in self.state and not self.state["journal"]["rollout"]
+
+    def _note(self, paths: Iterable[str], rollout: str = "") -> None:
+        """Keep what is here before a change, unless a host has no generation yet."""
+        if not self.state["generations"]:
+            return
+        was = {key: copy.deepcopy(self.state[key]) for key in ("files", "units", "current")}
+        was |= {"records": list(self.state["generations"]), "paths": [], "rollout": rollout}
+        journal = self.state.setdefault("journal", was)
+        journal["rollout"] = rollout or journal["rollout"]
+        journal["paths"] += paths
 
     def _return(self) -> None:
-        """Bring back the paths that were named and kept, and no others."""
-        backup = self.state.pop("before")
+        """Bring back the paths that were noted, and no others."""
+        backup = self.state.pop("journal", None)
+        if backup is None:
+            return
         for path in backup["paths"]:
             self.state["files"].pop(path, None)
             if path in backup["files"]:
@@ -347,8 +355,8 @@ class Spark:
             self.state["files"].pop(path, None)
 
     def _run_rollout(self, words: list[str]) -> None:
-        if words[2] == "ended" or not self.state.get("before", {}).get("whole"):
-            self.state.pop("before", None)
+        if words[2] == "ended":
+            self.state.pop("journal", None)
         for unit in self.state["units"].values():
             if unit["ActiveState"] == "active" and unit["wanted"]:
                 unit["restart_key"] = unit["wanted"]

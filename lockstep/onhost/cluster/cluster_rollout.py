@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from lockstep.onhost.cluster import wire_client
 from lockstep.onhost.core import config, errors, layout, output
-from lockstep.onhost.records import generations, rollback_snapshot
-from lockstep.onhost.switching import rollout_lock, switch_job
+from lockstep.onhost.switching import switch_job
 
 _TOKEN_S = 45.0
 
@@ -40,24 +39,6 @@ def start_cluster(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> i
         output.say(f"{name}: with what was deployed {why}")
         return errors.EXIT_FAILED
     output.say(f"{name} is hot on all members with what was deployed")
-    return errors.EXIT_DONE
-
-
-def end_rollout(paths: layout.Paths, rollout: str, why: str = "") -> int:
-    """Forget the snapshot that this member kept under that id; with `why`, return to it first.
-
-    A return is recorded with `why`.
-    """
-    with rollout_lock.hold_switch_lock(paths):
-        snapshot = rollback_snapshot.load(paths)
-        if snapshot is None or snapshot.get("rollout") != rollout:
-            output.say("nothing was changed here")
-            return errors.EXIT_DONE
-        if why:
-            rollback_snapshot.restore_snapshot(paths, snapshot)
-            generations.record_rollback(paths, int(snapshot["since"]), why)
-            output.say("as it was before this deploy")
-        paths.rollback_snapshot.unlink(missing_ok=True)
     return errors.EXIT_DONE
 
 

@@ -62,8 +62,10 @@ class Paths:
     pulled_images = _Place("var/lib/lockstep-deploy/pulled")
     #: The models that were starting or hot in each boot, and the result of the last switch.
     boots = _Place("var/lib/lockstep-deploy/boots.json")
-    #: The state before a rollout that has not ended well yet.
-    rollback_snapshot = _Place("var/lib/lockstep-deploy/before.json")
+    #: What was here before each change of the newest generation, and of a deploy that has not ended
+    #: well yet.
+    journal = _Place("var/lib/lockstep-deploy/journal.json")
+    begun_journal = _Place("var/lib/lockstep-deploy/begun-journal.json")
     #: The end of the last deploy, if this host had to end it on its own.
     cut_off = _Place("var/lib/lockstep-deploy/cut-off.json")
     #: The state of this host before the first deploy.

@@ -91,7 +91,8 @@ def _mentions(
 ) -> Iterator[str]:
     """Yield texts that name content in use or about to be used."""
     files = [
-        paths.rollback_snapshot,
+        paths.begun_journal,
+        paths.journal,
         *(path for part in _CONFIGURED_FILES for path in paths.root.glob(part)),
     ]
     for path in files:

@@ -6,7 +6,7 @@ process: at once if the deploy or its connection ends, and after `SILENCE_S` if 
 A note beside it names the holder, for root alone.
 
 A failed deploy leaves no host between two generations: while this process still has the lock, it
-restores the state kept by `rollback_snapshot`, and the next deploy is told.
+returns by its `journal`, and the next deploy is told.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, runner
-from lockstep.onhost.records import audit_log, rollback_snapshot
+from lockstep.onhost.records import audit_log, generations, journal
 from lockstep.onhost.systemd import transient_job, units
 
 BEAT_S = 20
@@ -78,7 +78,8 @@ def take(
     """Hold the lock while the deploy sends messages; exit with 75 if another deploy has it.
 
     Args:
-        deploy_fields: A `Deploy` by its attributes.
+        deploy_fields: A `Deploy` by its attributes, and "whole": whether all hosts return if one
+            fails.
         messages: Lines of the deploy: "changed WHAT", "ended HOW", or empty.
 
     Returns:
@@ -86,6 +87,7 @@ def take(
         nothing to restore.
     """
     answer = None
+    whole = deploy_fields.pop("whole", False)
     this_deploy, paths = Deploy(**deploy_fields), layout.Paths()
     try:
         with hold_lock(this_deploy, paths.deploy_lock):
@@ -94,10 +96,13 @@ def take(
             if result == RESULT_DONE:
                 # This deploy succeeded, so earlier unfinished work is obsolete.
                 units.try_to_control("reset-failed", "lockstep-job-*")
-                rollback_snapshot.discard_snapshot(paths, deploy=True)
+                journal.finish(paths)
                 paths.cut_off.unlink(missing_ok=True)
-            elif has_changed and _is_between_generations(paths):
+            elif has_changed and _is_between_generations(paths, whole):
                 result, answer = _roll_back(paths, this_deploy, result)
+            elif generations.newest_number(paths) and not paths.begun_journal.exists():
+                # Nothing of the generation that began is here, or it was returned from.
+                generations.remove_begun_record(paths)
     except DeployUnderWay as error:
         # The other deploy may have ended by the time this host is asked for its name.
         gave_up = {"run": this_deploy.run, "other": error.holder_text}
@@ -141,18 +146,19 @@ def _try_lock(this_deploy: Deploy, path: Path, patience_s: float) -> Iterator[st
             yield None
 
 
-def _is_between_generations(paths: layout.Paths) -> bool:
+def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:
     """Tell whether a deploy has ended and left this host between two generations."""
-    snapshot = rollback_snapshot.load(paths)
-    if snapshot is None or snapshot["rollout"]:
+    document = journal.load_begun(paths)
+    # Members of a cluster return together, when the deploy tells them.
+    if document is None or document["rollout"]:
         return False
     job = units.show([_JOB])[_JOB]
     # A restart under way ends by itself, unless the other hosts roll back too.
-    return bool(snapshot["whole"]) or not transient_job.is_running(job)
+    return whole or not transient_job.is_running(job)
 
 
 def _roll_back(paths: layout.Paths, this_deploy: Deploy, result: str) -> tuple[str, dict[str, Any]]:
-    """Restore the kept state; return the deploy's result in words, and the answer of `take`."""
+    """Return by the journal; return the deploy's result in words, and the answer of `take`."""
     why = f"{this_deploy.activity} of {this_deploy.person}: {result}"
     rollback_result = runner.run([*_RETURN, why], timeout=_RETURN_S)
     outcome = f"{result}; " + (

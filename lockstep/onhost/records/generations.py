@@ -116,9 +116,9 @@ def distinct_records(newest_first: list[Record]) -> list[Record]:
     return list(record_by_digest.values())
 
 
-def previous_record(paths: layout.Paths) -> Record | None:
-    """Return the record before the present contents, or None."""
-    return next(iter(distinct_records(readable_records(paths))[1:]), None)
+def is_on_record(paths: layout.Paths, number: int) -> bool:
+    """Tell whether the record of that number is readable."""
+    return any(record["number"] == number for record in _read_records(paths))
 
 
 def add_record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
@@ -154,7 +154,8 @@ def record_rollback(paths: layout.Paths, since: int, why: str) -> None:
         None,
     )
     if was is not None:
-        add_record(paths, was, f"returned from generation {all_records[0]['number']}: {why}")
+        note = f"returned from generation {all_records[0]['number']}"
+        add_record(paths, was, note + (f": {why}" if why else ""))
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

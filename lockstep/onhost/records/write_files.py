@@ -4,7 +4,8 @@ This module is sent to a host, which may be wiped, with {"folders": [{"path", "m
 "group"}], "files": [{"path", "text", "mode", "owner", "group", "check"}], "remove": [path],
 "links": {path: target}, "adopt": [name]}.
 
-Nothing is changed if one thing in the way is foreign and not adopted by the inventory. If a checker
+Nothing is changed if one thing in the way is foreign and not adopted by the inventory. What was
+there is noted in the journal of the generation that begins, before the first change. If a checker
 refuses a file, every file that was there stays as it was. New files without a checker may be there
 already then: systemd demands that a unit's script exists.
 """
@@ -21,16 +22,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic
-from lockstep.onhost.records import ownership
+from lockstep.onhost.core import atomic, errors, layout
+from lockstep.onhost.records import journal, ownership
 
 File = dict[str, Any]
+PATHS = layout.Paths()
 
 
-def place_file(file: File, root: Path = Path("/")) -> None:
+def place_file(file: File) -> None:
     owner = (file["owner"], file["group"])
-    path = root / file["path"].lstrip("/")
-    atomic.write(path, file["text"], mode=int(file["mode"], 8), owner=owner)
+    atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8), owner=owner)
 
 
 def remove_half_written_files(folders: set[str]) -> None:
@@ -149,6 +150,9 @@ def write_requested_files(request: dict[str, Any]) -> int:
     for path in [*(file["path"] for file in files), *removed_paths]:
         judge.copy_before_adoption(path)
     links = request.get("links", {})
+    noted_paths = [*(file["path"] for file in files), *removed_paths, *links]
+    if noted_paths:
+        journal.note_before_change(PATHS, noted_paths)
     remove_half_written_files(
         {os.path.dirname(path) for path in (*(file["path"] for file in files), *links)}
     )
@@ -183,6 +187,8 @@ def take(request: dict[str, Any]) -> None:
         sys.exit(write_requested_files(request))
     except OSError as fault:
         sys.exit(f"{fault.filename}: {fault.strerror}")
+    except errors.Problem as fault:
+        sys.exit(str(fault))
     except LookupError as fault:
         # In the form of shutil: "no such user: 'lockstep'".
         sys.exit(fault.args[0])

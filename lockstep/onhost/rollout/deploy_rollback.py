@@ -1,12 +1,11 @@
-"""Return to the state before a deploy that did not end well on this host or another one."""
+"""The one way back: the journal of a deploy in reverse, and units that run with its files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import PurePosixPath
 
 from lockstep.onhost.core import config, errors, layout, output
-from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records import generations, journal
 from lockstep.onhost.switching import hot_change, rollout_lock, switch
 from lockstep.onhost.systemd import restart_key, units
 from lockstep.onhost.webui import record, update
@@ -16,7 +15,7 @@ _START_S = 3600.0
 
 
 def roll_back_deploy(paths: layout.Paths, why: str) -> int:
-    """Restore the rollback snapshot, make units run with it, and put `why` on record.
+    """Restore what the journal of an unfinished deploy has, and put `why` on record.
 
     A model that ran with the deployed files has to serve again, as after a switch.
 
@@ -24,31 +23,42 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
         0 done, also if nothing was kept; 1 a unit does not start; 3 and 4 as for a switch.
     """
     with rollout_lock.hold_switch_lock(paths):
-        snapshot = rollback_snapshot.load(paths)
+        document = journal.load_begun(paths)
         # Members of a cluster return together, when the deploy tells them.
-        if snapshot is None or snapshot["rollout"]:
+        if document is None or document["rollout"]:
             output.say("nothing was kept here to return to")
             return errors.EXIT_DONE
-        has_restored = restore_deploy(paths, snapshot, why)
-        name = _model_to_restart(paths, snapshot["hot"])
+        has_restored = restore_deploy(paths, document, why)
+        name = _model_to_restart(paths, document["hot"])
         code = errors.EXIT_DONE
         if name is not None:
             work = hot_change.HotWork(name, rollout_lock.USER)
             with hot_change.keep_on_record(paths, "rollout", work):
                 code = revive_model(paths, name)
-        paths.rollback_snapshot.unlink(missing_ok=True)
+        journal.discard(paths)
     output.say("this host is as it was before the deploy")
     return code or (errors.EXIT_DONE if has_restored else errors.EXIT_FAILED)
 
 
-def restore_deploy(
-    paths: layout.Paths, snapshot: rollback_snapshot.Document, why: str = ""
-) -> bool:
+def return_from_cluster_rollout(paths: layout.Paths, rollout: str, why: str) -> int:
+    """Return from this member's part of a cluster's rollout of that id, and put `why` on record."""
+    with rollout_lock.hold_switch_lock(paths):
+        document = journal.load_begun(paths)
+        if document is None or document["rollout"] != rollout:
+            output.say("nothing was changed here")
+        else:
+            restore_deploy(paths, document, why)
+            journal.discard(paths)
+            output.say("as it was before this deploy")
+    return errors.EXIT_DONE
+
+
+def restore_deploy(paths: layout.Paths, document: journal.Document, why: str = "") -> bool:
     """Restore files, link, units that ran and Open WebUI's data; tell whether all units do.
 
     The switch lock is held. A model is stopped only if there was none of its unit before.
     """
-    absent = {PurePosixPath(path).name for path in snapshot["absent"]}
+    absent = journal.absent_units(document)
     deployed_host = config.load_host(paths.models)
     model_units = {model.unit for model in deployed_host.models.values()}
     for model in deployed_host.models.values():
@@ -56,12 +66,12 @@ def restore_deploy(
             switch.Switch(deployed_host, paths, user=rollout_lock.USER).stop_failed_model(
                 model.name
             )
-    _end_units(absent & rollback_snapshot.watched_units(snapshot) - model_units)
-    rollback_snapshot.restore_snapshot(paths, snapshot)
-    generations.record_rollback(paths, int(snapshot["since"]), why)
+    _end_units(absent - model_units)
+    journal.restore_files(paths, document)
+    generations.record_rollback(paths, int(document["since"]), why)
     model_units |= {model.unit for model in config.load_host(paths.models).models.values()}
-    _restore_webui_data(paths, snapshot)
-    helpers = {name: was for name, was in snapshot["units"].items() if name not in model_units}
+    _restore_webui_data(paths, document)
+    helpers = {name: was for name, was in document["units"].items() if name not in model_units}
     return all([_restore_unit_state(paths, name, was) for name, was in helpers.items()])
 
 
@@ -116,10 +126,10 @@ def _control(verb: str, unit: str, *options: str) -> bool:
     return True
 
 
-def _restore_webui_data(paths: layout.Paths, snapshot: rollback_snapshot.Document) -> None:
+def _restore_webui_data(paths: layout.Paths, document: journal.Document) -> None:
     """Make Open WebUI's earlier image start with the data copied when it was replaced."""
-    if record.load(paths).image in ("", snapshot["webui"]):
+    if record.load(paths).image in ("", document["webui"]):
         return
-    copies = [copy for copy in record.complete_copies(paths) if copy.image == snapshot["webui"]]
+    copies = [copy for copy in record.complete_copies(paths) if copy.image == document["webui"]]
     if copies:
-        update.select_copy_for_image(paths, snapshot["webui"], copies[0].number)
+        update.select_copy_for_image(paths, document["webui"], copies[0].number)

@@ -1,18 +1,17 @@
 """Put a deploy into force on a host with a hot model, or restore the previous state.
 
-usage: rollout begin                     keep what is here: {"current": LINK, "paths": [...]} on
-                                         standard input; with "whole": true until the deploy has
-                                         ended well on all hosts
+usage: rollout note                      note in the journal what is at {"paths": [...]}, on
+                                         standard input; with "rollout": ID of a cluster's
        rollout go [--gate -- ARGV...]    restart what runs with older files; it must generate a
                                          token, and the gate end with 0
        rollout up MODEL [--gate -- ARGV...]
                                          start a cluster's model on all members; it must generate a
                                          token, and the gate end with 0
-       rollout ended ID [WHY]            on a member: forget the state kept under that ID, or with
-                                         WHY return to it
-       rollout back [WHY]                return to the previous generation on record; a cluster's
-                                         model that is hot ends on all members, and stays down
-       rollout return [WHY]              return to the kept state, of a deploy that did not end well
+       rollout ended ID WHY              on a member: return from the rollout of that ID
+       rollout back [WHY]                return to the generation before, or from a deploy that did
+                                         not end well; a cluster's model that is hot ends on all
+                                         members, and stays down
+       rollout return [WHY]              return from a deploy that did not end well
        rollout mend                      return if `go` was cut off; for systemd
 
 exit codes: 0 done, 1 `go` failed: the previous model is hot again, as it was; `up` failed; 2 wrong
@@ -29,7 +28,7 @@ from collections.abc import Sequence
 from lockstep.onhost.cluster import cluster_rollout
 from lockstep.onhost.core import clock, config, errors, layout, output, program
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records import generations, journal
 from lockstep.onhost.rollout import deploy_rollback
 from lockstep.onhost.switching import hot_change, rollout_lock, switch
 from lockstep.onhost.systemd import restart_key, units
@@ -66,7 +65,6 @@ def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ())
                     output.say(f"{model.name}: {why}; returning to what there was")
                     return restore_and_restart(paths, model.name, errors.EXIT_FAILED)
             output.say(f"{model.name} is hot with what was deployed")
-        rollback_snapshot.discard_snapshot(paths)
     return errors.EXIT_DONE
 
 
@@ -102,18 +100,15 @@ def _token_where_clients_ask(model: config.Model) -> None:
 
 
 def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
-    """Return to the previous generation on record, and start the hot model again.
+    """Return to the generation before the present one, and start the hot model again.
 
     After a deploy that did not end well that is the newest record: the host's state before it.
     """
-    now, previous = generations.newest_record(paths), generations.previous_record(paths)
-    unfinished_record = generations.begun_record(paths)
-    if unfinished_record and now and unfinished_record["digest"] != now["digest"]:
-        now, previous = unfinished_record, now
-    if now is None or previous is None:
+    begun_document = journal.load_begun(paths)
+    document = begun_document or journal.load_finished(paths)
+    if document is None or not generations.is_on_record(paths, document["since"]):
         raise errors.Problem("there is no record of a previous generation to return to")
-    snapshot = rollback_snapshot.snapshot_between_records(previous, now)
-    rollback_snapshot.refuse_foreign(paths, snapshot)
+    journal.refuse_foreign(paths, document)
     group = next((model for model in _models_up(paths) if model.cluster), None)
     if group is not None and (code := cluster_rollout.run_switch("none")):
         return code
@@ -121,17 +116,24 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
         host, hot = config.load_host(paths.models), _models_up(paths)
         for model in hot:
             switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(model.name)
-        rollback_snapshot.restore_snapshot(paths, snapshot)
-        note = f"returned from generation {now['number']}" + (f": {why}" if why else "")
-        new_record = generations.add_record(paths, previous, note)
-        output.say(f"generation {new_record['number']}, as {previous['number']} was")
+        if begun_document is None:
+            # What returns from the return.
+            journal.note_before_change(paths, document["before"])
+        has_restored = deploy_rollback.restore_deploy(paths, document, why)
+        number = generations.newest_number(paths)
+        if begun_document is None:
+            journal.finish(paths)
+        else:
+            journal.discard(paths)
+        output.say(f"generation {number}, as {document['since']} was")
         if group is not None:
             output.say(
                 f"NO MODEL IS HOT: {group.name} is served by all members of {group.cluster}. "
                 f"Remedy: the same on each of them, then switch.sh {group.name}"
             )
             return errors.EXIT_NOTHING_HOT
-        return deploy_rollback.revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
+        code = deploy_rollback.revive_model(paths, hot[0].name) if hot else errors.EXIT_DONE
+        return code or (errors.EXIT_DONE if has_restored else errors.EXIT_FAILED)
 
 
 def _models_up(paths: layout.Paths) -> list[config.Model]:
@@ -141,17 +143,17 @@ def _models_up(paths: layout.Paths) -> list[config.Model]:
 
 
 def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
-    """Restore the kept state and start `name` again; return `done_code` if it is hot again."""
+    """Return by the journal and start `name` again; return `done_code` if it is hot again."""
     host = config.load_host(paths.models)
     if name in host.models:
         switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(name)
-    snapshot = rollback_snapshot.load(paths)
-    if snapshot is None:
+    document = journal.load_begun(paths)
+    if document is None:
         output.say("what there was before is not on record: nothing to return to")
     else:
-        deploy_rollback.restore_deploy(paths, snapshot)
+        deploy_rollback.restore_deploy(paths, document)
     code = deploy_rollback.revive_model(paths, name)
-    paths.rollback_snapshot.unlink(missing_ok=True)
+    journal.discard(paths)
     return done_code if code == errors.EXIT_DONE else code
 
 
@@ -178,19 +180,16 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return restart_outdated_or_roll_back(paths, arguments[2:])
     if verb == "up" and arguments and _is_gate(arguments[1:]):
         return cluster_rollout.start_cluster(paths, arguments[0], arguments[3:])
-    if verb == "ended" and 1 <= len(arguments) <= 2:
-        return cluster_rollout.end_rollout(paths, *arguments)
+    if verb == "ended" and len(arguments) == 2:
+        return deploy_rollback.return_from_cluster_rollout(paths, *arguments)
     if verb == "back" and len(arguments) <= 1:
         return return_to_previous_generation(paths, "".join(arguments))
     if verb == "return" and len(arguments) <= 1:
         return deploy_rollback.roll_back_deploy(paths, "".join(arguments))
     if argv == ["mend"]:
         return roll_back_cut_off_rollout(paths)
-    if argv == ["begin"]:
+    if argv == ["note"]:
         request = json.load(sys.stdin)
-        rollout, whole = request.get("rollout", ""), request.get("whole", False)
-        rollback_snapshot.save_snapshot(
-            paths, request["current"], request["paths"], rollout, whole=whole
-        )
+        journal.note_before_change(paths, request["paths"], rollout=request.get("rollout"))
         return errors.EXIT_DONE
     return program.usage(__doc__)

@@ -19,7 +19,7 @@ from stack import DeployResult, Host, Stack, until
 IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
 UNIT = "vllm-qwen36.service"
 LOG = "/run/rolling-watch"
-BEFORE = "/var/lib/lockstep-deploy/before.json"
+BEGUN = "/var/lib/lockstep-deploy/begun-journal.json"
 LOCK = "/run/lockstep/deploy.lock"
 ACCEPTED = "/var/lib/lockstep-deploy/accepted.json"
 # A line each time that the answer of the API changes; all hosts have one clock.
@@ -203,14 +203,53 @@ def test_a_way_back_for_all_or_none_that_is_killed_is_undone_by_the_hosts_and_th
     assert [files(host) for host in hot.hosts] == was
     for host in hot.hosts:
         assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
-        assert host.look(f"test -e {BEFORE}").code == 1
+        assert host.look(f"test -e {BEGUN}").code == 1
     result = hot.good_deploy("-y", inventory=target_path)
     message = "cut off; this host returned to what it was before"
-    assert len(re.findall(rf"the deploy before did not end well: .*{message}", result.output)) == 2
+    # The other host waited for its turn, and nothing was changed on it.
+    returned_hosts = re.findall(
+        rf"\[(\w+)\] the deploy before did not end well: .*{message}", result.output
+    )
+    assert returned_hosts == ["spark1"]
     assert [version(host) for host in hot.hosts] == ["0.32.0", "0.32.0"]
     # The next deploy has nothing to say of it.
     assert [host.look(f"test -e {CUT_OFF}").code for host in hot.hosts] == [1, 1]
     assert len(list(hot.requests("registry"))) == request_count
+
+
+def test_a_deploy_that_is_cut_after_the_units_gives_back_files_of_every_stage(
+    hot: Stack, rolled_deploy: object
+) -> None:
+    """The gateway's settings, a kernel setting and our own programs are of other stages."""
+    program = "/usr/local/lib/lockstep/lockstep/onhost/core/clock.py"
+    for host in hot.hosts:
+        host.root(f"echo '# of an earlier version' >> {program}")
+    was = [all_files(host) for host in hot.hosts]
+    settings = {"gateway": {"keepalive_s": 14}, "sysctls": {"vm.swappiness": "11"}}
+    cut_deploy = hot.start("-y", inventory=hot.inventory("late", **settings))
+    cut_deploy.says(r"Switch \|")
+    changed_files = [all_files(host) for host in hot.hosts]
+    cut_deploy.kill()
+    assert all(now != earlier for now, earlier in zip(changed_files, was, strict=True))
+    for host in hot.hosts:
+        until(
+            lambda host=host: host.look(f"flock --nonblock {LOCK} true").code == 0,
+            f"{host.name}: it has ended what the deploy began",
+            120,
+        )
+    assert [all_files(host) for host in hot.hosts] == was
+    for host in hot.hosts:
+        assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
+        assert host.look(f"test -e {BEGUN}").code == 1
+    hot.good_deploy("-y")
+
+
+def all_files(host: Host) -> str:
+    """Hash of every file of ours, whatever stage writes it."""
+    return host.root(
+        "find /etc/systemd/system /etc/lockstep /etc/sysctl.d /data/scripts /usr/local/lib/lockstep"
+        " -type f ! -name '*.pyc' ! -path '*/environments/*' -exec sha256sum {} + | sort"
+    )
 
 
 def test_gc_frees_the_images_of_deploys_that_failed_and_keeps_those_of_two_generations(

@@ -6,8 +6,8 @@ import pytest
 from a_cluster import GLM, cluster_of
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.cluster import cluster_rollout
-from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records import generations, journal
+from lockstep.onhost.rollout import deploy_rollback
 
 OLD, NEW = "a" * 16, "b" * 16
 ID = "0123456789abcdef"
@@ -20,7 +20,7 @@ def pair(tmp_path, monkeypatch):
         for spark in sparks:
             write(spark, OLD)
             generations.add_record(spark.paths, generation(OLD))
-            rollback_snapshot.save_snapshot(spark.paths, None, [f"/etc/systemd/system/{GLM}"], ID)
+            journal.note_before_change(spark.paths, [f"/etc/systemd/system/{GLM}"], rollout=ID)
             write(spark, NEW)
             generations.add_record(spark.paths, generation(NEW))
         yield sparks
@@ -87,7 +87,7 @@ def test_a_group_that_does_not_start_returns_on_all_members(pair, failing):
     assert member_states(pair) == 2 * [(OLD, OLD, ["glm"])]
     note = f"returned from generation 2: {lines[-1]}"
     assert [generations.readable_records(spark.paths)[0]["note"] for spark in pair] == [note, note]
-    assert not any(spark.paths.rollback_snapshot.exists() for spark in pair)
+    assert not any(spark.paths.begun_journal.exists() for spark in pair)
 
 
 def test_any_member_may_start_it_when_rank_0_is_no_part_of_the_deploy(pair):
@@ -109,12 +109,6 @@ def test_a_group_without_a_token_does_not_serve(pair):
     assert lines[-1].startswith("glm: with what was deployed no token comes (spark1: no token: ")
 
 
-def test_a_member_that_serves_keeps_what_was_deployed(pair):
-    assert cluster_rollout.end_rollout(pair[0].paths, ID) == 0
-    assert member_states(pair)[0] == (NEW, NEW, [])
-    assert not pair[0].paths.rollback_snapshot.exists()
-
-
 def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
     pair[0].switch("glm")
     code, lines = pair[1].run("rollout.rollout", "back", "too slow")
@@ -134,6 +128,6 @@ def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
 
 
 def test_what_another_deploy_kept_is_not_returned_to(pair):
-    assert cluster_rollout.end_rollout(pair[0].paths, "another", "why") == 0
+    assert deploy_rollback.return_from_cluster_rollout(pair[0].paths, "another", "why") == 0
     assert member_states(pair)[0] == (NEW, NEW, [])
-    assert pair[0].paths.rollback_snapshot.exists()
+    assert journal.load_begun(pair[0].paths)["rollout"] == ID

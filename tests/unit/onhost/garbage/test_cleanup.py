@@ -183,9 +183,9 @@ def test_what_a_deploy_under_way_asks_for_stays(spark):
     assert spark.plan() == []
 
 
-def test_what_a_failed_rollout_would_return_to_stays(spark):
+def test_what_a_failed_deploy_would_return_to_stays(spark):
     names = [ENGINES[0], IMAGES[0], COMMITS[0]]
-    spark.paths.rollback_snapshot.write_text(json.dumps({"points": names}))
+    spark.paths.begun_journal.write_text(json.dumps({"points": names}))
     assert spark.plan() == []
 
 

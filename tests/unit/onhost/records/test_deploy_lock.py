@@ -252,9 +252,10 @@ def returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[str])
     return unit_state
 
 
-def keep_snapshot(tmp_path: Path, **more: object) -> None:
-    document = {"since": 0, "current": None, "points": None, "files": [], "absent": [], **more}
-    target_path = Paths(tmp_path).rollback_snapshot
+def write_journal(tmp_path: Path, **more: object) -> None:
+    document = {"since": 1, "before": {}, "current": None, "points": None, "units": {}}
+    document |= {"hot": None, "webui": "", "rollout": "", **more}
+    target_path = Paths(tmp_path).begun_journal
     target_path.parent.mkdir(parents=True, exist_ok=True)
     target_path.write_text(json.dumps(document))
 
@@ -270,7 +271,7 @@ def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
     how: str,
     capsys: Any,
 ) -> None:
-    keep_snapshot(tmp_path)
+    write_journal(tmp_path)
     answer = deploy_lock.take(asdict(MINE), iter(["changed Services", *deploy_output]))
     (command,) = returns["asked"]
     assert command[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
@@ -289,7 +290,7 @@ def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
 def test_a_return_that_fails_is_told_with_the_place_of_its_log(
     returns: dict[str, Any], journal: list[str], tmp_path: Path
 ) -> None:
-    keep_snapshot(tmp_path)
+    write_journal(tmp_path)
     returns["code"] = 4
     deploy_lock.take(asdict(MINE), iter(["changed Services"]))
     assert journal[-1].endswith(
@@ -298,12 +299,12 @@ def test_a_return_that_fails_is_told_with_the_place_of_its_log(
 
 
 @pytest.mark.parametrize(
-    ("more", "sub", "deploy_output", "times"),
+    ("more", "whole", "sub", "deploy_output", "times"),
     [
-        ({}, "running", ["changed Services"], 0),
-        ({"whole": True}, "running", ["changed Services"], 1),
-        ({"rollout": "id"}, "exited", ["changed Services"], 0),
-        ({}, "exited", ["ended refused"], 0),
+        ({}, False, "running", ["changed Services"], 0),
+        ({}, True, "running", ["changed Services"], 1),
+        ({"rollout": "id"}, True, "exited", ["changed Services"], 0),
+        ({}, False, "exited", ["ended refused"], 0),
     ],
     ids=["a restart ends by itself", "but not with all", "a cluster", "nothing was changed"],
 )
@@ -311,11 +312,12 @@ def test_when_a_host_returns(
     returns: dict[str, Any],
     tmp_path: Path,
     more: Any,
+    whole: bool,
     sub: str,
     deploy_output: list[str],
     times: int,
 ) -> None:
-    keep_snapshot(tmp_path, **more)
+    write_journal(tmp_path, **more)
     returns["sub"] = sub
-    deploy_lock.take(asdict(MINE), iter(deploy_output))
+    deploy_lock.take({**asdict(MINE), "whole": whole}, iter(deploy_output))
     assert len(returns["asked"]) == times

@@ -80,11 +80,11 @@ def test_another_lock_with_the_same_contents_is_the_same_generation() -> None:
 
 def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    assert generations.readable_records(paths) == [] and generations.previous_record(paths) is None
+    assert generations.readable_records(paths) == []
     for digest in ("one", "two"):
         generations.add_record(paths, a_record(digest))
     assert [item["number"] for item in generations.readable_records(paths)] == [2, 1]
-    assert generations.previous_record(paths) == generations.readable_records(paths)[1]
+    assert [generations.is_on_record(paths, number) for number in (0, 1, 3)] == [False, True, False]
     [path] = paths.generations.glob("0002.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert generations.newest_record(paths) == generations.readable_records(paths)[0]
@@ -93,7 +93,6 @@ def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> N
     newest_first = generations.readable_records(paths)
     assert [item["number"] for item in newest_first] == [3, 2, 1]
     assert [item["number"] for item in generations.distinct_records(newest_first)] == [3, 2]
-    assert generations.previous_record(paths) == newest_first[1]
 
 
 def test_what_a_deploy_began_is_no_record_until_it_has_ended_well(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from a_clock import Clock
 from a_model_host import UP, ModelHost
 
-from lockstep.onhost.records import rollback_snapshot
+from lockstep.onhost.records import generations, journal
 from lockstep.onhost.records.ownership import MARK
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
@@ -48,11 +48,16 @@ def spark(tmp_path, monkeypatch):
             self.runs(starts_with=[str(self.units / QWEN), restart_key])
 
         def begin(self, *more: str) -> None:
+            """Note what is here, as every program does that writes for a deploy."""
+            if generations.newest_record(self.paths) is None:
+                engine = {"folder": "/opt/engines", "id": OLD}
+                record = {"engine": engine, "images": [], "weights": {}, "files": []}
+                generations.add_record(self.paths, {"digest": "before", **record})
             paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/models.json", *more]
-            rollback_snapshot.save_snapshot(self.paths, "/opt/engines/current", paths)
+            journal.note_before_change(self.paths, paths)
 
         def deploy(self) -> None:
-            """Do the deploy's work between `begin` and `go`."""
+            """Do the deploy's work before `go`."""
             self.begin("/data/new-launch.sh")
             self.unit(NEW)
             launcher = self.root / "data/new-launch.sh"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import pytest
-
 from lockstep.onhost.core import errors
-from lockstep.onhost.records import generations, rollback_snapshot
+from lockstep.onhost.records import generations, journal
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
 from lockstep.onhost.switching import hot_change
@@ -21,8 +18,7 @@ WHY = "deploy of anna: failed on spark-2"
 
 def whole(spark: Any, *more: str) -> None:
     """Do the work of an all-or-none deploy, up to the restart."""
-    paths = [f"/etc/systemd/system/{QWEN}", "/data/new-launch.sh", *more]
-    rollback_snapshot.save_snapshot(spark.paths, "/opt/engines/current", paths, whole=True)
+    spark.begin(*more)
     spark.deploy()
 
 
@@ -32,11 +28,12 @@ def restart_model(spark: Any) -> None:
 
 
 def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
-    contents = {"engine": {}, "images": [], "weights": {}, "files": []}
+    engine = {"folder": "/opt/engines", "id": OLD}
+    contents = {"engine": engine, "images": [], "weights": {}, "files": []}
     generations.add_record(spark.paths, {"digest": "one", **contents})
     whole(spark)
     restart_model(spark)
-    assert spark.paths.rollback_snapshot.exists()
+    assert spark.paths.begun_journal.exists()
     generations.add_record(spark.paths, {"digest": "two", **contents})
     earlier_count = len(spark.engine.requests)
     calls = len(spark.systemd.calls)
@@ -47,9 +44,8 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
     newest = generations.readable_records(spark.paths)[0]
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == f"returned from generation 2: {WHY}"
-    assert (
-        not spark.paths.rollback_snapshot.exists() and hot_change.load(spark.paths).rollout is None
-    )
+    assert not spark.paths.begun_journal.exists()
+    assert hot_change.load(spark.paths).rollout is None
     assert len(spark.engine.requests) >= earlier_count
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert "nothing was kept here to return to" in capsys.readouterr().out
@@ -125,30 +121,9 @@ def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatc
     assert image_uses == [("webui@old", 4)]
 
 
-def test_what_a_member_of_a_cluster_kept_waits_for_the_deploy(spark):
-    rollback_snapshot.save_snapshot(spark.paths, None, [f"/etc/systemd/system/{QWEN}"], "id")
-    spark.unit(NEW)
-    assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.unit_state[0] == NEW and spark.paths.rollback_snapshot.exists()
-
-
-@pytest.mark.parametrize("keeps_files", [True, False])
-def test_a_rollout_that_is_done_keeps_what_the_whole_deploy_may_need(spark, keeps_files):
-    rollback_snapshot.save_snapshot(
-        spark.paths, None, [f"/etc/systemd/system/{QWEN}"], whole=keeps_files
-    )
-    rollback_snapshot.discard_snapshot(spark.paths)
-    assert spark.paths.rollback_snapshot.exists() == keeps_files
-    rollback_snapshot.discard_snapshot(spark.paths, deploy=True)
-    assert not spark.paths.rollback_snapshot.exists()
-
-
-def test_what_an_older_lockstep_kept_is_understood(spark):
+def test_a_member_of_a_cluster_waits_for_the_deploy(spark):
     spark.begin()
-    snapshot = json.loads(spark.paths.rollback_snapshot.read_text())
-    for key in ("whole", "units", "hot", "webui"):
-        del snapshot[key]
-    spark.paths.rollback_snapshot.write_text(json.dumps(snapshot))
+    journal.note_before_change(spark.paths, rollout="id")
     spark.unit(NEW)
     assert rollout.main(["return", WHY], spark.paths) == 0
-    assert spark.unit_state[0] == OLD
+    assert spark.unit_state[0] == NEW and spark.paths.begun_journal.exists()

@@ -10,7 +10,7 @@ import pytest
 from onhost_fakes import write_models
 
 from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.records import generations, rollback_snapshot, state_record
+from lockstep.onhost.records import generations, journal, state_record
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
 from lockstep.onhost.switching import hot_change
@@ -30,9 +30,8 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
     assert len(spark.engine.requests) == 1
     assert spark.unit_state == (NEW, NEW, True)
     assert spark.active == [QWEN]
-    assert (
-        not spark.paths.rollback_snapshot.exists() and hot_change.load(spark.paths).rollout is None
-    )
+    assert hot_change.load(spark.paths).rollout is None
+    assert journal.load_begun(spark.paths), "a later step may fail"
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
 
@@ -53,9 +52,8 @@ def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
     assert rollout.main(["go"], spark.paths) == 1
     assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
-    assert (
-        not spark.paths.rollback_snapshot.exists() and hot_change.load(spark.paths).rollout is None
-    )
+    assert not spark.paths.begun_journal.exists()
+    assert hot_change.load(spark.paths).rollout is None
     assert "systemctl daemon-reload" in spark.systemd.calls
     output = capsys.readouterr().out
     assert "qwen: it does not start; returning to what there was" in output
@@ -126,7 +124,7 @@ def test_what_was_kept_first_is_what_one_returns_to(spark):
     spark.begin()
     spark.unit(NEW)
     spark.deploy()
-    rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
+    journal.restore_files(spark.paths, journal.load_begun(spark.paths))
     assert spark.unit_state == (OLD, OLD, False)
 
 
@@ -137,7 +135,7 @@ def test_what_was_kept_before_the_present_generation_is_not_returned_to(spark):
     spark.unit(NEW)
     spark.begin()
     spark.unit("c" * 16)
-    rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
+    journal.restore_files(spark.paths, journal.load_begun(spark.paths))
     assert spark.unit_state[0] == NEW
 
 
@@ -146,9 +144,9 @@ def test_modes_are_kept(spark):
     path.chmod(0o640)
     spark.begin()
     path.chmod(0o600)
-    rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
+    journal.restore_files(spark.paths, journal.load_begun(spark.paths))
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert stat.S_IMODE(spark.paths.rollback_snapshot.stat().st_mode) == 0o600
+    assert stat.S_IMODE(spark.paths.begun_journal.stat().st_mode) == 0o600
 
 
 def a_generation(spark, digest: str, restart_key: str, *more: str) -> dict:
@@ -168,10 +166,17 @@ def a_generation(spark, digest: str, restart_key: str, *more: str) -> dict:
     }
 
 
-def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
+def finished_deploy(spark, *more: str) -> None:
+    """A deploy that has ended well: the second generation."""
     generations.add_record(spark.paths, a_generation(spark, "one", OLD))
+    spark.begin(*more)
     spark.deploy()
     generations.add_record(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    journal.finish(spark.paths)
+
+
+def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
+    finished_deploy(spark)
     assert rollout.main(["back", "12 of 29 tok/s"], spark.paths) == 0
     assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
@@ -179,6 +184,19 @@ def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == "returned from generation 2: 12 of 29 tok/s"
     assert "qwen is hot again" in capsys.readouterr().out
+
+
+def test_a_second_way_back_undoes_the_first(spark):
+    finished_deploy(spark)
+    assert rollout.main(["back"], spark.paths) == 0
+    assert rollout.main(["back"], spark.paths) == 0
+    assert spark.unit_state == (NEW, NEW, True)
+    newest = generations.readable_records(spark.paths)[0]
+    assert (newest["number"], newest["digest"], newest["note"]) == (
+        4,
+        "two",
+        "returned from generation 3",
+    )
 
 
 def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, capsys):
@@ -199,10 +217,10 @@ def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, ca
 
 
 def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
-    generations.add_record(spark.paths, a_generation(spark, "one", OLD, "/data/launch.sh"))
-    generations.add_record(spark.paths, a_generation(spark, "two", NEW))
+    (spark.root / "data").mkdir()
     foreign_file = spark.root / "data/launch.sh"
-    foreign_file.parent.mkdir()
+    foreign_file.write_text(f"# {MARK}\n")
+    finished_deploy(spark, "/data/launch.sh")
     foreign_file.write_text("#!/bin/sh\n# by hand, since\n")
     spark.unit(NEW)
     with pytest.raises(errors.Problem, match=r"not made by Lockstep: /data/launch.sh \(written "):
@@ -219,7 +237,7 @@ def test_nothing_of_somebody_elses_goes_with_a_rollout_that_failed(spark):
     foreign_file.parent.mkdir()
     foreign_file.write_text("#!/bin/sh\n")
     with pytest.raises(errors.Problem, match="nothing was changed"):
-        rollback_snapshot.restore_snapshot(spark.paths, rollback_snapshot.load(spark.paths))
+        journal.restore_files(spark.paths, journal.load_begun(spark.paths))
     assert foreign_file.exists() and spark.unit_state[0] == NEW
 
 
@@ -239,13 +257,15 @@ def test_wrong_use_is_told_and_does_nothing(spark, words, capsys):
     assert "usage: rollout" in capsys.readouterr().err
 
 
-def test_the_program_keeps_what_it_is_told_to(spark, monkeypatch):
-    request = {"current": None, "paths": [f"/etc/systemd/system/{QWEN}", "/etc/absent"]}
+def test_the_program_notes_what_it_is_told_to(spark, monkeypatch):
+    request = {"paths": ["/etc/absent"], "rollout": "id"}
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(request)))
-    assert rollout.main(["begin"], spark.paths) == 0
-    snapshot = rollback_snapshot.load(spark.paths)
-    assert [file["path"] for file in snapshot["files"]] == [f"/etc/systemd/system/{QWEN}"]
-    assert (snapshot["absent"], snapshot["points"], snapshot["since"]) == (["/etc/absent"], None, 0)
+    spark.begin()
+    assert rollout.main(["note"], spark.paths) == 0
+    document = journal.load_begun(spark.paths)
+    assert document["before"]["/etc/absent"] is None
+    assert OLD in document["before"][f"/etc/systemd/system/{QWEN}"]["text"]
+    assert (document["points"], document["since"], document["rollout"]) == (OLD, 1, "id")
 
 
 def test_a_model_that_runs_on_other_hosts_too_is_not_restarted_here(spark):
