@@ -11,7 +11,7 @@ from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
 
 from lockstep.deploy.host_turns import Part
-from lockstep.files.managed_file import ManagedFile
+from lockstep.files.managed_file import CONFIGURATION, ManagedFile
 from lockstep.files.tree_comparison import file_changes
 from lockstep.inventory.settings import Minimum
 from lockstep.system.folders import wanted_restart_key
@@ -20,7 +20,6 @@ from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations import cluster_rollout, services
 from lockstep.tasks.operations.files import write_tree
 from lockstep.tasks.remote_commands import Commands
-from lockstep.units.agent_unit import key_path
 
 # systemd ends a return that was cut off; the return includes a start, which its own unit bounds.
 _JOB = (
@@ -224,8 +223,8 @@ def _begin_commands(
     files: Sequence[str], left_over: Sequence[str], **more: object
 ) -> StringCommand:
     spec = run_state.current_desired_state().engine_spec
-    # No way back needs the key of a removed cluster; the next deploy makes another one.
-    left_over = [path for path in left_over if not PurePosixPath(path).match(key_path("*"))]
+    # No way back needs a secret that nothing uses any more; the next deploy makes another one.
+    left_over = [path for path in left_over if not path.startswith(f"{CONFIGURATION}/secrets/")]
     snapshot_document = {
         "current": spec["current"] if spec else None,
         "paths": [*files, *left_over],
