@@ -14,6 +14,7 @@ from lockstep.files.managed_file import (
     GATEWAY_HOME,
     GATEWAY_KEYS,
     OPERATORS_GROUP,
+    PEER_AUTHORITY,
     PEER_KEY,
     PROGRAMS,
     PROXY_ENVIRONMENT,
@@ -22,6 +23,7 @@ from lockstep.files.managed_file import (
     TOOLS_VENV,
     UV_VENV,
     WEBUI_SECRETS,
+    peer_identity,
 )
 from lockstep.files.tree_comparison import KEY
 from lockstep.host.desired_state import DesiredState
@@ -37,7 +39,6 @@ from lockstep.system.base_files import absent_files, system_units
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units import backup_peer
-from lockstep.units.agent_unit import key_path
 from lockstep.units.backup_unit import PASSWORD
 from lockstep.units.gateway_unit import PAGE
 from lockstep.units.models_json import MODELS
@@ -51,8 +52,11 @@ WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
 #: Files that only some inventories need. A deploy removes those that its inventory no longer needs.
 _NAMED = (
-    key_path("*"),
+    PEER_AUTHORITY,
+    peer_identity("*", "*"),
     PEER_KEY,
+    # Keys of clusters, which an earlier version made.
+    f"{CONFIGURATION}/secrets/cluster-*.key",
     authority_path("*"),
     *GIVEN.values(),
     CADDYFILE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core.program import PROGRAMS, PYTHON, command
 from lockstep.onhost.records.ownership import BACKUP_HOME, GATEWAY_HOME, HOME, MARK
 
@@ -43,6 +44,8 @@ OPERATORS_GROUP = "lockstep-operators"
 GATEWAY_ACCOUNT = "lockstep-gateway"
 # Account by which another Spark puts its backups here; it has neither a shell nor a password.
 BACKUP_ACCOUNT = "lockstep-backup"
+# Signs the certificates by which the Sparks of an inventory know each other; the same on each.
+PEER_AUTHORITY = f"{CONFIGURATION}/secrets/peer-authority.pem"
 # The key by which gateways of peers recognise each other, the same on each of them.
 PEER_KEY = f"{CONFIGURATION}/secrets/gateway-peers.key"
 GATEWAY_UNIT = "lockstep-gateway.service"
@@ -53,6 +56,11 @@ GATEWAY_CONFIGURATION = f"{CONFIGURATION}/gateway.json"
 GATEWAY_KEYS = f"{GATEWAY_HOME}/keys.json"
 
 __all__ = ["BACKUP_HOME", "GATEWAY_HOME", "HOME", "MARK", "PROGRAMS", "PYTHON", "command"]
+
+
+def peer_identity(role: str, host: str) -> str:
+    """Return the path of a role's key and certificate on a host; mode 0600."""
+    return f"{CONFIGURATION}/secrets/{peer_tls.identity_file(role, host)}"
 
 
 @dataclass(frozen=True)

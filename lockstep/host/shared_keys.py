@@ -9,10 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.files.managed_file import AGENT_UNIT, GATEWAY_UNIT, PEER_KEY, command
+from lockstep.files.managed_file import (
+    AGENT_UNIT,
+    GATEWAY_UNIT,
+    PEER_AUTHORITY,
+    PEER_KEY,
+    command,
+    peer_identity,
+)
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.access import peer_tls
 from lockstep.units import backup_peer, tls_unit
-from lockstep.units.agent_unit import key_path
 
 _NEW_AUTHORITY = (
     "No host had an authority of certificates, so a new one was made. Tell every phone, laptop and "
@@ -27,7 +34,7 @@ class SharedKey:
     """A key that several hosts share.
 
     Attributes:
-        description: "key of cluster pair".
+        description: "key of gateways".
         path: Path of the key on each host.
         hosts: Names in the inventory of the hosts that have it. The first one makes a new key.
         make: Command that makes the key, once.
@@ -35,6 +42,7 @@ class SharedKey:
         units: Units that read the key when they start.
         mode: Permissions there, octal; a public half is no secret.
         private: Path of the other half on the host that makes it, for root alone; "": no pair.
+        own_paths: Paths of what each host makes for itself with the key, for root alone.
         public: Path of a part that everybody may read and that comes with the key; "": none.
         own: Whether the key belongs to the first host, so that no other one can give it.
         announcement: Message for people about a new key; "": no device of theirs knows it. A key
@@ -49,13 +57,16 @@ class SharedKey:
     units: tuple[str, ...]
     mode: str = "0600"
     private: str = ""
+    own_paths: tuple[str, ...] = ()
     public: str = ""
     own: bool = False
     announcement: str = ""
 
     def file_modes(self, host: str) -> dict[str, str]:
         """Return path → mode of the key's files on a host."""
-        own = {self.private: "0600"} if self.private and host == self.hosts[0] else {}
+        own = dict.fromkeys(self.own_paths, "0600")
+        if self.private and host == self.hosts[0]:
+            own[self.private] = "0600"
         public = {self.public: "0644"} if self.public else {}
         return {self.path: self.mode, **own, **public}
 
@@ -109,9 +120,17 @@ class SharedKey:
 
 def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
     """Yield the keys that a host shares with others."""
-    for group in plan.groups:
-        members = tuple(member.name for member in group.members)
-        yield _secret_key(f"key of cluster {group.name}", key_path(group.name), members, AGENT_UNIT)
+    if plan.groups:
+        words = (PEER_AUTHORITY, plan.name, peer_tls.AGENT)
+        yield SharedKey(
+            "authority of Sparks",
+            PEER_AUTHORITY,
+            plan.peer_hosts,
+            command("peer-certificates", *words),
+            command("peer-certificates", "--take", *words),
+            (AGENT_UNIT,),
+            own_paths=(peer_identity(peer_tls.AGENT, plan.name),),
+        )
     if plan.gateways:
         yield _secret_key("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)
     if authority := plan.authority:

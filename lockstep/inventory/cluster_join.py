@@ -33,12 +33,15 @@ def join_clusters(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]
     plans_by_name = {plan.name: plan for plan in plans}
     every = [plan.settings for plan in plans]
     clusters = _clusters(plans_by_name)
+    plans_with_groups = [_with_groups(plan, clusters, plans_by_name) for plan in plans]
+    peer_hosts = tuple(plan.name for plan in plans_with_groups if plan.groups)
     gateways = tuple(plan.name for plan in plans if {*plan.settings.gateway.peers} - {plan.name})
     ring, backup_partners = rings(every), partners(every)
     own = [(plan.name, plan.names) for plan in plans if plan.settings.gateway.tls == "own"]
     return tuple(
         replace(
-            _with_groups(plan, clusters, plans_by_name),
+            plan,
+            peer_hosts=peer_hosts if plan.groups else (),
             peers=tuple(_peers(plan, plans_by_name)),
             gateways=gateways if plan.name in gateways else (),
             authority=authority(own) if plan.settings.gateway.tls == "own" else None,
@@ -46,7 +49,7 @@ def join_clusters(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]
             backups=backup_partners[plan.name],
             settings=_with_console_level(plan.settings, ring[plan.name]),
         )
-        for plan in plans
+        for plan in plans_with_groups
     )
 
 

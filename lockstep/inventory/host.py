@@ -44,6 +44,7 @@ class HostPlan:
         settings: Its data, checked.
         models: Its models with their recipes.
         peers: The gateways of the hosts that `gateway.peers` names, once the inventory is joined.
+        peer_hosts: Every host of the inventory that is a member of a cluster, this one among them.
         gateways: Every host of the inventory whose gateway has peers, this one among them.
         authority: Signer of its gateway's certificate, where that is an authority of ours.
         names: Names and addresses by which other machines reach it, for that certificate.
@@ -56,6 +57,7 @@ class HostPlan:
     settings: Settings
     models: tuple[BoundModel, ...]
     peers: tuple[PeerGateway, ...] = ()
+    peer_hosts: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ()
     authority: Authority | None = None
     names: tuple[str, ...] = ()

@@ -45,6 +45,7 @@ MODULES = {
     "metrics": "monitoring.metrics_writer",
     "netconsole": "monitoring.netconsole",
     "packages": "records.deploy_packages",
+    "peer-certificates": "access.peer_certificates",
     "peer-server": "fetch.peer_server",
     "pull-image": "images.pull_image",
     "ready": "engine.readiness",

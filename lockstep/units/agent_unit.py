@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from lockstep.files.managed_file import (
     AGENT_UNIT,
-    CONFIGURATION,
     STATE,
     ManagedFile,
     command,
+    peer_identity,
     unit_file,
 )
 from lockstep.files.programs import modules_with_imports
 from lockstep.inventory.cluster import ClusterMembers
+from lockstep.onhost.access import peer_tls
 from lockstep.units.restart_key import with_restart_key
 
 #: The agent's notes on its clusters' last runs (`onhost/core/layout.py`, `Paths.clusters` and
@@ -22,16 +23,8 @@ from lockstep.units.restart_key import with_restart_key
 RECORDS = ("/run/lockstep/clusters.json", "/var/lib/lockstep-cluster/clusters.json")
 
 
-def key_path(cluster: str) -> str:
-    """Return the path of the key by which a member knows the others; mode 0600."""
-    return f"{CONFIGURATION}/secrets/cluster-{cluster}.key"
-
-
-def agent_units(groups: Sequence[ClusterMembers]) -> tuple[ManagedFile, ...]:
-    """Return the agent's unit, enabled at boot; () on a host that is a member of no cluster.
-
-    The agent finds the key of cluster NAME as credential `cluster-NAME`.
-    """
+def agent_units(host: str, groups: Sequence[ClusterMembers]) -> tuple[ManagedFile, ...]:
+    """Return the agent's unit, enabled at boot; () on a host that is a member of no cluster."""
     if not groups:
         return ()
     members = {group.name: (group.rank, group.data.port, group.members) for group in groups}
@@ -41,7 +34,8 @@ def agent_units(groups: Sequence[ClusterMembers]) -> tuple[ManagedFile, ...]:
         names=list(members),
         start=command("cluster-agent"),
         state=STATE,
-        keys={f"cluster-{name}": key_path(name) for name in members},
+        credential=peer_tls.credential(peer_tls.AGENT),
+        identity=peer_identity(peer_tls.AGENT, host),
         addresses=addresses_of(groups),
     )
     return (unit_file(AGENT_UNIT, text),)

@@ -47,7 +47,7 @@ def deployed_files(plan: HostPlan, pins: Pins, *, engine_id: str) -> tuple[Manag
         *watch_units(plan, model_variants),
         *backup_units(plan),
         *peer_files(plan),
-        *agent_units(plan.groups),
+        *agent_units(plan.name, plan.groups),
         sudoers(model_variants),
         *plan.extra_files,
     )

@@ -141,12 +141,14 @@ class Spark:
             return str(self.state["files"][words[1]]["text"])
         takes = (
             *(["make-secrets", "--take"], ["make-authority", "--take"]),
-            ["backup-key", "take"],
+            *(["peer-certificates", "--take"], ["backup-key", "take"]),
         )
         if words[1:2] == [PROGRAMS] and words[2:4] in takes:
             self._changes(command)
             if words[2] == "make-authority":
                 self._authority(words[4], stdin.strip())
+            elif words[2] == "peer-certificates":
+                self._peer_certificates(words[4:], stdin.strip())
             else:
                 self._secret(words[4], stdin.strip(), "0600" if "--take" in words else "0644")
             return ""
@@ -291,6 +293,17 @@ class Spark:
     def _run_make_authority(self, words: list[str]) -> None:
         have = self.state["files"].get(words[2], {"text": f"authority of {self.name}"})
         self._authority(words[2], have["text"])
+
+    def _run_peer_certificates(self, words: list[str]) -> None:
+        have = self.state["files"].get(words[2], {"text": f"authority of {self.name}"})
+        self._peer_certificates(words[2:], have["text"])
+
+    def _peer_certificates(self, words: list[str], text: str) -> None:
+        path, host, *roles = words
+        self._secret(path, text)
+        for role in roles:
+            own_path = f"{path.rpartition('/')[0]}/peer-{role}-{host}.pem"
+            self._secret(own_path, f"{role} of {host} by {text}")
 
     def _authority(self, path: str, text: str) -> None:
         self._secret(path, text)

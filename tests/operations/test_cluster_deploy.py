@@ -15,13 +15,15 @@ from lockstep.lock import lockfile
 
 pytestmark = pytest.mark.slow
 
-KEY = "/etc/lockstep/secrets/cluster-pair.key"
+KEY = "/etc/lockstep/secrets/peer-authority.pem"
+IDENTITY = "/etc/lockstep/secrets/peer-agent-{}.pem"
 AGENT = "lockstep-cluster.service"
 PROGRAMS = "/usr/bin/python3 /usr/local/lib/lockstep"
 ROLLOUT, SWITCH = f"{PROGRAMS} rollout", f"{PROGRAMS} switch"
 DOWN = f"job cluster-down: {SWITCH} none --wait"
 UP = f"job cluster-up: {ROLLOUT} up both"
-TAKEN = f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets --take {KEY}"
+MADE = f"{PROGRAMS} peer-certificates"
+TAKEN = f"{MADE} --take {KEY} {HOSTS[1]} agent"
 
 
 BOTH = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-both", "port": 30009}
@@ -65,14 +67,41 @@ def key(site: Site, host: str) -> str:
     return text
 
 
-def test_the_key_is_made_on_rank_0_and_carried_without_being_shown(duo: Site) -> None:
+def identity(site: Site, host: str) -> str:
+    text: str = site.document["hosts"][host]["files"][IDENTITY.format(host)]["text"]
+    return text
+
+
+def test_the_authority_is_made_on_rank_0_and_carried_without_being_shown(duo: Site) -> None:
     first, second = HOSTS
     assert key(duo, first) == key(duo, second)
     key_lines = [line for line in duo.changes(first) if KEY in line]
-    assert key_lines == [f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets {KEY}"]
+    assert key_lines == [f"{MADE} {KEY} {first} agent"]
     assert [line for line in duo.changes(second) if KEY in line] == [TAKEN]
     assert key(duo, first) not in duo.first_output  # type: ignore[attr-defined]
     assert not any(key(duo, first) in line for host in HOSTS for line in duo.commands(host))
+
+
+def test_each_member_makes_a_certificate_of_its_own_which_is_never_shown(duo: Site) -> None:
+    for host in HOSTS:
+        assert identity(duo, host) == f"agent of {host} by {key(duo, host)}"
+        assert identity(duo, host) not in duo.first_output  # type: ignore[attr-defined]
+    assert IDENTITY.format(HOSTS[0]) not in duo.document["hosts"][HOSTS[1]]["files"]
+
+
+def test_a_certificate_that_is_lost_or_open_is_made_again(again: Site) -> None:
+    first, second = HOSTS
+    for host, command in ((first, f"{MADE} {KEY} {first} agent"), (second, TAKEN)):
+        for mode in (None, "0644"):
+            path = IDENTITY.format(host)
+            files = again.document["hosts"][host]["files"]
+            have = files.pop(path)
+            files |= {path: {**have, "mode": mode}} if mode else {}
+            assert again.deploy().returncode == 0
+            assert again.changes(host) == [command, f"systemctl restart {AGENT}"]
+            assert identity(again, host) == f"agent of {host} by {key(again, first)}"
+        assert again.deploy().returncode == 0
+        assert again.changes(host) == []
 
 
 def test_the_agent_runs_on_every_member_and_no_rank_starts_at_boot(duo: Site) -> None:
@@ -102,9 +131,9 @@ def test_a_key_that_differs_in_text_or_group_is_replaced_by_that_of_rank_0(again
         assert key(again, second) == key(again, first)
 
 
-def test_the_key_of_a_cluster_that_is_no_more_is_removed_once(again: Site) -> None:
+def test_the_key_of_a_cluster_of_an_earlier_version_is_removed_once(again: Site) -> None:
     second = HOSTS[1]
-    old = KEY.replace("pair", "old")
+    old = "/etc/lockstep/secrets/cluster-old.key"
     files = again.document["hosts"][second]["files"]
     files[old] = files[KEY]
     assert again.deploy().returncode == 0

@@ -59,12 +59,21 @@ subjectKeyIdentifier = hash
 nameConstraints = critical, @permitted
 [permitted]
 """
+    return make_certificate(settings + "\n".join(permitted_names) + "\n")
+
+
+def make_certificate(settings: str, *signer: str) -> str:
+    """Make a new key and its certificate, PEM, by `settings` of `openssl req`.
+
+    `signer` are further words of that program; without them the certificate signs itself. Raises
+    Problem if openssl cannot make them.
+    """
     with tempfile.NamedTemporaryFile("w", prefix="lockstep-authority-", encoding="utf-8") as file:
-        file.write(settings + "\n".join(permitted_names) + "\n")
+        file.write(settings)
         file.flush()
         argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
         argv += ["-nodes", "-days", str(_DAYS), "-config", file.name, "-keyout", "-", "-out", "-"]
-        result = subprocess.run(argv, capture_output=True, text=True, check=False)
+        result = subprocess.run([*argv, *signer], capture_output=True, text=True, check=False)
     if result.returncode:
         raise errors.Problem(f"openssl: {result.stderr.strip()}")
     return result.stdout

@@ -1,4 +1,4 @@
-"""Make Open WebUI's secret key and administrator, the API key of engines, or a cluster's key, once.
+"""Make Open WebUI's secret key and administrator, the API key of engines, or gateways' key, once.
 
 usage: make-secrets FILE [EMAIL]
        make-secrets --take FILE

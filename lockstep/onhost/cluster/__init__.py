@@ -2,7 +2,7 @@
 
 A switch: `coordinator` runs on the host that gets the request. `planner` decides which members take
 part, with `launch_check`, and `members` asks them. On each of them `agent` answers, over the wire
-(`sealed_messages`, `wire_client`, `wire_server`): `participant` does the member's part, `long_work`
+(`wire_client`, `wire_server`): `participant` does the member's part, `long_work`
 reports it, and `runs` keeps the records that must outlive a restart of the agent. `rank_gate` lets
 no rank start alone. Afterwards `watch` looks after the group, `recovery` starts it again, and
 `cluster_status` shows its state. `cluster_rollout` is a member's part of a deploy.

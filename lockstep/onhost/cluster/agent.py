@@ -3,9 +3,10 @@
 usage: cluster-agent [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
 
 Runs as root in lockstep-cluster.service on every member. Listens at the addresses and ports of
-models.json, for members only; every message is sealed with the cluster's key.
+models.json, for members only, whose certificates are of our authority.
 
-exit codes: 0 told to end, 1 cannot listen or has no key, 2 wrong use or unreadable configuration
+exit codes: 0 told to end, 1 cannot listen or has no certificate, 2 wrong use or unreadable
+            configuration
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.cluster import (
     launch_check,
     long_work,
@@ -43,12 +45,16 @@ class Agent:
         runs.settle_runs_of_earlier_agent(paths, host)
         self.member = participant.MemberAgent(paths, times)
         self.watches: dict[str, cluster_watch.RunWatch] = {}
-        ports: dict[tuple[str, int], list[wire_client.MemberClient]] = {}
+        ports: dict[tuple[str, int], list[topology.Cluster]] = {}
         for name, cluster in host.clusters.items():
             caller = wire_client.MemberClient.of(cluster, paths)
             self.watches[name] = cluster_watch.RunWatch(self.member, caller)
-            ports.setdefault((cluster.own_member.address, cluster.port), []).append(caller)
-        self._servers = [wire_server.ClusterServer(callers, self.act) for callers in ports.values()]
+            ports.setdefault((cluster.own_member.address, cluster.port), []).append(cluster)
+        identity = peer_tls.identity_path(paths, peer_tls.AGENT, host.name)
+        tls = peer_tls.make_context(identity, is_server=True)
+        self._servers = [
+            wire_server.ClusterServer(clusters, tls, self.act) for clusters in ports.values()
+        ]
         self._over = threading.Event()
 
     def run(self) -> None:

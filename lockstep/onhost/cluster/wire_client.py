@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lockstep.onhost.cluster import sealed_messages
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import address, errors, http_client, layout, topology
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
-#: Status of an answer that only brings a new ticket; nothing was done.
-STALE = 428
+#: Statuses of an agent's answers; any other one refuses without a word.
+_ANSWERED = (200, 400, 409)
 
 #: Messages between members: a question's body, or an answer.
 Answer = dict[str, Any]
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class MemberUnreachable(errors.Problem):
-    """The error that no agent answered, or none that has the key."""
+    """The error that no agent answered, or none that proves to be the member's."""
 
 
 class MemberRefusal(errors.Problem):
@@ -31,20 +32,16 @@ class MemberRefusal(errors.Problem):
 
 @dataclass(frozen=True)
 class MemberClient:
-    """A client of the members of one cluster.
-
-    Attributes:
-        tickets: Member → the newest ticket that it gave (`sealed_messages`).
-    """
+    """A client of the members of one cluster; `tls` is its own side."""
 
     cluster: topology.Cluster
-    key: bytes
-    tickets: dict[str, str] = field(default_factory=dict, compare=False)
+    tls: ssl.SSLContext
 
     @classmethod
     def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> MemberClient:
-        """Make a client with this host's key; raise Problem if the key cannot be read."""
-        return cls(cluster, sealed_messages.key(paths, cluster.name))
+        """Make a client with this host's certificate; raise Problem if that cannot be read."""
+        identity = peer_tls.identity_path(paths, peer_tls.AGENT, cluster.own_member.name)
+        return cls(cluster, peer_tls.make_context(identity, is_server=False))
 
     def ask(
         self,
@@ -57,40 +54,30 @@ class MemberClient:
 
         Raises MemberUnreachable, or MemberRefusal with the member's reason and exit code.
         """
-        data = json.dumps(body or {}).encode()
-        status, answer = self._post(member, verb, data, timeout)
-        if status == STALE:
-            # Its agent is another process now, or got no question for long.
-            status, answer = self._post(member, verb, data, timeout)
+        # From the fabric's own address, by which the agents know each other.
+        own = self.cluster.own_member.address
+        where = address.url(member.address, self.cluster.port, "https")
+        try:
+            status, _, answer = http_client.ask(
+                f"{where}/{self.cluster.name}/{verb}",
+                timeout,
+                "POST",
+                json.dumps(body or {}).encode(),
+                source=own,
+                peer=peer_tls.expected_peer(self.tls, peer_tls.AGENT, member.name),
+                most=MOST_BYTES,
+            )
+        except ssl.SSLError as error:
+            why = f"{errors.why(error)}; deploy to every member if its authority is another one"
+            raise self._silent(member, why) from error
+        except http_client.FAULTS as error:
+            raise self._silent(member, errors.why(error)) from error
+        if status not in _ANSWERED:
+            raise self._silent(member, f"it answers {status}: deploy to every member")
         reply: Answer = json.loads(answer)
         if status != 200:
             raise MemberRefusal(f"{member.name}: {reply['problem']}", int(reply["code"]))
         return reply
-
-    def _post(
-        self, member: topology.TopologyMember, verb: str, data: bytes, timeout: float
-    ) -> tuple[int, bytes]:
-        """Return status and body of one sealed answer; keep its ticket for the next question."""
-        ticket = self.tickets.get(member.name, "")
-        headers = sealed_messages.sealed_request_headers(
-            self.key, self.cluster.name, member.name, verb, data, ticket
-        )
-        # From the fabric's own address, by which the agents know each other.
-        own = self.cluster.own_member.address
-        url = f"{address.url(member.address, self.cluster.port)}/{self.cluster.name}/{verb}"
-        try:
-            status, answer_headers, answer = http_client.ask(
-                url, timeout, "POST", data, headers, source=own, most=MOST_BYTES
-            )
-        except http_client.FAULTS as error:
-            raise self._silent(member, errors.why(error)) from error
-        nonce, seal = headers[sealed_messages.NONCE], answer_headers.get(sealed_messages.SEAL, "")
-        ticket = answer_headers.get(sealed_messages.TICKET, "")
-        if not sealed_messages.is_answer_seal(seal, self.key, nonce, status, ticket, answer):
-            why = "its answer has no seal of ours: its key is another one"
-            raise self._silent(member, why)
-        self.tickets[member.name] = ticket
-        return status, answer
 
     def ask_all(
         self, members: Iterable[topology.TopologyMember], verb: str, body: Answer | None = None

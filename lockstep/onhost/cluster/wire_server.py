@@ -1,4 +1,4 @@
-"""The port at which a member's agent listens to the other members: small, bounded, sealed."""
+"""The port at which a member's agent listens to the other members: small, bounded, by TLS."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import contextlib
 import ipaddress
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from lockstep.onhost.cluster import sealed_messages, wire_client
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import errors, http_listener, topology
 
@@ -29,23 +30,27 @@ Act = Callable[[topology.Cluster, str, Answer], Answer]
 
 
 class ClusterServer(http_listener.HttpListener):
-    """A server at one address for the clusters with that fabric."""
+    """A server at one address for the clusters with that fabric; `tls` is its own side."""
 
     def __init__(
-        self, callers: Iterable[wire_client.MemberClient], act: Act, longest_s: float = LONGEST_S
+        self,
+        clusters: Iterable[topology.Cluster],
+        tls: ssl.SSLContext,
+        act: Act,
+        longest_s: float = LONGEST_S,
     ) -> None:
-        self.callers = {caller.cluster.name: caller for caller in callers}
-        clusters = [caller.cluster for caller in self.callers.values()]
-        super().__init__((clusters[0].own_member.address, clusters[0].port), ClusterRequestHandler)
+        self.clusters = {cluster.name: cluster for cluster in clusters}
+        own_cluster = next(iter(self.clusters.values()))
+        address = own_cluster.own_member.address, own_cluster.port
+        super().__init__(address, ClusterRequestHandler)
         self.act = act
-        self.guard = sealed_messages.SealVerifier()
+        self._tls = tls
         self._longest_s = longest_s
         self._open: dict[socket.socket, tuple[str, float]] = {}
         self._lock = threading.Lock()
-        # In the form in which the system writes them.
         self._addresses = {
-            str(ipaddress.ip_address(member.address))
-            for cluster in clusters
+            _normal_address(member.address)
+            for cluster in self.clusters.values()
             for member in cluster.members
         }
 
@@ -55,6 +60,14 @@ class ClusterServer(http_listener.HttpListener):
         level = socket.IPPROTO_IPV6 if six else socket.IPPROTO_IP
         self.socket.setsockopt(level, _IPV6_FREEBIND if six else _IP_FREEBIND, 1)
         super().server_bind()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; the handshake is its handler's, for a client may be slow."""
+        connection, address = super().get_request()
+        tls_connection = self._tls.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        )
+        return tls_connection, address
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Accept only members, and only a few connections of each at a time."""
@@ -79,7 +92,8 @@ class ClusterServer(http_listener.HttpListener):
             ]
         for connection in late:
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                # Not that of TLS, whose connection is the handler's.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def mark_complete(self, connection: socket.socket) -> None:
         """Note that the whole request is here, so that its work may take its time."""
@@ -99,6 +113,12 @@ class ClusterRequestHandler(BaseHTTPRequestHandler):
 
     timeout = LONGEST_S
     server: ClusterServer
+    connection: ssl.SSLSocket
+
+    def setup(self) -> None:
+        """Let the client prove itself; raise OSError if it cannot."""
+        super().setup()
+        self.connection.do_handshake()
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: two lines a second help nobody."""
@@ -107,26 +127,33 @@ class ClusterRequestHandler(BaseHTTPRequestHandler):
         """Answer one verb."""
         name, _, verb = self.path.lstrip("/").partition("/")
         length = self.headers.get("Content-Length", "")
-        if name not in self.server.callers or not length.isdigit():
+        cluster = self.server.clusters.get(name)
+        if cluster is None or not length.isdigit():
             http_listener.send_without_body(self, 404)
+            return
+        if not self._is_of_member(cluster):
+            http_listener.send_without_body(self, 403)
             return
         if int(length) > MOST_BYTES:
             http_listener.send_without_body(self, 413)
             return
         body = self.rfile.read(int(length))
         self.server.mark_complete(self.connection)
-        cluster, key = self.server.callers[name].cluster, self.server.callers[name].key
-        headers = dict(self.headers.items())
-        try:
-            self.server.guard.check(key, name, cluster.own_member.name, verb, headers, body)
-        except sealed_messages.WrongSeal:
-            http_listener.send_without_body(self, 401)
-            return
-        except (sealed_messages.StaleTicket, sealed_messages.RepeatedRequest) as why:
-            status = wire_client.STALE if isinstance(why, sealed_messages.StaleTicket) else 403
-            self._answer(key, status, {"problem": str(why), "code": errors.EXIT_FAILED})
-            return
-        self._answer(key, *self._act(cluster, verb, body))
+        status, answer = self._act(cluster, verb, body)
+        text = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _is_of_member(self, cluster: topology.Cluster) -> bool:
+        """Tell whether the client is the agent of the member at its address."""
+        names = peer_tls.names_of(self.connection)
+        return any(
+            peer_tls.certificate_name(peer_tls.AGENT, member.name) in names
+            for member in cluster.members
+            if _normal_address(member.address) == self.client_address[0]
+        )
 
     def _act(self, cluster: topology.Cluster, verb: str, body: bytes) -> tuple[int, Answer]:
         try:
@@ -139,14 +166,7 @@ class ClusterRequestHandler(BaseHTTPRequestHandler):
             why = f"{verb}: not understood ({type(error).__name__}: {error})"
             return 400, {"problem": f"{why}: deploy to every member", "code": errors.EXIT_USAGE}
 
-    def _answer(self, key: bytes, status: int, answer: Answer) -> None:
-        body = json.dumps(answer).encode()
-        nonce, ticket = self.headers.get(sealed_messages.NONCE, ""), self.server.guard.ticket()
-        self.send_response(status)
-        self.send_header(sealed_messages.TICKET, ticket)
-        self.send_header(
-            sealed_messages.SEAL, sealed_messages.answer_seal(key, nonce, status, ticket, body)
-        )
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+
+def _normal_address(address: str) -> str:
+    """Return an address in the form in which the system writes it."""
+    return str(ipaddress.ip_address(address))

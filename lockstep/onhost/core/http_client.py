@@ -26,6 +26,13 @@ _SILENCE_S = 60.0
 R = TypeVar("R")
 
 
+class ExpectedPeer(NamedTuple):
+    """The client's own side of TLS, and a check of who answers, which raises ConnectionError."""
+
+    context: ssl.SSLContext
+    check: Callable[[Any], None]
+
+
 class ServerAnswer(NamedTuple):
     """An answer that was read whole; header names are case-insensitive."""
 
@@ -51,6 +58,7 @@ def open_answer(
     unix_socket: Path | str = "",
     source: str = "",
     connect_s: float | None = None,
+    peer: ExpectedPeer | None = None,
 ) -> Iterator[HTTPResponse]:
     """Yield the answer of one server, of any status: through no proxy, after no redirect.
 
@@ -59,6 +67,7 @@ def open_answer(
         unix_socket: The server's socket; the URL's host is only a name then.
         source: The own address to ask from.
         connect_s: Seconds until a connection must stand; as `silence_s` if not given.
+        peer: The Spark that is to answer, at an https URL.
 
     Raises:
         OSError, HTTPException: There is no answer (`FAULTS`).
@@ -67,9 +76,15 @@ def open_answer(
         parts = urlsplit(url)
     except ValueError as error:
         raise http.client.InvalidURL(f"{url}: {error}") from error
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    where = parts.netloc.rpartition("@")[2]
     own, limit_s = (source, 0) if source else None, connect_s or silence_s
-    connection = kind(parts.netloc.rpartition("@")[2], timeout=limit_s, source_address=own)
+    connection = (
+        http.client.HTTPSConnection(
+            where, timeout=limit_s, source_address=own, context=peer.context if peer else None
+        )
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(where, timeout=limit_s, source_address=own)
+    )
     with contextlib.closing(connection):
         if unix_socket:
             connection.sock = socket.socket(socket.AF_UNIX)
@@ -82,6 +97,8 @@ def open_answer(
                 # A name that DNS cannot have: two dots, or a part of more than 63 letters.
                 raise http.client.InvalidURL(f"{url}: {error}") from error
             connection.sock.settimeout(silence_s)
+        if peer:
+            peer.check(connection.sock)
         target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
         connection.request(method, target, body, headers or {})
         yield connection.getresponse()

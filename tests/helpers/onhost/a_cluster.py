@@ -8,6 +8,7 @@ tests/unit/onhost/cluster/test_agent.py has agents that are processes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import importlib
 import io
@@ -24,6 +25,7 @@ from a_model_host import ModelHost
 from a_process import Process, T, have_switches, one_clock
 from lab_servers import until
 
+from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
 from lockstep.onhost.cluster import (
     agent,
     cluster_rollout,
@@ -32,9 +34,8 @@ from lockstep.onhost.cluster import (
     wire_client,
     wire_server,
 )
-from lockstep.onhost.core import clock, config, errors, http_client
+from lockstep.onhost.core import clock, config, errors, http_client, layout
 
-KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
 
 
@@ -52,23 +53,30 @@ class Port(wire_server.ClusterServer):
         """Do nothing; there is no network."""
 
 
-class Line(http.client.HTTPConnection):
+class Line(http.client.HTTPSConnection):
     """A connection to an agent."""
 
     def connect(self) -> None:
         source = self.source_address  # type: ignore[attr-defined]
-        if not source:
-            return super().connect()  # An engine's, which is a real server.
         if self.host not in Port.open:
             raise ConnectionRefusedError(111, "Connection refused")
-        self.sock = _Socket(lambda request: _answer(Port.open[self.host], source, request))  # type: ignore[assignment]
+        self.sock = _Socket(  # type: ignore[assignment]
+            lambda request: _answer(Port.open[self.host], source, request), self.host
+        )
 
 
 class _Socket:
-    """One end of a connection: the data sent, and the response to it."""
+    """One end of a connection: the data sent, the response to it, and the other end's address."""
 
-    def __init__(self, respond: Callable[[bytes], bytes]) -> None:
+    def __init__(self, respond: Callable[[bytes], bytes], address: str) -> None:
         self.sent_data, self._respond = b"", respond
+        self._name = peer_tls.certificate_name(peer_tls.AGENT, f"spark{address.rpartition('.')[2]}")
+
+    def do_handshake(self) -> None:
+        """Do nothing; the other end is known."""
+
+    def getpeercert(self) -> dict[str, object]:
+        return {"subjectAltName": (("URI", self._name),)}
 
     def sendall(self, data: bytes) -> None:
         self.sent_data += data
@@ -82,10 +90,10 @@ class _Socket:
     settimeout = close
 
 
-def _answer(port: Port, source: object, request: bytes) -> bytes:
+def _answer(port: Port, source: tuple[str, int], request: bytes) -> bytes:
     if port.process.is_frozen:
         raise TimeoutError("timed out")
-    connection = _Socket(lambda _: request)
+    connection = _Socket(lambda _: request, source[0])
     port.process.do(lambda: wire_server.ClusterRequestHandler(connection, source, port))
     return connection.sent_data
 
@@ -127,8 +135,7 @@ class Spark(ModelHost):
         clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
         self.paths.models.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
         self.paths.run.mkdir(parents=True)
-        self.paths.secrets.mkdir(parents=True)
-        (self.paths.secrets / "cluster-pair.key").write_text(KEY)
+        give_identity(self.paths, self.name)
         self.log = io.StringIO()
         self.agent: Process | None = None
         self.clock: Clock | None = None
@@ -224,7 +231,25 @@ class Spark(ModelHost):
     def ask(self, verb: str, body: wire_client.Answer | None = None) -> wire_client.Answer:
         """The agent's answer to a member."""
         cluster = config.load_host(self.paths.models).clusters["pair"]
-        return wire_client.MemberClient(cluster, KEY.encode()).ask(cluster.own_member, verb, body)
+        caller = wire_client.MemberClient.of(cluster, self.paths)
+        return caller.ask(cluster.own_member, verb, body)
+
+
+@functools.cache
+def _authority(name: str) -> str:
+    """An authority of Sparks; each name has one of its own."""
+    return certificate_authority.make_authority((), name)
+
+
+def give_identity(
+    paths: layout.Paths, host: str, role: str = peer_tls.AGENT, authority: str = "ours"
+) -> None:
+    """Write a role's key and certificate, as a deploy makes them."""
+    paths.secrets.mkdir(parents=True, exist_ok=True)
+    path = paths.secrets / "peer-authority.pem"
+    path.write_text(_authority(authority))
+    identity = peer_certificates.make_identity(path, host, role)
+    (paths.secrets / peer_tls.identity_file(role, host)).write_text(identity)
 
 
 def _one_by_one(work, names):
@@ -253,7 +278,7 @@ def hosts_of(folder: Path, monkeypatch, count: int, port: int) -> list[Spark]:
 def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     """Members with their agents up and nothing hot; they end with the test."""
     sparks = hosts_of(folder, monkeypatch, count, 7079)
-    wire = SimpleNamespace(client=SimpleNamespace(HTTPConnection=Line))
+    wire = SimpleNamespace(client=SimpleNamespace(**{**vars(http.client), "HTTPSConnection": Line}))
     monkeypatch.setattr(http_client, "http", wire)
     monkeypatch.setattr(wire_client, "work_in_parallel", _one_by_one)
     monkeypatch.setattr(wire_server, "ClusterServer", Port)

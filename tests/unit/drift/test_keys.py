@@ -10,13 +10,12 @@ from a_spark import pins_for, spark
 
 from lockstep.drift.compare import display
 from lockstep.drift.subjects import questions
+from lockstep.files.managed_file import PEER_AUTHORITY as PATH
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal_file
-from lockstep.units.agent_unit import key_path
 
-PATH = key_path("pair")
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "glm", "cluster": "pair"}
 QWEN = {"recipe": "gpt-oss-120b", "unit": "qwen"}
 NAMES = ("spark-1", "spark-2", "spark-3")
@@ -24,7 +23,7 @@ NAMES = ("spark-1", "spark-2", "spark-3")
 
 def members() -> tuple[DesiredState, ...]:
     """Two members of a cluster, and a host beside it."""
-    # The inventory lists them the other way round; ranks count.
+    # The inventory lists them the other way round.
     plans = [
         spark(
             name,
@@ -83,10 +82,10 @@ def test_a_key_that_is_missing_or_readable_by_others_is_drift() -> None:
         assert differences(snapshots) == [("spark-1", "secret", PATH, "deploy")]
 
 
-def test_of_two_keys_the_one_of_the_higher_rank_is_wrong() -> None:
+def test_of_two_keys_the_one_of_the_later_host_is_wrong() -> None:
     snapshots = same_snapshots()
-    snapshots["spark-2"]["facts"]["shared key"] = {PATH: 32 * "b"}
-    assert differences(snapshots) == [("spark-2", "shared key", PATH, "deploy")]
+    snapshots["spark-1"]["facts"]["shared key"] = {PATH: 32 * "b"}
+    assert differences(snapshots) == [("spark-1", "shared key", PATH, "deploy")]
     report = diff_report((SECOND, snapshots["spark-2"]), (FIRST, snapshots["spark-1"]))
     message = "expected as deployed, found other content"
     assert display(report.differences[0]) == (PATH, [("", message)])
@@ -100,7 +99,7 @@ def test_a_key_that_could_not_be_read_is_not_guessed() -> None:
 
 
 def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path) -> None:
-    key, api = tmp_path / "cluster-pair.key", tmp_path / "api-key"
+    key, api = tmp_path / "peer-authority.pem", tmp_path / "api-key"
     # As an operator may bring one: an "=" does not make a name of what is before it.
     for path in (key, api):
         path.write_text("c2VjcmV0=\n")

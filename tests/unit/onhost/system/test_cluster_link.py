@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from a_model import about, tell
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
-from lockstep.onhost.cluster import rank_gate, runs, wire_client, wire_server
+from lockstep.onhost.cluster import rank_gate, runs, wire_server
 from lockstep.onhost.core import config, errors, layout, topology
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.switching import precheck
@@ -105,5 +106,6 @@ def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
     for address in ("192.0.2.1", "2001:db8::1"):
         member = topology.TopologyMember("spark1", address)
         pair = topology.Cluster("pair", 0, 7079, (member,))
-        server = wire_server.ClusterServer([wire_client.MemberClient(pair, b"k")], lambda *_: {})
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server = wire_server.ClusterServer([pair], tls, lambda *_: {})
         server.server_close()

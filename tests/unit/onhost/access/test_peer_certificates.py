@@ -1,0 +1,86 @@
+"""The certificates by which Sparks know each other: made on each, by one authority."""
+
+from __future__ import annotations
+
+import io
+import stat
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from lockstep.onhost.access import peer_certificates
+from lockstep.onhost.core import errors
+
+KEY = "-----BEGIN PRIVATE KEY-----"
+
+
+def run(*argv: object, stdin: str = "") -> tuple[int, str]:
+    words, out = list(map(str, argv)), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out), mock.patch("sys.stdin", io.StringIO(stdin)):
+        try:
+            code = errors.run_main("peer-certificates", lambda: peer_certificates.main(words))
+        except SystemExit as end:
+            code = int(str(end.code))
+    return code, out.getvalue()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    path = tmp_path / "spark1/peer-authority.pem"
+    code, output = run(path, "spark1", "agent", "gateway")
+    assert code == 0 and KEY not in output
+    return path
+
+
+def authority_certificate(path: Path) -> str:
+    return path.read_text().partition("-----END PRIVATE KEY-----\n")[2]
+
+
+def test_each_role_has_a_key_of_its_own_for_root_alone(authority: Path) -> None:
+    identities = [authority.with_name(f"peer-{role}-spark1.pem") for role in ("agent", "gateway")]
+    for path in (authority, *identities):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    keys = [path.read_text().partition("-----END")[0] for path in (authority, *identities)]
+    assert len({*keys}) == 3
+    for path in identities:
+        assert path.read_text().endswith(authority_certificate(authority))
+        assert keys[0] not in path.read_text()
+
+
+def test_the_authority_is_made_once(authority: Path) -> None:
+    earlier_text = authority.read_text()
+    authority.chmod(0o644)
+    authority.with_name("peer-agent-spark1.pem").unlink()
+    assert run(authority, "spark1", "agent")[0] == 0
+    assert authority.read_text() == earlier_text
+    assert stat.S_IMODE(authority.stat().st_mode) == 0o600
+    assert authority.with_name("peer-agent-spark1.pem").exists()
+
+
+def test_the_authority_of_another_host_takes_the_place_of_ones_own(
+    authority: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "spark2/peer-authority.pem"
+    assert run(path, "spark2", "agent")[0] == 0
+    code, output = run("--take", path, "spark2", "agent", stdin=authority.read_text() + "\n")
+    assert code == 0 and KEY not in output
+    assert path.read_text() == authority.read_text()
+    identity = path.with_name("peer-agent-spark2.pem").read_text()
+    assert identity.endswith(authority_certificate(authority))
+
+
+@pytest.mark.parametrize("text", ["", "nonsense\n"])
+def test_nothing_else_is_taken(text: str, authority: Path) -> None:
+    earlier_text = authority.read_text()
+    code, output = run("--take", authority, "spark1", "agent", stdin=text)
+    assert code == errors.EXIT_FAILED and "expected a key and its certificate" in output
+    assert authority.read_text() == earlier_text
+
+
+@pytest.mark.parametrize("argv", [[], ["a"], ["a", "spark1"], ["-x"]])
+def test_wrong_use(argv: list[str]) -> None:
+    code, output = run(*argv)
+    assert code == errors.EXIT_USAGE
+    assert "usage: " in output

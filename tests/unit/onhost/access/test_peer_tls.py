@@ -1,0 +1,114 @@
+"""TLS between Sparks: the proof of a name, at any time."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from a_cluster import give_identity
+
+from lockstep.onhost.access import peer_tls
+from lockstep.onhost.core import errors, layout
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> layout.Paths:
+    paths = layout.Paths(tmp_path)
+    give_identity(paths, "spark1")
+    return paths
+
+
+def identity(paths: layout.Paths) -> Path:
+    return peer_tls.identity_path(paths, peer_tls.AGENT, "spark1")
+
+
+def names_of_client(client: ssl.SSLContext, server: ssl.SSLContext) -> list[str]:
+    """The names that the server reads of the client; raise SSLError if one of them refuses."""
+    near, far = socket.socketpair()
+    names: list[str] = []
+
+    def serve() -> None:
+        try:
+            with server.wrap_socket(far, server_side=True) as connection:
+                names.extend(peer_tls.names_of(connection))
+                connection.sendall(b"x")
+        except ssl.SSLError:
+            far.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(near) as connection:
+            connection.recv(1)
+    finally:
+        thread.join()
+    return names
+
+
+def both_sides(paths: layout.Paths) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    client, server = (
+        peer_tls.make_context(identity(paths), is_server=is_server) for is_server in (False, True)
+    )
+    return client, server
+
+
+@pytest.mark.parametrize(
+    ("host", "file"),
+    [
+        ("spark-1.local", "peer-agent-spark-1.local.pem"),
+        ("@ssh/spark1", "peer-agent--ssh-spark1.pem"),
+        ("fe80::1%eth0", "peer-agent-fe80--1-eth0.pem"),
+    ],
+)
+def test_every_name_of_an_inventory_has_a_certificate(host: str, file: str, tmp_path: Path) -> None:
+    paths = layout.Paths(tmp_path)
+    give_identity(paths, host)
+    path = peer_tls.identity_path(paths, peer_tls.AGENT, host)
+    assert path == paths.secrets / file
+    client, server = (
+        peer_tls.make_context(path, is_server=is_server) for is_server in (False, True)
+    )
+    assert names_of_client(client, server) == [f"lockstep:agent:{host}"]
+
+
+def test_no_clock_decides(paths: layout.Paths) -> None:
+    """A certificate that has ended is what any is to a host whose clock is years ahead."""
+    authority = paths.secrets / "peer-authority.pem"
+    text, whole = authority.read_text(), identity(paths).read_text()
+    words = ["openssl", "x509", "-in", authority, "-signkey", authority, "-days", "-1"]
+    old_certificate = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    certificate = text[text.index("-----BEGIN C") :]
+    identity(paths).write_text(whole.replace(certificate, old_certificate))
+    client, server = both_sides(paths)
+    assert names_of_client(client, server) == ["lockstep:agent:spark1"]
+    client.verify_flags = ssl.VerifyFlags.VERIFY_DEFAULT
+    with pytest.raises(ssl.SSLError, match="certificate has expired"):
+        names_of_client(client, server)
+
+
+def test_systemd_gives_an_account_without_rights_its_identity(
+    paths: layout.Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = paths.secrets / "peer-agent-spark1.pem"
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert identity(paths) == secret
+    credential = tmp_path / "peer-agent"
+    credential.write_text(secret.read_text())
+    assert identity(paths) == credential
+
+
+@pytest.mark.parametrize("text", [None, "", "nonsense", "only the key"])
+def test_without_a_usable_identity_there_is_no_wire(text: str | None, paths: layout.Paths) -> None:
+    path = identity(paths)
+    if text is None:
+        path.unlink()
+    else:
+        whole = path.read_text()
+        path.write_text(whole.partition("-----BEGIN C")[0] if "only" in text else text)
+    with pytest.raises(errors.Problem, match="Remedy: remove it if it is there") as problem:
+        peer_tls.make_context(path, is_server=True)
+    assert str(path) in str(problem.value)

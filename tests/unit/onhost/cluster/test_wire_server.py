@@ -1,0 +1,268 @@
+"""Requests that members of a cluster accept: of a certificate of theirs, once; and their limits."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from a_cluster import give_identity
+from lab_servers import LIMIT_S, free_port, until
+
+from lockstep.onhost.access import peer_tls
+from lockstep.onhost.cluster import wire_client, wire_server
+from lockstep.onhost.core import errors, layout, topology
+
+MEMBERS = (
+    topology.TopologyMember("spark1", "127.0.1.1"),
+    topology.TopologyMember("spark2", "127.0.1.2"),
+)
+BODY = b'{"key": 1}'
+
+
+def context(folder: Path, host: str, *, is_server: bool = False, **how: str) -> ssl.SSLContext:
+    """One side of TLS, for a host with a new certificate."""
+    paths = layout.Paths(folder / "-".join((host, *how.values())))
+    give_identity(paths, host, **how)
+    identity = peer_tls.identity_path(paths, how.get("role", peer_tls.AGENT), host)
+    return peer_tls.make_context(identity, is_server=is_server)
+
+
+class Agent:
+    """The second member's port; `requests` is what came through."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, port = folder, free_port()
+        self.cluster = topology.Cluster("pair", 1, port, MEMBERS)
+        self.caller = self.member_client(context(folder, "spark1"))
+        self.requests: list[tuple[str, dict]] = []
+        tls = context(folder, "spark2", is_server=True)
+        self.server = wire_server.ClusterServer([self.cluster], tls, self.act, longest_s=LIMIT_S)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def member_client(self, tls: ssl.SSLContext, port: int = 0) -> wire_client.MemberClient:
+        """The first member's client."""
+        cluster = topology.Cluster("pair", 0, port or self.cluster.port, MEMBERS)
+        return wire_client.MemberClient(cluster, tls)
+
+    def act(self, _: object, verb: str, body: dict) -> dict:
+        self.requests.append((verb, body))
+        if verb == "slow":
+            # The server looks for slow requests many times meanwhile.
+            self.server._longest_s = 0.0
+            time.sleep(0.5)
+        if verb == "locked":
+            raise errors.Problem("ben is switching", 75)
+        if verb == "full":
+            raise OSError(28, "No space left on device")
+        return {"found": body["key"]}
+
+    def ask(self, verb: str = "state", **how: object) -> dict:
+        return self.caller.ask(MEMBERS[1], verb, {"key": 1}, **{"timeout": LIMIT_S, **how})
+
+    def connections(self, count: int) -> list[socket.socket]:
+        """So many connections of the first member, which have sent nothing yet."""
+        to, first = ("127.0.1.2", self.cluster.port), ("127.0.1.1", 0)
+        return [socket.create_connection(to, LIMIT_S, first) for _ in range(count)]
+
+    def post(
+        self, body: bytes = BODY, source: str = "127.0.1.1", path: str = "/pair/state", **more: str
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer to any request with the first member's certificate."""
+        connection = http.client.HTTPSConnection(
+            "127.0.1.2",
+            self.cluster.port,
+            timeout=LIMIT_S,
+            source_address=(source, 0),
+            context=self.caller.tls,
+        )
+        with contextlib.closing(connection):
+            connection.request("POST", path, body, more)
+            response = connection.getresponse()
+            return response.status, response.read()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    agent = Agent(tmp_path)
+    yield agent
+    agent.server.shutdown()
+    agent.server.server_close()
+
+
+class Relay:
+    """A machine between two members, which keeps what goes by."""
+
+    def __init__(self, port: int) -> None:
+        self.request = b""
+        self._port = port
+        self._listener = socket.create_server(("127.0.1.2", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._relay, daemon=True).start()
+
+    def _relay(self) -> None:
+        near, _ = self._listener.accept()
+        far = socket.create_connection(("127.0.1.2", self._port), LIMIT_S, ("127.0.1.1", 0))
+        threading.Thread(target=self._back, args=(far, near), daemon=True).start()
+        with contextlib.suppress(OSError):
+            while data := near.recv(65536):
+                self.request += data
+                far.sendall(data)
+
+    def _back(self, far: socket.socket, near: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := far.recv(65536):
+                near.sendall(data)
+        near.close()
+
+
+def test_a_member_is_answered(agent):
+    assert agent.ask() == {"found": 1}
+    assert agent.requests == [("state", {"key": 1})]
+
+
+def test_what_a_member_refuses_comes_with_its_reason_and_code(agent):
+    with pytest.raises(wire_client.MemberRefusal, match="spark2: ben is switching") as problem:
+        agent.ask("locked")
+    assert problem.value.code == 75
+
+
+def test_a_member_that_cannot_write_says_so(agent):
+    with pytest.raises(wire_client.MemberRefusal, match=r"full: .*No space left on device"):
+        agent.ask("full")
+
+
+def test_what_was_overheard_is_not_taken_again(agent):
+    relay = Relay(agent.cluster.port)
+    agent.caller = agent.member_client(agent.caller.tls, relay.port)
+    assert agent.ask() == {"found": 1}
+    assert b"key" not in relay.request
+    (again,) = agent.connections(1)
+    # It may be refused before all of it is there.
+    with contextlib.suppress(OSError):
+        again.sendall(relay.request)
+        again.shutdown(socket.SHUT_WR)
+        while again.recv(65536):
+            pass
+    again.close()
+    agent.caller = agent.member_client(agent.caller.tls)
+    assert agent.ask("state") == {"found": 1}
+    assert len(agent.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "how", "why"),
+    [
+        ("spark1", {"authority": "another"}, "if its authority is another one"),
+        ("spark2", {}, "it answers 403: deploy to every member"),
+        ("spark3", {}, "it answers 403: deploy to every member"),
+        ("spark1", {"role": "gateway"}, "it answers 403: deploy to every member"),
+    ],
+    ids=["another authority", "another member", "no member", "another role"],
+)
+def test_whoever_does_not_prove_to_be_the_member_at_its_address_is_refused(
+    agent, tmp_path, host, how, why
+):
+    agent.caller = agent.member_client(context(tmp_path / "other", host, **how))
+    with pytest.raises(wire_client.MemberUnreachable, match=why):
+        agent.ask()
+    assert agent.requests == []
+
+
+def test_who_shows_no_certificate_is_refused(agent):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    agent.caller = agent.member_client(tls)
+    with pytest.raises(OSError):
+        agent.post()
+    assert agent.requests == []
+
+
+def test_what_is_not_tls_is_refused(agent):
+    connection = http.client.HTTPConnection(
+        "127.0.1.2", agent.cluster.port, timeout=LIMIT_S, source_address=("127.0.1.1", 0)
+    )
+    with pytest.raises((http.client.HTTPException, OSError)):
+        connection.request("POST", "/pair/state", BODY)
+        connection.getresponse()
+    assert agent.requests == []
+
+
+@pytest.mark.parametrize(
+    ("host", "how", "why"),
+    [
+        ("spark2", {"authority": "another"}, "if its authority is another one"),
+        ("spark1", {}, "expected lockstep:agent:spark2, found lockstep:agent:spark1"),
+        ("spark2", {"role": "gateway"}, "found lockstep:gateway:spark2"),
+    ],
+    ids=["another authority", "another member", "another role"],
+)
+def test_whoever_does_not_prove_to_be_the_member_that_was_asked_is_told_nothing(
+    agent, tmp_path, host, how, why
+):
+    agent.server._tls = context(tmp_path / "other", host, is_server=True, **how)
+    with pytest.raises(wire_client.MemberUnreachable, match=why):
+        agent.ask()
+    assert agent.requests == []
+
+
+def test_a_cluster_that_the_agent_does_not_know_is_refused(agent):
+    assert agent.post(path="/other/state") == (404, b"")
+
+
+def test_strangers_are_not_listened_to(agent):
+    with pytest.raises((http.client.HTTPException, OSError)):
+        agent.post(source="127.0.0.1")
+    assert agent.requests == []
+
+
+def test_what_is_too_large_is_not_read(agent):
+    status, _ = agent.post(**{"Content-Length": str(10**9)})
+    assert status == 413
+    assert agent.requests == []
+
+
+@pytest.mark.parametrize("is_greeting", [True, False])
+def test_who_sends_slowly_is_cut_off_and_others_are_answered_meanwhile(agent, is_greeting):
+    loris = agent.connections(3)
+    if is_greeting:
+        loris = [agent.caller.tls.wrap_socket(connection) for connection in loris]
+        for connection in loris:
+            connection.sendall(b"POST /pair/state HTTP/1.1\r\nX: ")
+    assert agent.ask() == {"found": 1}
+    agent.server._longest_s = 0.0
+    for connection in loris:
+        assert connection.recv(100) == b""
+        connection.close()
+
+
+def test_no_member_can_take_more_than_its_share_of_connections(agent):
+    many = agent.connections(wire_server.AT_ONCE)
+    with pytest.raises(wire_client.MemberUnreachable):
+        agent.ask(timeout=0.4)
+    for connection in many:
+        connection.close()
+    until(lambda: is_answering(agent), "it answers again")
+
+
+def is_answering(agent) -> bool:
+    try:
+        return bool(agent.ask(timeout=1))
+    except wire_client.MemberUnreachable:
+        return False
+
+
+def test_an_answer_may_take_longer_than_a_request(agent):
+    assert agent.ask("slow") == {"found": 1}
+
+
+def test_a_message_of_another_version_is_named(agent):
+    with pytest.raises(wire_client.MemberRefusal, match="state: not understood") as problem:
+        agent.caller.ask(MEMBERS[1], "state", {})
+    assert problem.value.code == 2
