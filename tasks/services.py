@@ -6,6 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.deploy.course import RESTART
 from lockstep.deploy.questions import JOB_UNITS
+from lockstep.resources.units import units_off_at_boot
 from lockstep.tasks import run_state
 from lockstep.tasks.operations import engine, generations, rollout, secrets
 from lockstep.tasks.operations import services as operations
@@ -32,7 +33,9 @@ def services() -> None:
     if desired_state.engine_spec:
         engine.activate(name="Make the checked engine the current one", _if=todo)
     operations.write_stage(name="Write launchers and units", stage="services", _if=todo)
-    operations.remove_boot_links(name="Keep model units off at boot", units=units)
+    operations.remove_boot_links(
+        name="Keep model units off at boot", units=units_off_at_boot(desired_state)
+    )
     operations.restart_outdated(
         name="Reload systemd, restart what is outdated",
         units=units,

@@ -35,7 +35,7 @@ from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
 from lockstep.system import firewall, netplan
-from lockstep.system.base_files import absent_files, system_units
+from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units import backup_peer
@@ -113,8 +113,7 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         ],
         "files.links": [UV_VENV, TOOLS_VENV, UV],
         "files": _files(desired_state),
-        "units": _units(desired_state),
-        "units.system_services": system_units(settings),
+        "units": {"programs": _units(desired_state)},
         "files.marked_files": {
             "folders": [SYSTEMD, settings.paths.scripts],
             "named": list(_NAMED),

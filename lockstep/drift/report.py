@@ -20,6 +20,7 @@ from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.lock_items import wanted_items
+from lockstep.resources import units
 from lockstep.resources.kind import Expectation, SubjectView
 from lockstep.system.accounts import people
 
@@ -184,8 +185,10 @@ def _host(desired_state: DesiredState, snapshot: hosts.HostSnapshot, key: bytes)
     seconds, within = snapshot.offset
     certain = max(0.0, abs(seconds) - within) * (1 if seconds > 0 else -1)
     facts = {kind: dict(items) for kind, items in snapshot.snapshot["facts"].items()}
-    for kind, items in environments.facts(desired_state, engines).items():
-        facts.setdefault(kind, {}).update(items)
+    unit_facts = units.unit_facts(snapshot.snapshot["answers"].get("units", {}))
+    for derived_facts in (unit_facts, environments.facts(desired_state, engines)):
+        for kind, items in derived_facts.items():
+            facts.setdefault(kind, {}).update(items)
     facts["clock offset"] = {"seconds": f"{certain:.1f}"}
     if reader_name(KINDS[DEPLOYED].reader) not in faults and not is_deployed_to(facts):
         # Everything that it lacks counts as one difference, and no other host is compared with it.
@@ -235,12 +238,12 @@ def _free(
     for kind in ("account", "account home", "account shell", "password", "group"):
         yield from ((kind, name) for name in odd)
     # The first start of an engine makes these, on any host.
-    units = {
+    model_units = {
         unit.removesuffix(".service")
         for desired_state in desired_states
         for unit in desired_state.model_units
     }
-    yield from (("volume", f"{unit}-cache") for unit in units)
+    yield from (("volume", f"{unit}-cache") for unit in model_units)
     for host in compared_hosts:
         for kind in ("member", "login key"):
             for item in host.facts.get(kind, {}):

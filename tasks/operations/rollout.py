@@ -143,7 +143,8 @@ def _unit_change(units: Sequence[str], together: Sequence[str]) -> UnitChange | 
     stale = [
         unit
         for unit in units
-        if services.needed_verb(states.get(unit, {}), wanted_restart_key(files, unit)) == "restart"
+        if services.needed_verb(unit, states.get(unit, {}), wanted_restart_key(files, unit))
+        == "restart"
     ]
     return UnitChange(
         files=files,

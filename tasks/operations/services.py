@@ -10,9 +10,9 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import StringCommand, operation
 
+from lockstep import resources
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage, command
 from lockstep.monitoring import stack
-from lockstep.onhost.facts.units import ON
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.facts import host as facts
@@ -47,13 +47,13 @@ def remove_adopted_containers(containers: Sequence[str]) -> Commands:
 
 @operation()
 def remove_boot_links(units: Sequence[str]) -> Commands:
-    """Remove boot links of model units, and report them: nothing is hot at boot unless asked."""
+    """Remove boot links of units that no boot starts, a model's among them; report them."""
     states = facts.reader_answer("units") or {}
     links_by_unit = {
         name: states[name]["links"] for name in units if states.get(name, {}).get("links")
     }
     if not links_by_unit:
-        host.noop("no model unit starts at boot")
+        host.noop("no unit starts at boot that is not to")
         return
     for name, links in links_by_unit.items():
         host.log(f"{name} had a boot link ({', '.join(links)}): removed")
@@ -131,7 +131,7 @@ def outdated_units(
         if states.get(unit, {}).get("outdated")
         or (
             unit in restart_keys
-            and states.get(unit, {}).get("restart_key", "") != restart_keys[unit]
+            and "restart key" in _changed_kinds(unit, states, restart_keys[unit])
         )
     ]
     return old, [unit for unit in engines if DOCKER in old and is_running(states.get(unit, {}))]
@@ -158,15 +158,15 @@ def turn_on(names: Sequence[str]) -> Commands:
 
     A service that does not exist is left out.
     """
-    unit_states = facts.reader_answer("units.system_services")
-    if unit_states is None:
+    observed_facts = facts.reader_answer("units.system_services")
+    if observed_facts is None:
         return
-    off = [name for name in names if unit_states.get(name, ON) != ON]
+    off = resources.units.services_to_turn_on(names, observed_facts)
     if not off:
         host.noop("services of the system are on, and come with a boot")
         return
-    for name in off:
-        host.log(f"{name} is {unit_states[name]}: turned on")
+    for name, lack in off.items():
+        host.log(f"{name} is {lack}: turned on")
     yield remote_commands.quoted_command(["systemctl", "unmask", "--quiet", *off])
     yield remote_commands.quoted_command(["systemctl", "enable", "--quiet", "--now", *off])
 
@@ -208,7 +208,9 @@ def states_of(more: Sequence[str]) -> dict[str, Any] | None:
     states: dict[str, Any] | None = facts.reader_answer("units")
     if states is None or not more:
         return states
-    earlier_states = facts.refreshed_answers({"units": {name: [] for name in more}}).get("units")
+    earlier_states = facts.refreshed_answers(
+        {"units": {"programs": {name: [] for name in more}}}
+    ).get("units")
     return None if earlier_states is None else {**states, **earlier_states}
 
 
@@ -280,10 +282,11 @@ def restart_outdated(
         has_changed = True
     restarted_sockets: set[str] = set()
     for unit, properties in unit_states.items():
-        if unit in (*at_boot, *next_boot) and properties.get("UnitFileState") != "enabled":
+        is_linked = unit in (*at_boot, *next_boot)
+        if is_linked and "boot" in _changed_kinds(unit, states, at_boot=True):
             yield remote_commands.quoted_command(["systemctl", "enable", "--quiet", unit])
             has_changed = True
-        verb = needed_verb(properties, wanted_restart_key(files, unit), unit in at_boot)
+        verb = needed_verb(unit, properties, wanted_restart_key(files, unit), unit in at_boot)
         if verb and unit.endswith(".socket"):
             # systemd opens no socket while its service runs, and a restart stops the service
             # before.
@@ -317,17 +320,27 @@ def _is_stale(states: Mapping[str, Mapping[str, Any]], files: Sequence[ManagedFi
     All units count, not only those started here: a timer starts its service by itself.
     """
     units = unit_names([file.path for file in files])
-    return any(states.get(name, {}).get("NeedDaemonReload") == "yes" for name in units)
+    return not resources.units.unit_facts(states)["unread unit"].keys().isdisjoint(units)
 
 
-def needed_verb(state: Mapping[str, Any], restart_key: str, must_run: bool = False) -> str | None:
+def needed_verb(
+    unit: str, state: Mapping[str, Any], restart_key: str, must_run: bool = False
+) -> str | None:
     """Return the verb by which a unit gets its wanted restart key: "restart", "start" or None."""
-    active = is_running(state)
-    # Between two tries nothing runs; the next try reads the new unit.
-    active = active and state.get("SubState") != "auto-restart"
-    if active and (state.get("restart_key") != restart_key or state.get("outdated")):
+    changed_kinds = resources.units.changed_kinds(
+        unit, state, restart_key, at_boot=must_run, runs=must_run
+    )
+    runs = unit in resources.units.unit_facts({unit: state})["restart key"]
+    if "restart key" in changed_kinds or (runs and state.get("outdated")):
         return "restart"
-    return "start" if must_run and not active else None
+    return "start" if "running" in changed_kinds else None
+
+
+def _changed_kinds(
+    unit: str, states: Mapping[str, Any], restart_key: str = "", at_boot: bool = False
+) -> set[str]:
+    state = states.get(unit, {})
+    return resources.units.changed_kinds(unit, state, restart_key, at_boot=at_boot, runs=False)
 
 
 def is_running(unit: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ from pyinfra import host, state
 from pyinfra.api import operation
 
 from lockstep.deploy.summary import hot_names, rows
-from lockstep.files.managed_file import SYSTEMD
+from lockstep.resources.kind import unmet_rows
+from lockstep.resources.units import unit_expectations, unit_facts
 from lockstep.tasks import run_report, run_state
 from lockstep.tasks.facts import host as facts
 from lockstep.tasks.operations.generations import RECORD
@@ -70,15 +71,18 @@ def unit_differences(
         units: Names of units of ours.
         states: Answer of the reader `units` about them.
     """
-    for name in units:
-        properties, unit_path = states.get(name, {}), f"{SYSTEMD}/{name}"
-        load, read = (
-            properties.get("LoadState", "loaded"),
-            properties.get("FragmentPath") or unit_path,
+    observed_facts = unit_facts(states)
+    for name in [name for name in units if name in states]:
+        rows = dict(
+            unmet_rows(unit_expectations(name, "", at_boot=False, runs=False), observed_facts)
         )
-        if load != "loaded":
+        if row := rows.get("unit"):
+            load = row.found or "not-found"
             yield f"{name} was written, and is {load} for systemd: `systemctl status {name}`"
-        elif read != unit_path:
-            yield f"systemd reads {read}, not {unit_path}: remove the former, and deploy again"
-        elif properties.get("NeedDaemonReload") == "yes":
+        elif row := rows.get("unit path"):
+            yield (
+                f"systemd reads {row.found}, not {row.expected}: remove the former, and deploy "
+                "again"
+            )
+        elif name in observed_facts["unread unit"]:
             yield f"systemd holds an older {name} than was written: `sudo systemctl daemon-reload`"

@@ -19,12 +19,12 @@ from lockstep.files import remote_exec
 from lockstep.resources import RESOURCES
 from lockstep.tasks.facts import host as facts
 
-#: Readers that yield facts. A case has these by kind.
+#: Readers that yield facts. A case has these by kind. The facts of units are derived from states.
 YIELDING = {
     remote_exec.reader_name(about.reader)
     for resource in RESOURCES
     for about in resource.KINDS.values()
-}
+} - {"units"}
 
 
 @dataclass(eq=False)

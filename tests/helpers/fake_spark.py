@@ -483,11 +483,11 @@ class Spark:
             or name_pattern.match(path)
         ]
 
-    def _read_units_system_services(self, question: list[str]) -> Any:
-        return dict.fromkeys(question, "on")
+    def _read_units_system_services(self, question: dict[str, Any]) -> Any:
+        return {"system service": dict.fromkeys(question["services"], "on")}
 
-    def _read_units(self, question: list[str]) -> Any:
-        return {name: self.state["units"].get(name, UNIT) for name in question}
+    def _read_units(self, question: dict[str, Any]) -> Any:
+        return {name: self.state["units"].get(name, UNIT) for name in question["programs"]}
 
     def _read_host_load_hot_models(self, question: None) -> Any:
         hot = [name for name, unit in self.state["units"].items() if unit.get("restart_key")]

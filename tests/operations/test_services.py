@@ -78,6 +78,7 @@ def test_failures_of_every_job_are_forgotten() -> None:
 def test_the_read_back_asks_systemd_what_it_holds() -> None:
     path = "/etc/systemd/system/a.service"
     good = {"LoadState": "loaded", "FragmentPath": path, "NeedDaemonReload": "no"}
+    good |= {"ActiveState": "inactive", "restart_key": ""}
 
     def faults(**fields: str) -> list[str]:
         return list(verify.unit_differences(["a.service"], {"a.service": {**good, **fields}}))

@@ -24,12 +24,14 @@ from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
 from lockstep.resources import accounts, kernel_settings, packages
+from lockstep.resources import units as unit_resources
 from lockstep.resources.kind import Expectation, Kind, SubjectView
 
 _SUBJECTS = (
     *(
         machine,
         gpu,
+        unit_resources,
         units,
         packages,
         docker,

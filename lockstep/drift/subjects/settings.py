@@ -44,7 +44,7 @@ KINDS = {
     "setting": Kind(files.settings, is_sealed=True),
     "setting mode": Kind(files.settings, part=True),
     "older process": Kind(
-        units.every, how=_restarted_by, mend="systemctl restart {first}", scope="odd"
+        units.changes_by_hand, how=_restarted_by, mend="systemctl restart {first}", scope="odd"
     ),
 }
 

@@ -42,19 +42,21 @@ _SOCKETS = {"ssh.service": "ssh.socket"}
 _NOT_ENABLED = ("disabled", "enabled-runtime")
 
 
-def read(programs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+def read(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the state of units.
+
+    `question` has the "programs" of each unit by its name, which may be a pattern.
 
     A unit is "outdated" if it runs since before one of our drop-ins was written; drop-ins of others
     restart nothing. Secrets and variables of ours that it read at its start count, too, and so do
-    its `programs`: a file that was changed by hand and put back leaves the restart key unchanged. A
+    its programs: a file that was changed by hand and put back leaves the restart key unchanged. A
     unit that has done its work, and a socket, has no process with a key, so its own file counts.
 
     Returns:
         Unit → systemd's properties, its restart key ("restart_key"), its boot "links", and
         "outdated".
     """
-    boot = _links()
+    boot, programs = _links(), question["programs"]
     return {
         name: {
             **state,
@@ -123,12 +125,11 @@ def _is_outdated(name: str, state: Mapping[str, str], programs: Sequence[str]) -
         return False
 
 
-def system_services(names: Sequence[str]) -> dict[str, str]:
-    """Return `ON` or the lack of each system service; without services that are not there."""
-    links = _links()
+def system_services(question: Mapping[str, Any]) -> Facts:
+    """Yield `ON` or the lack of each of the "services"; nothing of one that is not there."""
+    names, links = question["services"], _links()
     sockets = [socket for name, socket in _SOCKETS.items() if name in names]
     unit_states = units.properties([*names, *sockets], *_PROPERTIES)
-    services = {}
     for name in names:
         states = [unit_states[unit] for unit in (name, _SOCKETS.get(name)) if unit in unit_states]
         if not states or states[0]["LoadState"] == "not-found":
@@ -138,8 +139,7 @@ def system_services(names: Sequence[str]) -> dict[str, str]:
             lacks.append("masked")
         elif all(_is_off_at_boot(state, links) for state in states):
             lacks.append(OFF_AT_BOOT)
-        services[name] = ", ".join(lacks) or ON
-    return services
+        yield "system service", name, ", ".join(lacks) or ON
 
 
 def _is_up(state: Mapping[str, str]) -> bool:
@@ -153,31 +153,16 @@ def _is_off_at_boot(state: Mapping[str, str], links: Mapping[str, Sequence[str]]
     return state["UnitFileState"] in _NOT_ENABLED and state["Id"] not in links
 
 
-def every(question: dict[str, Any]) -> Facts:
-    """Yield the deploy's units, and the system's units that concern it.
+def changes_by_hand(question: dict[str, Any]) -> Facts:
+    """Yield drop-ins, and files newer than the process that reads them.
 
     `question` has units of "ours" and of the "system", the deploy's "files", and the paths that a
     service "reads" once, at its start (service → paths).
     """
     own_units = question["ours"]
-    links = _links()
-    for name, words in system_services(question["system"]).items():
-        yield "system service", name, words
     for name, state in units.properties([*own_units, *question["system"]], *_PROPERTIES).items():
         if state["LoadState"] == "not-found":
             continue
-        running = _is_up(state)
-        if name in own_units:
-            yield "unit", name, state["LoadState"]
-            is_linked = state["UnitFileState"].startswith("enabled") or name in links
-            yield "boot", name, "yes" if is_linked else "no"
-            if state["FragmentPath"]:
-                yield "unit path", name, state["FragmentPath"]
-            yield "running", name, "yes" if running else state["ActiveState"]
-        if running and state["SubState"] != "auto-restart":
-            yield "restart key", name, running_restart_key(state)
-        if state["NeedDaemonReload"] == "yes":
-            yield "unread unit", name, "changed"
         for path in state["DropInPaths"].split():
             if path.startswith(_BY_HAND) and path not in question["files"]:
                 yield "drop-in", f"{name} {path}", "present"

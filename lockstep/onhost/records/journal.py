@@ -40,8 +40,8 @@ STAYING = {
 }
 _UNITS = PurePosixPath("/etc/systemd/system")
 _KINDS = (".service", ".socket", ".timer")
-# No way back needs the key of a removed cluster; the next deploy makes another one.
-_KEYS = "/etc/lockstep/secrets/cluster-*"
+# No way back needs a secret that nothing uses any more; the next deploy makes another one.
+_SECRETS = "/etc/lockstep/secrets/*"
 
 
 def note_before_change(
@@ -62,7 +62,7 @@ def note_before_change(
     if document is None or document["since"] != record["number"]:
         document = _new_document(paths, record)
     earlier_states = document["before"]
-    new_paths = {path for path in changing_paths if not PurePosixPath(path).match(_KEYS)}
+    new_paths = {path for path in changing_paths if not PurePosixPath(path).match(_SECRETS)}
     new_paths -= earlier_states.keys()
     earlier_states |= {
         path: _state_of_file(paths.root / path.lstrip("/")) for path in sorted(new_paths)

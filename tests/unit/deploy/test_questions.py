@@ -62,13 +62,13 @@ def test_every_unit_that_starts_at_boot_is_asked_for() -> None:
         if file.check == "unit" and "\n[Install]\n" in file.text
     }
     assert "lockstep-gpu-cap.service" in at_boot
-    units = asked_questions["units"]
+    units = asked_questions["units"]["programs"]
     assert isinstance(units, dict)
     assert at_boot <= set(units)
 
 
 def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:
-    units = intended_questions(spark())[1]["units"]
+    units = intended_questions(spark())[1]["units"]["programs"]
     assert isinstance(units, dict)
     minimum = "/usr/local/lib/lockstep/lockstep/onhost/switching/memory_watch.py"
     assert minimum in units["lockstep-memory.service"]
@@ -80,5 +80,5 @@ def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:
 
 
 def test_the_unit_of_the_next_boot_is_asked_for_where_there_is_one() -> None:
-    units = intended_questions(spark(boot="last"))[1]["units"]
+    units = intended_questions(spark(boot="last"))[1]["units"]["programs"]
     assert isinstance(units, dict) and model_of_boot.UNIT in units

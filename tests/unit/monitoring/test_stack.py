@@ -45,7 +45,7 @@ def test_each_part_runs_where_the_inventory_says() -> None:
         configurations = {"prometheus.yml", "prometheus-rules.yml", "alertmanager.yml"}
         assert files - configurations == {*units}
         # The deploy asks for their state, and systemd starts them at boot.
-        assert {*units} <= {*questions(host_state)["units"]}
+        assert {*units} <= {*questions(host_state)["units"]["programs"]}
         assert all("\n[Install]\nWantedBy=" in file_text(host_state, unit) for unit in units)
     assert "alerting" not in yaml.safe_load(file_text(two, "prometheus.yml"))
 

@@ -8,9 +8,9 @@ import pair
 import pytest
 from a_spark import pins_for, spark
 
-from lockstep.drift.subjects import units
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.records import model_of_boot
+from lockstep.resources import units
 from lockstep.resources.kind import SubjectView
 
 PATH = f"/etc/systemd/system/{model_of_boot.UNIT}"
@@ -36,7 +36,12 @@ def test_it_begins_at_a_boot_and_need_not_run_before() -> None:
         for expectation in units.expectations(desired_state, host_view)
         if expectation.item == model_of_boot.UNIT
     }
-    assert expectations == {("unit", "loaded"), ("unit path", PATH), ("boot", "yes")}
+    assert expectations == {
+        ("unit", "loaded"),
+        ("unit path", PATH),
+        ("boot", "yes"),
+        ("restart key", ""),
+    }
 
 
 def test_a_member_of_a_cluster_waits_for_its_agent_and_may_ask_the_others() -> None:

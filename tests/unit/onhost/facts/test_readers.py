@@ -147,7 +147,7 @@ def test_units_answers_state_restart_key_and_boot_links(
         unit["SubState"] = "dead"
         systemd.unit(unit["Id"], **unit)
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
-    assert ask("units", {"a.service": [], "b.service": []}) == {
+    assert ask("units", {"programs": {"a.service": [], "b.service": []}}) == {
         "a.service": {**a, "restart_key": "0123456789abcdef", "outdated": False, "links": []},
         "b.service": {**b, "restart_key": "", "outdated": False, "links": list(map(str, links))},
     }
@@ -171,7 +171,7 @@ def is_outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutdatedChec
         for key, _, value in (word.partition("=") for word in properties.split("|")):
             values.setdefault(key, []).append(value)
         systemd.unit("a.service", **values)
-        verdict = units.read({"a.service": programs})["a.service"]["outdated"]
+        verdict = units.read({"programs": {"a.service": programs}})["a.service"]["outdated"]
         assert isinstance(verdict, bool)
         return verdict
 
@@ -295,9 +295,8 @@ def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
             load, active, file_state = words.split()
             systemd.unit(unit, LoadState=load, ActiveState=active, UnitFileState=file_state)
     monkeypatch.setattr(units, "_links", dict)
-    assert units.system_services(["ssh.service"]) == (
-        {"ssh.service": expected_state} if expected_state else {}
-    )
+    rows = [("system service", "ssh.service", expected_state)] if expected_state else []
+    assert list(units.system_services({"services": ["ssh.service"]})) == rows
 
 
 def test_units_survives_a_process_that_is_gone() -> None:

@@ -1,0 +1,98 @@
+"""A deploy changes of units exactly what diff calls its drift, and one reader tells both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_host import Host, run
+from a_snapshot import KEY, diff_report, host, perfect, snapshot_copy
+
+from lockstep.resources import units
+from lockstep.resources.kind import SubjectView
+from lockstep.system.folders import wanted_restart_key
+from lockstep.tasks import run_state
+
+SPARK = host()
+MODEL, WATCH, TIMED = "vllm-qwen36.service", "lockstep-memory.service", "lockstep-wedge.service"
+GOOD: dict[str, Any] = {
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "SubState": "running",
+    "UnitFileState": "enabled",
+    "NeedDaemonReload": "no",
+    "links": [],
+    "outdated": False,
+}
+COLD = {**GOOD, "ActiveState": "inactive", "SubState": "dead", "UnitFileState": "static"}
+
+
+def good_states() -> dict[str, dict[str, Any]]:
+    """The answer of the reader on a host with a hot model, as it should be."""
+    states = {}
+    for name in SPARK.unit_files:
+        is_off = name in units.units_off_at_boot(SPARK) and name != MODEL
+        key = wanted_restart_key(SPARK.all_files, name)
+        path = {"FragmentPath": f"/etc/systemd/system/{name}", "restart_key": key}
+        states[name] = {**(COLD if is_off else GOOD), **path}
+    states[MODEL]["UnitFileState"] = "static"
+    services = SPARK.plan.settings.packages and ("ssh.service", "docker.service")
+    return {**states, **{name: {**GOOD, "restart_key": ""} for name in services}}
+
+
+def deploy_commands(states: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The commands of the operations that look after units."""
+    monkeypatch.setitem(run_state._runs, "spark1", SPARK)
+    off_units = units.units_off_at_boot(SPARK)
+    commands = run("services.remove_boot_links", Host({"units": states}), units=off_units)
+    model_units, watch_units = SPARK.model_units, [*SPARK.watch_units, *SPARK.boot_units]
+    for stage, names, at_boot, next_boot in (
+        ("services", model_units, [], []),
+        ("switch", watch_units, SPARK.watch_units, SPARK.boot_units),
+    ):
+        lists = {"units": names, "at_boot": at_boot, "next_boot": next_boot}
+        commands += run("services.restart_outdated", Host({"units": states}), stage=stage, **lists)
+    return commands
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (WATCH, {}),
+        (WATCH, {"UnitFileState": "disabled"}),
+        # The next boot would not start it.
+        (WATCH, {"UnitFileState": "enabled-runtime"}),
+        (WATCH, {"ActiveState": "inactive", "SubState": "dead"}),
+        # It crashes again and again.
+        (WATCH, {"ActiveState": "activating", "SubState": "auto-restart"}),
+        (WATCH, {"LoadState": "not-found"}),
+        (WATCH, {"restart_key": "0000"}),
+        (WATCH, {"NeedDaemonReload": "yes"}),
+        (MODEL, {"restart_key": "0000"}),
+        (MODEL, {"ActiveState": "failed", "SubState": "failed"}),
+        (MODEL, {"links": ["/etc/systemd/system/multi-user.target.wants/" + MODEL]}),
+        (TIMED, {"links": ["/etc/systemd/system/multi-user.target.wants/" + TIMED]}),
+        (TIMED, {"NeedDaemonReload": "yes"}),
+    ],
+)
+def test_deploy_and_diff_name_the_same(
+    name: str, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = good_states()
+    states[name] |= change
+    snapshot = snapshot_copy(perfect(SPARK))
+    for kind in ("unit", "unit path", "boot", "running", "restart key", "unread unit"):
+        snapshot["facts"].pop(kind, None)
+    snapshot["answers"]["units"] = states
+    differences = diff_report((SPARK, snapshot)).differences
+    mended_by_deploy = [item.item for item in differences if item.how == "deploy"]
+    commands = deploy_commands(states, monkeypatch)
+    assert bool(commands) == bool(mended_by_deploy)
+    assert set(mended_by_deploy) <= {name}
+    is_change = change not in ({}, {"ActiveState": "failed", "SubState": "failed"})
+    assert bool(commands) == is_change
+
+
+def test_every_unit_of_the_deploy_is_wanted() -> None:
+    rows = units.expectations(SPARK, SubjectView({}, KEY))
+    assert {row.item for row in rows if row.kind == "boot"} == set(SPARK.unit_files)
