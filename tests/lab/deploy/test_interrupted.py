@@ -81,6 +81,11 @@ def test_a_restart_that_a_killed_run_owed_is_made_by_the_next(deployed_stack: St
     )
     killed_deploy = deployed_stack.start(*alone, inventory=target_path)
     killed_deploy.kill_at(r"Starting operation: Services \| Restart hot models")
+    until(
+        lambda: two.look(f"flock --nonblock {LOCK} true").code == 0,
+        "spark2 has ended what the deploy began",
+        SILENCE_S,
+    )
     deployed_stack.good_deploy(*alone, inventory=target_path)
     assert two.active() == {"vllm-qwen36.service"}
     assert length(two) == "131072"
