@@ -25,7 +25,15 @@ _machine = {
         "flashinfer": False,
         "disk_gib": 12.0,
     },
-    "models": {"tiny": {"recipe": "tiny-qwen3-cuda", "unit": "vllm", "sense": "off"}},
+    "models": {
+        "trained": {"recipe": "trained-qwen3-cuda", "unit": "vllm-trained"},
+        "tiny": {"recipe": "tiny-qwen3-cuda", "unit": "vllm", "sense": "off"},
+        "vectors": {
+            "recipe": "tiny-qwen3-vectors-cuda",
+            "unit": "vllm-vectors",
+            "sense": "off",
+        },
+    },
     # Its image is none of the parts that a machine without a network gets.
     "webui": {"enabled": False},
     "packages": ("earlyoom", "git", "jq", "nftables", "python3-venv", "python3.12-dev", "rsync"),

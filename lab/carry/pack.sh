@@ -7,7 +7,7 @@
 # and python3.12-dev, python3.12-venv, libpython3.12t64, libpython3.12-dev with Debian 13's
 # zlib1g-dev and libexpat1-dev (for the lab's apt repository): Python as DGX OS has it.
 #
-# Of the parts in OUT, root, operator and checkout suffice for first_look.sh; whole_run.sh needs all,
+# Of the parts in OUT, root, operator and checkout suffice for first_look.sh; whole_run.py needs all,
 # and vllm.tar.xz of benchmarks.cuda.parts beside them. The lists here say what the first parts leave
 # to the later ones, so that each is small where only so much can be carried at once.
 #
@@ -130,5 +130,5 @@ index_repository(pathlib.Path(sys.argv[1]))' "$work/services/root-$identity/apt"
 (cd services && tar -c --owner=0 --group=0 .) >"$out/services.tar"
 # The deploy asks the package index for these two, and no machine has them installed.
 "$checkout/.venv/bin/uv" run --no-project --with pip python -m pip download -q --no-deps -d "$out/more" pip uv
-cp "$here/boot.sh" "$here/first_look.sh" "$here/whole_run.sh" "$out/"
+cp "$here/boot.sh" "$here/first_look.sh" "$here/whole_run.py" "$here/probe.py" "$out/"
 ls -l "$out"

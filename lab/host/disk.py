@@ -5,6 +5,7 @@ A copied lab's disks lie on those of the lab they were copied from as well (``la
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -90,6 +91,14 @@ def unmount(lab: Lab, host: Host) -> None:
     root = lab.host_folder(host) / "root"
     if os.path.ismount(root):
         run(["umount", str(root)])
+
+
+def remove_export(folder: Path) -> None:
+    """Remove the folder that a killed systemd-nspawn left; with it none of that name would boot."""
+    if os.path.ismount(folder):
+        run(["umount", "--lazy", str(folder)])
+    with contextlib.suppress(FileNotFoundError):
+        folder.rmdir()
 
 
 def unmount_all(lab: Lab) -> None:

@@ -31,6 +31,8 @@ _SYSCTLS = ("vm", "fs/inotify")
 _PRINTK = "kernel/printk"
 #: Version of control groups a host has: 2 as on DGX OS, 1 where limits must be enforced.
 CGROUP_VERSIONS = ("v2", "v1")
+#: systemd-nspawn from version 257 on mounts a folder here, and leaves it behind when it is killed.
+_EXPORTS = Path("/run/systemd/nspawn/unix-export")
 _ENTER_GROUPS = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit; shift; done; '
 _ENTER_GROUPS += 'shift; exec "$@"'
 
@@ -222,6 +224,7 @@ class Machine:
         cgroup.destroy(self._lab, cgroup.host_group(self.host))
         network.disconnect(self._lab, self.host)
         disk.unmount(self._lab, self.host)
+        disk.remove_export(_EXPORTS / f"{self._lab.name}-{self.host.name}")
         if self._notify is not None:
             self._notify.close()
             self._notify = None
@@ -309,10 +312,12 @@ def nspawn_command(lab: Lab, host: Host, cgroups: str, more: Sequence[str] = ())
         f"--drop-capability={','.join(_DROPPED)}",
         "--system-call-filter=add_key keyctl bpf",
         *[f"--bind={bind}" for bind in binds],
-        *more,
+        *(more or [_STAND_IN_NODE]),
         *(["--boot"] if cgroups == "v2" else ["/usr/lib/lockstep-lab/init-v1"]),
     ]
 
 
+#: The node by which the stand-in for nvidia-smi knows whether its caller may see the GPU.
+_STAND_IN_NODE = "--bind=/dev/null:/dev/nvidiactl"
 #: Capabilities that would reach the machine underneath: its clock, its modules, its hardware.
 _DROPPED = ("CAP_SYS_TIME", "CAP_SYS_MODULE", "CAP_SYS_RAWIO")

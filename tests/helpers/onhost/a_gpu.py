@@ -29,6 +29,7 @@ class AGpu:
         programs.mkdir(parents=True)
         text = PROGRAM.read_text(encoding="utf-8").replace("os.geteuid()", "0")
         text = text.replace("/dev/nvidia-standin-cap", f"{folder}/cap")
+        text = text.replace("/dev/nvidiactl", str(folder))
         text = text.replace("/run/unified-memory", str(folder))
         self.program = programs / "nvidia-smi"
         self.program.write_text(text.replace("/usr/bin/python3 -ISE", f"{sys.executable} -IS"))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -148,9 +149,17 @@ def test_a_slow_line_delivers_in_order_and_not_before_its_time_and_drops_what_is
     assert line.due(12.0)[-1] == str(MOST_FRAMES - 1).encode()
 
 
-def nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(NVIDIA_SMI), *arguments]
+def nvidia_smi(*arguments: str, node: str = "/dev/null") -> subprocess.CompletedProcess[str]:
+    program = NVIDIA_SMI.read_text().replace("/dev/nvidiactl", node)
+    command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("words", [(), ("-L",), ("--query-gpu=name", "--format=csv")])
+def test_nvidia_smi_reaches_no_driver_without_its_node(words: tuple[str, ...]) -> None:
+    result = nvidia_smi(*words, node="/dev/no-such-node")
+    assert result.returncode == 9
+    assert result.stdout.startswith("NVIDIA-SMI has failed because it couldn't communicate with ")
 
 
 def test_nvidia_smi_answers_as_a_gb10_does_and_refuses_what_it_does_not_know() -> None:
@@ -161,7 +170,40 @@ def test_nvidia_smi_answers_as_a_gb10_does_and_refuses_what_it_does_not_know() -
     assert with_header.stdout == "memory.total [MiB], utilization.gpu [%]\n[N/A], 0\n"
     assert nvidia_smi("-L").stdout.startswith("GPU 0: NVIDIA GB10 (UUID: GPU-")
     assert all(len(line) <= 91 for line in nvidia_smi().stdout.splitlines())
-    assert "CUDA Version: 13.0" in nvidia_smi().stdout
-    for words, code in ((["-x"], 1), (["--query-gpu=name"], 1), (["--format=csv"], 1)):
+    date, *screen = nvidia_smi().stdout.splitlines()
+    assert datetime.strptime(date.strip(), "%a %b %d %H:%M:%S %Y")
+    assert "CUDA Version: 13.0" in "".join(screen)
+    heading = nvidia_smi("--query-compute-apps=pid,name,used_gpu_memory", "--format=csv").stdout
+    assert heading == "pid, process_name, used_gpu_memory [MiB]\n"
+    for words, code in (
+        (["-x"], 1),
+        (["--query-gpu=name"], 1),
+        (["--format=csv"], 1),
+        (["--x"], 255),
+    ):
         assert nvidia_smi(*words).returncode == code
     assert nvidia_smi("--query-gpu=warp", "--format=csv").returncode == 2
+
+
+def test_a_host_without_a_gpu_has_the_node_of_the_stand_in_and_one_with_a_gpu_its_own(
+    lab: Lab,
+) -> None:
+    stand_in = "--bind=/dev/null:/dev/nvidiactl"
+    assert stand_in in nspawn_command(lab, hosts(1)[0], "v2")
+    own = "--bind=/dev/nvidiactl:/dev/nvidiactl"
+    command = nspawn_command(lab, hosts(1)[0], "v2", [own])
+    assert own in command and stand_in not in command
+
+
+def test_the_folder_that_a_killed_guest_left_is_removed_and_unmounted_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(disk, "run", commands.append)
+    folder = tmp_path / "lab-spark1"
+    disk.remove_export(folder)
+    folder.mkdir()
+    monkeypatch.setattr("os.path.ismount", lambda path: path == folder)
+    disk.remove_export(folder)
+    assert commands == [["umount", "--lazy", str(folder)]]
+    assert not folder.exists()

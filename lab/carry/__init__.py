@@ -1,0 +1,1 @@
+"""Parts of a lab for a machine with a GPU and no network, and the whole run there."""

@@ -1,0 +1,103 @@
+"""The program of a whole run: which steps it does, and what it writes of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.carry import whole_run
+
+
+def _measure(run: whole_run.Run) -> dict[str, Any]:
+    """A step that has a figure."""
+    return {"seconds": 1.2345, "name": run.name}
+
+
+def _fail(run: whole_run.Run) -> dict[str, Any]:
+    """A step that fails."""
+    raise whole_run.StepFailure("HTTP 503 | down", {"code": 503})
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_run, "STEPS", {
+        "first": (_measure, 10, 1, ()),
+        "broken": (_fail, 10, 1, ("first",)),
+        "behind": (_measure, 10, 1, ("broken",)),
+        "last": (_measure, 10, 1, ("first",)),
+        "long": (_measure, 900, 800, ()),
+    })  # fmt: skip
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    argv = ["whole_run.py", "--out", str(out), "--seconds", "700", *words]
+    monkeypatch.setattr(sys, "argv", argv)
+    code = whole_run.main()
+    return code, json.loads((out / "whole_run.json").read_text())["steps"]
+
+
+def test_a_step_that_fails_ends_only_those_that_need_it(
+    steps: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, results = _run(monkeypatch, tmp_path)
+    assert code == 1
+    assert {name: result["state"] for name, result in results.items()} == {
+        "first": "measured",
+        "broken": "failed",
+        "behind": "not measured",
+        "last": "measured",
+        "long": "not measured",
+    }
+    assert results["behind"]["reason"] == "needs broken"
+    assert results["long"]["reason"] == "no time left"
+    rows = [line for line in (tmp_path / "whole_run.md").read_text().splitlines() if "|" in line]
+    assert len(rows) == 2 + 5
+    assert "seconds: 1.23" in rows[2] and "measured" in rows[2]
+    assert r"HTTP 503 \| down; code: 503" in rows[3]
+
+
+def test_a_later_call_goes_on_and_repeats_only_what_failed_or_is_asked_for(
+    steps: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _run(monkeypatch, tmp_path, "first")
+    step_names: list[str] = []
+
+    def note(run: whole_run.Run) -> dict[str, Any]:
+        """A step that is noted."""
+        step_names.append(run.name)
+        return {}
+
+    monkeypatch.setattr(
+        whole_run,
+        "STEPS",
+        {name: (note, *limits) for name, (_, *limits) in whole_run.STEPS.items()},
+    )
+    assert _run(monkeypatch, tmp_path)[0] == 0
+    assert step_names == ["broken", "behind", "last"]
+    _run(monkeypatch, tmp_path, "--again", "first")
+    assert step_names[-1] == "first"
+
+
+def test_each_step_comes_after_those_that_it_needs() -> None:
+    names = list(whole_run.STEPS)
+    for name, (_, limit_s, usual_s, needs) in whole_run.STEPS.items():
+        assert 0 < usual_s < limit_s
+        assert all(names.index(need) < names.index(name) for need in needs)
+
+
+def test_a_command_that_hangs_is_ended_with_its_children_at_the_limit_of_its_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def hang(run: whole_run.Run) -> dict[str, Any]:
+        """A step that hangs."""
+        run.machine("sh", "-c", "sleep 600 & echo begun; wait")
+        return {}
+
+    monkeypatch.setattr(whole_run, "STEPS", {"hangs": (hang, 1, 0, ())})
+    code, results = _run(monkeypatch, tmp_path)
+    assert code == 1 and "not within the step's limit" in results["hangs"]["reason"]
+    assert "begun" in (tmp_path / "hangs.txt").read_text()
