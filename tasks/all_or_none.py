@@ -30,7 +30,7 @@ class AllOrNone(BaseStateCallback):
         hosts = hosts_with_rollout_all(state)
         failed_hosts = [host for host in hosts if host in state.failed_hosts]
         if failed_hosts:
-            _return(hosts, failed_hosts)
+            _roll_back_hosts(hosts, failed_hosts)
             # No more is done on any of them; pyinfra ends where that leaves no host.
             state.fail_hosts({host for host in hosts if host in state.active_hosts})
         elif op_hash == state.get_op_order()[-1]:
@@ -38,7 +38,7 @@ class AllOrNone(BaseStateCallback):
                 deploy_lock.send_line_to_holder(host, f"ended {RESULT_DONE}")
 
 
-def _return(hosts: list[Any], failed_hosts: list[Any]) -> None:
+def _roll_back_hosts(hosts: list[Any], failed_hosts: list[Any]) -> None:
     first = failed_hosts[0].name
     for host in reversed(hosts):
         if host not in failed_hosts:

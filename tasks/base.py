@@ -46,7 +46,7 @@ def base() -> None:
     desired_state = run_state.current_desired_state()
     settings = desired_state.plan.settings
     system.record_baseline(name="Note what was here before")
-    system.accounts(
+    system.create_accounts(
         name="Create the service accounts and the operators' group",
         groups=[OPERATORS_GROUP],
         users=wanted_accounts(desired_state),
@@ -65,7 +65,7 @@ def base() -> None:
         engines=units_ended_by_docker_restart(desired_state),
         restart_keys=restart_key_by_service(desired_state),
     )
-    system.packages(
+    system.install_packages(
         name="Install packages",
         names=desired_state.packages,
         masked_units={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT, **stack.PACKAGED_UNITS},
@@ -74,10 +74,10 @@ def base() -> None:
     services.turn_on(
         name="Turn on services of the system that are off", names=system_units(settings)
     )
-    system.sysctls(
+    system.apply_sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"
     )
-    system.tools(
+    system.install_tools(
         name="Install our own tools",
         environments=desired_state.tool_environments,
         python=settings.python,

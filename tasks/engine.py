@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.tasks import run_state
-from lockstep.tasks.operations import engine
+from lockstep.tasks.operations import venv_engine
 
 
 @deploy("PyTorch")
@@ -28,11 +28,11 @@ def flashinfer() -> None:
 
 def _build(title: str, stage: str) -> None:
     if run_state.current_desired_state().engine_spec:
-        engine.build_stage(name=f"Build the engine's environment: {title}", stage=stage)
+        venv_engine.build_stage(name=f"Build the engine's environment: {title}", stage=stage)
 
 
 @deploy("Engine check")
 def check() -> None:
     """Check CUDA build, FlashInfer, recipes' flags, checkpoint classes, parts and kernels."""
     if run_state.current_desired_state().engine_spec:
-        engine.check(name="Ask the engine about its build and every recipe")
+        venv_engine.check(name="Ask the engine about its build and every recipe")

@@ -12,7 +12,7 @@ from lockstep.tasks.operations import artefacts, image_engines
 def images() -> None:
     """Pull missing images, and ask each engine image about its recipes."""
     desired_state = run_state.current_desired_state()
-    artefacts.images(
+    artefacts.pull_images(
         name="Pull images by digest",
         origins=desired_state.image_origins,
         architecture=desired_state.plan.settings.expected.architecture,

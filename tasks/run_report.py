@@ -16,7 +16,7 @@ from pyinfra.api.state import BaseStateCallback
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy.events import Over
 from lockstep.deploy.summary import CONNECTING, HostOutcome, render
-from lockstep.tasks import connection, run_events
+from lockstep.tasks import run_events, ssh_connection
 
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []
@@ -59,7 +59,7 @@ def record_failure_of_operation(state: Any, host: Any) -> None:
     now = host.executing_op_hash
     at = ", ".join(sorted(state.get_op_meta(now).names)) if now else "reading its state"
     record_failure(host.name, at)
-    if connection.is_connection_lost(host):
+    if ssh_connection.is_connection_lost(host):
         message = (
             f"connection lost to {host.name} while it was at: {at}; run the same command again"
         )

@@ -37,12 +37,12 @@ from lockstep.lock import lockfile, pins
 from lockstep.lock.lock_items import wanted_items
 from lockstep.tasks import (
     all_or_none,
-    connection,
     deploy_lock,
     log_filter,
     operation_turns,
     run_events,
     run_report,
+    ssh_connection,
 )
 from lockstep.tasks.facts import host as facts
 from lockstep.units.tls_unit import GIVEN
@@ -181,7 +181,7 @@ def _begin_run() -> None:
     except LockstepError as fault:
         raise DeployRefusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
     answers = _refuse_findings(desired_states)
-    _leases.update(copying.leases(list(_members(plans, answers)), full_lock))
+    _leases.update(copying.leases(list(_copying_hosts(plans, answers)), full_lock))
     _answers.update({spark.name: answer for spark, answer in answers.items()})
     run_report.act_at_successful_end(
         lambda: lockfile.record_silent_images(path, full_lock, run_report.unanswered_images())
@@ -387,10 +387,12 @@ def _occupied_message(other_deploys: Mapping[str, str]) -> str:
     )
 
 
-def _members(plans: dict[Any, HostPlan], answers: dict[Any, Any]) -> Iterator[copying.CopyingHost]:
+def _copying_hosts(
+    plans: dict[Any, HostPlan], answers: dict[Any, Any]
+) -> Iterator[copying.CopyingHost]:
     for spark, plan in plans.items():
         fabric = plan.settings.fabric
-        address = plan.settings.fabric_address or connection.host_ip_address(spark)
+        address = plan.settings.fabric_address or ssh_connection.host_ip_address(spark)
         if spark not in answers or not address or not plan.settings.copying:
             continue
         # Without the cable no other host reaches it there.

@@ -8,7 +8,7 @@ from lockstep.deploy.course import RESTART
 from lockstep.deploy.questions import JOB_UNITS
 from lockstep.resources.units import units_off_at_boot
 from lockstep.tasks import run_state
-from lockstep.tasks.operations import engine, generations, rollout, secrets
+from lockstep.tasks.operations import generations, rollout, secrets, venv_engine
 from lockstep.tasks.operations import services as operations
 from lockstep.units.model_variants import unit_names
 
@@ -20,9 +20,11 @@ def services() -> None:
     units = desired_state.model_units
     generations.begin_generation(name="Note the generation that begins")
     if desired_state.key_users:
-        secrets.api_key(name="Make the API key of open models once", units=desired_state.key_users)
+        secrets.make_api_key(
+            name="Make the API key of open models once", units=desired_state.key_users
+        )
     ranks = unit_names([model for model in desired_state.plan.models if model.group])
-    rollout.host_by_host(name=RESTART, units=units, together=ranks)
+    rollout.change_host_by_host(name=RESTART, units=units, together=ranks)
     todo = rollout.has_pending_changes
     operations.remove_adopted_containers(
         name="Remove containers that the inventory takes over",
@@ -31,7 +33,7 @@ def services() -> None:
     operations.remove_left_over_files(name="Remove what no model asks for any more", _if=todo)
     # systemd refuses a unit whose program does not exist.
     if desired_state.engine_spec:
-        engine.activate(name="Make the checked engine the current one", _if=todo)
+        venv_engine.activate(name="Make the checked engine the current one", _if=todo)
     operations.write_stage(name="Write launchers and units", stage="services", _if=todo)
     operations.remove_boot_links(
         name="Keep model units off at boot", units=units_off_at_boot(desired_state)

@@ -6,19 +6,19 @@ from pyinfra import config
 
 from lockstep.tasks import (
     base,
-    connection,
+    closing_table,
     engine,
     fabric,
     firewall,
     gateway,
     images,
     monitoring,
+    peer_copies,
     preflight,
     services,
     shared_keys,
-    sharing,
-    switch,
-    verify,
+    ssh_connection,
+    switch_script,
     webui,
     weights,
 )
@@ -28,15 +28,15 @@ def deploy() -> None:
     """Deploy everything to the current host."""
     config.REQUIRE_PYINFRA_VERSION = "~=3.10"
 
-    connection.ask_at_terminal_only()
-    connection.set_socket_options()
+    ssh_connection.ask_at_terminal_only()
+    ssh_connection.set_socket_options()
 
     # Each stage has its own line: pyinfra tells operations apart by the lines that call them.
     preflight.preflight()
     base.base()
     firewall.firewall()
     fabric.fabric()
-    sharing.serve_peers()
+    peer_copies.serve_peers()
     engine.pytorch()
     engine.vllm()
     engine.flashinfer()
@@ -46,8 +46,8 @@ def deploy() -> None:
     shared_keys.shared_keys()
     services.services()
     gateway.gateway()
-    switch.switch()
+    switch_script.switch_script()
     webui.webui()
     monitoring.monitoring()
-    sharing.stop_serving_peers()
-    verify.verify()
+    peer_copies.stop_serving_peers()
+    closing_table.closing_table()

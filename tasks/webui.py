@@ -18,7 +18,7 @@ def webui() -> None:
         return
     # Existing accounts are kept, and no administrator is made beside them.
     email = "" if settings.webui_adopted else settings.webui.admin_email
-    secrets.webui(name="Make Open WebUI's keys once", email=email)
+    secrets.make_webui_secrets(name="Make Open WebUI's keys once", email=email)
     operations.write_stage(name="Write Open WebUI's unit", stage="webui")
     unit = f"{settings.webui.unit}.service"
     operations.restart_outdated(

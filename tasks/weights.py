@@ -13,7 +13,7 @@ from lockstep.tasks.operations import artefacts
 def weights() -> None:
     """Fetch, verify and repair the weights."""
     settings = run_state.current_desired_state().plan.settings
-    artefacts.weights(
+    artefacts.fetch_weights(
         name="Fetch and verify weights",
         user=settings.service_user,
         token_file=HUB_TOKEN,

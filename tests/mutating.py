@@ -172,17 +172,17 @@ class Judge:
 
     def __init__(self, folder: Path, copies: int) -> None:
         self._nearest = NearestTests()
-        self._free: SimpleQueue[Path] = SimpleQueue()
+        self._free_gib: SimpleQueue[Path] = SimpleQueue()
         ignore_rule = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
         for number in range(copies):
             tree = folder / str(number)
             shutil.copytree(HERE, tree, symlinks=True, ignore=ignore_rule)
-            self._free.put(tree)
+            self._free_gib.put(tree)
 
     def judge_mutant(self, mutant: Mutant) -> Mutant:
         """The mutant with its verdict."""
         tests = self._nearest.of(mutant.file)
-        tree = self._free.get()
+        tree = self._free_gib.get()
         path = tree / mutant.file
         whole = path.read_text()
         try:
@@ -196,7 +196,7 @@ class Judge:
                 red = f"red without the mutant, too: {again}"
         finally:
             path.write_text(whole)
-            self._free.put(tree)
+            self._free_gib.put(tree)
         return replace(mutant, verdict=red or "escaped")
 
     def _red(self, tests: list[str], tree: Path) -> str:

@@ -22,7 +22,7 @@ import os
 import time
 from pathlib import Path
 
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 
 #: MemTotal of a DGX Spark in kB: 121.7 GiB of its 128 GB.
 TOTAL = 127_600_000
@@ -88,7 +88,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "meminfo"
         self._holding_folder = folder / "held"
-        self._drop = folder / "sys/vm/drop_caches"
+        self._drop_hot_models = folder / "sys/vm/drop_caches"
         self._release_times: dict[str, float] = {}
         self._read: dict[str, float] = {}
         self._cache = CACHED
@@ -165,9 +165,9 @@ class Ledger:
 
     def _has_dropped_cache(self) -> bool:
         """Tell whether the guest has asked to drop the page cache since the last call."""
-        if not self._drop.exists() or not self._drop.stat().st_size:
+        if not self._drop_hot_models.exists() or not self._drop_hot_models.stat().st_size:
             return False
-        os.truncate(self._drop, 0)
+        os.truncate(self._drop_hot_models, 0)
         return True
 
     def share(self, name: str, content: object) -> None:
@@ -177,7 +177,7 @@ class Ledger:
         """
         path = self._holding_folder / name
         if content:
-            atomic.write_json(path, content)
+            atomic_files.write_json(path, content)
         else:
             path.unlink(missing_ok=True)
 

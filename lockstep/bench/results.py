@@ -13,7 +13,7 @@ from typing import Any, Literal
 from lockstep.bench.ruler import Check
 from lockstep.bench.sample import BenchSample
 from lockstep.core.errors import LockstepError
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 
 #: 2 called the model `target`, its served name `model` and the restart key `generation`.
 SCHEMA = 3
@@ -122,7 +122,7 @@ def save(path: Path, result: Result) -> None:
         ResultError: the file cannot be written.
     """
     with ResultError.instead("the result cannot be written", path):
-        atomic.write(path, json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n")
+        atomic_files.write(path, json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n")
 
 
 def load(path: Path) -> Result:

@@ -126,7 +126,7 @@ _KINDS: dict[str, type[Any]] = {
 def line(event: Event) -> str:
     """Return an event as a line, without its end."""
     text = json.dumps({"event": type(event).__name__, **asdict(event)}, default=list)
-    return output.form(output.EventLine("deploy", text))
+    return output.line_for_programs(output.EventLine("deploy", text))
 
 
 def read(text: str) -> Event:

@@ -30,7 +30,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
 from lockstep.monitoring.alertmanager import credential_path
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
@@ -84,7 +84,7 @@ EVER_OURS = (
     *(f"{GATEWAY_HOME}/", f"{PROGRAMS}/__main__.py", f"{PROGRAMS}/lockstep/**/"),
     f"{ENVIRONMENTS}/",
     # The remains of a write that was cut off.
-    *(f"{folder}/**/{atomic.PREFIX}*" for folder in (CONFIGURATION, PROGRAMS)),
+    *(f"{folder}/**/{atomic_files.PREFIX}*" for folder in (CONFIGURATION, PROGRAMS)),
 )
 #: Jobs that have ended once a host comes to its units, whichever run started them.
 JOB_UNITS = tuple(

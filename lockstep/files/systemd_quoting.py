@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from lockstep.core.errors import UnitError
-from lockstep.onhost.engines.argv import is_flag
+from lockstep.onhost.engines.command_line_flags import is_flag
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%$_+-=./:,@^!~")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

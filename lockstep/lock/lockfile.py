@@ -17,7 +17,7 @@ from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.core.yamlfile import parse_mapping, part, place, read_text
 from lockstep.core.yamlwrite import dump
 from lockstep.lock.pins import ImagePin, Pins
-from lockstep.onhost.core import atomic, schema
+from lockstep.onhost.core import atomic_files, schema
 
 #: Number of the format; another one is refused.
 VERSION = 1
@@ -75,7 +75,7 @@ def save(path: Path, pins: Pins) -> None:
     entries = "" if pins == Pins() else dump(pins)
     remedy = "Make the folder writable and run again; no host was changed."
     with ResolveError.instead("the lock cannot be written", path, remedy):
-        atomic.write(path.resolve(), f"{HEADER}version: {VERSION}\n{entries}")
+        atomic_files.write(path.resolve(), f"{HEADER}version: {VERSION}\n{entries}")
 
 
 def deployed_path(path: Path) -> Path:
@@ -131,7 +131,7 @@ def record_deployed(path: Path, pins: Pins, hosts: Mapping[str, Any] | None = No
 
 def deployed_with(lock: Path) -> dict[str, Any]:
     """Return ``hosts`` as `record_deployed` wrote it beside this lock; {} where it is not known."""
-    document = atomic.read_json(_with_path(lock))
+    document = atomic_files.read_json(_with_path(lock))
     is_current = isinstance(document, dict) and document.get("lock") == _sha256(lock)
     return dict(document["hosts"]) if is_current else {}
 
@@ -141,7 +141,7 @@ def _save_with(lock: Path, hosts: Mapping[str, Any]) -> None:
     if not hosts:
         path.unlink(missing_ok=True)
     elif deployed_with(lock) != hosts:
-        atomic.write_json(path, {"lock": _sha256(lock), "hosts": hosts}, mode=0o600)
+        atomic_files.write_json(path, {"lock": _sha256(lock), "hosts": hosts}, mode=0o600)
 
 
 def _with_path(lock: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lockstep.core.errors import RecipeError
 from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.engines.argv import is_flag
+from lockstep.onhost.engines.command_line_flags import is_flag
 from lockstep.recipes.recipe_file import parse
 
 # Lockstep decides where weights lie, and a recipe's own variable would win.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstep.onhost.engines.argv import is_flag
+from lockstep.onhost.engines.command_line_flags import is_flag
 from lockstep.recipes import flags, freeze_guard
 from lockstep.recipes.placeholders import (
     engine_of,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.core.errors import RecipeError
-from lockstep.onhost.engines.argv import flag_span as flag_span
-from lockstep.onhost.engines.argv import value_of as value_of
+from lockstep.onhost.engines.command_line_flags import flag_span as flag_span
+from lockstep.onhost.engines.command_line_flags import value_of as value_of
 
 # Keys that steer a launcher, not the engine: never turned into a flag.
 NOT_FLAGS = frozenset({"distributed_executor_backend_hint", "head_ip", "cluster_id", "base_url"})

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from lockstep.onhost.core.request_kind import Kind
+from lockstep.onhost.core.request_kinds_and_shapes import Kind
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes import flags
 from lockstep.recipes.recipe_file import Recipe

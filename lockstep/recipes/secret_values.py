@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lockstep.onhost.engines.argv import is_flag
+from lockstep.onhost.engines.command_line_flags import is_flag
 
 HIDDEN = "(secret)"
 # It must not match `--ssl-keyfile`, `--speculative-token-map`,

@@ -22,7 +22,7 @@ from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
-from lockstep.tasks import connection, run_report
+from lockstep.tasks import run_report, ssh_connection
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
@@ -146,7 +146,7 @@ def _answers_and_faults(
                 print_input=state.print_fact_input,
                 **{**arguments, "_stdin": [document]},
             )
-        except connection.NoPassword as fault:
+        except ssh_connection.NoPassword as fault:
             logger.error(f"{of.print_prefix}{fault}")
             run_report.outcome_of_host(of.name).reason = str(fault)
             _fail_host(of)

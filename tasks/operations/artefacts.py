@@ -16,7 +16,7 @@ from lockstep.tasks.remote_commands import Commands
 
 
 @operation()
-def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -> Commands:
+def pull_images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -> Commands:
     """Pull missing or incomplete images by digest; refuse an architecture other than the host's.
 
     Args:
@@ -41,7 +41,7 @@ def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -
 
 
 @operation()
-def weights(user: str, token_file: str, proxy: bool = False) -> Commands:
+def fetch_weights(user: str, token_file: str, proxy: bool = False) -> Commands:
     """Fetch, verify and repair every model of this host's weights.json.
 
     Args:

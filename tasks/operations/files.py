@@ -41,7 +41,7 @@ def write_tree(
     if not todo:
         host.noop(f"{len(files)} files are as they should be")
         return
-    _show(todo.differences)
+    _print_differences(todo.differences)
     yield remote_commands.write_files_command(
         {
             "folders": [asdict(folder) for folder in todo.folders],
@@ -51,7 +51,7 @@ def write_tree(
     )
 
 
-def _show(differences: Sequence[Difference]) -> None:
+def _print_differences(differences: Sequence[Difference]) -> None:
     """Print each path, but only the number of our programs; with --diff all with differences."""
     programs: Counter[str] = Counter()
     for path, old_text, new_text in differences:

@@ -63,7 +63,7 @@ class UnitChange:
 
 
 @operation()
-def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands:
+def change_host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands:
     """Change what a hot model runs on, host by host: each waits until the one before serves.
 
     The order is the inventory's. A host with no change for a hot model is left to the operations
@@ -75,7 +75,7 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
         together: Those of the units that run on several hosts at once, which have no host's turn.
     """
     if not state.is_executing:
-        change = _unit_change(units, together)
+        change = _pending_unit_change(units, together)
         if change:
             # This comes first: pyinfra looks no further than the first command.
             _name_restarts(change)
@@ -86,7 +86,7 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
             host.noop("no hot model is restarted")
         return
     with operation_turns.turns_of_operation().of(host.name) as take:
-        change = _unit_change(units, together)
+        change = _pending_unit_change(units, together)
         if change is None:
             return
         hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
@@ -117,7 +117,7 @@ def interrupted_units(units: Sequence[str], together: Sequence[str]) -> tuple[li
 
     The latter include units that serve no model.
     """
-    change = _unit_change(units, together)
+    change = _pending_unit_change(units, together)
     return ([*change.stale, *change.ranks], list(change.ending)) if change else ([], [])
 
 
@@ -126,7 +126,7 @@ def has_pending_changes() -> bool:
     return host.name not in _unchanged_hosts
 
 
-def _unit_change(units: Sequence[str], together: Sequence[str]) -> UnitChange | None:
+def _pending_unit_change(units: Sequence[str], together: Sequence[str]) -> UnitChange | None:
     desired_state = run_state.current_desired_state()
     engines = facts.reader_answer("environments")
     left_over = services.left_over_files()

@@ -17,7 +17,7 @@ _PROGRAM = command("make-secrets")
 
 
 @operation()
-def webui(email: str) -> Commands:
+def make_webui_secrets(email: str) -> Commands:
     """Make Open WebUI's secret key and administrator once, in a file of mode 0600.
 
     The values are drawn on the host; only the file's mode and owner are ever read back. An `email`
@@ -30,7 +30,7 @@ def webui(email: str) -> Commands:
 
 
 @operation()
-def api_key(units: Sequence[str]) -> Commands:
+def make_api_key(units: Sequence[str]) -> Commands:
     """Make the key that clients of open models send, once, in a file of mode 0600.
 
     `units` read it when they start.

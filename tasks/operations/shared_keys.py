@@ -25,7 +25,9 @@ def make_keys() -> Commands:
     """Make once each key that this host is to give and lacks."""
     keys = run_state.current_desired_state().shared_keys
     missing = [
-        key for key in keys if run_state.key_giver(key) == host.name and not _hash(host.name, key)
+        key
+        for key in keys
+        if run_state.key_giver(key) == host.name and not _key_hash(host.name, key)
     ]
     for key in missing:
         making = MakeKey.of_argv(key.make)
@@ -46,7 +48,7 @@ def copy_keys() -> Commands:
         giver = run_state.key_giver(key)
         if giver == host.name:
             continue
-        own_hash = _hash(host.name, key)
+        own_hash = _key_hash(host.name, key)
         first = _active_host(giver)
         if first is None:
             if own_hash is None:
@@ -55,7 +57,7 @@ def copy_keys() -> Commands:
                     f"run any more. Remedy: deploy to {', '.join(key.hosts)} together."
                 )
             continue
-        if own_hash is None or own_hash != key.future_key_hash(first.name, _files(first.name)):
+        if own_hash is None or own_hash != key.future_key_hash(first.name, _file_facts(first.name)):
             changed_keys.append(key)
             taking = CopyKey.of_argv(key.take)
             taking.first, taking.reading = first, ("cat", key.path)
@@ -72,7 +74,7 @@ def copy_key_changes() -> Commands:
 
     A revocation is such a change. The gateway's program keeps the later of two changes.
     """
-    own_changes = _changes(host.name)
+    own_changes = _key_changes(host.name)
     if own_changes is None:
         host.noop("the keys of persons here cannot be read, and stay as they are")
         return
@@ -80,7 +82,7 @@ def copy_key_changes() -> Commands:
     for peer in state.inventory:
         if peer.name == host.name or peer not in state.active_hosts:
             continue
-        peer_changes = _changes(peer.name) or {}
+        peer_changes = _key_changes(peer.name) or {}
         if any(
             _is_later(change, own_changes.get(person)) for person, change in peer_changes.items()
         ):
@@ -98,7 +100,7 @@ def copy_key_changes() -> Commands:
         host.noop("every last change is known here")
 
 
-def _changes(name: str) -> Mapping[str, Sequence[Any]] | None:
+def _key_changes(name: str) -> Mapping[str, Sequence[Any]] | None:
     """Return person → last change that a host knows; None where that is not known."""
     answer = facts.reader_answer("deploy_records.persons_with_keys", state.inventory.get_host(name))
     if answer is None:
@@ -165,11 +167,11 @@ class CopyKey(remote_commands.ChangingCommand):
         return super().run(state, host, connector_arguments)
 
 
-def _hash(name: str, key: SharedKey) -> str | None:
-    return key.owner_key_hash(name, _files(name))
+def _key_hash(name: str, key: SharedKey) -> str | None:
+    return key.owner_key_hash(name, _file_facts(name))
 
 
-def _files(name: str) -> Mapping[str, Any] | None:
+def _file_facts(name: str) -> Mapping[str, Any] | None:
     """Return the answer of the reader `files` on a host."""
     answer: Mapping[str, Any] | None = facts.reader_answer("files", state.inventory.get_host(name))
     return answer

@@ -38,7 +38,7 @@ def record_baseline() -> Commands:
 
 
 @operation()
-def packages(
+def install_packages(
     names: Sequence[str],
     masked_units: Mapping[str, str] | None = None,
     accounts: Mapping[str, str] | None = None,
@@ -100,7 +100,7 @@ def purge_packages(units: Mapping[str, str]) -> Commands:
 
 
 @operation()
-def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
+def create_accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
     """Create missing groups, system accounts and memberships; memberships of others stay."""
     observed_facts = facts.reader_answer("accounts")
     if observed_facts is None:
@@ -124,7 +124,7 @@ def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
 
 
 @operation()
-def sysctls(values: Mapping[str, str], path: str) -> Commands:
+def apply_sysctls(values: Mapping[str, str], path: str) -> Commands:
     """Apply kernel settings of a file now, where the kernel has other values.
 
     `path` is under /etc/sysctl.d and has them for the next boot.
@@ -140,7 +140,9 @@ def sysctls(values: Mapping[str, str], path: str) -> Commands:
 
 
 @operation()
-def tools(environments: Mapping[str, Environment], python: str, variables: str | None) -> Commands:
+def install_tools(
+    environments: Mapping[str, Environment], python: str, variables: str | None
+) -> Commands:
     """Install our own tools, every wheel by its hash: uv by the system's pip, the others by uv.
 
     `variables` is a file with the package index and the proxy, which may hold passwords; None for

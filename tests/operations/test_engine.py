@@ -45,7 +45,7 @@ def _this_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_commands(host: Host) -> list[str]:
-    return run("engine.check", host)
+    return run("venv_engine.check", host)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def check_commands(host: Host) -> list[str]:
 )
 def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> None:
     host = Host({"environments": EMPTY})
-    assert run("engine.build_stage", host, stage=stage) == [
+    assert run("venv_engine.build_stage", host, stage=stage) == [
         f"{JOB} engine-{stage} {PROGRAM} {stage}"
     ]
     assert host.log_messages == [f"{stage}: {why}"]
@@ -100,5 +100,5 @@ def test_a_checked_environment_becomes_the_current_one_once(
     current: str | None, commands: list[str]
 ) -> None:
     host = Host({"environments": {**WHOLE, "current": current}})
-    assert run("engine.activate", host) == commands
+    assert run("venv_engine.activate", host) == commands
     assert bool(host.noop_messages) != bool(commands)

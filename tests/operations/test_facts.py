@@ -11,7 +11,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors import util as running
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from lockstep.tasks import connection, remote_commands, run_report
+from lockstep.tasks import remote_commands, run_report, ssh_connection
 from lockstep.tasks.facts import host as facts
 
 ASKED = {"units": ["vllm.service"], "weights": []}
@@ -189,8 +189,8 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: Any
 ) -> None:
     monkeypatch.setattr(running, "getpass", running.getpass)
-    monkeypatch.setattr(connection, "_TERMINAL", "/nonexistent/tty")
-    connection.ask_at_terminal_only()
+    monkeypatch.setattr(ssh_connection, "_TERMINAL", "/nonexistent/tty")
+    ssh_connection.ask_at_terminal_only()
     host = Host({})
     sudo_output = CommandOutput([OutputLine("stderr", "sudo: a password is required")])
     host.run_shell_command = lambda *_, **__: running.execute_command_with_sudo_retry(
@@ -207,6 +207,6 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
 def test_where_there_is_a_terminal_pyinfra_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     original_prompt = running.getpass
     monkeypatch.setattr(running, "getpass", original_prompt)
-    monkeypatch.setattr(connection, "_TERMINAL", "/dev/null")
-    connection.ask_at_terminal_only()
+    monkeypatch.setattr(ssh_connection, "_TERMINAL", "/dev/null")
+    ssh_connection.ask_at_terminal_only()
     assert running.getpass is original_prompt

@@ -68,7 +68,7 @@ def test_every_write_says_what_is_adopted() -> None:
 def accounts(host: Host) -> list[Any]:
     user = Account("lockstep", ("docker",), home=HOME)
     with deploying(host):
-        return list(system.accounts._inner(groups=[], users=[user]))
+        return list(system.create_accounts._inner(groups=[], users=[user]))
 
 
 def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:

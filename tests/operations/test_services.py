@@ -23,7 +23,7 @@ from lockstep.onhost.records import model_of_boot
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import run_state as tasks_run
-from lockstep.tasks.operations import verify
+from lockstep.tasks.operations import closing_state
 from lockstep.units.agent_unit import RECORDS
 
 PLAN = spark()
@@ -81,10 +81,12 @@ def test_the_read_back_asks_systemd_what_it_holds() -> None:
     good |= {"ActiveState": "inactive", "restart_key": ""}
 
     def faults(**fields: str) -> list[str]:
-        return list(verify.unit_differences(["a.service"], {"a.service": {**good, **fields}}))
+        return list(
+            closing_state.unit_differences(["a.service"], {"a.service": {**good, **fields}})
+        )
 
     assert faults() == []
-    assert list(verify.unit_differences(["a.service"], {})) == []
+    assert list(closing_state.unit_differences(["a.service"], {})) == []
     assert "systemd holds an older a.service" in faults(NeedDaemonReload="yes")[0]
     assert "is bad-setting for systemd" in faults(LoadState="bad-setting")[0]
     other_path = "/run/systemd/transient/a.service"

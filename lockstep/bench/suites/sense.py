@@ -10,7 +10,13 @@ from lockstep.bench.prompts import mark, user
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import Ask, BenchSample
 from lockstep.onhost.engine import sense_questions
-from lockstep.onhost.engine.sense import MOST_TOKENS, THINKING_OFF, SenseCheck, SenseVerdict, State
+from lockstep.onhost.engine.sense_verdict import (
+    MOST_TOKENS,
+    THINKING_OFF,
+    SenseCheck,
+    SenseVerdict,
+    State,
+)
 
 # Engines may refuse these: an option of the chat template, and log-probabilities.
 _WAYS: Sequence[dict[str, Any]] = (

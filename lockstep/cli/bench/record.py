@@ -9,7 +9,7 @@ import click
 from lockstep.bench.record import figures, with_figures
 from lockstep.bench.results import ResultError, load
 from lockstep.fit.catalogue import FOLDER
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 
 
 @click.command()
@@ -44,7 +44,7 @@ def record(result: Path, recipe: Path | None, dry: bool) -> None:
     with ResultError.instead("the recipe cannot be edited", path, "Name its file with --recipe."):
         text = with_figures(path.read_text(encoding="utf-8"), all_figures, path)
         if not dry:
-            atomic.write(path.resolve(), text)
+            atomic_files.write(path.resolve(), text)
     for figure in all_figures:
         click.echo(f"{figure.quantity}: {figure.value} {figure.unit}")
     click.echo(f"{'not written' if dry else 'written'}: {path.name}")

@@ -8,7 +8,7 @@ import click
 
 from lockstep.bench.report import page
 from lockstep.bench.results import ResultError, load
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 
 _FOLDER = Path("measured")
 
@@ -37,5 +37,5 @@ def report(files: tuple[Path, ...], output: Path) -> None:
         )
     text = page([load(path) for path in result_files])
     with ResultError.instead("the report cannot be written", output):
-        atomic.write(output.resolve(), text)
+        atomic_files.write(output.resolve(), text)
     click.echo(f"{output}: {len(result_files)} result(s)")

@@ -17,7 +17,7 @@ import re
 import sys
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program, runner
 
 _PUBLIC = r"ssh-ed25519 [A-Za-z0-9+/]{68}(?: [\w.@-]+)?"
 #: A public half, or a line of ssh's known hosts.
@@ -34,13 +34,13 @@ def make_key_pair(private: Path, public: Path) -> None:
         _remove(new)
         output.say(f"made {private}")
     private.chmod(0o600)
-    atomic.write(public, _keygen("-y", "-f", str(private)), mode=0o644)
+    atomic_files.write(public, _keygen("-y", "-f", str(private)), mode=0o644)
 
 
 def write_host_key(name: str, public: Path, paths: layout.Paths) -> None:
     """Write the host key by which other hosts know this host."""
     words = paths.host_key.read_text(encoding="utf-8").split()[:2]
-    atomic.write(public, single_key(f"{name} {' '.join(words)}"), mode=0o644)
+    atomic_files.write(public, single_key(f"{name} {' '.join(words)}"), mode=0o644)
 
 
 def single_key(text: str) -> str:
@@ -66,7 +66,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         elif options.verb == "host-key":
             write_host_key(options.name, public, paths or layout.Paths())
         else:
-            atomic.write(public, single_key(sys.stdin.read()), mode=0o644)
+            atomic_files.write(public, single_key(sys.stdin.read()), mode=0o644)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     output.say(f"wrote {public}")

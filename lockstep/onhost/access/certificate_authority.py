@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, output
+from lockstep.onhost.core import atomic_files, errors, output
 
 #: Names that nobody on the internet has (RFC 6762, RFC 8375, ICANN's .internal), and Tailscale's.
 SUFFIXES = ("local", "lan", "home.arpa", "internal", "localhost", "ts.net")
@@ -106,8 +106,8 @@ def main(argv: list[str]) -> int:
             text = make_authority(words[1:], socket.gethostname())
         public = certificate_in_file_text(text)
         # Existing files are written again: the mode may be wrong, or only one of them may be there.
-        atomic.write(path, text, mode=0o600)
-        atomic.write(path.parent.parent / "authority.crt", public, mode=0o644)
+        atomic_files.write(path, text, mode=0o600)
+        atomic_files.write(path.parent.parent / "authority.crt", public, mode=0o644)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     output.say(f"{'kept' if is_present else 'took' if taking else 'made'} {path}")

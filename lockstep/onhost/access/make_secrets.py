@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, output
+from lockstep.onhost.core import atomic_files, errors, output
 
 
 def new_webui_secrets(email: str) -> str:
@@ -46,7 +46,7 @@ def make_secret_file(path: Path, contents: Callable[[], str]) -> bool:
         path.chmod(0o600)
         os.chown(path, 0, 0)
         return False
-    atomic.write(path, contents(), mode=0o600)
+    atomic_files.write(path, contents(), mode=0o600)
     return True
 
 
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
     path, *emails = argv
     try:
         if taking:
-            atomic.write(Path(path), single_key(sys.stdin.read()), mode=0o600)
+            atomic_files.write(Path(path), single_key(sys.stdin.read()), mode=0o600)
             output.say(f"took {path} over")
             return errors.EXIT_DONE
         new = make_secret_file(

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from lockstep.onhost.access import certificate_authority, peer_tls
-from lockstep.onhost.core import atomic, errors, output, program
+from lockstep.onhost.core import atomic_files, errors, output, program
 
 
 def make_identity(authority: Path, host: str, role: str) -> str:
@@ -63,11 +63,11 @@ def main(argv: list[str]) -> int:
             text = certificate_authority.make_authority((), f"{socket.gethostname()} peers")
         certificate_authority.certificate_in_file_text(text)
         # An existing file is written again, because its mode may be wrong.
-        atomic.write(path, text, mode=0o600)
+        atomic_files.write(path, text, mode=0o600)
         for role in options.roles:
             identity = make_identity(path, options.host, role)
             target_path = path.with_name(peer_tls.identity_file(role, options.host))
-            atomic.write(target_path, identity, mode=0o600)
+            atomic_files.write(target_path, identity, mode=0o600)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     output.say(f"wrote {path}, and certificates for {', '.join(options.roles)}")

@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program, runner
 from lockstep.onhost.records import deploy_lock, generations
 from lockstep.onhost.records.restic_repository import (
     BackupSnapshot,
@@ -123,7 +123,7 @@ def back_up_everywhere(paths: layout.Paths, backup_config: Config, *, by_hand: b
             wrong.append(str(error))
     if wrong:
         raise errors.Problem("; ".join(wrong))
-    atomic.write_json(paths.backup_record, {"at": at}, mode=0o600)
+    atomic_files.write_json(paths.backup_record, {"at": at}, mode=0o600)
     if all(copy_place.is_on_host_disk for copy_place in _repositories(paths, backup_config)):
         output.say(ONE_DISK)
 

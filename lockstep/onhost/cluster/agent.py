@@ -21,13 +21,13 @@ from lockstep.onhost.access import peer_tls
 from lockstep.onhost.cluster import (
     launch_check,
     long_work,
+    member_client,
+    member_server,
     participant,
-    runs,
-    wire_client,
-    wire_server,
+    run_record,
 )
-from lockstep.onhost.cluster import watch as cluster_watch
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster import run_watch as cluster_watch
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import config, errors, layout, program, topology
 from lockstep.onhost.engine import openai_api
 
@@ -42,18 +42,18 @@ class Agent:
         host = config.load_host(paths.models)
         if not host.clusters:
             raise errors.Problem("this host is in no cluster", errors.EXIT_USAGE)
-        runs.settle_runs_of_earlier_agent(paths, host)
+        run_record.settle_runs_of_earlier_agent(paths, host)
         self.member = participant.MemberAgent(paths, times)
         self.watches: dict[str, cluster_watch.RunWatch] = {}
         ports: dict[tuple[str, int], list[topology.Cluster]] = {}
         for name, cluster in host.clusters.items():
-            caller = wire_client.MemberClient.of(cluster, paths)
+            caller = member_client.MemberClient.from_cluster(cluster, paths)
             self.watches[name] = cluster_watch.RunWatch(self.member, caller)
             ports.setdefault((cluster.own_member.address, cluster.port), []).append(cluster)
         identity = peer_tls.identity_path(paths, peer_tls.AGENT, host.name)
         tls = peer_tls.make_context(identity, is_server=True)
         self._servers = [
-            wire_server.ClusterServer(clusters, tls, self.act) for clusters in ports.values()
+            member_server.ClusterServer(clusters, tls, self.act) for clusters in ports.values()
         ]
         self._over = threading.Event()
 
@@ -93,7 +93,7 @@ class Agent:
             "commit": self.member.commit,
             "abort": self.member.abort,
             "beat": watch.receive_beat,
-            "end": watch.end,
+            "end": watch.end_group_here,
             "facts": partial(self._facts, cluster),
             "token": self._token,
         }

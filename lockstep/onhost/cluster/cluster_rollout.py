@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from lockstep.onhost.cluster import wire_client
+from lockstep.onhost.cluster import member_client
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.switching import switch_job
 
@@ -27,7 +27,7 @@ def start_cluster(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> i
     if run_switch(name) != errors.EXIT_DONE:
         why = "it does not start"
     else:
-        caller = wire_client.MemberClient.of(cluster, paths)
+        caller = member_client.MemberClient.from_cluster(cluster, paths)
         try:
             token = caller.ask(cluster.first_member, "token", {"model": name}, _TOKEN_S)
             output.say(f"{name}: a token came, {token['said']}")

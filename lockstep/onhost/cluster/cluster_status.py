@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from lockstep.onhost.cluster import runs
+from lockstep.onhost.cluster import run_record
 from lockstep.onhost.core import config, output, terminal
 
 
@@ -17,7 +17,7 @@ def answering_member(host: config.HostConfig, model: config.Model) -> str | None
     return f"rank {cluster.rank} of {len(cluster.members)}; {cluster.first_member.name} answers"
 
 
-def as_json(host: config.HostConfig, groups: dict[str, runs.ClusterRun]) -> dict[str, Any]:
+def as_json(host: config.HostConfig, groups: dict[str, run_record.ClusterRun]) -> dict[str, Any]:
     """Return rank, members, and the last run since boot (null: none) of each cluster."""
     return {
         name: {
@@ -36,10 +36,10 @@ def status_lines(clusters: dict[str, Any], now: float) -> list[str]:
         run = cluster["run"]
         if run is None:
             continue
-        hot = run["state"] == runs.HOT
+        hot = run["state"] == run_record.HOT
         when = terminal.since(run["since"] if hot else run["end_time"], now)
         members = ", ".join(cluster["members"])
-        words = runs.WORDS[run["state"]]
+        words = run_record.WORDS[run["state"]]
         lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")
         if hot and run["sign_time"] is not None:
             age = output.duration(max(0.0, now - run["sign_time"]))

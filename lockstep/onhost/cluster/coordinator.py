@@ -12,12 +12,12 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from lockstep.onhost.cluster import members as cluster_members
-from lockstep.onhost.cluster import planner, runs, wire_client
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster import member_client, planner, run_record
+from lockstep.onhost.cluster import switch_members as cluster_members
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output
 from lockstep.onhost.switching import hot_change, switch_timing
-from lockstep.onhost.system import cluster_link
+from lockstep.onhost.system import link_check
 
 # Attempts to join all members while one of them is switching.
 _JOINS = 3
@@ -34,7 +34,7 @@ class ClusterSwitch:
         user: str = "",
         switch: str | None = None,
     ) -> None:
-        self.hot_already = False  #: Whether `to` had nothing to start.
+        self.hot_already = False  #: Whether `switch_to` had nothing to start.
         self._host = host
         self._paths = paths
         self._print = say
@@ -52,7 +52,7 @@ class ClusterSwitch:
     def _say(self, line: str, kind: str = "") -> None:
         self._print(output.EventLine(kind, line) if kind else line)
 
-    def to(self, name: str) -> int:
+    def switch_to(self, name: str) -> int:
         """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
         model = self._host.model(name)
         with self._steps.time_step("check"):
@@ -69,11 +69,11 @@ class ClusterSwitch:
                 made_meanwhile = not up and self._planner.is_up_on_all_members(model, plan)
                 if made_meanwhile and self._planner.check_generates(model):
                     self.hot_already = True
-                    self._abort("hot already")
+                    self._undo_on_members("hot already")
                     return errors.EXIT_DONE
-            return self._replace(model, plan)
+            return self._replace_hot_models(model, plan)
 
-    def none(self) -> int:
+    def stop_all_groups(self) -> int:
         """Stop every group of this host's clusters, and the running models here.
 
         Raises MemberUnreachable if this host's own agent does not answer.
@@ -82,7 +82,7 @@ class ClusterSwitch:
         with self._keep_on_record("none"):
             plan, states = self._join("none", plan, self._planner.end_plan)
             up = any(map(cluster_members.up_models, states.values()))
-            failures = self._drop()
+            failures = self._drop_hot_models()
             self._commit({})
         if failures:
             raise errors.Problem("; ".join(failures.values()))
@@ -94,7 +94,7 @@ class ClusterSwitch:
         self._say(f"no model is hot{where}" if up else "no model was hot", "done")
         return errors.EXIT_DONE
 
-    def rehearse(self, name: str) -> int:
+    def rehearse_switch(self, name: str) -> int:
         """Describe the effect of a switch; raise Problem if it would be refused; change nothing."""
         if name == "none":
             running_clusters = cluster_members.running_clusters(
@@ -108,7 +108,7 @@ class ClusterSwitch:
         plan = self._planner.switch_plan(model)
         self._planner.check_launch(model)
         plan, _ = self._join(name, plan, lambda: self._planner.switch_plan(model))
-        self._abort("only looked")
+        self._undo_on_members("only looked")
         self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
         for member, previous in self._previous.items():
             self._say(f"{member}: would stop {previous}" if previous else f"{member}: no model up")
@@ -117,12 +117,12 @@ class ClusterSwitch:
     def _check_link(self, model: config.Model) -> None:
         """Raise Problem if this host has no link: otherwise only silence would be reported."""
         if cluster := self._host.cluster(model.name):
-            cluster_link.check_links(model.name, cluster, self._paths)
+            link_check.check_links(model.name, cluster, self._paths)
 
     def undo(self) -> None:
         """Make all members undo a switch that was cut off here."""
         self._say("the switch was cut off: every member gets back what it had")
-        self._abort("the switch itself was killed or stopped")
+        self._undo_on_members("the switch itself was killed or stopped")
 
     @contextmanager
     def _keep_on_record(self, name: str) -> Iterator[None]:
@@ -131,7 +131,7 @@ class ClusterSwitch:
             try:
                 yield
             except errors.Problem as problem:
-                self._abort(str(problem))
+                self._undo_on_members(str(problem))
                 raise
 
     def _join(
@@ -147,7 +147,7 @@ class ClusterSwitch:
             try:
                 return plan, self._all_join(wanted_name, plan)
             except errors.Problem as problem:
-                self._abort("a member could not join")
+                self._undo_on_members("a member could not join")
                 tries_left -= 1
                 if problem.code != errors.EXIT_LOCKED or not tries_left:
                     raise
@@ -165,7 +165,7 @@ class ClusterSwitch:
                 self._previous[name] = answer["previous"]
         states = self._switch_members.states()
         self._planner.refuse_new_groups(plan, states)
-        if self._user == runs.WATCH:
+        if self._user == run_record.WATCH:
             self._planner.check_restart(wanted_name, states)
         return states
 
@@ -174,29 +174,29 @@ class ClusterSwitch:
         is_needed = body["model"] is not None or name == self._host_name
         try:
             if not is_needed and name in self._switch_members.silent:
-                raise wire_client.MemberUnreachable(self._switch_members.silent[name])
+                raise member_client.MemberUnreachable(self._switch_members.silent[name])
             # The member checks its image and every file of its weights.
             return self._switch_members.ask(name, "prepare", body, timeout=60)
-        except wire_client.MemberUnreachable as problem:
+        except member_client.MemberUnreachable as problem:
             if is_needed:
                 raise
             self._say(f"{problem}; it stops its rank by itself")
             self._switch_members.leave_out_member(name)
             return None
 
-    def _replace(self, model: config.Model, plan: planner.Plan) -> int:
+    def _replace_hot_models(self, model: config.Model, plan: planner.Plan) -> int:
         fallback = self._host.models.get(model.fallback) if model.fallback else None
         attempts = [model, *([fallback] if fallback else [])]
         try:
-            if not self._drop():
+            if not self._drop_hot_models():
                 for attempt in attempts:
                     wanted_ranks = {name: attempt.name for name in plan if plan[name]}
-                    if self._planner.has_all_members(attempt.name, wanted_ranks) and self._start(
-                        wanted_ranks, attempt
-                    ):
+                    if self._planner.has_all_members(
+                        attempt.name, wanted_ranks
+                    ) and self._start_ranks(wanted_ranks, attempt):
                         self._commit(wanted_ranks)
                         return self._report_hot(model, attempt, wanted_ranks)
-                    self._drop()
+                    self._drop_hot_models()
         except hot_change.SwitchCancellation as error:
             return self._undo_cancelled_switch(model, error.request)
         return self._restore_previous_models(model)
@@ -206,7 +206,7 @@ class ClusterSwitch:
     ) -> int:
         """Undo a switch that somebody cancelled while ranks were starting."""
         self._say(f"{request.user} cancelled the switch to {model.name}")
-        self._drop()
+        self._drop_hot_models()
         if request.restore:
             code = self._restore_previous_models(model, "was cancelled")
             return errors.EXIT_CANCELLED if code == errors.EXIT_FAILED else code
@@ -224,7 +224,7 @@ class ClusterSwitch:
         self._say(f"{model.name} FAILED; its fallback {hot.name} is hot", "failed")
         return errors.EXIT_FALLBACK
 
-    def _drop(self) -> dict[str, str]:
+    def _drop_hot_models(self) -> dict[str, str]:
         with self._steps.time_step("stop"):
             failures = self._switch_members.execute_on_members(
                 "drop", {name: {} for name in self._switch_members.names}, self._hear_stop
@@ -233,7 +233,7 @@ class ClusterSwitch:
             self._say(f"{name}: {why}")
         return failures
 
-    def _start(self, wanted_ranks: Mapping[str, str], model: config.Model) -> bool:
+    def _start_ranks(self, wanted_ranks: Mapping[str, str], model: config.Model) -> bool:
         """Start a model's ranks together; tell whether rank 0 gave a token and all are up.
 
         Raises SwitchCancellation; then ranks may still be starting.
@@ -275,7 +275,7 @@ class ClusterSwitch:
                 alone |= {
                     name: {"model": was} for name in members if name in self._switch_members.names
                 }
-            elif self._planner.has_all_members(was, members) and self._start(
+            elif self._planner.has_all_members(was, members) and self._start_ranks(
                 members, self._host.model(was)
             ):
                 hot_again |= members
@@ -331,7 +331,7 @@ class ClusterSwitch:
             except errors.Problem as problem:
                 self._say(str(problem))
 
-    def _abort(self, reason: str) -> None:
+    def _undo_on_members(self, reason: str) -> None:
         """Make all members undo their parts, and wait until they have."""
         pending = self._switch_members.names
         while pending:

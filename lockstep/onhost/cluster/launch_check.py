@@ -25,24 +25,27 @@ _MODELS, _WEIGHTS = "/etc/lockstep/models.json", "/etc/lockstep/served-weights.j
 
 def launch_facts(model: config.Model, cluster: topology.Cluster, paths: layout.Paths) -> Facts:
     """Return the facts of one model on this member; an unreadable fact says so in its value."""
-    record = _in_force(model, paths)
+    record = _present_record(model, paths)
     facts = {
         "kernel": os.uname().release,
-        "driver": _driver(paths),
-        "MTU of the fabric": _mtu(cluster, paths),
+        "driver": _driver_version(paths),
+        "MTU of the fabric": _link_mtu(cluster, paths),
         "hash of the lock": str(record["lock"]) if record else "no deploy on record",
         f"hash of what was deployed for {model.name}": model.alike or "none",
-        "changed since the deploy": _changes(model, record, paths),
+        "changed since the deploy": _changes_text(model, record, paths),
     }
     if record and record["engine"].get("folder") and model.image is None:
-        facts["engine"] = _engine(paths.root / record["engine"]["folder"].lstrip("/"))
+        facts["engine"] = _environment_text(paths.root / record["engine"]["folder"].lstrip("/"))
     return {
         **facts,
-        **{f"weights {checkpoint}": _weights(checkpoint, paths) for checkpoint in model.weights},
+        **{
+            f"weights {checkpoint}": _weights_text(checkpoint, paths)
+            for checkpoint in model.weights
+        },
     }
 
 
-def _in_force(model: config.Model, paths: layout.Paths) -> generations.Record | None:
+def _present_record(model: config.Model, paths: layout.Paths) -> generations.Record | None:
     """Return the record whose files of the model are here.
 
     A deploy starts the group before it has ended well, and a failed deploy may have written no
@@ -67,14 +70,14 @@ def differences(facts_by_member: Mapping[str, Facts]) -> list[str]:
     return sentences
 
 
-def _driver(paths: layout.Paths) -> str:
+def _driver_version(paths: layout.Paths) -> str:
     """Return the version of the kernel's module; the agent has no access to the GPU's devices."""
     version_text = _text(paths.proc / "driver/nvidia/version")
     match = re.search(r"Module +(?:for \S+ +)?(\d[\d.]+)", version_text)
     return match[1] if match else version_text.partition("\n")[0] or "not loaded"
 
 
-def _mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
+def _link_mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
     """Return the MTU of the fast link's interfaces: one figure if it is the same for all."""
     places = [paths.root / "sys/class/net" / interface / "mtu" for interface in cluster.links]
     # The member's check of its link refuses a missing interface by its name.
@@ -82,7 +85,9 @@ def _mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
     return " and ".join(sorted(mtus)) or "no interface"
 
 
-def _changes(model: config.Model, record: generations.Record | None, paths: layout.Paths) -> str:
+def _changes_text(
+    model: config.Model, record: generations.Record | None, paths: layout.Paths
+) -> str:
     """Return the model's files that differ from the deploy's, and drop-ins of its unit."""
     changed_paths = _changed_files(model, record, paths)
     state = units.properties([model.unit], "DropInPaths")[model.unit]
@@ -104,14 +109,14 @@ def _changed_files(
     return {path for path in known_paths if _text(paths.root / path.lstrip("/")) != texts[path]}
 
 
-def _engine(folder: Path) -> str:
+def _environment_text(folder: Path) -> str:
     """Return the environment in use, and a hash of its packages with their versions."""
     current = (folder / "current").resolve()
     packages = current.glob("venv/lib/python3*/site-packages/*.dist-info")
     return f"{current.name} with packages {_hash(sorted(path.name for path in packages))}"
 
 
-def _weights(checkpoint: str, paths: layout.Paths) -> str:
+def _weights_text(checkpoint: str, paths: layout.Paths) -> str:
     """Tell whether a model is as verified, by `stat` alone: nobody reads 100 GB at each start."""
     if checkpoint.startswith("/"):
         folder = paths.root / checkpoint.lstrip("/")

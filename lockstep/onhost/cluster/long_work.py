@@ -28,7 +28,7 @@ class Work:
         return self._thread.is_alive()
 
     def _say(self, line: str) -> None:
-        self.lines.append(output.form(line))
+        self.lines.append(output.line_for_programs(line))
         print_journal_line(line)
 
     def _run(self, do: Do) -> None:

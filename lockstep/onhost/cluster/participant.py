@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 
-from lockstep.onhost.cluster import long_work, runs
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster import long_work, run_record
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
@@ -49,7 +49,7 @@ class MemberAgent:
         self._changing = threading.RLock()
         self._locks = ExitStack()
         #: The switch in which this host takes part.
-        self.part: runs.RunPart | None = None
+        self.part: run_record.RunPart | None = None
         self._work = long_work.Work()
         self._started_model: str | None = None
         self._joined_as: config.HostConfig | None = None
@@ -93,7 +93,7 @@ class MemberAgent:
             "lines": work.lines[body.get("from", 0) :],
             "why": _failure_lines(unit) if unit else [],
             "locked": str(holder) if holder else None,
-            "groups": {name: asdict(group) for name, group in runs.load(self.paths).items()},
+            "groups": {name: asdict(group) for name, group in run_record.load(self.paths).items()},
         }
 
     def prepare(self, body: Answer) -> Answer:
@@ -114,7 +114,9 @@ class MemberAgent:
                 )
                 self._joined_as = self.host
                 previous = self._check_model_can_start(body.get("model"))
-                self._keep_part(runs.RunPart(body["switch"], user, asked_on, wanted_name, previous))
+                self._keep_part(
+                    run_record.RunPart(body["switch"], user, asked_on, wanted_name, previous)
+                )
                 self._locks = stack.pop_all()
             self._work, self._started_model = long_work.Work(), None
             # No question comes until all have joined, and each member checks all of its weights.
@@ -143,13 +145,13 @@ class MemberAgent:
         """End a switch that succeeded: the hot model here stays."""
         with self._current_part(body) as part:
             hot = body.get("hot")
-            runs.record_commit(self.paths, self.host, part, hot)
+            run_record.record_commit(self.paths, self.host, part, hot)
             self._record_hot_model(part, hot)
             self._record(part, self._exit_code(part, hot), f"{hot or 'no model'} is hot")
             self._leave_switch()
         return {}
 
-    def _exit_code(self, part: runs.RunPart, hot: str | None) -> int:
+    def _exit_code(self, part: run_record.RunPart, hot: str | None) -> int:
         """Return the end of a switch here, as an exit code of switch.sh."""
         wanted_model = self.host.models.get(part.wanted_name)
         # Another member's model leaves none here.
@@ -161,7 +163,7 @@ class MemberAgent:
             else errors.EXIT_FAILED
         )
 
-    def _record(self, part: runs.RunPart, code: int, outcome: str) -> None:
+    def _record(self, part: run_record.RunPart, code: int, outcome: str) -> None:
         """Record the end of another host's switch; its own host records it as its operator's."""
         if part.asked_on == self.host.name:
             return
@@ -174,14 +176,14 @@ class MemberAgent:
         with suppress(OSError):
             switch_history.add_switch_record(self.paths, how)
 
-    def _record_hot_model(self, part: runs.RunPart, hot: str | None) -> None:
+    def _record_hot_model(self, part: run_record.RunPart, hot: str | None) -> None:
         """Record on disk what a power cut from now on would end, and what an operator chose."""
         try:
             cluster = self.host.cluster(hot) if hot else None
             if hot and cluster and cluster.rank:
                 # This rank's unit gets no test question.
                 model_of_boot.record_model_phase(self.paths, hot, model_of_boot.HOT)
-            if part.user not in (runs.WATCH, model_of_boot.BOOT):
+            if part.user not in (run_record.WATCH, model_of_boot.BOOT):
                 model_of_boot.record_switch_result(self.paths, hot)
         except OSError as error:
             long_work.print_journal_line(f"{self.paths.boots}: {errors.why(error)}")
@@ -214,19 +216,19 @@ class MemberAgent:
 
     def undo_earlier_agents_part(self) -> None:
         """Undo the switch in which an earlier agent took part when it ended."""
-        part = runs.recorded_part(self.paths)
+        part = run_record.recorded_part(self.paths)
         if part is None:
             return
         with self._changing:
             lock = switch_lock.hold_lock(
-                self.paths.switch_lock, runs.WATCH, part.previous or "none"
+                self.paths.switch_lock, run_record.WATCH, part.previous or "none"
             )
             self._locks.enter_context(lock)
             self.part = part
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 
     @contextmanager
-    def _current_part(self, body: Answer) -> Iterator[runs.RunPart]:
+    def _current_part(self, body: Answer) -> Iterator[run_record.RunPart]:
         """Hold the part in the switch of a message; raise Problem if that switch is over."""
         with self._changing:
             # A message that waited for a frozen agent comes late, and must not end what is brought
@@ -267,7 +269,7 @@ class MemberAgent:
         return stop
 
     def _undo_part(
-        self, part: runs.RunPart, reason: str, stop: long_work.Do, say: Callable[[str], None]
+        self, part: run_record.RunPart, reason: str, stop: long_work.Do, say: Callable[[str], None]
     ) -> bool:
         self._record(part, errors.EXIT_FAILED, f"it was undone: {reason}")
         try:
@@ -279,15 +281,15 @@ class MemberAgent:
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
                 return switch.revive_model(part.previous) == errors.EXIT_DONE
-            runs.mark_for_restart(self.paths, cluster, part, reason)
+            run_record.mark_for_restart(self.paths, cluster, part, reason)
             return True
         finally:
             with self._changing:
                 self._leave_switch()
 
-    def _keep_part(self, part: runs.RunPart | None) -> None:
+    def _keep_part(self, part: run_record.RunPart | None) -> None:
         self.part = part
-        runs.save_part(self.paths, part)
+        run_record.save_part(self.paths, part)
 
     def _leave_switch(self) -> None:
         self._keep_part(None)

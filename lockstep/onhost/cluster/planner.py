@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from lockstep.onhost.cluster import launch_check, members, runs, wire_client
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster import launch_check, member_client, run_record
+from lockstep.onhost.cluster import switch_members as members
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import config, errors, output
 from lockstep.onhost.systemd import units
 
@@ -69,7 +70,7 @@ class Planner:
         self._switch_members.choose_members()
         states = self._switch_members.states()
         if self._host_name not in states:
-            raise wire_client.MemberUnreachable(self._switch_members.silent[self._host_name])
+            raise member_client.MemberUnreachable(self._switch_members.silent[self._host_name])
         plan = self._none_hot(members.running_clusters(states, self._host))
         self._switch_members.choose_members(plan)
         return plan
@@ -91,18 +92,18 @@ class Planner:
         """Raise Problem if somebody decided against the restart by this host's watch."""
         cluster = str(self._host.model(name).cluster)
         own_group = states.get(self._host_name, {"groups": {}})["groups"].get(cluster, {})
-        if own_group.get("state") != runs.RECOVERING:
+        if own_group.get("state") != run_record.RECOVERING:
             raise errors.Problem(
                 f"{name} is not started again: {own_group.get('reason', 'it is over')}"
             )
-        if decision := runs.switch_off_decision(cluster, own_group["run"], states):
+        if decision := run_record.switch_off_decision(cluster, own_group["run"], states):
             raise errors.Problem(f"{name} is not started again; {decision}")
 
     def _refuse_foreign_groups(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Raise Problem if a member is part of a group that this host cannot end as a whole."""
         for name in plan:
             for cluster, group in states.get(name, {"groups": {}})["groups"].items():
-                if group["state"] == runs.HOT and cluster not in self._host.clusters:
+                if group["state"] == run_record.HOT and cluster not in self._host.clusters:
                     raise errors.Problem(
                         f"{name} runs {group['model']} of cluster {cluster}, to which this host "
                         f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
@@ -124,7 +125,7 @@ class Planner:
         run_ids = set()
         for state in states.values():
             group = state["groups"].get(cluster.name, {})
-            up = group.get("state") == state["states"].get(model.name) == runs.HOT
+            up = group.get("state") == state["states"].get(model.name) == run_record.HOT
             run_ids.add(group["run"] if up else None)
         return len(states) == len(plan) and len(run_ids) == 1 and None not in run_ids
 

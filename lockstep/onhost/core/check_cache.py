@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 
 _MOST = 16  # As many as the generations that a host may go back to.
 
@@ -34,7 +34,7 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
     except (OSError, ValueError, AttributeError):
         previous_questions = []
     earlier = [question for question in previous_questions if question != record["asked"]]
-    atomic.write_json(path, {**record, "taken": earlier})
+    atomic_files.write_json(path, {**record, "taken": earlier})
 
 
 def passed_question_digests(record: Mapping[str, Any]) -> list[str]:

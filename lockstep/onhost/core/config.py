@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 from lockstep.onhost.core import errors, memory_requirement, schema
 from lockstep.onhost.core import topology as clusters
-from lockstep.onhost.core.request_kind import Kind, Shape
+from lockstep.onhost.core.request_kinds_and_shapes import Kind, Shape
 from lockstep.onhost.core.schema import Rule, between, like, one_of
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class Model(ModelSettings):
         return replace(self, url=self.engine_url, api_key_file=None) if self.engine_url else self
 
     @property
-    def need(self) -> Need:
+    def memory_need(self) -> Need:
         """The unified memory that the model needs before it starts."""
         return Need(
             self.memory_gib,

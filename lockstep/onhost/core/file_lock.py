@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from lockstep.onhost.core import atomic, process
+from lockstep.onhost.core import atomic_files, process
 
 
 def open_file(path: Path) -> TextIO:
@@ -46,7 +46,7 @@ def note_holder(path: Path, holder_fields: Mapping[str, Any], mode: int) -> Iter
     """Name the holder in a note beside a lock of this process, for as long as the block runs."""
     process_fields = {"pid": os.getpid(), "start": process.start_ticks(os.getpid())}
     note = _note(path)
-    atomic.write_json(note, {**holder_fields, **process_fields}, mode=mode)
+    atomic_files.write_json(note, {**holder_fields, **process_fields}, mode=mode)
     try:
         yield
     finally:
@@ -55,7 +55,7 @@ def note_holder(path: Path, holder_fields: Mapping[str, Any], mode: int) -> Iter
 
 def holder(path: Path) -> dict[str, Any] | None:
     """Return the note beside a lock; None if nobody holds it, or its holder was killed."""
-    note = atomic.read_json(_note(path))
+    note = atomic_files.read_json(_note(path))
     try:
         return note if process.is_alive(int(note["pid"]), int(note["start"])) else None
     except (TypeError, ValueError, LookupError):

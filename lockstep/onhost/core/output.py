@@ -45,7 +45,7 @@ def kind_of(line: str) -> str:
     return line.kind if isinstance(line, EventLine) else ""
 
 
-def form(line: str) -> str:
+def line_for_programs(line: str) -> str:
     """Return a line as other programs read it."""
     return f"lockstep {line.kind}: {line}" if isinstance(line, EventLine) else line
 
@@ -72,7 +72,7 @@ def say(line: str) -> None:
     Events have their form only where one of our programs reads.
     """
     try:
-        print(form(line) if has_event_reader() else line, flush=True)
+        print(line_for_programs(line) if has_event_reader() else line, flush=True)
     except OSError:
         _audience["left"] = True
         # Without this, Python tries again at exit and ends with status 120.

@@ -147,7 +147,7 @@ def foreign_holders(host: config.HostConfig | None, paths: layout.Paths) -> list
     return sorted(holders, key=lambda holder: -(holder.gib or 0.0))
 
 
-def in_words(host: config.HostConfig | None, paths: layout.Paths) -> list[str]:
+def foreign_holder_sentences(host: config.HostConfig | None, paths: layout.Paths) -> list[str]:
     """Return the foreign holders as sentences, or a sentence that they cannot be told."""
     try:
         return [str(holder) for holder in foreign_holders(host, paths)]
@@ -160,7 +160,7 @@ def holder_sentences(_: object) -> list[str]:
     paths, host = layout.Paths(), None
     with suppress(errors.Problem):
         host = config.load_host(paths.models)
-    return in_words(host, paths)
+    return foreign_holder_sentences(host, paths)
 
 
 @dataclass(frozen=True)

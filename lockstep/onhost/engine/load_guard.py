@@ -53,7 +53,7 @@ class LoadGuard:
         self.reading = load_reading.LoadReading(self.model, self.paths, self.now)
         self._rest_until = self._last_report = self._last_files = float("-inf")
         self._last_progress = self.now()
-        self._last_free = self._free()
+        self._last_free = self._free_gib()
         self._drops = 0
         self._is_raised = True
 
@@ -96,7 +96,7 @@ class LoadGuard:
         if record := self.reading.record():
             disk_mb_s = disk_rate.rate_of(self.paths, record.device)
             if record.needs_bytes >= _LEAST_TOLD_BYTES:
-                self.tell(load_reading.words(record, disk_mb_s))
+                self.tell(load_reading.load_text(record, disk_mb_s))
             try:
                 load_record.record_load(self.paths, record)
             except OSError as error:
@@ -104,7 +104,7 @@ class LoadGuard:
 
     def check_free_memory(self) -> None:
         """Look once at MemFree, and act; report the action at most once in 30 s."""
-        free, minimum_gib = self._free(), self.model.load_free_gib
+        free, minimum_gib = self._free_gib(), self.model.load_free_gib
         # Until the next look it may fall as far as since the last one.
         fall = max(0.0, self._last_free - free) if isfinite(self._last_free) else 0.0
         self._set_raised(minimum_gib <= 0 or free - fall >= minimum_gib + _ROOM_GIB)
@@ -114,7 +114,7 @@ class LoadGuard:
         due = self.now() - self._last_report >= _TELL_EVERY_S
         meminfo.free_pages(self.paths.proc, self.tell if due else lambda _: None)
         self._drops += 1
-        self._last_free = self._free()
+        self._last_free = self._free_gib()
         if self._last_free < minimum_gib:
             self._rest_until = self.now() + _NO_HELP_S
         if due:
@@ -134,7 +134,7 @@ class LoadGuard:
         except OSError as error:
             self.tell(f"read-ahead not changed: {error.filename}: {errors.why(error)}")
 
-    def _free(self) -> float:
+    def _free_gib(self) -> float:
         """Return MemFree in GiB; infinite if it cannot be read, so that nothing is done."""
         try:
             return meminfo.memory(self.paths.proc).free

@@ -17,7 +17,7 @@ from lockstep.onhost.core import config, layout
 from lockstep.onhost.engine import living_processes, open_files
 from lockstep.onhost.records import load_record
 from lockstep.onhost.system import read_ahead
-from lockstep.onhost.weights import load_progress, model_files
+from lockstep.onhost.weights import load_texts, model_files
 
 # An engine that waits for something else reads a little now and then.
 _READS_B_S = 16 * 2**20
@@ -142,7 +142,7 @@ class LoadReading:
                 os.close(descriptor)
 
 
-def words(record: load_record.LoadRecord, disk_mb_s: float | None = None) -> str:
+def load_text(record: load_record.LoadRecord, disk_mb_s: float | None = None) -> str:
     """Describe a load in one line, beside the MB/s that its disk gives, if that is known."""
     gib = record.needs_bytes if record.bytes is None else record.bytes
     steps = record.read_ahead_kib
@@ -150,7 +150,7 @@ def words(record: load_record.LoadRecord, disk_mb_s: float | None = None) -> str
     return (
         f"read {gib / 2**30:.1f} GiB of weights from {record.disk} in {record.seconds:.0f} s"
         + (
-            f", {load_progress.rate_text(record.bytes / record.seconds, disk_mb_s)}"
+            f", {load_texts.rate_text(record.bytes / record.seconds, disk_mb_s)}"
             if record.bytes
             else ""
         )

@@ -35,10 +35,10 @@ from lockstep.onhost.engine import (
     load_reading,
     openai_api,
     port_listeners,
-    sense,
+    sense_verdict,
 )
 from lockstep.onhost.records import model_of_boot, watch_findings
-from lockstep.onhost.weights import disk_rate, load_progress, model_files
+from lockstep.onhost.weights import disk_rate, load_texts, model_files
 
 EXIT_DIED = 3
 EXIT_TEST_QUESTION = 4
@@ -112,7 +112,7 @@ class ReadyWaiter:
 
     def check_sense(self, key: str | None, paths: layout.Paths) -> str:
         """Return the verdict on the engine's answers; raise Problem if they are nonsense."""
-        verdict = self._run_watched(partial(sense.judge_engine_sense, self.model, key))
+        verdict = self._run_watched(partial(sense_verdict.judge_engine_sense, self.model, key))
         # The answers must be the engine's.
         self._refuse_impostors()
         summary = f"{verdict.words} ({verdict.seconds:.1f} s)"
@@ -203,7 +203,9 @@ class ReadyWaiter:
 
 def print_marked_line(line: str) -> None:
     """Print one line for the journal: an event, or a line by which switch.sh finds its program."""
-    output.say(output.form(line) if output.kind_of(line) else f"lockstep ready: {line}")
+    output.say(
+        output.line_for_programs(line) if output.kind_of(line) else f"lockstep ready: {line}"
+    )
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -229,7 +231,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
     def say_progress(progress: load_reading.LoadProgress) -> None:
         print_marked_line(
-            load_progress.loading_text(
+            load_texts.loading_text(
                 progress.done_bytes, progress.all_bytes, progress.bytes_per_s, disk_mb_s
             )
         )

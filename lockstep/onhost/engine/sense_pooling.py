@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from lockstep.onhost.core import config
-from lockstep.onhost.core.request_kind import Kind
+from lockstep.onhost.core.request_kinds_and_shapes import Kind
 from lockstep.onhost.engine import openai_api
 
 # The first two are the same text, the third says the same in other words, the last is unrelated.

@@ -15,15 +15,15 @@ from subprocess import CompletedProcess
 from typing import Any, Literal
 
 from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.core.request_kind import Kind, Shape
-from lockstep.onhost.engines.argv import flag_span, is_flag, value_of
-from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import (
+from lockstep.onhost.core.request_kinds_and_shapes import Kind, Shape
+from lockstep.onhost.engines.command_line_flags import flag_span, is_flag, value_of
+from lockstep.onhost.engines.engine_parser import (
     EngineUnavailable,
     ParsedCommand,
     recipe_environment,
     refusal,
 )
+from lockstep.onhost.engines.metrics import Metrics
 
 #: Runs a command line with variables, somewhere.
 Run = Callable[[Sequence[str], Mapping[str, str]], CompletedProcess[str]]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.onhost.core.request_kind import Kind
+from lockstep.onhost.core.request_kinds_and_shapes import Kind
 from lockstep.onhost.engines.base import Engine, HostMemory, Run
 from lockstep.onhost.engines.metrics import Metrics
 

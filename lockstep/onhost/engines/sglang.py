@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.onhost.core.address import address_with_port
 from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.core.request_kind import Kind
+from lockstep.onhost.core.request_kinds_and_shapes import Kind
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -22,8 +22,8 @@ from lockstep.onhost.engines.base import (
     HostMemory,
     Sizes,
 )
+from lockstep.onhost.engines.engine_parser import ParsedCommand, import_engine
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import ParsedCommand, import_engine
 
 _MISTRALS_OWN = re.compile("mistral-large-3|mistral-small-4|leanstral")
 

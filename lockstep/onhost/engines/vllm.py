@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.core.request_kind import Kind
+from lockstep.onhost.core.request_kinds_and_shapes import Kind
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -23,8 +23,8 @@ from lockstep.onhost.engines.base import (
     HostMemory,
     Sizes,
 )
+from lockstep.onhost.engines.engine_parser import ParsedCommand, import_engine
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import ParsedCommand, import_engine
 
 
 class Vllm(Engine):

@@ -24,7 +24,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, check_cache, errors, file_lock, layout, output, program
+from lockstep.onhost.core import (
+    atomic_files,
+    check_cache,
+    errors,
+    file_lock,
+    layout,
+    output,
+    program,
+)
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache_failures
 from lockstep.onhost.fetch import growth_report
 
@@ -72,7 +80,7 @@ class Build:
         output.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
             with growth_report.report_growth(
-                self._fills(argv), on_growth=self.content.show_sign_of_life
+                self._growing_folder(argv), on_growth=self.content.show_sign_of_life
             ):
                 code, error_text = _run(argv, {**self.environment, **environment})
         except OSError as error:
@@ -80,7 +88,7 @@ class Build:
         if code != 0:
             raise CommandFailure(f"{Path(argv[0]).name} {argv[1]} ended with {code}", error_text)
 
-    def _fills(self, argv: tuple[str, ...]) -> Path:
+    def _growing_folder(self, argv: tuple[str, ...]) -> Path:
         """Return the folder whose growth shows the progress of a command."""
         checkout = argv[0] == "git" and argv[1] == "-C"
         return Path(argv[2]) if checkout else Path(self.environment["UV_CACHE_DIR"])
@@ -115,7 +123,7 @@ class Build:
 
         A build that fails on its own is not redone: it would fail again, and takes minutes.
         """
-        argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links), *words)
+        argv = ("--no-deps", "--no-index", "--find-links", str(self.content.links_folder), *words)
         try:
             self._pip("install", *argv, **environment)
         except CommandFailure as failure:
@@ -184,7 +192,7 @@ class Build:
             return {}
         # The file tells `gc` what the environment is made of.
         self._requirements_file("precompiled", [wheel])
-        return {"VLLM_PRECOMPILED_WHEEL_LOCATION": str(self.content.links / wheel["file"])}
+        return {"VLLM_PRECOMPILED_WHEEL_LOCATION": str(self.content.links_folder / wheel["file"])}
 
     def _remove_foreign(self) -> None:
         """Uninstall packages that somebody else has installed here."""
@@ -223,10 +231,10 @@ class Build:
 
     def activate(self) -> None:
         """Point `current` at this environment, in one step."""
-        if not check_cache.passed_question_digests(atomic.read_json(self.record) or {}):
+        if not check_cache.passed_question_digests(atomic_files.read_json(self.record) or {}):
             raise errors.Problem("this build has not passed its check: run `check` first")
         current = Path(self.spec["current"])
-        atomic.replace_link(current, self.home.name)
+        atomic_files.replace_link(current, self.home.name)
         output.say(f"{current} -> {self.home.name}")
 
 

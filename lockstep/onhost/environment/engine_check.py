@@ -23,7 +23,7 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import check_cache, meminfo
-from lockstep.onhost.environment import compiled_parts, engine_classes
+from lockstep.onhost.environment import checkpoint_classes, compiled_parts
 
 VLLM = engines.ENGINES["vllm"]
 #: Keys of the engine's specification that are part of the question.
@@ -68,7 +68,7 @@ def flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str |
     required_lines = [line for line in demands if line.startswith(TRIPLE[0]) and ";" not in line]
     off = ("VLLM_USE_FLASHINFER_SAMPLER", "0")
     users = [recipe["name"] for recipe in recipes if off not in recipe["environment"].items()]
-    if not required_lines or not users or engine_classes.installed_version(TRIPLE[0]):
+    if not required_lines or not users or checkpoint_classes.installed_version(TRIPLE[0]):
         return None
     return (
         f"recipe {', '.join(users)}: vLLM {engine} wants {required_lines[0]}, which is not "
@@ -87,11 +87,11 @@ def recipe_fault(recipe: dict[str, Any], engine: str, parts: compiled_parts.Part
         fault = VLLM.fault(engine, recipe)
         if fault:
             return fault
-        config = engine_classes.config(engine, recipe)
-    except (engines.EngineUnavailable, engine_classes.ClassesUnreadable) as reason:
+        config = checkpoint_classes.checkpoint_config(engine, recipe)
+    except (engines.EngineUnavailable, checkpoint_classes.ClassesUnreadable) as reason:
         return str(reason)
     parts.add_recipe(recipe["name"], recipe, config)
-    return engine_classes.fault(engine, recipe["name"], config)
+    return checkpoint_classes.class_fault(engine, recipe["name"], config)
 
 
 def kernel_obstacle() -> str | None:
@@ -109,9 +109,9 @@ def kernel_obstacle() -> str | None:
 
 def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
     """Return everything that the record holds."""
-    engine = engine_classes.installed_version("vllm")
+    engine = checkpoint_classes.installed_version("vllm")
     parts = compiled_parts.Parts(engine or "")
-    triple = {name: engine_classes.installed_version(name) for name in TRIPLE}
+    triple = {name: checkpoint_classes.installed_version(name) for name in TRIPLE}
     faults = [flashinfer_versions_fault(triple)]
     try:
         import torch
@@ -121,7 +121,7 @@ def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         cuda = None
         faults.append(
-            f"torch {engine_classes.installed_version('torch')} cannot be imported: {error}"
+            f"torch {checkpoint_classes.installed_version('torch')} cannot be imported: {error}"
         )
     if engine is None:
         faults.append("vllm is not installed")
@@ -136,7 +136,7 @@ def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
     faults += [*parts.faults, *(() if waived_kernels else parts.wrong)]
     return {
         "version": engine,
-        "torch": engine_classes.installed_version("torch"),
+        "torch": checkpoint_classes.installed_version("torch"),
         "cuda": cuda,
         "flashinfer": triple,
         "agreed": parts.differences,

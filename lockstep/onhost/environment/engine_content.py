@@ -13,7 +13,7 @@ from typing import Any
 
 from lockstep.onhost.core import layout, output
 from lockstep.onhost.environment import git_source, wheel_store
-from lockstep.onhost.fetch import download_lock, peer_client
+from lockstep.onhost.fetch import content_claims, peer_client
 
 #: Packages that are built from a source tree, in this order.
 TREES = ("vllm", "transformers")
@@ -33,7 +33,7 @@ class Content:
         self._stage = stage
         self._folder = folder
         self._copier = peer_client.Copier(None)
-        self._claim = download_lock.Claim(None)
+        self._claim = content_claims.Claim(None)
         wheels = [wheel for wheel in spec["packages"] if wheel["stage"] == stage]
         trees = TREES if stage == "vllm" else ()
         self.trees: dict[str, dict[str, Any]] = {name: spec[name] for name in trees if spec[name]}
@@ -50,9 +50,11 @@ class Content:
     @contextlib.contextmanager
     def copying(self, paths: layout.Paths) -> Iterator[None]:
         """Copy from peers what they have, and tell them what is fetched here, in the block."""
-        self._copier = peer_client.Copier(peer_client.lease(paths))
+        self._copier = peer_client.Copier(peer_client.newest_lease(paths))
         # The name that `lockstep.deploy.copying` uses before this program has begun.
-        with download_lock.hold_claim(paths, f"engine-{self._stage}", self._absent()) as claim:
+        with content_claims.hold_claim(
+            paths, f"engine-{self._stage}", self._absent_content()
+        ) as claim:
             self._claim = claim
             yield
         self._copier.report_copies(f"engine, {self._stage}")
@@ -62,7 +64,7 @@ class Content:
         self._claim.show_sign_of_life()
 
     @property
-    def links(self) -> Path:
+    def links_folder(self) -> Path:
         """The folder in which the wheels have their own names."""
         return self._store().links
 
@@ -86,7 +88,7 @@ class Content:
         self.bring_wheels()
         return True
 
-    def _absent(self) -> list[str]:
+    def _absent_content(self) -> list[str]:
         commits = [str(source["commit"]) for source in self.trees.values()]
         missing = [commit for commit in commits if not (self._folder / commit).exists()]
         return self._store().absent(self._wheels) + missing

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lockstep.onhost.engines.parser import EngineUnavailable, recipe_environment
+from lockstep.onhost.engines.engine_parser import EngineUnavailable, recipe_environment
 
 HEADS, KV_HEADS, HEAD, TOKENS, PAGE = 4, 2, 128, 64, 16
 EXPERTS, CHOSEN, HIDDEN, INNER = 8, 2, 256, 256

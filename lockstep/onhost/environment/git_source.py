@@ -42,7 +42,7 @@ class SourceRepository:
             lock.unlink()
         self._run("git", "init", "--quiet", str(self._folder))
         with file_lock.hold_lock(self._lock):
-            if not self._has() and not self._from_bundle(copier):
+            if not self._has_commit() and not self._from_bundle(copier):
                 self._from_origin()
             self._run(*self._git, "checkout", "--force", "--quiet", "--detach", self._commit)
             if not self._bundle.exists():
@@ -60,7 +60,7 @@ class SourceRepository:
         """Fetch a bundle's content into the repository; tell whether the commit is there now."""
         with contextlib.suppress(errors.Problem):
             self._run(*self._git, "fetch", "--quiet", "--force", "--tags", str(bundle), "HEAD")
-        return self._has()
+        return self._has_commit()
 
     def _from_origin(self) -> None:
         address, login = url_login.without_login_for_git(self._source["git"])
@@ -73,7 +73,7 @@ class SourceRepository:
         except errors.Problem as fault:
             # A fork deletes a merged branch, but its server still gives the commit.
             output.say(f"{address} gives no branch {branch} ({fault}); asking for the commit")
-        if not self._has():
+        if not self._has_commit():
             self._run(*fetch, self._commit, **login)
 
     def _write_bundle(self) -> None:
@@ -83,6 +83,6 @@ class SourceRepository:
         self._run(*self._git, "bundle", "create", "--quiet", str(new), "HEAD", "--tags")
         new.replace(self._bundle)
 
-    def _has(self) -> bool:
+    def _has_commit(self) -> bool:
         command = (*self._git, "cat-file", "-e", f"{self._commit}^{{commit}}")
         return subprocess.run(command, capture_output=True, check=False).returncode == 0

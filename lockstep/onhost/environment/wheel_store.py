@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from lockstep.onhost.core import atomic, errors, file_lock, output
+from lockstep.onhost.core import atomic_files, errors, file_lock, output
 from lockstep.onhost.fetch import blob_files, growth_report, peer_client
 
 #: Simultaneous copies from peers.
@@ -105,7 +105,7 @@ class WheelStore:
 
     def absent(self, wheels: Iterable[Wheel]) -> list[str]:
         """Return the hashes of wheels that are not here whole."""
-        return [wheel.sha256 for wheel in wheels if not self._whole(wheel)]
+        return [wheel.sha256 for wheel in wheels if not self._is_whole(wheel)]
 
     def bring_wheels(self, title: str, wheels: Sequence[Wheel]) -> None:
         """Fetch missing wheels, and link all under their names; raise Problem if one cannot be had.
@@ -118,12 +118,12 @@ class WheelStore:
                 {
                     wanted_wheel.sha256: wanted_wheel
                     for wanted_wheel in wheels
-                    if not self._whole(wanted_wheel)
+                    if not self._is_whole(wanted_wheel)
                 }.values()
             )
             if missing:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
-                output.say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
+                output.say(f"{title}: {of}{_total_mb_text(', {:.0f} MB', missing)}")
                 with growth_report.call_periodically(
                     lambda: output.say(self._progress(title, missing))
                 ):
@@ -141,7 +141,7 @@ class WheelStore:
                 spoiled_wheels.append(wheel.file)
         return spoiled_wheels
 
-    def _whole(self, wheel: Wheel) -> bool:
+    def _is_whole(self, wheel: Wheel) -> bool:
         path = self._folder / wheel.sha256
         return path.exists() and wheel.size in (None, path.stat().st_size)
 
@@ -158,12 +158,12 @@ class WheelStore:
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(wheels, key=_weight, reverse=True)
         with ThreadPoolExecutor(WORKERS) as pool:
-            copied_wheels = zip(order, pool.map(self._copy, order), strict=True)
+            copied_wheels = zip(order, pool.map(self._copy_from_peer, order), strict=True)
             remaining = [wheel for wheel, is_present in copied_wheels if not is_present]
         for batch in _batches(remaining):
             self._download(batch)
 
-    def _copy(self, wheel: Wheel) -> bool:
+    def _copy_from_peer(self, wheel: Wheel) -> bool:
         return self._copier.copy_from_peer(wheel.sha256, wheel.size, self._folder / wheel.sha256)
 
     def _download(self, wheels: Sequence[Wheel]) -> None:
@@ -192,7 +192,7 @@ class WheelStore:
 
     def _progress(self, title: str, wheels: Sequence[Wheel]) -> str:
         """Return `engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and the peer it waits for."""
-        whole = sum(map(self._whole, wheels))
+        whole = sum(map(self._is_whole, wheels))
         present_bytes = growth_report.size(self._under_way)
         present_bytes += sum(
             blob_files.bytes_begun(self._folder / wheel.sha256) for wheel in wheels
@@ -202,14 +202,14 @@ class WheelStore:
         self._earlier_bytes = present_bytes
         return (
             f"{title}: {whole} of {len(wheels)} wheels, {present_bytes / 1e6:.0f}"
-            f"{_total(' of {:.0f}', wheels)} MB{self._copier.waiting_note()}"
+            f"{_total_mb_text(' of {:.0f}', wheels)} MB{self._copier.waiting_note()}"
         )
 
     def _link(self, wheel: Wheel) -> None:
         self.links.mkdir(parents=True, exist_ok=True)
         link, target = self.links / wheel.file, f"../{wheel.sha256}"
         if not (link.is_symlink() and str(link.readlink()) == target):
-            atomic.replace_link(link, target)
+            atomic_files.replace_link(link, target)
 
 
 def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:
@@ -229,7 +229,7 @@ def _weight(wheel: Wheel) -> float:
     return UNKNOWN if wheel.size is None else wheel.size
 
 
-def _total(form: str, wheels: Sequence[Wheel]) -> str:
+def _total_mb_text(form: str, wheels: Sequence[Wheel]) -> str:
     """Format the megabytes of all wheels; "" if an index does not say all sizes."""
     sizes = [wheel.size for wheel in wheels if wheel.size is not None]
     return form.format(sum(sizes) / 1e6) if len(sizes) == len(wheels) else ""

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lockstep.onhost.core import http_client, layout
-from lockstep.onhost.facts.history import entries
+from lockstep.onhost.facts.history import journal_entries
 from lockstep.onhost.facts.reader_helpers import FactUnreadable, paths_below
 from lockstep.onhost.records import model_of_boot
 
@@ -61,7 +61,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     # A kernel may still send messages when nothing else does.
     until = return_time or now
     filters = ["-p", "warning"] if own else ["-t", question["identifier"]]
-    messages = entries(
+    messages = journal_entries(
         *filters, f"--since=@{begin:.0f}", f"--until=@{until + 1:.0f}", f"--lines={MOST}"
     )
     silent_s = 5.0 if question["job"] == "peer" else 45.0
@@ -145,7 +145,7 @@ def _end_by_journal(now: float, before_boot: bool) -> tuple[float, float, float 
     boot_time = now - float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
     if not before_boot:
         return now, boot_time, None
-    last = entries("-b", "-1", "-n", "1")
+    last = journal_entries("-b", "-1", "-n", "1")
     if not last:
         raise FactUnreadable("the journal has no boot before this one")
     return last[-1][0], boot_time, boot_time

@@ -44,7 +44,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     """Return Docker's state before a deploy.
 
     Args:
-        question: References of "images", and the question of `_foreign`.
+        question: References of "images", and the question of `_foreign_items`.
 
     Returns:
         {"version", "hooks", "devices", "mode", "images", "foreign", "root"}; or the "fault" alone,
@@ -57,9 +57,9 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             "version": info.get("ServerVersion"),
             "hooks": _hooks(),
             "devices": _devices(info),
-            "mode": _mode(),
+            "mode": _toolkit_mode(),
             "images": list(_held_images(docker, question["images"])),
-            "foreign": _foreign(docker, question),
+            "foreign": _foreign_items(docker, question),
             "root": info.get("DockerRootDir"),
         }
     except (docker_api.DockerUnreachable, docker_api.DockerError) as fault:
@@ -127,7 +127,7 @@ def _is_held(image: dict[str, Any]) -> bool:
     return not hold_tags.isdisjoint(image.get("RepoTags") or [])
 
 
-def _foreign(docker: docker_api.Docker, question: dict[str, Any]) -> dict[str, Any]:
+def _foreign_items(docker: docker_api.Docker, question: dict[str, Any]) -> dict[str, Any]:
     """Return foreign containers and volumes with names that a deploy uses; ours have a label.
 
     A container has its id and the host's ports that it holds. `question` has names of "containers"
@@ -158,7 +158,7 @@ def _hooks() -> list[str]:
     return [name for name in HOOKS if shutil.which(name, path=_DAEMON_PATH)]
 
 
-def _mode() -> str:
+def _toolkit_mode() -> str:
     """Return the mode of NVIDIA's toolkit, "" if it is not set."""
     try:
         with _TOOLKIT.open("rb") as file:
@@ -180,7 +180,7 @@ def daemon(question: dict[str, Any]) -> Facts:
         yield "docker", f"runtime {name}", "present"
     for name in _hooks():
         yield "docker", f"hook {name}", "present"
-    if mode := _mode():
+    if mode := _toolkit_mode():
         yield "docker", "toolkit mode", mode
     if DEVICE in _devices(info):
         yield "docker", f"device {DEVICE}", "present"

@@ -36,7 +36,7 @@ _PROCESSES = ("sshd", "systemd-oomd", "earlyoom", "dockerd", "containerd", "gnom
 def updates(_: object) -> Facts:
     """Yield every update that DGX OS has recorded; `machine.system` has the last one."""
     release_lines = [line for line in rows("/etc/dgx-release") if line.startswith("DGX_OTA")]
-    yield history.lines("updates of DGX OS", release_lines)
+    yield history.lines_fact("updates of DGX OS", release_lines)
 
 
 def devices(_: object) -> Facts:
@@ -44,7 +44,7 @@ def devices(_: object) -> Facts:
     for path in (path for folder in _DEVICES for path in folder_paths(folder)):
         if _DEVICE.match(path) and not os.path.isdir(path):
             yield "device", path, owner(os.stat(path))
-    yield history.lines("gpu", run("nvidia-smi").stdout.splitlines())
+    yield history.lines_fact("gpu", run("nvidia-smi").stdout.splitlines())
 
 
 def toolkit(_: object) -> Facts:
@@ -70,7 +70,7 @@ def services(question: dict[str, Any]) -> Facts:
     """Yield the state of the models, and of the services that the first day depends on."""
     for name, unit in units.show([*SERVICES, *question["units"]]).items():
         state = f"{unit.active} ({unit.sub}), {unit.file_state or 'static'}"
-        since = f", since {history.clock(unit.since)}" if unit.since else ""
+        since = f", since {history.utc_text(unit.since)}" if unit.since else ""
         yield "service", name, state + since if unit.is_installed else unit.load
 
 

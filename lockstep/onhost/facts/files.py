@@ -71,7 +71,7 @@ def _describe(path: str, key: str | None, known_hash: str | None) -> dict[str, A
         return None
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(entry.st_mode), "other")
-    user, group = ownership.owner_names(entry)
+    user, group = ownership.user_and_group_names(entry)
     description = {"kind": kind, "mode": mode(entry), "owner": user, "group": group, "text": None}
     if kind == "file":
         with open(path, "rb") as content:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reader_helpers import Facts, digest, run, seal
-from lockstep.onhost.system.firewall import FirewallTrial
+from lockstep.onhost.system.firewall_trial import FirewallTrial
 from lockstep.onhost.systemd import units
 
 # Docker makes rules of its own for every container, in these tables.

@@ -30,7 +30,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _DRIVER = re.compile(r"NVRM|NV_ERR|\bXid\b|nvidia|[Oo]ut of memory|oom-kill|invoked oom-killer")
 
 
-def lines(part: str, messages: Iterable[str]) -> Fact:
+def lines_fact(part: str, messages: Iterable[str]) -> Fact:
     """Return lines as one fact, unchanged; of too many, only the first and the last ones."""
     every = list(messages)
     if len(every) > MOST:
@@ -44,9 +44,9 @@ def apt(_: object) -> Facts:
     began = time.time() - float((text("/proc/uptime") or "0").split()[0])
     blocks = (text("/var/log/apt/history.log") or "").split("\n\n")
     runs = [_run(dict(_ENTRY.findall(block))) for block in blocks]
-    own = [f"{clock(start)} apt: {line}" for start, line in runs if start >= began]
+    own = [f"{utc_text(start)} apt: {line}" for start, line in runs if start >= began]
     names = [word for name in APT_UNITS for word in ("-u", name)]
-    yield lines("apt", [*own, *journal("-b", *names)])
+    yield lines_fact("apt", [*own, *journal_lines("-b", *names)])
 
 
 _ENTRY = re.compile(r"^(Start-Date|End-Date|Commandline|Requested-By|Error): (.*)$", re.MULTILINE)
@@ -85,11 +85,11 @@ def starts(question: dict[str, Any]) -> Facts:
         if run_id:
             # An engine that is hot for weeks has logged a million other lines.
             only = f"--grep={question['tells']}"
-            messages = journal(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
+            messages = journal_lines(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
             telling_lines = (
                 telling_line(line, question["tells"], question["arguments"]) for line in messages
             )
-            yield lines(f"start of {unit}", filter(None, telling_lines))
+            yield lines_fact(f"start of {unit}", filter(None, telling_lines))
 
 
 def telling_line(line: str, tells: str, arguments: str) -> str:
@@ -107,11 +107,11 @@ def audit_events(question: dict[str, str]) -> list[tuple[float, str]]:
     """
     least = "debug" if question["steps"] == "yes" else "info"
     words = ("-t", audit_log.IDENTIFIER, "--since", question["since"], "--priority", least)
-    return [(at, line) for at, _, line in entries(*words)]
+    return [(at, line) for at, _, line in journal_entries(*words)]
 
 
-def entries(*matches: str) -> list[tuple[float, str, str]]:
-    """Return Unix time, program and message of each entry; raise FactUnreadable as `journal`."""
+def journal_entries(*matches: str) -> list[tuple[float, str, str]]:
+    """Return Unix time, program and message of each entry; raise as `journal_lines` does."""
     return list(map(_entry, _entries(*matches)))
 
 
@@ -119,12 +119,12 @@ def kernel(_: object) -> Facts:
     """Yield the driver's messages to the kernel in this boot and the one before, and kills."""
     for part, boot in (("kernel, this boot", "0"), ("kernel, the boot before", "-1")):
         try:
-            kernel_lines = journal("-k", "-b", boot)
+            kernel_lines = journal_lines("-k", "-b", boot)
         except FactUnreadable:
             if boot == "0":
                 raise
             kernel_lines = ["(the journal has no boot before this one)"]
-        yield lines(
+        yield lines_fact(
             part,
             [
                 kernel_line
@@ -134,14 +134,14 @@ def kernel(_: object) -> Facts:
         )
 
 
-def journal(*matches: str) -> list[str]:
+def journal_lines(*matches: str) -> list[str]:
     """Return lines of the journal: time, program, message.
 
     Raises FactUnreadable if journalctl fails.
     """
     return [
-        f"{clock(at)} {program}: {line}"
-        for at, program, message in entries(*matches)
+        f"{utc_text(at)} {program}: {line}"
+        for at, program, message in journal_entries(*matches)
         for line in message.splitlines()
     ]
 
@@ -169,6 +169,6 @@ def _entry(entry: dict[str, object]) -> tuple[float, str, str]:
     return at, str(entry.get("SYSLOG_IDENTIFIER") or "unnamed"), _COLOUR.sub("", message)
 
 
-def clock(seconds: float) -> str:
+def utc_text(seconds: float) -> str:
     """Format a time in UTC as all lines have it."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))

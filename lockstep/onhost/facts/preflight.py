@@ -56,7 +56,11 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         engine = docker.read({**question["docker"], "images": list(question["images"].values())})
         images = engine.get("images", [])
         lacking = [
-            *(name for name, folders in question["needs"].items() if not _whole(folders)),
+            *(
+                name
+                for name, folders in question["needs"].items()
+                if not _is_every_file_there(folders)
+            ),
             *(name for name, reference in question["images"].items() if reference not in images),
         ]
         urls = [url for url, needs in question["reach"].items() if set(needs) & set(lacking)]
@@ -79,7 +83,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         },
         "memory": machine.meminfo("MemTotal", "MemAvailable"),
         "min_free_kib": int(text("/proc/sys/vm/min_free_kbytes") or 0),
-        "disks": {path: _disk(path) for path in folders},
+        "disks": {path: _free_space(path) for path in folders},
         "listeners": network.listeners(question["ports"]),
         "reach": reachable,
         "unknown_sysctls": machine.unknown_sysctls(question["sysctls"]),
@@ -100,7 +104,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _disk(path: str) -> dict[str, int]:
+def _free_space(path: str) -> dict[str, int]:
     """Return the "device" of a folder, which need not exist yet, and its "free" bytes."""
     while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
@@ -122,7 +126,7 @@ def _blob_sizes(cache: str, checkpoints: Iterable[str]) -> dict[str, dict[str, i
     return present_files
 
 
-def _whole(folders: dict[str, list[str]]) -> bool:
+def _is_every_file_there(folders: dict[str, list[str]]) -> bool:
     """Tell whether every file is in its folder."""
     return all(
         os.path.exists(os.path.join(folder, file))

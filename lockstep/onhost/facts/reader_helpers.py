@@ -124,4 +124,4 @@ def mode(entry: os.stat_result) -> str:
 
 def owner(entry: os.stat_result) -> str:
     """Return a file's mode and owner, as "0644 root:root"."""
-    return f"{mode(entry)} {':'.join(ownership.owner_names(entry))}"
+    return f"{mode(entry)} {':'.join(ownership.user_and_group_names(entry))}"

@@ -36,7 +36,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     if "certificate" in question:
         return _own_certificate(question["certificate"], question["key"], question.get("now"))
     if "tailscale" in question:
-        return {"fault": _tailscale(question["tailscale"]), "days": None}
+        return {"fault": _tailscale_fault(question["tailscale"]), "days": None}
     if "own" in question and not shutil.which("openssl"):
         return {"fault": "there is no openssl, which makes the authority", "days": None}
     return {"fault": "", "days": None}
@@ -88,9 +88,9 @@ def end_time(certificate: str) -> float | None:
     return None if end is None else ssl.cert_time_to_seconds(end)
 
 
-def _tailscale(names: list[str]) -> str:
+def _tailscale_fault(names: list[str]) -> str:
     try:
-        status = _local("/localapi/v0/status")
+        status = _tailscaled_document("/localapi/v0/status")
     except (*http_client.FAULTS, ValueError) as fault:
         return f"tailscaled does not answer at {_TAILSCALED}: {fault}"
     certificate_names = [name.lower() for name in status.get("CertDomains") or []]
@@ -112,7 +112,7 @@ def _tailscale(names: list[str]) -> str:
     return ""
 
 
-def _local(path: str) -> dict[str, Any]:
+def _tailscaled_document(path: str) -> dict[str, Any]:
     """Return a document of tailscaled's local interface."""
     url = f"http://local-tailscaled.sock{path}"
     answer = http_client.ask(url, _LIMIT_S, unix_socket=_TAILSCALED)

@@ -14,7 +14,7 @@ from lockstep.onhost.records import load_record
 from lockstep.onhost.weights import (
     disk_rate,
     disk_traits,
-    load_progress,
+    load_texts,
     model_files,
     weights_spec,
     weights_state,
@@ -122,7 +122,7 @@ def _slow_load(model: config.Model, paths: layout.Paths) -> str | None:
         return None
     # Not the bytes that the disk gave: the page cache may have had the others.
     disk_mb_s = disk_rate.rate_of(paths, record.device)
-    return load_progress.slow_load_text(record.needs_bytes, record.seconds, disk_mb_s)
+    return load_texts.slow_load_text(record.needs_bytes, record.seconds, disk_mb_s)
 
 
 def _unknown_reason(model: config.Model) -> str:

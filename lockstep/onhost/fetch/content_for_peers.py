@@ -13,7 +13,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.onhost.fetch import blob_files, download_lock
+from lockstep.onhost.fetch import blob_files, content_claims
 
 #: Seconds until a fetch's progress is counted again: walking folders for each question is slow.
 _FRESH_S = 0.5
@@ -47,7 +47,7 @@ class PeerStore:
         self._folder = folder
         self._lock = threading.Lock()
         self._read = 0.0
-        self._whole: set[str] = set()
+        self._is_whole: set[str] = set()
         self._partial: dict[str, int] = {}
 
     def path(self, name: str) -> Path | None:
@@ -62,7 +62,7 @@ class PeerStore:
 
         None is also the answer if it has arrived meanwhile: ask `path` once more.
         """
-        paths = [claim for claim in self._claims() if download_lock.is_held(claim)]
+        paths = [claim for claim in self._claims() if content_claims.is_held(claim)]
         for claim in paths:
             if name in _names(claim):
                 return ComingContent("fetching", self._progress([claim]))
@@ -76,7 +76,7 @@ class PeerStore:
 
     def busy(self) -> bool:
         """Tell whether this host itself is fetching something."""
-        return any(map(download_lock.is_held, self._claims()))
+        return any(map(content_claims.is_held, self._claims()))
 
     def accepted_token_hash(self, token: str) -> str | None:
         """Return the hash of a token if a present deploy gave it out; None for any other token."""
@@ -109,7 +109,7 @@ class PeerStore:
         with self._lock:
             self._refresh()
             names = [name for claim in paths for name in _names(claim)]
-            sizes = [self._partial.get(name, int(name in self._whole)) for name in names]
+            sizes = [self._partial.get(name, int(name in self._is_whole)) for name in names]
         beats = []
         for claim in paths:
             with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ class PeerStore:
     def _refresh(self) -> None:
         if time.monotonic() - self._read < _FRESH_S:
             return
-        self._whole, self._partial = set(), {}
+        self._is_whole, self._partial = set(), {}
         for folder in self._folders():
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
@@ -128,7 +128,7 @@ class PeerStore:
 
     def _note_file(self, entry: os.DirEntry[str]) -> None:
         if blob_files.NAME.fullmatch(entry.name):
-            self._whole.add(entry.name)
+            self._is_whole.add(entry.name)
         elif entry.name.endswith(blob_files.PARTIAL):
             with contextlib.suppress(OSError):
                 size = entry.stat(follow_symlinks=False).st_size

@@ -58,12 +58,12 @@ def leases_folder(paths: layout.Paths) -> Path:
     return paths.run / "peers"
 
 
-def offers(paths: layout.Paths) -> Path:
+def offers_folder(paths: layout.Paths) -> Path:
     """Return the folder of the deploys' offers and of claims, which the peer server reads."""
     return leases_folder(paths) / "offers"
 
 
-def lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
+def newest_lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
     """Return the newest lease of this host; None if nothing is shared or it may not be read."""
     try:
         leases = leases_folder(paths).glob(f"{lease_id}.client.json")
@@ -125,11 +125,11 @@ class Copier:
             coming = [
                 peer
                 for peer, answer in answers.items()
-                if answer.state in ("fetching", "expected") and self._worth_waiting(peer, answer)
+                if answer.state in ("fetching", "expected") and self._is_worth_waiting(peer, answer)
             ]
             if not coming:
                 return False
-            self._wait(coming[0])
+            self._wait_for_peer(coming[0])
         return False
 
     def waiting_note(self) -> str:
@@ -164,12 +164,12 @@ class Copier:
                 and now - self._silent_since.get(peer.name, -RETRY_S) >= RETRY_S
             ]
 
-    def _wait(self, peer: Peer) -> None:
-        with self._count(self._waiting, peer):
+    def _wait_for_peer(self, peer: Peer) -> None:
+        with self._count_peer(self._waiting, peer):
             time.sleep(POLL_S)
 
     @contextlib.contextmanager
-    def _count(self, counter: Counter[str], peer: Peer) -> Iterator[None]:
+    def _count_peer(self, counter: Counter[str], peer: Peer) -> Iterator[None]:
         with self._lock:
             counter[peer.name] += 1
         try:
@@ -178,7 +178,7 @@ class Copier:
             with self._lock:
                 counter[peer.name] -= 1
 
-    def _worth_waiting(self, peer: Peer, answer: PeerAnswer) -> bool:
+    def _is_worth_waiting(self, peer: Peer, answer: PeerAnswer) -> bool:
         """Tell whether an earlier peer still moves; after a stop it is never waited for again."""
         if not peer.earlier or peer.name in self._impatient:
             return False
@@ -216,7 +216,7 @@ class Copier:
         partial = blob_files.partial_path(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self._count(self._copying, peer):
+            with self._count_peer(self._copying, peer):
                 is_same = self._transfer(peer, name, size, partial)
         except (ConnectionError, TimeoutError, HTTPException) as error:
             self._count_failure(peer)

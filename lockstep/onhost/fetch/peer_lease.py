@@ -24,9 +24,9 @@ import time
 from hashlib import sha256
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program, runner
 from lockstep.onhost.core.address import address_with_port
-from lockstep.onhost.fetch import download_lock, peer_client
+from lockstep.onhost.fetch import content_claims, peer_client
 from lockstep.onhost.systemd import units
 
 UNIT = "lockstep-peer.service"
@@ -71,42 +71,42 @@ _PROPERTIES = (
 
 def open_lease(document: dict[str, Any], paths: layout.Paths) -> None:
     """Write the lease for clients and server, and make sure that the server runs."""
-    folder, offers_folder = peer_client.leases_folder(paths), peer_client.offers(paths)
+    folder, offers_folder = peer_client.leases_folder(paths), peer_client.offers_folder(paths)
     account = pwd.getpwnam(document["user"])
     # The server, under another account, has the inner folders mounted.
     for target_path, owner, mode in (
         (folder, 0, 0o750),
         (offers_folder, 0, 0o755),
-        (download_lock.claims_folder(paths), account.pw_uid, 0o755),
+        (content_claims.claims_folder(paths), account.pw_uid, 0o755),
     ):
         target_path.mkdir(parents=True, exist_ok=True)
         os.chown(target_path, owner, account.pw_gid)
         target_path.chmod(mode)
     running = units.show([UNIT])[UNIT].up
     if not running:
-        _forget(paths)
+        _remove_past_leases(paths)
     token = str(document["token"])
     offer = {"accepts": sha256(token.encode()).hexdigest(), "expects": document["expects"]}
     client = {"token": token, "peers": document["peers"]}
     lease = document["id"]
     path = folder / f"{lease}.client.json"
-    atomic.write_json(path, client, mode=0o600, owner=(account.pw_uid, account.pw_gid))
-    atomic.write_json(offers_folder / f"{lease}.offer.json", offer)
+    atomic_files.write_json(path, client, mode=0o600, owner=(account.pw_uid, account.pw_gid))
+    atomic_files.write_json(offers_folder / f"{lease}.offer.json", offer)
     if not running:
-        _start(document, paths)
+        _start_server(document, paths)
 
 
-def _forget(paths: layout.Paths) -> None:
+def _remove_past_leases(paths: layout.Paths) -> None:
     """Remove the files of past deploys, their claims included; a held claim stays."""
     for path in peer_client.leases_folder(paths).rglob("*.json"):
         path.unlink(missing_ok=True)
-    for path in download_lock.claims_folder(paths).glob("*"):
-        if not download_lock.is_held(path):
+    for path in content_claims.claims_folder(paths).glob("*"):
+        if not content_claims.is_held(path):
             path.unlink(missing_ok=True)
 
 
-def _start(document: dict[str, Any], paths: layout.Paths) -> None:
-    target_path = peer_client.offers(paths)
+def _start_server(document: dict[str, Any], paths: layout.Paths) -> None:
+    target_path = peer_client.offers_folder(paths)
     address, port = str(document["address"]), int(document["port"])
     argv = ["systemd-run", "--quiet", "--no-ask-password", "--collect", f"--unit={UNIT}"]
     argv += ["--description=Lockstep: gives content to the other Sparks of a deploy"]
@@ -121,7 +121,7 @@ def _start(document: dict[str, Any], paths: layout.Paths) -> None:
     if result.returncode != 0:
         raise errors.Problem(f"{UNIT} does not start: {result.stderr.strip()}")
     deadline = time.monotonic() + 20
-    while not _answers(address, port):
+    while not _is_server_answering(address, port):
         if time.monotonic() > deadline or not units.show([UNIT])[UNIT].up:
             raise errors.Problem(
                 f"{UNIT} does not listen at {address_with_port(address, port)} "
@@ -131,7 +131,7 @@ def _start(document: dict[str, Any], paths: layout.Paths) -> None:
         time.sleep(0.05)
 
 
-def _answers(address: str, port: int) -> bool:
+def _is_server_answering(address: str, port: int) -> bool:
     try:
         socket.create_connection((address, port), timeout=2).close()
     except OSError:
@@ -141,8 +141,8 @@ def _answers(address: str, port: int) -> bool:
 
 def close_lease(lease_id: str, paths: layout.Paths) -> None:
     """End the sharing of one deploy on this host and on every peer."""
-    folder, target_path = peer_client.leases_folder(paths), peer_client.offers(paths)
-    lease = peer_client.lease(paths, lease_id)
+    folder, target_path = peer_client.leases_folder(paths), peer_client.offers_folder(paths)
+    lease = peer_client.newest_lease(paths, lease_id)
     if lease is None:
         return
     peer_client.end_lease(lease)

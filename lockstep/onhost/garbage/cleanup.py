@@ -80,7 +80,7 @@ def _remove_image(
     for name in (docker_api.hold_tag(item.name), item.name):
         docker.json("DELETE", f"/images/{name}", none=(404,))
     digest = item.name.partition("@")[2]
-    image_store.remove_manifest(paths.layers, digest.removeprefix("sha256:"))
+    image_store.remove_image(paths.layers, digest.removeprefix("sha256:"))
     name = digest.replace(":", "-")
     for folder in ("images", "questions"):
         (paths.root / "var/cache/lockstep" / folder / f"{name}.json").unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def remove_unneeded(
     Raises:
         Problem: The plan is not the one with this digest, which somebody agreed to.
     """
-    plan = unneeded_content.plan(paths, docker, keep)
+    plan = unneeded_content.plan_cleanup(paths, docker, keep)
     if plan.digest != digest:
         raise errors.Problem(
             "other content is unneeded now than in the list that was shown; nothing was removed. "
@@ -152,7 +152,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     try:
         if options.action == "plan":
             refuse_while_busy(paths)
-            plan = unneeded_content.plan(paths, docker, options.keep)
+            plan = unneeded_content.plan_cleanup(paths, docker, options.keep)
             items = [_item_entry(item) for item in plan.items]
             document = {"items": items, "dropped": plan.dropped_numbers, "digest": plan.digest}
             print(json.dumps(document))

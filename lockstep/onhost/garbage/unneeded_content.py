@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout
+from lockstep.onhost.core import atomic_files, errors, layout
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.garbage import disk_use
+from lockstep.onhost.garbage import freed_space
 from lockstep.onhost.images import image_store
 from lockstep.onhost.records import generations
 from lockstep.onhost.weights import hub_cache
@@ -54,7 +54,7 @@ class CleanupPlan:
         return hashlib.sha256(json.dumps([names, self.dropped_numbers]).encode()).hexdigest()
 
 
-def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> CleanupPlan:
+def plan_cleanup(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> CleanupPlan:
     """Plan the removal if the `keep` newest generations stay; raise Problem without a record."""
     every = generations.readable_records(paths)
     if not every:
@@ -67,12 +67,12 @@ def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> CleanupPl
     unfinished_record = generations.begun_record(paths)
     text = "\n".join([json.dumps([*stay, unfinished_record]), *_mentions(paths, docker, every)])
     folders = _folders(paths, every, "engine", "folder")
-    engines = list(_engines(folders, text))
+    engines = list(_unneeded_engines(folders, text))
     items = [
         *engines,
         *_wheels(engines, folders),
         *_stored_wheels(engines, folders, text),
-        *_images(paths, docker, every, text),
+        *_unneeded_images(paths, docker, every, text),
         *(
             UnneededItem("weights", revision.name, revision.bytes, (revision.note, folder))
             for folder in _folders(paths, every, "weights", "cache_dir")
@@ -123,13 +123,13 @@ def _folders(
     return [paths.root / folder.lstrip("/") for folder in dict.fromkeys(folder_names)]
 
 
-def _engines(folders: list[Path], text: str) -> Iterator[UnneededItem]:
-    for home in _homes(folders, text):
+def _unneeded_engines(folders: list[Path], text: str) -> Iterator[UnneededItem]:
+    for home in _unnamed_folders(folders, text):
         if any((home / name).exists() for name in _ENGINE_FILES):
-            yield UnneededItem("engine", home.name, disk_use.freed_bytes([home]), (home,))
+            yield UnneededItem("engine", home.name, freed_space.freed_bytes([home]), (home,))
 
 
-def _homes(folders: list[Path], text: str) -> Iterator[Path]:
+def _unnamed_folders(folders: list[Path], text: str) -> Iterator[Path]:
     """Yield subfolders named by an engine id or image digest that is not in `text`."""
     for folder in folders:
         for home in sorted(folder.glob("*")):
@@ -144,7 +144,7 @@ def _wheels(engines: list[UnneededItem], folders: list[Path]) -> Iterator[Unneed
     gone_places = [place for item in engines for place in item.places]
     for folder in folders:
         every = sorted((folder / "uv-cache/archive-v0").glob("*"))
-        old = disk_use.unshared_places(every, gone_places)
+        old = freed_space.unshared_places(every, gone_places)
         # If no wheel is shared, the disk cannot share, and nothing can be concluded.
         if old and len(old) < len(every):
             # uv's entries for these wheels go as well: uv fails at an entry whose wheel is gone
@@ -152,7 +152,7 @@ def _wheels(engines: list[UnneededItem], folders: list[Path]) -> Iterator[Unneed
             cache = folder / "uv-cache"
             entries = [place for place in cache.glob("*-v*") if place.name != "archive-v0"]
             yield UnneededItem(
-                "wheels", str(cache), disk_use.freed_bytes(old, gone_places), (*old, *entries)
+                "wheels", str(cache), freed_space.freed_bytes(old, gone_places), (*old, *entries)
             )
 
 
@@ -181,7 +181,7 @@ def _engine_sources(home: Path) -> str:
     return "\n".join(map(_text, [*home.glob("*.txt"), *home.glob("*/.git/HEAD")]))
 
 
-def _images(
+def _unneeded_images(
     paths: layout.Paths, docker: docker_api.Docker, every: list[generations.Record], text: str
 ) -> Iterator[UnneededItem]:
     newest = paths.generations / f"{every[0]['number']:04}.json"
@@ -205,7 +205,7 @@ def _images(
 
 def noted_image(note: Path) -> str:
     """Return the image that a note of `pull_image` names; "" if that cannot be read."""
-    return str((atomic.read_json(note) or {}).get("reference", ""))
+    return str((atomic_files.read_json(note) or {}).get("reference", ""))
 
 
 def _compiled_content(
@@ -219,5 +219,5 @@ def _compiled_content(
         # A volume of that name without our label belongs to somebody else.
         if mark and not suffix and unit in units and docker_api.is_ours(volume.get("Labels")):
             folders.append(paths.root / str(volume["Mountpoint"]).lstrip("/"))
-    for home in _homes([folder for folder in folders if not folder.is_symlink()], text):
-        yield UnneededItem("compiled", str(home), disk_use.freed_bytes([home]), (home,))
+    for home in _unnamed_folders([folder for folder in folders if not folder.is_symlink()], text):
+        yield UnneededItem("compiled", str(home), freed_space.freed_bytes([home]), (home,))

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.core.request_kind import Shape
+from lockstep.onhost.core.request_kinds_and_shapes import Shape
 from lockstep.onhost.gateway import switch_client, switch_queue
 from lockstep.onhost.gateway.concurrency_limits import Slots
 from lockstep.onhost.gateway.configuration import PEER_HEADERS, GatewayConfiguration
@@ -188,12 +188,12 @@ class Application:
         )
 
     async def _list_models(self, request: Request) -> Response:
-        data = await self._listed_models(_caller(request.scope))
+        data = await self._models_with_peers(_caller(request.scope))
         return gateway_answers.json_response({"object": "list", "data": data})
 
     async def _describe_model(self, request: Request) -> Response:
         name, caller = request.path_params["name"], _caller(request.scope)
-        for entry in await self._listed_models(caller):
+        for entry in await self._models_with_peers(caller):
             if entry["id"] == name:
                 return gateway_answers.json_response(entry)
         # Names that the engine or the hub use for a model are not listed.
@@ -201,7 +201,7 @@ class Application:
             return gateway_answers.json_response(self._models.entry(name, model, model))
         raise await self._unknown_model_refusal(name, caller)
 
-    async def _listed_models(self, caller: Caller) -> list[dict[str, Any]]:
+    async def _models_with_peers(self, caller: Caller) -> list[dict[str, Any]]:
         own = await self._models.listing()
         # The other gateway asks each of its peers itself.
         return own if caller.hops else await self.peers.models_with_peers(own)
@@ -435,7 +435,7 @@ class Application:
         own = scope["state"]["listener"].kind != "model"
         if own and lengths and lengths[0].isdigit() and int(lengths[0]) > self._most:
             raise too_large_refusal(self._most)
-        with self._hold_caller_slot(caller), self._slots.reserve_body_memory() as take:
+        with self._hold_caller_slot(caller), self._slots.hold_body_memory() as take:
             yield Body(receive, take)
 
     def _hold_caller_slot(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
@@ -449,7 +449,8 @@ class Application:
 
     async def _unknown_model_refusal(self, name: str, caller: Caller) -> GatewayRefusal:
         known_models = {
-            model["id"]: model["lockstep"]["host"] for model in await self._listed_models(caller)
+            model["id"]: model["lockstep"]["host"]
+            for model in await self._models_with_peers(caller)
         }
         if name == AUTO:
             message = (

@@ -57,7 +57,7 @@ class Slots:
                     del self._of[key]
 
     @contextlib.contextmanager
-    def reserve_body_memory(self) -> Iterator[Callable[[int], None]]:
+    def hold_body_memory(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that reserves memory for body bytes, held until the block ends.
 
         Raises:

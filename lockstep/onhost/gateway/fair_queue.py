@@ -92,14 +92,14 @@ class FairQueue:
         return not self._waiting and self._switching is None
 
     @property
-    def waiting(self) -> Counter[str]:
+    def waiting_by_model(self) -> Counter[str]:
         """Number of waiting requests by model."""
         return Counter(waiter.model for waiter in self._waiting)
 
     def add_request(self, waiter: QueuedRequest, host_view: QueueView, now: float) -> None:
         """Let a request pass, refuse it, or queue it."""
         model = waiter.model
-        if self._may_pass(waiter, self._waiting, host_view):
+        if self._is_free_to_pass(waiter, self._waiting, host_view):
             self._let_request_pass(waiter)
             return
         cold = model not in host_view.serves
@@ -126,7 +126,7 @@ class FairQueue:
         self._settle_ended_switch(host_view, now)
         ahead: list[QueuedRequest] = []
         for waiter in list(self._waiting):
-            if self._may_pass(waiter, ahead, host_view):
+            if self._is_free_to_pass(waiter, ahead, host_view):
                 self._let_request_pass(waiter)
             elif waiter.model in host_view.busy_models and waiter.model not in host_view.serves:
                 self._refuse_request(waiter, host_view.busy_models[waiter.model])
@@ -182,7 +182,7 @@ class FairQueue:
         for waiter in list(self._waiting):
             self._refuse_request(waiter, words)
 
-    def _may_pass(
+    def _is_free_to_pass(
         self, waiter: QueuedRequest, ahead: Sequence[QueuedRequest], host_view: QueueView
     ) -> bool:
         if waiter.model not in host_view.serves or self._switching:
@@ -195,7 +195,7 @@ class FairQueue:
     def _is_any_model_hot_or_coming(self, host_view: QueueView) -> bool:
         """Tell whether a model is hot or about to be."""
         under_way = self._switching or self._settling or host_view.moving
-        return bool(host_view.serves or under_way or {*self.waiting} - {AUTO})
+        return bool(host_view.serves or under_way or {*self.waiting_by_model} - {AUTO})
 
     def _settle_ended_switch(self, host_view: QueueView, now: float) -> None:
         settling = self._settling

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, program
+from lockstep.onhost.core import atomic_files, errors, program
 from lockstep.onhost.gateway import keys, usage_totals
 from lockstep.onhost.records import audit_log
 
@@ -69,7 +69,7 @@ def merge_entries(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
     if changed_entries:
         present_entries |= {entry.person: entry for entry in changed_entries}
         document = keys.entries_document(present_entries.values())
-        atomic.write_json(path, document, mode=0o640, owner=("root", keys.ACCOUNT))
+        atomic_files.write_json(path, document, mode=0o640, owner=("root", keys.ACCOUNT))
         for entry in changed_entries:
             account = os.environ.get("SUDO_USER", "root")
             audit_log.add_audit_line(account, f"key of {entry.person}", _entry_text(entry))

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from lockstep.onhost.gateway.keys import Person
-from lockstep.onhost.gateway.metrics_history import History
-from lockstep.onhost.operator.present_facts import FRESH_S, Facts
+from lockstep.onhost.gateway.prometheus_history import History
+from lockstep.onhost.operator.live_state import FRESH_S, Facts
 
 #: Written by the deploy.
 PAGE = Path("/etc/lockstep/gateway.html")

@@ -13,7 +13,7 @@ from typing import Any
 import prometheus_client
 from prometheus_client import Counter, Gauge, Histogram
 
-from lockstep.onhost.core.request_kind import Shape
+from lockstep.onhost.core.request_kinds_and_shapes import Shape
 from lockstep.onhost.gateway.usage_totals import Usage
 
 TAIL = 4096  #: Bytes at the end of an answer that are searched for its usage.

@@ -44,11 +44,11 @@ from lockstep.onhost.gateway.configuration import ANYWHERE, ListenAddress
 from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.idle_stop import IdleStop
 from lockstep.onhost.gateway.keys import Keys
-from lockstep.onhost.gateway.metrics_history import History
 from lockstep.onhost.gateway.page import Page
+from lockstep.onhost.gateway.prometheus_history import History
 from lockstep.onhost.gateway.request_counters import Counts
 from lockstep.onhost.gateway.wire import gateway_answers
-from lockstep.onhost.operator.present_facts import Facts
+from lockstep.onhost.operator.live_state import Facts
 from lockstep.onhost.systemd.restart_key import GATEWAY_SOCKET
 
 # Longer than clients keep an idle connection, so that the client is the one to close it.

@@ -59,9 +59,9 @@ class SwitchQueue:
         self._turns = FairQueue(self.gateway.least_hot_s, self.gateway.queue)
 
     @property
-    def waiting(self) -> Counter[str]:
+    def waiting_by_model(self) -> Counter[str]:
         """Number of waiting requests by model."""
-        return self._turns.waiting
+        return self._turns.waiting_by_model
 
     @asynccontextmanager
     async def wait_until_hot(self, model: str, person: str | None) -> AsyncIterator[None]:
@@ -106,7 +106,7 @@ class SwitchQueue:
             while not self._turns.idle:
                 self._wake.clear()
                 await self.hot.refresh_unit_states()
-                if any(map(self.host.cluster, {*self._turns.waiting} - {AUTO})):
+                if any(map(self.host.cluster, {*self._turns.waiting_by_model} - {AUTO})):
                     self._elsewhere = await self.peers.hot_model_by_peer() if self.peers else {}
                 self._turns.settle_waiting_requests(self._host_view(), time.monotonic())
                 if (

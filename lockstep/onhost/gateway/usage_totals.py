@@ -7,7 +7,7 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors
+from lockstep.onhost.core import atomic_files, errors
 from lockstep.onhost.gateway import keys
 from lockstep.onhost.records import state_record
 
@@ -34,7 +34,7 @@ def read_totals(path: Path = PATH) -> dict[str, Total]:
         # The gateway owns the file and root reads it: follow no link, and never block.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, encoding="utf-8") as file:
-            return state_record.of_text(dict[str, Total], file.read(_MOST_BYTES))
+            return state_record.record_of_text(dict[str, Total], file.read(_MOST_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -86,7 +86,7 @@ class Usage:
             self._has_changed = False
             totals = {name: asdict(total) for name, total in sorted(self.totals.items())}
             try:
-                atomic.write_json(self._path, totals, mode=0o600)
+                atomic_files.write_json(self._path, totals, mode=0o600)
             except OSError as error:
                 self._has_changed = True
                 keys.write_to_stderr(f"{self._path}: {errors.why(error)}")

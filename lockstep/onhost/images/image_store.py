@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import file_lock
-from lockstep.onhost.fetch import blob_files, download, download_lock, peer_client
+from lockstep.onhost.fetch import blob_files, content_claims, download, peer_client
 from lockstep.onhost.fetch.download_progress import Progress
-from lockstep.onhost.images import registry
+from lockstep.onhost.images import registry_client
 
 #: For a manifest or a configuration; real ones are a few kilobytes.
 _LARGEST_JSON = 16 * 1024 * 1024
@@ -48,7 +48,7 @@ def parse(text: bytes) -> Manifest:
     data = json.loads(text)
     if not isinstance(data, dict) or not isinstance(data.get("layers"), list):
         raise ValueError("not the manifest of one image")
-    media_type = str(data.get("mediaType") or registry.MANIFESTS[0])
+    media_type = str(data.get("mediaType") or registry_client.MANIFESTS[0])
     try:
         return Manifest(media_type, _blob(data["config"]), tuple(map(_blob, data["layers"])))
     except (KeyError, TypeError) as error:
@@ -68,9 +68,9 @@ class ImageStore:
     def __init__(
         self,
         folder: Path,
-        origin: registry.Registry,
+        origin: registry_client.Registry,
         copier: peer_client.Copier,
-        claim: download_lock.Claim,
+        claim: content_claims.Claim,
     ) -> None:
         self._folder = folder
         self._origin = origin
@@ -83,7 +83,7 @@ class ImageStore:
         if not path.exists():
             # Peers that saw it in its place would wait for its layers too, so it moves there later.
             apart = self._folder / "new" / name
-            self._bring("manifests", Blob(name, 0), None, apart)
+            self._fetch_blob("manifests", Blob(name, 0), None, apart)
             self._claim.add(blob.name for blob in parse(read_json(apart)).blobs)
             apart.replace(path)
         image_manifest = parse(read_json(path))
@@ -92,14 +92,14 @@ class ImageStore:
 
     def platform(self, manifest: Manifest) -> str:
         """Return the platform in the image's configuration, such as `linux/arm64`."""
-        self._bring("blobs", manifest.config, manifest.config.size)
+        self._fetch_blob("blobs", manifest.config, manifest.config.size)
         config = json.loads(read_json(self._folder / manifest.config.name))
         return f"{config.get('os')}/{config.get('architecture')}"
 
     def fill(self, manifest: Manifest) -> None:
         """Download all missing blobs, large ones first."""
         order = sorted(manifest.blobs, key=lambda blob: -blob.size)
-        download.work_through(lambda blob: self._bring("blobs", blob, blob.size), order)
+        download.work_through(lambda blob: self._fetch_blob("blobs", blob, blob.size), order)
 
     def progress(self, label: str, manifest: Manifest) -> str:
         """Describe how much of an image's layers is here, and the source of the rest."""
@@ -112,7 +112,9 @@ class ImageStore:
         source = self._copier.source(label.partition(" ")[2].partition("/")[0])
         return str(Progress(label, f"{whole} of {len(paths)} layers", present_bytes, total, source))
 
-    def _bring(self, kind: str, blob: Blob, size: int | None, target: Path | None = None) -> None:
+    def _fetch_blob(
+        self, kind: str, blob: Blob, size: int | None, target: Path | None = None
+    ) -> None:
         path = target or self._folder / blob.name
         with file_lock.hold_lock(self._folder / ".locks" / blob.name):
             if path.exists() and size in (None, path.stat().st_size):
@@ -125,10 +127,10 @@ class ImageStore:
                     lambda: self._origin.source(kind, digest, size), path, name=blob.name
                 )
             except urllib.error.HTTPError as error:
-                raise registry.RegistryRefusal(registry.meaning(error)) from error
+                raise registry_client.RegistryRefusal(registry_client.status_text(error)) from error
 
 
-def remove_manifest(folder: Path, name: str) -> None:
+def remove_image(folder: Path, name: str) -> None:
     """Remove a manifest from the store, and the blobs that no other manifest there needs."""
     for path in unshared_files(folder, name):
         path.unlink(missing_ok=True)

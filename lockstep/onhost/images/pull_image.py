@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program
+from lockstep.onhost.core import atomic_files, errors, file_lock, layout, output, program
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.fetch import download_lock, growth_report, peer_client
-from lockstep.onhost.images import image_store, loopback_registry, registry
+from lockstep.onhost.fetch import content_claims, growth_report, peer_client
+from lockstep.onhost.images import image_store, loopback_registry, registry_client
 
 EXIT_NO_ACCESS = 3
 EXIT_NOT_FOUND = 4
@@ -154,19 +154,19 @@ def is_image_present(docker: docker_api.Docker, pin: Pin) -> bool:
     return True
 
 
-def fetch(
+def fetch_image(
     pin: Pin,
     store: Path,
     login: tuple[str, str] | None,
     copier: peer_client.Copier,
-    claim: download_lock.Claim,
+    claim: content_claims.Claim,
 ) -> None:
     """Download manifest, configuration and layers into the store.
 
     Raises:
         errors.Problem: The download failed; with cause and remedy.
     """
-    origin = registry.Registry(pin.origin, login)
+    origin = registry_client.Registry(pin.origin, login)
     image_store_found = image_store.ImageStore(store, origin, copier, claim)
     try:
         manifest = image_store_found.manifest(pin.name)
@@ -176,7 +176,7 @@ def fetch(
             lambda: output.say(image_store_found.progress(label, manifest)), PROGRESS_S
         ):
             image_store_found.fill(manifest)
-    except registry.RegistryRefusal as error:
+    except registry_client.RegistryRefusal as error:
         raise pull_problem(pin, str(error)) from error
     except ValueError as error:
         message = f"{pin}: no manifest of one image: {error}. Remedy: {_OTHER_MANIFEST}"
@@ -198,8 +198,8 @@ def _check_platform(pin: Pin, found_platform: str) -> None:
         )
 
 
-def load(
-    docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: download_lock.Claim
+def load_into_docker(
+    docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: content_claims.Claim
 ) -> None:
     """Let Docker load the image from the store; raise Problem with cause and remedy."""
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
@@ -211,12 +211,12 @@ def load(
             f"for {output.duration(_SILENCE_S)}"
         )
         try:
-            _follow(docker.stream("POST", "/images/create", query), pin, claim)
+            _report_pull(docker.stream("POST", "/images/create", query), pin, claim)
         except docker_api.DockerError as error:
             raise pull_problem(pin, str(error)) from error
 
 
-def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: download_lock.Claim) -> None:
+def _report_pull(events: Iterable[dict[str, Any]], pin: Pin, claim: content_claims.Claim) -> None:
     every: set[str] = set()
     finished_layers: set[str] = set()
     report_time = time.monotonic()
@@ -272,7 +272,7 @@ def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
 def record_pull(paths: layout.Paths, pin: Pin) -> None:
     """Record that we pulled this image: `lockstep gc` considers no other."""
     path = paths.pulled_images / f"{pin.digest.replace(':', '-')}.json"
-    atomic.write_json(path, {"reference": pin.reference}, mode=0o600)
+    atomic_files.write_json(path, {"reference": pin.reference}, mode=0o600)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -291,11 +291,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             output.say(f"image {pin}: here already")
             return errors.EXIT_DONE
         login = registry_login(paths.root / "root/.docker/config.json", pin)
-        copier = peer_client.Copier(peer_client.lease(paths))
-        with download_lock.hold_claim(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
-            fetch(pin, paths.layers, login, copier, claim)
+        copier = peer_client.Copier(peer_client.newest_lease(paths))
+        with content_claims.hold_claim(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
+            fetch_image(pin, paths.layers, login, copier, claim)
             taking = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
-            load(taking, pin, paths, claim)
+            load_into_docker(taking, pin, paths, claim)
         if not is_image_present(docker, pin):
             raise errors.Problem(f"{pin}: pulled, but Docker does not list it")
         tag_as_held(docker, pin)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout, meminfo, output, program, switch_lock
+from lockstep.onhost.core import atomic_files, errors, layout, meminfo, output, program, switch_lock
 from lockstep.onhost.monitoring import slow_metrics
 from lockstep.onhost.monitoring.metrics import (
     QUICK_S,
@@ -74,7 +74,7 @@ class Writer:
 
     def write_due_files(self, now: float) -> None:
         """Write the files due (s of the monotonic clock). Raises as `SlowMetrics.read_samples`."""
-        atomic.write(
+        atomic_files.write(
             self._folder / QUICK, prometheus_text(black_box_samples(self._paths, self._gpu()))
         )
         running = self._running
@@ -84,7 +84,7 @@ class Writer:
             return
         self._running = None
         if running is not None:
-            atomic.write(self._folder / SLOW, running.result())
+            atomic_files.write(self._folder / SLOW, running.result())
         if now - self._began >= SLOW_S:
             self._began, self._running = (
                 now,

@@ -14,7 +14,7 @@ from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts import tls
 from lockstep.onhost.facts import units as unit_facts
 from lockstep.onhost.monitoring.metrics import MetricSample, own_sample
-from lockstep.onhost.operator import present_facts
+from lockstep.onhost.operator import live_state
 from lockstep.onhost.records import (
     generations,
     last_diff,
@@ -55,7 +55,7 @@ class SlowMetrics:
     gpu: Callable[[], gpu.GpuReading]
     expiry: Expiry | None = None
     _host: config.HostConfig | None = None
-    _facts: present_facts.Facts | None = None
+    _facts: live_state.Facts | None = None
     _write_mtime: int = 0
     _newest_switch: float | None = None
     _switches: Counter[str] = field(default_factory=Counter)
@@ -91,7 +91,7 @@ class SlowMetrics:
         write_mtime = self.paths.models.stat().st_mtime_ns
         if self._host is None or self._facts is None or write_mtime != self._write_mtime:
             self._host, self._write_mtime = config.load_host(self.paths.models), write_mtime
-            self._facts = present_facts.Facts(self._host, self.paths, self.gpu)
+            self._facts = live_state.Facts(self._host, self.paths, self.gpu)
         return self._host, self._facts.facts_now()
 
     def _model_samples(

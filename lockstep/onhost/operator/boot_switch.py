@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from lockstep.onhost.cluster import members, wire_client
+from lockstep.onhost.cluster import member_client, switch_members
 from lockstep.onhost.core import (
     clock,
     config,
@@ -99,7 +99,7 @@ def wait_for_members(
         NoModelAtBoot: A member has one, or somebody switches here meanwhile.
         errors.Problem: Members are missing; it names them.
     """
-    caller = wire_client.MemberClient.of(cluster, paths)
+    caller = member_client.MemberClient.from_cluster(cluster, paths)
     began, has_reported = clock.now(), False
     while True:
         _refuse_if_switched_since_boot(host, paths)
@@ -107,7 +107,7 @@ def wait_for_members(
         for name, answer in caller.ask_all(cluster.members, "state").items():
             if isinstance(answer, errors.Problem):
                 missing[name] = answer
-            elif up := members.up_models(answer):
+            elif up := switch_members.up_models(answer):
                 raise NoModelAtBoot(f"{name} has {up[0]} up")
         if not missing:
             return

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.cluster import cluster_status, runs
+from lockstep.onhost.cluster import cluster_status, run_record
 from lockstep.onhost.core import config, errors, layout, meminfo, output, switch_lock, terminal
 from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.docker import docker_api
@@ -17,7 +17,7 @@ from lockstep.onhost.engine import (
     living_processes,
     log_phases,
 )
-from lockstep.onhost.images import image_check
+from lockstep.onhost.images import recipe_check
 from lockstep.onhost.records import model_of_boot, switch_history, watch_findings
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import restart_key, units
@@ -122,10 +122,10 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
                 wedge=_wedge_text(watches.wedge.last_deed(model.unit), unit),
                 sense=_sense_text(watches.senses.get(model.name), unit),
                 memory_kill=_kill_text(watches, unit),
-                needs_gib=float(rounded_up(model.need.available(memory.total))),
+                needs_gib=float(rounded_up(model.memory_need.available(memory.total))),
                 usual_s=usual.get(model.name),
                 kind=model.kind,
-                silence_reason=image_check.silence_reason(paths.image_answers, model.image),
+                silence_reason=recipe_check.unanswered_reason(paths.image_answers, model.image),
             )
         )
     gateway, webui = state[restart_key.GATEWAY], state[host.webui_unit]
@@ -148,8 +148,8 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
             *watches.gpu.lines,
         ],
         unknown=unknown,
-        clusters=cluster_status.as_json(host, runs.load(paths)),
-        memory_holders=gpu_holders.in_words(host, paths) if closely else None,
+        clusters=cluster_status.as_json(host, run_record.load(paths)),
+        memory_holders=gpu_holders.foreign_holder_sentences(host, paths) if closely else None,
     )
 
 

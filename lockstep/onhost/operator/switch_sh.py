@@ -131,12 +131,12 @@ def _print_status(host: config.HostConfig, paths: layout.Paths, as_json: bool) -
 
 def _print_facts_each_second(host: config.HostConfig, paths: layout.Paths) -> int:
     """Print the facts as a line of JSON each second, as long as somebody reads."""
-    from lockstep.onhost.operator import present_facts
+    from lockstep.onhost.operator import live_state
 
-    now = present_facts.Facts(host, paths).facts_now
+    now = live_state.Facts(host, paths).facts_now
     while not output.has_lost_reader():
         output.say(json.dumps(now()))
-        clock.sleep(present_facts.FRESH_S)
+        clock.sleep(live_state.FRESH_S)
     return errors.EXIT_DONE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstep.onhost.cluster import coordinator, planner, wire_client
+from lockstep.onhost.cluster import coordinator, member_client, planner
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
 from lockstep.onhost.records import model_of_boot, switch_history
 from lockstep.onhost.switching import hot_change, switch_job
@@ -29,7 +29,7 @@ def main(argv: list[str], paths: layout.Paths) -> int:
 def rehearse_switch(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
     """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
     if planner.concerns_other_members(host, name):
-        return coordinator.ClusterSwitch(host, paths, terminal.say, user).rehearse(name)
+        return coordinator.ClusterSwitch(host, paths, terminal.say, user).rehearse_switch(name)
     return switching.Switch(host, paths, terminal.say).rehearse_switch(name)
 
 
@@ -50,12 +50,12 @@ def _make_switch(
     # Every member takes its lock itself, this host as well.
     group = coordinator.ClusterSwitch(host, paths, say, user)
     if name != "none":
-        code = group.to(name)
+        code = group.switch_to(name)
         say.hot_already = group.hot_already
         return code
     try:
-        return group.none()
-    except wire_client.MemberUnreachable as problem:
+        return group.stop_all_groups()
+    except member_client.MemberUnreachable as problem:
         say(f"{problem}; stopping what is up here only")
     with switch_lock.hold_lock(paths.switch_lock, user, name):
         code = switch.stop_all_models()

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, layout
+from lockstep.onhost.core import atomic_files, layout
 from lockstep.onhost.records import ownership, state_record
 
 
@@ -82,7 +82,7 @@ def record_items(paths: layout.Paths, names_by_part: dict[str, list[str]]) -> No
         have: dict[str, Any] = getattr(baseline, part)
         have.update({name: read(name) for name in names_by_part[part] if name not in have})
     paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    atomic.write_json(paths.baseline, asdict(baseline), mode=0o600)
+    atomic_files.write_json(paths.baseline, asdict(baseline), mode=0o600)
 
 
 def describe_path(root: Path, path: str) -> str | None:
@@ -93,7 +93,9 @@ def describe_path(root: Path, path: str) -> str | None:
         return None
     kind = "folder" if stat.S_ISDIR(entry.st_mode) else "file"
     kind = "link" if stat.S_ISLNK(entry.st_mode) else kind
-    return " ".join((kind, f"{stat.S_IMODE(entry.st_mode):04o}", *ownership.owner_names(entry)))
+    return " ".join(
+        (kind, f"{stat.S_IMODE(entry.st_mode):04o}", *ownership.user_and_group_names(entry))
+    )
 
 
 def groups_of(account: str) -> list[str] | None:

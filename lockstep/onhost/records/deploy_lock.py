@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, runner
+from lockstep.onhost.core import atomic_files, errors, file_lock, layout, output, program, runner
 from lockstep.onhost.records import audit_log, generations, journal
 from lockstep.onhost.systemd import transient_job, units
 
@@ -106,7 +106,7 @@ def take(
     except DeployUnderWay as error:
         # The other deploy may have ended by the time this host is asked for its name.
         gave_up = {"run": this_deploy.run, "other": error.holder_text}
-        atomic.write_json(_refused_deploy_path(paths.deploy_lock), gave_up, mode=0o600)
+        atomic_files.write_json(_refused_deploy_path(paths.deploy_lock), gave_up, mode=0o600)
         sys.exit(errors.EXIT_LOCKED)
     if result:
         audit_log.add_audit_line(
@@ -166,7 +166,7 @@ def _roll_back(paths: layout.Paths, this_deploy: Deploy, result: str) -> tuple[s
         if rollback_result.returncode == errors.EXIT_DONE
         else "this host could not return, /var/log/lockstep/jobs/rollout.log says why"
     )
-    atomic.write_json(
+    atomic_files.write_json(
         paths.cut_off,
         {"said": f"{this_deploy.activity} of {this_deploy.person}: {outcome}"},
         mode=0o600,
@@ -179,14 +179,14 @@ def _roll_back(paths: layout.Paths, this_deploy: Deploy, result: str) -> tuple[s
 
 def cut_off_deploy_outcome(paths: layout.Paths) -> str:
     """Return the outcome of the last deploy if this host rolled back by itself; else ""."""
-    note = atomic.read_json(paths.cut_off)
+    note = atomic_files.read_json(paths.cut_off)
     return str(note.get("said", "")) if isinstance(note, dict) else ""
 
 
 def _read_messages(this_deploy: Deploy, messages: Iterable[str]) -> tuple[str, bool]:
     """Read messages to the end; return the result, and whether the deploy changed anything."""
     result, has_changed = "cut off", False
-    signal.signal(signal.SIGALRM, _silent)
+    signal.signal(signal.SIGALRM, _end_silently)
     signal.alarm(SILENCE_S)
     try:
         for line in messages:
@@ -210,7 +210,7 @@ def _read_messages(this_deploy: Deploy, messages: Iterable[str]) -> tuple[str, b
     return result, has_changed
 
 
-def _silent(*_: object) -> NoReturn:
+def _end_silently(*_: object) -> NoReturn:
     raise TimeoutError
 
 
@@ -272,7 +272,7 @@ def other_lock_holder(this_deploy: Deploy, path: Path) -> Deploy | str | None:
             return None
         if current_holder and (current_holder.is_elder_than(this_deploy) or waited_s >= PATIENCE_S):
             return current_holder
-        note = atomic.read_json(_refused_deploy_path(path)) or {}
+        note = atomic_files.read_json(_refused_deploy_path(path)) or {}
         if not current_holder and note.get("run") == this_deploy.run:
             return str(note["other"])
         if waited_s >= _COMING_S:

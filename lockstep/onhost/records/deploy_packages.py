@@ -23,7 +23,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program, runner
 from lockstep.onhost.records import ownership, state_record
 
 _REMOVAL_LINE = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
@@ -208,7 +208,7 @@ def _update_lists() -> tuple[int, list[str]]:
 
 def clear_coming_packages(paths: layout.Paths) -> None:
     """Clear the list of coming packages; raise OSError if the record cannot be written."""
-    atomic.write_json(paths.packages, asdict(replace(load(paths), coming=[])), mode=0o600)
+    atomic_files.write_json(paths.packages, asdict(replace(load(paths), coming=[])), mode=0o600)
 
 
 def purge_recorded_packages(paths: layout.Paths, names: Sequence[str]) -> list[str]:

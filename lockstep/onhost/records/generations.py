@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output, program
+from lockstep.onhost.core import atomic_files, errors, layout, output, program
 
 _NAME = re.compile(r"(\d{4,})\.json")
 _CONTENTS = ("engine", "images", "weights", "files")
@@ -97,12 +97,12 @@ def _write_record(path: Path, record: Record) -> Record:
         "note": record["note"],
         **{key: record[key] for key in _CONTENTS},
     }
-    atomic.write_json(path, new_record, mode=0o600)
+    atomic_files.write_json(path, new_record, mode=0o600)
     return new_record
 
 
 def _read_record(path: Path) -> Record | None:
-    record = atomic.read_json(path)
+    record = atomic_files.read_json(path)
     if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
         return record
     return None

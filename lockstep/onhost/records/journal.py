@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lockstep.onhost.core import atomic, config, errors, layout, program
+from lockstep.onhost.core import atomic_files, config, errors, layout, program
 from lockstep.onhost.records import generations, ownership
 from lockstep.onhost.systemd import restart_key, units
 
@@ -75,7 +75,7 @@ def note_before_change(
         for name, unit in units.show(names).items()
     }
     document["rollout"] = document["rollout"] if rollout is None else rollout
-    atomic.write_json(paths.begun_journal, document, mode=0o600)
+    atomic_files.write_json(paths.begun_journal, document, mode=0o600)
 
 
 def _new_document(paths: layout.Paths, record: generations.Record) -> Document:
@@ -89,7 +89,7 @@ def _new_document(paths: layout.Paths, record: generations.Record) -> Document:
         "units": {},
         "hot": None,
         # The image that last opened Open WebUI's data.
-        "webui": str((atomic.read_json(paths.webui) or {}).get("image", "")),
+        "webui": str((atomic_files.read_json(paths.webui) or {}).get("image", "")),
         "rollout": "",
     }
 
@@ -111,7 +111,7 @@ def finish(paths: layout.Paths) -> None:
                 way_back[part] = {**document[part], **way_back[part]}
     if way_back is not None:
         way_back |= {"rollout": "", "from": record["digest"]}
-        atomic.write_json(paths.journal, way_back, mode=0o600)
+        atomic_files.write_json(paths.journal, way_back, mode=0o600)
     discard(paths)
 
 
@@ -132,7 +132,7 @@ def load_finished(paths: layout.Paths) -> Document | None:
 
 
 def _load(path: Path) -> Document | None:
-    document = atomic.read_json(path)
+    document = atomic_files.read_json(path)
     required_keys = {"since", "before", "current", "points", "units", "hot", "webui", "rollout"}
     if not isinstance(document, dict) or not required_keys <= document.keys():
         return None
@@ -182,7 +182,9 @@ def restore_files(paths: layout.Paths, document: Document) -> None:
         for path in sorted(changes, key=lambda path: path.startswith(f"{program.PROGRAMS}/")):
             _restore_file(paths.root / path.lstrip("/"), changes[path])
         if document["current"] and document["points"]:
-            atomic.replace_link(paths.root / document["current"].lstrip("/"), document["points"])
+            atomic_files.replace_link(
+                paths.root / document["current"].lstrip("/"), document["points"]
+            )
     except (OSError, LookupError) as error:
         raise errors.Problem(f"what was here cannot be restored: {error}") from error
     generations.remove_begun_record(paths)
@@ -194,10 +196,10 @@ def _restore_file(at: Path, was: Mapping[str, str] | None) -> None:
     if was is None:
         at.unlink(missing_ok=True)
     elif "link" in was:
-        atomic.replace_link(at, was["link"])
+        atomic_files.replace_link(at, was["link"])
     else:
         owner = (was["owner"], was["group"])
-        atomic.write(at, was["text"], mode=int(was["mode"], 8), owner=owner)
+        atomic_files.write(at, was["text"], mode=int(was["mode"], 8), owner=owner)
         if at.suffix == ".py":
             py_compile.compile(str(at), quiet=2)
 
@@ -238,5 +240,5 @@ def _state_of_file(path: Path) -> dict[str, str] | None:
         return None
     except OSError as error:
         raise errors.Problem(f"{path}: {error.strerror}") from error
-    owner, group = ownership.owner_names(entry)
+    owner, group = ownership.user_and_group_names(entry)
     return {"text": text, "mode": f"{entry.st_mode & 0o7777:04o}", "owner": owner, "group": group}

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from lockstep.onhost.core import atomic, layout
+from lockstep.onhost.core import atomic_files, layout
 
 #: The gateway's account and group.
 GATEWAY = "lockstep-gateway"
@@ -17,7 +17,7 @@ GATEWAY = "lockstep-gateway"
 
 def load(paths: layout.Paths) -> dict[str, Any] | None:
     """Return what `take` stored, with "at" (Unix time, s); None if it is missing or unreadable."""
-    document = atomic.read_json(paths.diff)
+    document = atomic_files.read_json(paths.diff)
     return document if isinstance(document, dict) else None
 
 
@@ -31,8 +31,8 @@ def take(report: dict[str, Any], paths: layout.Paths | None = None) -> dict[str,
     """
     paths = paths or layout.Paths()
     record = {"at": round(time.time(), 1), **report}
-    atomic.write_json(paths.diff, record, mode=0o600)
+    atomic_files.write_json(paths.diff, record, mode=0o600)
     # Without the group there is no gateway.
     with suppress(LookupError):
-        atomic.write_json(paths.diff, record, mode=0o640, owner=("root", GATEWAY))
+        atomic_files.write_json(paths.diff, record, mode=0o640, owner=("root", GATEWAY))
     return {}

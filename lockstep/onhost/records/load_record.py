@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from lockstep.onhost.core import atomic, layout
+from lockstep.onhost.core import atomic_files, layout
 from lockstep.onhost.records import state_record
 
 
@@ -41,4 +41,4 @@ def load_records(paths: layout.Paths) -> dict[str, LoadRecord]:
 def record_load(paths: layout.Paths, record: LoadRecord) -> None:
     """Store a load in place of the model's last one; raise OSError on failure."""
     records = {**load_records(paths), record.model: record}
-    atomic.write_json(paths.loads, {name: asdict(load) for name, load in records.items()})
+    atomic_files.write_json(paths.loads, {name: asdict(load) for name, load in records.items()})

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from lockstep.onhost.core import atomic, errors, file_lock, layout, output, runner
+from lockstep.onhost.core import atomic_files, errors, file_lock, layout, output, runner
 from lockstep.onhost.records import state_record
 
 STARTING, HOT = "starting", "hot"
@@ -164,4 +164,4 @@ def _save_with_boot(paths: layout.Paths, record: BootRecord, now: Boot) -> None:
     new_record = replace(record, boots=(*record.boots, now)[-_MOST_BOOTS:])
     state_record.save(paths.boots, new_record, mode=0o600)
     # A file system may write the new name seconds later, when an engine may have frozen the host.
-    atomic.flush(paths.boots.parent)
+    atomic_files.flush(paths.boots.parent)

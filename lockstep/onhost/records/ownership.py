@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, process, runner
+from lockstep.onhost.core import atomic_files, errors, layout, process, runner
 from lockstep.onhost.records import generations
 from lockstep.onhost.systemd import units
 
@@ -97,7 +97,7 @@ class Ownership:
         if not at.is_dir():
             return "not a folder"
         entry = at.stat()
-        have = (f"{stat.S_IMODE(entry.st_mode):04o}", *owner_names(entry))
+        have = (f"{stat.S_IMODE(entry.st_mode):04o}", *user_and_group_names(entry))
         if have == (mode, owner, group) or any(map(is_marked, [*at.glob("*"), *at.glob("*/*.sh")])):
             return ""
         return f"mode {have[0]}, of {have[1]}:{have[2]}; it would be {mode}, of {owner}:{group}"
@@ -228,7 +228,7 @@ def _recorded_paths(root: Path) -> frozenset[str]:
     Files of a deploy that has not ended well are ours as well.
     """
     paths = layout.Paths(root)
-    baseline_paths = (atomic.read_json(paths.baseline) or {}).get("paths", {})
+    baseline_paths = (atomic_files.read_json(paths.baseline) or {}).get("paths", {})
     unmarked_files = [UNMARKED_FILE] if baseline_paths.get(UNMARKED_FILE, "unknown") is None else []
     known_paths = [*unmarked_files]
     for record in filter(None, (generations.begun_record(paths), generations.newest_record(paths))):
@@ -257,7 +257,7 @@ def home_of(account: str) -> str | None:
         return None
 
 
-def owner_names(entry: os.stat_result) -> tuple[str, str]:
+def user_and_group_names(entry: os.stat_result) -> tuple[str, str]:
     """Return the names of user and group, or numbers for those without a name."""
     try:
         owner = pwd.getpwuid(entry.st_uid).pw_name
@@ -272,7 +272,7 @@ def owner_names(entry: os.stat_result) -> tuple[str, str]:
 def _owner_of(path: str, at: Path) -> str:
     entry = at.lstat()
     day = time.strftime("%Y-%m-%d", time.gmtime(entry.st_mtime))
-    return f"written {day}, of {owner_names(entry)[0]}{_package_text(path)}"
+    return f"written {day}, of {user_and_group_names(entry)[0]}{_package_text(path)}"
 
 
 def _package_text(path: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lockstep.onhost.core import atomic, errors, schema
+from lockstep.onhost.core import atomic_files, errors, schema
 
 T = TypeVar("T")
 
@@ -28,21 +28,21 @@ def load(kind: type[T], path: Path) -> T | None:
 def load_or_refuse(kind: type[T], path: Path, remedy: str) -> T | None:
     """Return a record; None if there is none; raise Problem with the remedy if it is unusable."""
     try:
-        return of_text(kind, path.read_text(encoding="utf-8"))
+        return record_of_text(kind, path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise errors.Problem(f"{path}: {errors.why(error)}. Remedy: {remedy}") from error
 
 
-def of_text(kind: type[T], text: str) -> T:
+def record_of_text(kind: type[T], text: str) -> T:
     """Return a record from its text, without keys of other versions; raise ValueError."""
     return _convert(kind, text, strict=True)
 
 
 def save(path: Path, record: Any, *, mode: int = 0o644) -> None:
     """Replace a record, a dataclass, in one step; raise OSError on failure."""
-    atomic.write_json(path, asdict(record), mode=mode)
+    atomic_files.write_json(path, asdict(record), mode=mode)
 
 
 def _convert(kind: type[T], text: str, *, strict: bool) -> T:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from lockstep.onhost.core import atomic, errors, layout, output
+from lockstep.onhost.core import atomic_files, errors, layout, output
 from lockstep.onhost.records import audit_log, state_record
 
 #: A page shows no more.
@@ -63,7 +63,7 @@ def usual_seconds_by_model(switch_records: Iterable[SwitchRecord]) -> dict[str, 
 def add_switch_record(paths: layout.Paths, new_record: SwitchRecord) -> None:
     """Add one record; raise OSError on failure."""
     newest = [asdict(record) for record in (new_record, *load(paths))][:MOST_KEPT]
-    atomic.write_json(paths.switches, newest)
+    atomic_files.write_json(paths.switches, newest)
 
 
 def switch_and_record(

@@ -70,7 +70,7 @@ class GpuRecord:
 class SenseLook:
     """The last look at a model: the main process asked, the verdict, and the Unix time.
 
-    `state` is one of `engine.sense.State`.
+    `state` is one of `engine.sense_verdict.State`.
     """
 
     model: str

@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout
+from lockstep.onhost.core import atomic_files, errors, layout
 from lockstep.onhost.records import journal, ownership
 
 File = dict[str, Any]
@@ -31,7 +31,7 @@ PATHS = layout.Paths()
 
 def place_file(file: File) -> None:
     owner = (file["owner"], file["group"])
-    atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8), owner=owner)
+    atomic_files.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8), owner=owner)
 
 
 def remove_half_written_files(folders: set[str]) -> None:
@@ -40,7 +40,7 @@ def remove_half_written_files(folders: set[str]) -> None:
     Files being written just now stay: other programs of ours write in these folders, too.
     """
     for folder in folders:
-        for path in filter(atomic.is_leftover, Path(folder).glob(f"{atomic.PREFIX}*")):
+        for path in filter(atomic_files.is_leftover, Path(folder).glob(f"{atomic_files.PREFIX}*")):
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
             else:
@@ -54,7 +54,7 @@ def make_folder(folder: File) -> None:
         set_mode_and_owner(path, folder)
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    new = tempfile.mkdtemp(prefix=atomic.temporary_prefix(), dir=os.path.dirname(path))
+    new = tempfile.mkdtemp(prefix=atomic_files.temporary_prefix(), dir=os.path.dirname(path))
     try:
         set_mode_and_owner(new, folder)
         os.rename(new, path)
@@ -177,7 +177,7 @@ def write_requested_files(request: dict[str, Any]) -> int:
         if os.path.lexists(path):
             os.unlink(path)
     for path, target in links.items():
-        atomic.replace_link(Path(path), target)
+        atomic_files.replace_link(Path(path), target)
     return 0
 
 

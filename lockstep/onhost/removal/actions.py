@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from lockstep.onhost.core import atomic, errors, layout, program, runner
+from lockstep.onhost.core import atomic_files, errors, layout, program, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
 from lockstep.onhost.records import deploy_packages, ownership
@@ -36,9 +36,9 @@ class Actions:
     ) -> list[tuple[RemovalItem, str]]:
         """Do all actions of a kind; return those that failed, and why."""
         at_once: dict[str, Callable[[Sequence[RemovalItem]], None]] = {
-            "model": self._models,
-            "unit": self._units,
-            "package": self._packages,
+            "model": self._stop_models,
+            "unit": self._stop_units,
+            "package": self._purge_packages,
         }
         failures: list[tuple[RemovalItem, str]] = []
         if kind in at_once:
@@ -56,7 +56,7 @@ class Actions:
         self._reload_services(kind, items)
         return failures
 
-    def _models(self, items: Sequence[RemovalItem]) -> None:
+    def _stop_models(self, items: Sequence[RemovalItem]) -> None:
         """Stop models as `switch.sh none` does, so that a cluster ends on all members.
 
         The units end in any case.
@@ -66,7 +66,7 @@ class Actions:
         # A finished job stays loaded, so that its exit code can be read.
         units.try_to_control("stop", switch_job.UNIT, limit_s=_LIMIT_S)
 
-    def _units(self, items: Sequence[RemovalItem]) -> None:
+    def _stop_units(self, items: Sequence[RemovalItem]) -> None:
         names = [item.name for item in items]
         # One unit without a file, as left by a trial of rules or addresses, would keep all enabled.
         files = [name for name in names if self._path_below_root(ownership.UNITS + name).exists()]
@@ -77,7 +77,7 @@ class Actions:
         if running_names:
             raise errors.Problem(f"still running: {', '.join(running_names)}")
 
-    def _packages(self, items: Sequence[RemovalItem]) -> None:
+    def _purge_packages(self, items: Sequence[RemovalItem]) -> None:
         deploy_packages.purge_recorded_packages(self._paths, [item.name for item in items])
 
     def _container(self, item: RemovalItem) -> None:
@@ -116,7 +116,7 @@ class Actions:
         if copy.is_file():
             text = copy.read_text(encoding="utf-8", errors="surrogateescape")
             # With a record it has its own mode next, and may hold a password.
-            atomic.write(at, text, mode=0o600 if item.detail else 0o644)
+            atomic_files.write(at, text, mode=0o600 if item.detail else 0o644)
         if item.detail:
             _, mode, owner, group = item.detail.split()
             at.chmod(int(mode, 8))

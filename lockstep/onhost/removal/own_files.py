@@ -154,7 +154,7 @@ def own_entries_in_hub_folder(
 def made_folders(paths: layout.Paths, record: baseline.Baseline) -> list[str]:
     """Return folders that a deploy made, the deepest first."""
     missing = [path for path, was in record.paths.items() if was is None]
-    present_folders = [path for path in missing if _folder(paths.root / path.lstrip("/"))]
+    present_folders = [path for path in missing if _is_folder(paths.root / path.lstrip("/"))]
     return sorted(present_folders, key=lambda path: (-path.count("/"), path))
 
 
@@ -189,7 +189,7 @@ def own_records(paths: layout.Paths, keeps: bool, keeps_data: bool) -> list[str]
     return _folder_without(paths.root, _STATE, [*kept_paths, *(DATA if keeps_data else ())])
 
 
-def _folder(path: Path) -> bool:
+def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 

@@ -57,7 +57,7 @@ def make_removal_plan(
     _plan_units(paths, files, plan)
     if docker is not None:
         _plan_docker_items(paths, docker, settings, plan)
-    if _runs(["nft", "list", "table", *_TABLE]):
+    if _is_success(["nft", "list", "table", *_TABLE]):
         plan.add_removals("firewall", " ".join(_TABLE))
     _plan_weights(paths, record, settings, plan)
     returning = own_files.replaced_foreign_files(paths)
@@ -220,7 +220,7 @@ def _plan_settings(paths: layout.Paths, record: baseline.Baseline, plan: Removal
 def _plan_accounts(record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan) -> None:
     account_groups = record.accounts
     kept_accounts = {
-        name for name, home in settings.accounts.items() if _keeps(home, settings.keep)
+        name for name, home in settings.accounts.items() if _is_kept(home, settings.keep)
     }
     for name, home in settings.accounts.items():
         have = baseline.groups_of(name)
@@ -252,7 +252,7 @@ def _plan_accounts(record: baseline.Baseline, settings: RemovalSettings, plan: R
         )
 
 
-def _keeps(home: str, keep: Sequence[str]) -> bool:
+def _is_kept(home: str, keep: Sequence[str]) -> bool:
     of_data = home in (ownership.GATEWAY_HOME, ownership.BACKUP_HOME)
     return (home == ownership.HOME and WEIGHTS in keep) or (of_data and DATA in keep)
 
@@ -277,7 +277,7 @@ def _plan_staying_things(
     )
 
 
-def _runs(argv: Sequence[str]) -> bool:
+def _is_success(argv: Sequence[str]) -> bool:
     """Tell whether a program is there and succeeds."""
     try:
         return runner.run(list(argv)).returncode == 0

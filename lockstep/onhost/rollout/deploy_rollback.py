@@ -81,7 +81,7 @@ def _model_to_restart(paths: layout.Paths, was: str | None) -> str | None:
     state = units.show(model.unit for model in host.models.values())
     up = next((model for model in host.models.values() if state[model.unit].up), None)
     if up is not None:
-        return up.name if restart_key.old(state[up.unit], paths) else None
+        return up.name if restart_key.has_outdated_key(state[up.unit], paths) else None
     return was
 
 
@@ -113,7 +113,7 @@ def _restore_unit_state(paths: layout.Paths, name: str, was: dict[str, bool]) ->
     if not was["up"]:
         return True
     # A socket has no process, and no restart while its service runs.
-    is_outdated = unit.up and unit.main_pid and restart_key.old(unit, paths)
+    is_outdated = unit.up and unit.main_pid and restart_key.has_outdated_key(unit, paths)
     return bool(unit.up and not is_outdated) or _control("restart", name)
 
 

@@ -49,7 +49,7 @@ def outdated_models(host: config.HostConfig, paths: layout.Paths) -> list[config
         for model in host.models.values()
         if not model.cluster
         and state[model.unit].state in ("hot", "loading")
-        and restart_key.old(state[model.unit], paths)
+        and restart_key.has_outdated_key(state[model.unit], paths)
     ]
 
 
@@ -77,7 +77,7 @@ def _refusal(
     restart_key.bring_gateway_up_to_date(paths)
     try:
         # Again, because the unit asks the engine itself and clients may ask through the gateway.
-        _token_where_clients_ask(model)
+        _request_token_as_client(model)
     except (openai_api.NotReady, openai_api.RequestRefusal, errors.Problem) as answer:
         return f"no token comes where clients ask ({answer})"
     if gate and subprocess.run(list(gate), check=False).returncode != 0:
@@ -85,7 +85,7 @@ def _refusal(
     return ""
 
 
-def _token_where_clients_ask(model: config.Model) -> None:
+def _request_token_as_client(model: config.Model) -> None:
     """Request a token, and retry while the gateway learns the hot model. Raises as
     `ask_test_question`."""
     key, began = openai_api.api_key(model), clock.now()

@@ -27,7 +27,7 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import clock, config, errors, layout, output, program
-from lockstep.onhost.engine import openai_api, sense
+from lockstep.onhost.engine import openai_api, sense_verdict
 from lockstep.onhost.records import accepted_speed
 from lockstep.onhost.rollout import speed_probe
 from lockstep.onhost.system import gpu
@@ -198,7 +198,7 @@ def _report_nothing_hot(host: config.HostConfig, mode: str) -> int:
 
 def _check_sense(model: config.Model) -> int:
     """Ask the sense questions where clients ask; return an exit code."""
-    verdict = sense.judge_engine_sense(model, openai_api.api_key(model))
+    verdict = sense_verdict.judge_engine_sense(model, openai_api.api_key(model))
     output.say(f"{model.name} {verdict.words}")
     if verdict.state == "sound":
         return errors.EXIT_DONE

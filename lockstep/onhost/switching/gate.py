@@ -142,7 +142,7 @@ class Gate:
     def wait_for_memory(self) -> None:
         """Wait until MemAvailable reaches the model's need, dropping the page cache."""
         now = meminfo.memory(self.paths.proc)
-        need = self.model.need.available(now.total)
+        need = self.model.memory_need.available(now.total)
         last_drop_s = last_report_s = -30.0
         # MemFree decides about dropping only: vLLM before 0.20.2 counts it. MemAvailable decides
         # about starting.
@@ -209,12 +209,12 @@ class Gate:
             write_to_journal(f"the disk of the weights gives {rate:.0f} MB/s")
 
     def _memory_shortage(self, now: meminfo.Memory) -> errors.Problem:
-        need = self.model.need.available(now.total)
+        need = self.model.memory_need.available(now.total)
         if need > now.total:
             remedy = "this host can never run it: bind a smaller recipe to the model"
         else:
             # `ps` charges GPU memory to no process.
-            holder_texts = gpu_holders.in_words(self.host, self.paths)
+            holder_texts = gpu_holders.foreign_holder_sentences(self.host, self.paths)
             see = "see what holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, "
             remedy = (
                 (f"{'; '.join(holder_texts)}; " if holder_texts else see)

@@ -9,7 +9,7 @@ from lockstep.onhost.core import config, errors, layout, meminfo
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
-from lockstep.onhost.system import cluster_link
+from lockstep.onhost.system import link_check
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import weights_spec, weights_state
 
@@ -32,7 +32,7 @@ class Precheck:
         if not unit.is_installed:
             raise _refusal(f"{model.unit} is {unit.load}", "run the deploy")
         if cluster := self.host.cluster(model.name):
-            cluster_link.check_links(model.name, cluster, self.paths)
+            link_check.check_links(model.name, cluster, self.paths)
         self._refuse_taken_port(model)
         self._refuse_unreachable_docker(model)
         self._check_memory(model)
@@ -47,7 +47,7 @@ class Precheck:
         """
         now = meminfo.memory(self.paths.proc)
         up = {
-            model.unit: model.need.peak_gib(now.total)
+            model.unit: model.memory_need.peak_gib(now.total)
             for model in self.host.models.values()
             if self.state[model.unit].up
         }
@@ -91,7 +91,7 @@ class Precheck:
 
     def _check_memory(self, model: config.Model) -> None:
         total = meminfo.memory(self.paths.proc).total
-        need = model.need.available(total)
+        need = model.memory_need.available(total)
         if need > total:
             raise _refusal(
                 f"{model.name} needs {rounded_up(need)} GiB, this host has {rounded_down(total)}",
@@ -103,7 +103,7 @@ class Precheck:
             raise _refusal(
                 f"{model.name} needs {rounded_up(need)} GiB; {rounded_down(available)} GiB are "
                 f"available and stopping what is hot frees at most {rounded_down(held_gib)}",
-                "; ".join(gpu_holders.in_words(self.host, self.paths))
+                "; ".join(gpu_holders.foreign_holder_sentences(self.host, self.paths))
                 or "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
             )
 

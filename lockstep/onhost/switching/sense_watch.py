@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock
-from lockstep.onhost.engine import openai_api, sense
+from lockstep.onhost.engine import openai_api, sense_verdict
 from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import hot_change
 from lockstep.onhost.systemd import units
@@ -26,10 +26,12 @@ from lockstep.onhost.systemd import units
 _AGAIN_S = 20 * 3600.0
 
 
-def ask_sense_questions(model: config.Model, paths: layout.Paths, pid: int) -> sense.SenseVerdict:
+def ask_sense_questions(
+    model: config.Model, paths: layout.Paths, pid: int
+) -> sense_verdict.SenseVerdict:
     """Ask a model the questions, record the verdict, and print it."""
     engine_model = model.behind_gateway
-    verdict = sense.judge_engine_sense(engine_model, openai_api.api_key(engine_model))
+    verdict = sense_verdict.judge_engine_sense(engine_model, openai_api.api_key(engine_model))
     look = watch_findings.SenseLook(model.name, pid, verdict.state, verdict.words)
     watch_findings.save(paths, look)
     write_to_journal(f"{model.name} {verdict.words}")

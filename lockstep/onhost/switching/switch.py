@@ -120,7 +120,7 @@ class Switch:
 
     def stop_failed_model(self, name: str) -> None:
         """Stop a failed model, and with that its restarts; report errors."""
-        self._quietly_stop([self._host.model(name)])
+        self._stop_silently([self._host.model(name)])
 
     def start_replacement_of(self, name: str) -> int:
         """Start the replacement of a model that the memory watch ended; codes as for `switch_to`.
@@ -193,7 +193,7 @@ class Switch:
         check = self._precheck(state)
         check.check_start(model)
         available, held_gib = check.memory_figures()
-        need = model.need.available(meminfo.memory(self._paths.proc).total)
+        need = model.memory_need.available(meminfo.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
         self._say(
             f"memory: needs {rounded_up(need)} GiB, {rounded_down(available)} available"
@@ -285,7 +285,7 @@ class Switch:
                 stop = partial(self._stop_units, tuple(tried_models))
                 tried_models.append(spare)
                 if self._attempt_start(spare, stop):
-                    return self._report_instead(model, spare, was_hot=spare == previous)
+                    return self._report_other_model_hot(model, spare, was_hot=spare == previous)
         except hot_change.SwitchCancellation as error:
             return self._undo_cancelled_switch(error.request, tried_models, previous)
         return self._report_nothing_hot(
@@ -304,7 +304,7 @@ class Switch:
         if previous in tried_models:
             return self._report_nothing_hot(tried_models, f"failed, or {request.user} cancelled it")
         if previous is None or not request.restore:
-            self._quietly_stop(tried_models)
+            self._stop_silently(tried_models)
             self._reset_failed_units()
             if previous:
                 self._record_hot_model(None, previous)
@@ -323,7 +323,7 @@ class Switch:
         )
 
     def _report_nothing_hot(self, tried_models: Sequence[config.Model], why: str) -> int:
-        self._quietly_stop(tried_models)
+        self._stop_silently(tried_models)
         names = " and ".join(model.name for model in tried_models)
         self._say(f"NO MODEL IS HOT: {names} {why}", "failed")
         return errors.EXIT_NOTHING_HOT
@@ -348,7 +348,9 @@ class Switch:
             if failed_units:
                 units.control_units("reset-failed", *failed_units)
 
-    def _report_instead(self, model: config.Model, spare: config.Model, was_hot: bool) -> int:
+    def _report_other_model_hot(
+        self, model: config.Model, spare: config.Model, was_hot: bool
+    ) -> int:
         again = " again" if was_hot else ""
         if spare.name == model.fallback:
             self._say(f"{model.name} FAILED; its fallback {spare.name} is hot{again}", "failed")
@@ -365,7 +367,7 @@ class Switch:
             self._say(f"{model.name} FAILED: {problem}", "failed")
             return False
 
-    def _quietly_stop(self, models: Iterable[config.Model]) -> None:
+    def _stop_silently(self, models: Iterable[config.Model]) -> None:
         try:
             self._stop_units(models)
         except errors.Problem as problem:
@@ -394,7 +396,9 @@ class Switch:
         """
         models = tuple(models)
         names = sorted({model.unit for model in models})
-        units.control_units("stop", *names, limit_s=_STOP_LIMIT_S, look=self._still("stopping"))
+        units.control_units(
+            "stop", *names, limit_s=_STOP_LIMIT_S, look=self._progress_reporter("stopping")
+        )
         began = clock.now()
         while leftovers := [
             words
@@ -447,7 +451,7 @@ class Switch:
         # A unit that hit its start limit would refuse although the operator asks for it.
         units.try_to_control("reset-failed", model.unit)
         self._say(f"starting {model.name}", "gate")
-        look = self._still("starting", is_cancellable=True)
+        look = self._progress_reporter("starting", is_cancellable=True)
         with journal_tail.JournalTail(model.unit, since, self._say):
             # systemd limits the time of a start.
             is_started = units.try_to_control("start", model.unit, limit_s=math.inf, look=look)
@@ -473,19 +477,19 @@ class Switch:
         return False
 
     def _report_test_answer(self, unit: str, since: float) -> str | None:
-        test_answer = self._steps.add_start(unit, units.last_lines(unit, 20, since))
+        test_answer = self._steps.add_start_steps(unit, units.last_lines(unit, 20, since))
         if test_answer:
             return test_answer
         # The journal may lag a moment behind the unit whose start it records.
         with suppress(errors.Problem):
             runner.run(["journalctl", "--sync"], timeout=20)
-        return self._steps.add_start(unit, units.last_lines(unit, 20, since))
+        return self._steps.add_start_steps(unit, units.last_lines(unit, 20, since))
 
     def _check_cancelled(self) -> None:
         if self._cancellable:
             hot_change.raise_if_cancelled(self._paths, self._began)
 
-    def _still(self, activity: str, is_cancellable: bool = False) -> Callable[[], None]:
+    def _progress_reporter(self, activity: str, is_cancellable: bool = False) -> Callable[[], None]:
         """Return what to do every second of a long activity: tell of it now and then.
 
         If it can be cancelled, that raises SwitchCancellation, and systemd goes on.

@@ -24,7 +24,7 @@ class Steps:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + clock.now() - began
 
-    def add_start(self, unit: str, journal: list[str]) -> str | None:
+    def add_start_steps(self, unit: str, journal: list[str]) -> str | None:
         """Add a start's own steps, as seen by systemd and the readiness check.
 
         Args:
@@ -42,8 +42,8 @@ class Steps:
         return next((event for event in events if output.kind_of(event) == "answer"), None)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {_length(took)}" for name, took in self.seconds.items())
+        return ", ".join(f"{name} {_duration_text(took)}" for name, took in self.seconds.items())
 
 
-def _length(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else output.duration(seconds)

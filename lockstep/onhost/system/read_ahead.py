@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout
+from lockstep.onhost.core import atomic_files, errors, layout
 
 #: KiB of one read while an engine loads. A load then takes 0.87 to 1.34 of a plain read's time on
 #: disks like USB, NVMe and a network's, and 32 MiB add nothing (docs/evidence/load.md, 2026-11-29).
@@ -47,7 +47,7 @@ def raise_read_ahead(
     try:
         # Before the change: whatever ends this program, the values return.
         record = {"model": model, "raised_kib": RAISED_KIB, "own_kib": own_kib}
-        atomic.write_json(paths.read_ahead, record)
+        atomic_files.write_json(paths.read_ahead, record)
         set_raised(True, paths)
     except OSError as error:
         tell(f"reads stay small while it loads: {error.filename}: {errors.why(error)}")
@@ -109,7 +109,7 @@ def read_bytes(device: int, paths: layout.Paths) -> int | None:
 
 
 def _record(paths: layout.Paths) -> Mapping[str, Any]:
-    record = atomic.read_json(paths.read_ahead)
+    record = atomic_files.read_json(paths.read_ahead)
     empty: dict[str, Any] = {"model": None, "raised_kib": RAISED_KIB, "own_kib": {}}
     return {**empty, **record} if isinstance(record, dict) else empty
 

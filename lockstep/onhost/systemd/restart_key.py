@@ -12,7 +12,7 @@ GATEWAY_SOCKET = "lockstep-gateway.socket"  #: Its ports, which systemd keeps op
 _RESTART_KEY = re.compile(r"LOCKSTEP_RESTART_KEY=([0-9a-f]+)")
 
 
-def old(unit: units.Unit, paths: layout.Paths) -> bool:
+def has_outdated_key(unit: units.Unit, paths: layout.Paths) -> bool:
     """Tell whether a unit that is up was started with another restart key than its file's.
 
     A socket has no process: it is old if its file was written after it was opened, which is known
@@ -41,7 +41,7 @@ def bring_gateway_up_to_date(paths: layout.Paths) -> None:
             if not (paths.root / "etc/systemd/system" / name).exists():
                 verb = "stop" if unit.up else ""
             else:
-                verb = "" if unit.up and not old(unit, paths) else "restart"
+                verb = "" if unit.up and not has_outdated_key(unit, paths) else "restart"
             if verb:
                 units.control_units(verb, name)
                 output.say(f"{verb} of {name}")

@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout, runner
+from lockstep.onhost.core import atomic_files, errors, layout, runner
 from lockstep.onhost.docker import docker_api
 
 DATABASE = "webui.db"
@@ -87,7 +87,7 @@ def replace_folder(data: Path, by: Path) -> None:
         remove_folder(old)
         data.rename(old)
     new.rename(data)
-    atomic.flush(data.parent)
+    atomic_files.flush(data.parent)
     remove_folder(old)
 
 
@@ -129,7 +129,7 @@ def _flush_folder(folder: Path) -> None:
     """Flush a copy to disk. sync(2) would wait for all other writes to any disk."""
     for target_path in (folder, *folder.rglob("*")):
         if target_path.is_dir() or (target_path.is_file() and not target_path.is_symlink()):
-            atomic.flush(target_path)
+            atomic_files.flush(target_path)
 
 
 def _is_database(path: Path) -> bool:

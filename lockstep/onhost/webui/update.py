@@ -34,7 +34,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, clock, errors, http_client, layout, output, program
+from lockstep.onhost.core import atomic_files, clock, errors, http_client, layout, output, program
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port_listeners
 from lockstep.onhost.engine.readiness import MainProcess
@@ -167,11 +167,11 @@ def _restore_unit_file(paths: layout.Paths, unit: str, present_record: record.We
     path, text = _unit_file(paths, unit), "\n".join(present_record.unit)
     if path.read_text(encoding="utf-8") == text:
         return
-    atomic.write(path, text)
+    atomic_files.write(path, text)
     units.control_units("daemon-reload")
 
 
-def wait_until_serving(
+def accept_when_serving(
     paths: layout.Paths, unit: str, volume: str, image: str, url: str, alive: Callable[[], None]
 ) -> None:
     """Wait until it serves, and check after an update that its database is intact.
@@ -317,7 +317,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         prepare_data_for_image(paths, options.unit, options.volume, options.image)
     elif options.verb == "ready":
         process = MainProcess(options.main_pid)
-        wait_until_serving(
+        accept_when_serving(
             paths, options.unit, options.volume, options.image, options.url, process.check_alive
         )
     elif options.verb == "ended":

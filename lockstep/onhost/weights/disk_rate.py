@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, clock, layout
+from lockstep.onhost.core import atomic_files, clock, layout
 
 _BLOCK = 16 * 2**20
 # Two seconds tell NVMe from USB, and nobody notices them in a start of minutes.
@@ -50,7 +50,7 @@ def measure_once(paths: layout.Paths, files: Iterable[Path]) -> float | None:
     if device in rates:
         return None
     rate = round(_bytes_per_second(path) / 1e6, 1)
-    atomic.write_json(paths.disk_rates, {**rates, device: rate})
+    atomic_files.write_json(paths.disk_rates, {**rates, device: rate})
     return rate
 
 
@@ -67,7 +67,7 @@ def _device(status: os.stat_result) -> str:
 
 
 def _load(paths: layout.Paths) -> dict[str, object]:
-    rates = atomic.read_json(paths.disk_rates)
+    rates = atomic_files.read_json(paths.disk_rates)
     return rates if isinstance(rates, dict) else {}
 
 

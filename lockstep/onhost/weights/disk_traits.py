@@ -87,24 +87,24 @@ def _block_device(mount: Mount, sys: Path) -> Path | None:
     return next((path.resolve() for path in (by_number, by_name) if path.exists()), None)
 
 
-def _stack(device: Path) -> Iterator[Path]:
+def _devices_behind(device: Path) -> Iterator[Path]:
     """Yield a block device and those that it is made of."""
     yield device
     for part in sorted((device / "slaves").glob("*")):
-        yield from _stack(part.resolve())
+        yield from _devices_behind(part.resolve())
 
 
 def _disks(mount: Mount, sys: Path) -> Iterator[Path]:
     """Yield the whole disks behind a mount."""
     device = _block_device(mount, sys)
-    for part in _stack(device) if device else ():
+    for part in _devices_behind(device) if device else ():
         if not any((part / "slaves").glob("*")):
             yield part.parent if (part / "partition").exists() else part
 
 
 def _crypt_names(mount: Mount, sys: Path) -> Iterator[str]:
     device = _block_device(mount, sys)
-    for part in _stack(device) if device else ():
+    for part in _devices_behind(device) if device else ():
         if _text(part / "dm/uuid").startswith("CRYPT-"):
             yield f"dm-crypt on {part.name}"
 

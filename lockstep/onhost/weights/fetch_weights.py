@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lockstep.onhost.core import errors, layout, program
-from lockstep.onhost.fetch import download_lock, peer_client
+from lockstep.onhost.fetch import content_claims, peer_client
 from lockstep.onhost.weights import weights_spec, weights_state, weights_store
 
 # The name that `lockstep.deploy.copying` uses for these files before this program begins.
@@ -33,7 +33,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         spec = weights_spec.parse_spec(options.spec.read_text(encoding="utf-8"))
-        token = _token(options.token_file)
+        token = _hub_token(options.token_file)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}", errors.EXIT_USAGE) from error
     except weights_spec.WeightsSpecError as error:
@@ -41,10 +41,10 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if options.small:
         spec = spec.small_files_spec()
     paths = paths or layout.Paths()
-    copier = peer_client.Copier(peer_client.lease(paths))
+    copier = peer_client.Copier(peer_client.newest_lease(paths))
     # Peers wait for the claim named "weights", which comes later.
     name = "small" if options.small else CLAIM
-    with download_lock.hold_claim(paths, name, weights_state.absent_content(spec)) as claim:
+    with content_claims.hold_claim(paths, name, weights_state.absent_content(spec)) as claim:
         store = weights_store.WeightsStore(spec, token, copier, claim)
         store.report_incomplete()
         for repository in spec.repositories:
@@ -53,7 +53,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     return errors.EXIT_DONE
 
 
-def _token(path: Path | None) -> str | None:
+def _hub_token(path: Path | None) -> str | None:
     # The environment would show it in /proc; a file has a mode. The deploy always names the path;
     # only gated repositories need a file there.
     if path is None or not path.exists():

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 from lockstep.onhost.weights import weights_spec
 
 
 def read_stamps(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> dict[str, Any]:
     """Return the stamps of one repository, empty if they are missing or unreadable."""
-    data = atomic.read_json(spec.stamp_path(part))
+    data = atomic_files.read_json(spec.stamp_path(part))
     return data if isinstance(data, dict) else {}
 
 
@@ -79,7 +79,7 @@ def state(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> d
             (own_files.unverified_paths, part_files.unverified_paths),
         ):
             own_names.extend(f"{part.model}/{path}" for path in part_names)
-    not_merged = _not_merged(spec, repository)
+    not_merged = _unmerged_paths(spec, repository)
     lacking = [*own_files.missing, *own_files.wrong_size, *own_files.unverified_paths, *not_merged]
     refs = all(is_ref_right(spec, repository, ref) for ref in repository.refs)
     return {
@@ -150,7 +150,7 @@ def merged_links(
     }
 
 
-def _not_merged(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> list[str]:
+def _unmerged_paths(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> list[str]:
     target_path = spec.model_path(repository)
     return [
         path

@@ -14,11 +14,11 @@ import urllib.error
 import urllib.parse
 from collections.abc import Iterable
 
-from lockstep.onhost.core import atomic, errors, file_lock, output
+from lockstep.onhost.core import atomic_files, errors, file_lock, output
 from lockstep.onhost.fetch import (
     blob_files,
+    content_claims,
     download,
-    download_lock,
     growth_report,
     peer_client,
     url_login,
@@ -44,7 +44,7 @@ class WeightsStore:
         spec: weights_spec.Spec,
         token: str | None,
         copier: peer_client.Copier,
-        claim: download_lock.Claim,
+        claim: content_claims.Claim,
     ) -> None:
         self._spec = spec
         self._copier = copier
@@ -133,7 +133,7 @@ class WeightsStore:
         path = self._spec.snapshot_folder(part.model, part.revision) / file.path
         stamps_by_file = weights_state.read_stamps(self._spec, part)
         stamps_by_file[file.path] = weights_state.stamp_of(file, path.stat())
-        atomic.write_json(self._spec.stamp_path(part), stamps_by_file)
+        atomic_files.write_json(self._spec.stamp_path(part), stamps_by_file)
 
     def _check_disk(self, part: weights_spec.WeightsPart, needed_bytes: int) -> None:
         self._spec.cache_dir.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ class WeightsStore:
         refs = self._spec.repository_folder(repository.model) / "refs"
         for ref in repository.refs:
             if not weights_state.is_ref_right(self._spec, repository, ref):
-                atomic.write(refs / ref, repository.revision)
+                atomic_files.write(refs / ref, repository.revision)
 
     def _fetch_file(self, part: weights_spec.WeightsPart, file: weights_spec.File) -> None:
         """Put one file into the cache with its hash checked; else raise Problem with the remedy."""

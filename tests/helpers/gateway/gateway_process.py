@@ -23,7 +23,7 @@ from onhost_fakes import FakeSystemd, host_root
 from raw_engine import LIMIT_S, Wire, notify_socket
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.core.request_kind import SHAPES
+from lockstep.onhost.core.request_kinds_and_shapes import SHAPES
 from lockstep.onhost.gateway import hot_model as looks
 from lockstep.onhost.gateway import keys, peers, server
 from lockstep.onhost.gateway import switch_client as asking

@@ -29,17 +29,17 @@ from lockstep.onhost.access import certificate_authority, peer_certificates, pee
 from lockstep.onhost.cluster import (
     agent,
     cluster_rollout,
+    member_client,
+    member_server,
     participant,
-    runs,
-    wire_client,
-    wire_server,
+    run_record,
 )
 from lockstep.onhost.core import clock, config, errors, http_client, layout
 
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
 
 
-class Port(wire_server.ClusterServer):
+class Port(member_server.ClusterServer):
     """An agent's port: `Line` finds it by its address."""
 
     process: Process
@@ -94,7 +94,7 @@ def _answer(port: Port, source: tuple[str, int], request: bytes) -> bytes:
     if port.process.is_frozen:
         raise TimeoutError("timed out")
     connection = _Socket(lambda _: request, source[0])
-    port.process.do(lambda: wire_server.ClusterRequestHandler(connection, source, port))
+    port.process.do(lambda: member_server.ClusterRequestHandler(connection, source, port))
     return connection.sent_data
 
 
@@ -221,17 +221,17 @@ class Spark(ModelHost):
         return str(self.systemd.state(unit)["ActiveState"])
 
     @property
-    def group(self) -> runs.ClusterRun:
-        return runs.load(self.paths)["pair"]
+    def group(self) -> run_record.ClusterRun:
+        return run_record.load(self.paths)["pair"]
 
-    def agent_state(self) -> wire_client.Answer:
+    def agent_state(self) -> member_client.Answer:
         """The agent's report of its state."""
         return self.ask("state")
 
-    def ask(self, verb: str, body: wire_client.Answer | None = None) -> wire_client.Answer:
+    def ask(self, verb: str, body: member_client.Answer | None = None) -> member_client.Answer:
         """The agent's answer to a member."""
         cluster = config.load_host(self.paths.models).clusters["pair"]
-        caller = wire_client.MemberClient.of(cluster, self.paths)
+        caller = member_client.MemberClient.from_cluster(cluster, self.paths)
         return caller.ask(cluster.own_member, verb, body)
 
 
@@ -280,8 +280,8 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     sparks = hosts_of(folder, monkeypatch, count, 7079)
     wire = SimpleNamespace(client=SimpleNamespace(**{**vars(http.client), "HTTPSConnection": Line}))
     monkeypatch.setattr(http_client, "http", wire)
-    monkeypatch.setattr(wire_client, "work_in_parallel", _one_by_one)
-    monkeypatch.setattr(wire_server, "ClusterServer", Port)
+    monkeypatch.setattr(member_client, "work_in_parallel", _one_by_one)
+    monkeypatch.setattr(member_server, "ClusterServer", Port)
     monkeypatch.setattr(Port, "open", {})
     switch = onhost_fake_systemd.HERE["switch.sh",]
     monkeypatch.setattr(cluster_rollout, "run_switch", lambda name: switch([name, "--wait"]))

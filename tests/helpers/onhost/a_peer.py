@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.fetch import content_for_peers, download_lock, peer_client, peer_server
+from lockstep.onhost.fetch import content_claims, content_for_peers, peer_client, peer_server
 
 TOKEN = "t" * 43
 
@@ -24,10 +24,12 @@ class Spark:
         self.hub = root / name / "hub"
         self.flat = root / name / "flat"
         self.blobs = self.hub / "models--org--model/blobs"
-        for folder in (self.blobs, self.flat, download_lock.claims_folder(self.paths)):
+        for folder in (self.blobs, self.flat, content_claims.claims_folder(self.paths)):
             folder.mkdir(parents=True)
         self.offer()
-        store = content_for_peers.PeerStore(self.hub, (self.flat,), peer_client.offers(self.paths))
+        store = content_for_peers.PeerStore(
+            self.hub, (self.flat,), peer_client.offers_folder(self.paths)
+        )
         # The store must find new content at once.
         store._read = -1000.0
         self.server = peer_server.CopyServer(("127.0.0.1", 0), store, idle_s)
@@ -39,7 +41,7 @@ class Spark:
     def offer(self, token: str = TOKEN, **expects: list[str]) -> None:
         """Write the offer of a deploy to this peer: its token, and the content it will fetch."""
         document = {"accepts": hashlib.sha256(token.encode()).hexdigest(), "expects": expects}
-        path = peer_client.offers(self.paths) / f"{token[:8]}.offer.json"
+        path = peer_client.offers_folder(self.paths) / f"{token[:8]}.offer.json"
         path.write_text(json.dumps(document))
 
     def has(self, body: bytes, name: str | None = None) -> str:
@@ -78,6 +80,6 @@ class Spark:
 
 def write_lease(paths: layout.Paths, *peers: peer_client.Peer) -> None:
     """Let the host of these paths copy from peers."""
-    download_lock.claims_folder(paths).mkdir(parents=True, exist_ok=True)
+    content_claims.claims_folder(paths).mkdir(parents=True, exist_ok=True)
     lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer) for peer in peers]}
     (peer_client.leases_folder(paths) / "0.client.json").write_text(json.dumps(lease))

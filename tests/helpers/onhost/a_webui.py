@@ -44,7 +44,7 @@ class Spark:
         update.prepare_data_for_image(self.paths, UNIT, VOLUME, image)
 
     def ready(self, image: str) -> None:
-        update.wait_until_serving(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
+        update.accept_when_serving(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
 
     def end(self, result: str) -> None:
         update.end_update(self.paths, UNIT, result)

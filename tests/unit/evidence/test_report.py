@@ -176,7 +176,7 @@ def test_of_a_line_with_every_argument_only_the_choices_are_taken() -> None:
 
 
 def test_a_long_part_keeps_its_beginning_and_its_end() -> None:
-    kind, part, text = history.lines("x", map(str, range(1000)))
+    kind, part, text = history.lines_fact("x", map(str, range(1000)))
     lines = str(text).splitlines()
     assert (kind, part) == ("lines", "x")
     assert lines[0] == "0" and lines[-1] == "999" and "(880 more lines)" in lines

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
-from lockstep.onhost.core.request_kind import Shape
+from lockstep.onhost.core.request_kinds_and_shapes import Shape
 from lockstep.onhost.gateway.wire import json_value_replacement
 from lockstep.onhost.gateway.wire.gateway_answers import Api
 

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from lockstep.cli.main import main
 from lockstep.fleet import hosts
-from lockstep.onhost.core import atomic, errors
+from lockstep.onhost.core import atomic_files, errors
 from lockstep.onhost.gateway import keys, keys_program
 from lockstep.onhost.gateway.usage_totals import Total
 
@@ -186,7 +186,7 @@ def test_a_machine_whose_clock_is_behind_revokes_all_the_same(sparks: Sparks) ->
     secret = keys.new_key()
     ahead = keys.Entry("anna", "2100-01-01T00:00:00Z", keys.key_digest(secret.encode()))
     for host in (ONE, OTHER):
-        atomic.write_json(sparks.path(host), keys.entries_document([ahead]))
+        atomic_files.write_json(sparks.path(host), keys.entries_document([ahead]))
     assert sparks.person_behind(ONE, secret)
     assert sparks.run("revoke", "anna").exit_code == 0
     assert [sparks.person_behind(host, secret) for host in (ONE, OTHER)] == [None, None]
@@ -253,7 +253,7 @@ def test_programs_of_another_version_are_told(sparks: Sparks) -> None:
 def test_an_expired_key_may_be_followed_by_another(sparks: Sparks) -> None:
     past = keys.Entry("anna", "2026-01-01T00:00:00Z", keys.key_digest(b"x"), until="2026-01-31")
     for host in (ONE, OTHER):
-        atomic.write_json(sparks.path(host), keys.entries_document([past]))
+        atomic_files.write_json(sparks.path(host), keys.entries_document([past]))
     assert sparks.key_list()["persons"][0]["state"] == "expired"
     assert sparks.person_behind(ONE, add_key(sparks, "anna"))
 

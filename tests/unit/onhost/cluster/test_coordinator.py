@@ -8,7 +8,7 @@ from lab_servers import until
 
 from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
-from lockstep.onhost.cluster import runs as cluster_runs
+from lockstep.onhost.cluster import run_record as cluster_runs
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.records import model_of_boot, switch_history
 from lockstep.onhost.switching import hot_change, journal_tail
@@ -241,7 +241,10 @@ def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole
     group = group_switch(pair[1], "ben")
     outcomes = []
     after_the_first_plan(group, monkeypatch, lambda: outcomes.append(pair[0].switch("glm")))
-    assert pair[1].do(group.none if model == "none" else lambda: group.to(model)) == 0
+    assert (
+        pair[1].do(group.stop_all_groups if model == "none" else lambda: group.switch_to(model))
+        == 0
+    )
     assert outcomes[0][0] == 0, outcomes
     assert hot_everywhere(pair) == hot_models
     assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
@@ -256,7 +259,7 @@ def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkey
         runs.extend(spark.group.run for spark in pair)
 
     after_the_first_plan(group, monkeypatch, somebody_else)
-    assert pair[1].do(lambda: group.to("glm")) == 0
+    assert pair[1].do(lambda: group.switch_to("glm")) == 0
     assert "glm is hot already" in lines[-1]
     assert hot_everywhere(pair) == [["glm"], ["glm"]]
     assert [(spark.group.state, spark.group.run) for spark in pair] == [
@@ -284,7 +287,7 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
     pair[1].switch("glm")
     pair[1].switch("none")
     with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
-        pair[0].do(lambda: group_switch(pair[0], cluster_runs.WATCH).to("glm"))
+        pair[0].do(lambda: group_switch(pair[0], cluster_runs.WATCH).switch_to("glm"))
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 

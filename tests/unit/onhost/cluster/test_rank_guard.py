@@ -9,18 +9,18 @@ import pytest
 from a_disk import Disk
 from a_model_host import UP, ModelHost
 
-from lockstep.onhost.cluster import rank_guard, runs
+from lockstep.onhost.cluster import rank_guard, run_record
 from lockstep.onhost.core import clock, errors
 from lockstep.onhost.system import read_ahead
 
-PART = runs.RunPart("1", "anna", "spark1", "deep", None)
+PART = run_record.RunPart("1", "anna", "spark1", "deep", None)
 
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelHost]:
     """A host whose rank of `deep` has just started, with larger reads."""
     spark = ModelHost(tmp_path, monkeypatch, {"deep": {"start_timeout_s": 300}}, up="deep")
-    runs.save_part(spark.paths, PART.with_admitted("deep"))
+    run_record.save_part(spark.paths, PART.with_admitted("deep"))
     yield spark
     spark.close()
 
@@ -28,8 +28,8 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelHost
 @pytest.mark.parametrize(
     ("end", "after_s"),
     [
-        (lambda spark: runs.save_part(spark.paths, None), 40),
-        (lambda spark: runs.save_part(spark.paths, PART.with_admitted("other")), 40),
+        (lambda spark: run_record.save_part(spark.paths, None), 40),
+        (lambda spark: run_record.save_part(spark.paths, PART.with_admitted("other")), 40),
         (lambda spark: spark.systemd.unit("deep.service"), 40),
         (lambda spark: spark.systemd.unit("deep.service", **UP), 300),
     ],

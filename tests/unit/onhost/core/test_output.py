@@ -10,7 +10,7 @@ from lockstep.onhost.core import output, terminal
 @pytest.mark.parametrize("kind", output.KINDS)
 def test_an_event_is_read_as_it_was_told(kind: str) -> None:
     event = output.EventLine(kind, "  qwen: 3 of 13 files")
-    read = output.read_event(output.form(event))
+    read = output.read_event(output.line_for_programs(event))
     assert (read, output.kind_of(read)) == (event, kind)
 
 
@@ -29,7 +29,7 @@ def test_an_event_is_read_as_it_was_told(kind: str) -> None:
 def test_a_line_of_no_known_kind_is_text(line: str) -> None:
     read = output.read_event(line)
     assert (read, output.kind_of(read)) == (line, "")
-    assert output.form(read) == line
+    assert output.line_for_programs(read) == line
 
 
 def test_people_get_the_text_and_programs_the_form(

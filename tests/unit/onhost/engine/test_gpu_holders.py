@@ -159,10 +159,10 @@ def test_a_driver_that_hangs_or_fails_is_told_in_time(spark, monkeypatch):
     monkeypatch.setattr(gpu_holders, "LIMIT_S", 0.2)
     host = config.load_host(spark.paths.models)
     spark.does("exec sleep 60")
-    (line,) = gpu_holders.in_words(host, spark.paths)
+    (line,) = gpu_holders.foreign_holder_sentences(host, spark.paths)
     assert "cannot be told (nvidia-smi did not answer" in line
     spark.does("echo NVIDIA-SMI has failed; exit 9")
-    (line,) = gpu_holders.in_words(host, spark.paths)
+    (line,) = gpu_holders.foreign_holder_sentences(host, spark.paths)
     assert "(nvidia-smi ended with 9: NVIDIA-SMI has failed)" in line
 
 

@@ -118,10 +118,10 @@ def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load: Load) -> 
     assert record is not None
     assert (record.bytes, record.needs_bytes, record.seconds) == (2 * GIB, 2 * GIB, 3.0)
     assert (record.device, record.disk) == (disk.device, "nvme0n1")
-    assert load_reading.words(record) == (
+    assert load_reading.load_text(record) == (
         "read 2.0 GiB of weights from nvme0n1 in 3 s, 716 MB/s, in steps of 16 MiB"
     )
-    assert ", 716 MB/s (this disk gives 900), in steps" in load_reading.words(record, 900.0)
+    assert ", 716 MB/s (this disk gives 900), in steps" in load_reading.load_text(record, 900.0)
 
 
 def test_without_a_disks_counter_no_rate_is_told(load: Load) -> None:
@@ -132,7 +132,9 @@ def test_without_a_disks_counter_no_rate_is_told(load: Load) -> None:
     assert reading.progress() is None
     record = reading.record()
     assert record is not None and record.bytes is None
-    assert load_reading.words(record) == (f"read 2.0 GiB of weights from {record.device} in 3 s")
+    assert load_reading.load_text(record) == (
+        f"read 2.0 GiB of weights from {record.device} in 3 s"
+    )
 
 
 def test_at_the_end_nothing_is_set_and_the_load_is_on_record(load: Load) -> None:

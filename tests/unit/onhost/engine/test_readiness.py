@@ -15,14 +15,14 @@ from a_model import NOWHERE, about, model
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
-from lockstep.onhost.core import atomic, errors, layout
+from lockstep.onhost.core import atomic_files, errors, layout
 from lockstep.onhost.engine import (
     end_on_unit_stop,
     load_guard,
     load_reading,
     openai_api,
     readiness,
-    sense,
+    sense_verdict,
 )
 from lockstep.onhost.records import model_of_boot, watch_findings
 from lockstep.onhost.system import read_ahead
@@ -152,7 +152,7 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
         return 500, {}
 
     fake.chat = die
-    monkeypatch.setattr(sense, "judge_engine_sense", die)
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", die)
     waiting = waiter(fake.url, main_process.pid)
     with pytest.raises(errors.Problem) as problem:
         if stage == "test_question":
@@ -180,8 +180,8 @@ def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_s
 
 def test_answers_of_another_listener_are_not_recorded(fake, main_process, tmp_path, monkeypatch):
     waiting = waiter(fake.url, main_process.pid)
-    sound = sense.SenseVerdict(())
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: sound)
+    sound = sense_verdict.SenseVerdict(())
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: sound)
     waiting.impostor_texts = lambda: STRANGER
     paths = host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
@@ -238,7 +238,7 @@ def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, host_
 
 
 def test_an_old_request_for_records_asks_no_questions(fake, host_maker, monkeypatch):
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: pytest.fail("it was asked"))
     _, run = host_maker(sense="record")
     assert run() == 0
 
@@ -269,7 +269,7 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
 def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, capsys):
     paths, run = host_maker(weights=["/models/m"], sense="off")
     write_checkpoint(paths)
-    atomic.write_json(paths.disk_rates, {Disk(paths).device: 470.0})
+    atomic_files.write_json(paths.disk_rates, {Disk(paths).device: 470.0})
 
     @contextmanager
     def watching(guard):
@@ -309,8 +309,8 @@ def test_an_engine_behind_a_listener_is_asked_itself(
 def test_answers_that_make_sense_are_recorded_for_later(
     main_process, host_maker, monkeypatch, capsys
 ):
-    sound = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),))
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: sound)
+    sound = sense_verdict.SenseVerdict((sense_verdict.SenseCheck("echo", "sound", ""),))
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: sound)
     paths, run = host_maker(sense="answers")
     assert run() == 0
     assert "lockstep test_question: q makes sense: echo (0.0 s)" in capsys.readouterr().out
@@ -319,8 +319,10 @@ def test_answers_that_make_sense_are_recorded_for_later(
 
 
 def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch):
-    wrong = sense.SenseVerdict((sense.SenseCheck("count", "nonsense", "expected 1 to 100"),))
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: wrong)
+    wrong = sense_verdict.SenseVerdict(
+        (sense_verdict.SenseCheck("count", "nonsense", "expected 1 to 100"),)
+    )
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: wrong)
     paths, run = host_maker(sense="answers")
     with pytest.raises(errors.Problem) as problem:
         run()

@@ -9,7 +9,7 @@ import pytest
 
 import lockstep
 from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.engines.parser import ParsedCommand
+from lockstep.onhost.engines.engine_parser import ParsedCommand
 
 TOP = Path(lockstep.__file__).parent
 FOLDER = TOP / "onhost/engines"

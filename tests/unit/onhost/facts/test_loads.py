@@ -9,7 +9,7 @@ import pytest
 from a_model import about
 from onhost_fakes import host_root
 
-from lockstep.onhost.core import atomic, layout
+from lockstep.onhost.core import atomic_files, layout
 from lockstep.onhost.facts import weights
 from lockstep.onhost.records import load_record
 
@@ -40,7 +40,7 @@ def record_load(paths: layout.Paths, seconds: float, disk_mb_s: float | None = 4
     number = paths.root.stat().st_dev
     device = f"{os.major(number)}:{os.minor(number)}"
     if disk_mb_s:
-        atomic.write_json(paths.disk_rates, {device: disk_mb_s})
+        atomic_files.write_json(paths.disk_rates, {device: disk_mb_s})
     load_record.record_load(
         paths, load_record.LoadRecord("mistral", 1.0, 66 * GIB, None, seconds, device, "sda1", 128)
     )

@@ -16,7 +16,7 @@ from lab_servers import free_port
 from onhost_fakes import FakeSystemd, program_folder
 
 from lockstep.onhost.core import layout, program
-from lockstep.onhost.fetch import download_lock, peer_client, peer_lease
+from lockstep.onhost.fetch import content_claims, peer_client, peer_lease
 
 UNIT = "lockstep-peer.service"
 
@@ -61,10 +61,10 @@ def test_a_lease_is_written_for_client_and_server_and_the_token_only_for_the_cli
     systemd.unit(UNIT, ActiveState="active", SubState="running")
     assert run(monkeypatch, paths, "open", document=lease()) == 0
     client = peer_client.leases_folder(paths) / "0123456789abcdef.client.json"
-    offer = peer_client.offers(paths) / "0123456789abcdef.offer.json"
+    offer = peer_client.offers_folder(paths) / "0123456789abcdef.offer.json"
     assert stat.S_IMODE(client.stat().st_mode) == 0o600
     assert stat.S_IMODE(offer.stat().st_mode) == 0o644
-    assert peer_client.lease(paths) == peer_client.Lease(
+    assert peer_client.newest_lease(paths) == peer_client.Lease(
         TOKEN, (peer_client.Peer("spark2", "10.0.0.2", 7077, True),)
     )
     assert json.loads(offer.read_text()) == {
@@ -87,9 +87,9 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     systemd, paths, monkeypatch, capsys, own
 ):
     old = peer_client.leases_folder(paths) / "aaaaaaaaaaaaaaaa.client.json"
-    download_lock.claims_folder(paths).mkdir(parents=True)
+    content_claims.claims_folder(paths).mkdir(parents=True)
     old.write_text("{}")
-    (download_lock.claims_folder(paths) / "weights").write_text("")
+    (content_claims.claims_folder(paths) / "weights").write_text("")
     assert run(monkeypatch, paths, "open", document=own) == 0
     assert capsys.readouterr().out == ""
     [call] = systemd.calls
@@ -97,36 +97,36 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     assert "DynamicUser=yes" in call and "RuntimeMaxSec=86400" in call
     assert call.endswith(
         f"peer-server --address 127.0.0.1 --port {own['port']} --hub /data/hub "
-        f"--folder {peer_client.offers(paths)} --idle 1800 --flat /images"
+        f"--folder {peer_client.offers_folder(paths)} --idle 1800 --flat /images"
     )
     assert TOKEN not in call
     # It has an account of its own, and is given the inner folder: no other comes to a claim, which
     # it could hold.
-    folder, target_path = peer_client.leases_folder(paths), peer_client.offers(paths)
+    folder, target_path = peer_client.leases_folder(paths), peer_client.offers_folder(paths)
     assert (
         f"TemporaryFileSystem={paths.run}:ro" in call and f"BindReadOnlyPaths={target_path}" in call
     )
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
-    assert folder in download_lock.claims_folder(paths).parents
+    assert folder in content_claims.claims_folder(paths).parents
     # What a deploy of the past left is gone.
-    assert not old.exists() and list(download_lock.claims_folder(paths).iterdir()) == []
+    assert not old.exists() and list(content_claims.claims_folder(paths).iterdir()) == []
     assert run(monkeypatch, paths, "close", own["id"]) == 0
     deadline = time.monotonic() + 180
-    while peer_lease._answers("127.0.0.1", own["port"]):
+    while peer_lease._is_server_answering("127.0.0.1", own["port"]):
         assert time.monotonic() < deadline, "it still listens"
 
 
 def test_a_claim_that_is_held_survives_the_start_of_a_server(systemd, paths, monkeypatch, own):
-    download_lock.claims_folder(paths).mkdir(parents=True)
-    with download_lock.hold_claim(paths, "weights", ["a" * 64]):
+    content_claims.claims_folder(paths).mkdir(parents=True)
+    with content_claims.hold_claim(paths, "weights", ["a" * 64]):
         assert run(monkeypatch, paths, "open", document=own) == 0
-        assert (download_lock.claims_folder(paths) / "weights").exists()
+        assert (content_claims.claims_folder(paths) / "weights").exists()
     assert run(monkeypatch, paths, "close", own["id"]) == 0
 
 
 def test_not_being_able_to_share_is_told_and_is_no_failure(systemd, paths, monkeypatch, capsys):
     systemd.unit(UNIT, start_ok=False)
-    monkeypatch.setattr(peer_lease, "_answers", lambda *_: False)
+    monkeypatch.setattr(peer_lease, "_is_server_answering", lambda *_: False)
     assert run(monkeypatch, paths, "open", document=lease()) == 0
     output = capsys.readouterr().out
     assert output.startswith("sharing: not with this host: lockstep-peer.service does not")
@@ -151,7 +151,7 @@ def test_closing_one_deploy_leaves_another_its_server(systemd, paths, monkeypatc
         assert run(monkeypatch, paths, "open", document=lease(name, peers=[])) == 0
     assert run(monkeypatch, paths, "close", "0123456789abcdef") == 0
     assert systemd.calls == []
-    assert peer_client.lease(paths) is not None
+    assert peer_client.newest_lease(paths) is not None
     assert run(monkeypatch, paths, "close", "0123456789abcdef") == 0
 
 

@@ -445,7 +445,7 @@ def test_a_deploy_that_holds_its_lock_keeps_it_out(spark):
 def test_a_deploy_that_begins_between_look_and_removal_is_kept_out(spark, monkeypatch):
     """It could need what was just judged unneeded."""
     lines = []
-    real_plan = unneeded_content.plan
+    real_plan = unneeded_content.plan_cleanup
 
     def plan(*args):
         result = real_plan(*args)

@@ -368,7 +368,7 @@ def test_whatever_comes_everybody_gets_one_outcome_and_nobody_is_cut_off(
             house.moving = "ben is switching" if value else ""
         waiting = [waiter for waiter in house.every if waiter.state == "waits"]
         assert len(waiting) <= longest_queue
-        assert sum(house.turns.waiting.values()) == len(waiting)
+        assert sum(house.turns.waiting_by_model.values()) == len(waiting)
         for number, waiter in enumerate(house.every):
             assert house.outcomes[number] == (waiter.state in ("served", "refused")) or (
                 waiter.state == "left" and house.outcomes[number] <= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 from lockstep.onhost.gateway import keys
 
 NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.UTC)
@@ -25,7 +25,7 @@ def entry(person: str = "anna", key: str | None = KEY, **more: object) -> dict[s
 
 
 def write(path: Path, *entries: object) -> None:
-    atomic.write_json(path, {"keys": entries})
+    atomic_files.write_json(path, {"keys": entries})
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_broken_file_refuses_everybody_and_is_told_once(
     known_keys = keys.Keys(path, lambda: NOW)
     write(path, entry())
     assert known_keys.person_of(BEARER)
-    atomic.write(path, text)
+    atomic_files.write(path, text)
     assert [known_keys.person_of(BEARER) for _ in range(3)] == [None] * 3
     output = capsys.readouterr().err
     assert len(output.splitlines()) == 1

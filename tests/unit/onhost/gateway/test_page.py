@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from lockstep.files.templating import render_template
 from lockstep.onhost.gateway import page
 from lockstep.onhost.gateway.keys import Person
-from lockstep.onhost.operator.present_facts import Facts
+from lockstep.onhost.operator.live_state import Facts
 
 ANNA, BOB = Person("anna", "operate"), Person("bob", "use")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.onhost.core import atomic, errors
+from lockstep.onhost.core import atomic_files, errors
 from lockstep.onhost.gateway import keys, request_authentication
 from lockstep.onhost.gateway.configuration import GatewayConfiguration, ListenAddress
 from lockstep.onhost.gateway.peers import Peers
@@ -19,7 +19,7 @@ HOST = (b"host", b"127.0.0.1:8090")
 def caller(folder: Path, kind: str, *headers: tuple[bytes, bytes], **more: bool) -> str:
     """The person whom a listener lets in; the status it refuses with."""
     entry = keys.Entry("anna", "2026-11-01T00:00:00Z", keys.key_digest(KEY.encode()))
-    atomic.write_json(folder / "keys.json", keys.entries_document([entry]))
+    atomic_files.write_json(folder / "keys.json", keys.entries_document([entry]))
     gateway = GatewayConfiguration("spark-1", (), ("spark-1.local",), **more)  # type: ignore[arg-type]
     judge = request_authentication.Access(
         gateway, keys.Keys(folder / "keys.json"), Peers(gateway), None
@@ -134,7 +134,7 @@ def test_who_passes_at_a_models_own_port_that_is_open(
     tmp_path: Path, method: str, path: bytes, header: tuple[bytes, bytes], person: str
 ) -> None:
     entry = keys.Entry("anna", "2026-11-01T00:00:00Z", keys.key_digest(KEY.encode()))
-    atomic.write_json(tmp_path / "keys.json", keys.entries_document([entry]))
+    atomic_files.write_json(tmp_path / "keys.json", keys.entries_document([entry]))
     gateway = GatewayConfiguration("spark-1", ())
     judge = request_authentication.Access(
         gateway, keys.Keys(tmp_path / "keys.json"), Peers(gateway), HOST_KEY
@@ -166,7 +166,7 @@ def test_no_web_page_passes_at_a_models_own_port_on_loopback(
     tmp_path: Path, status: int | None, headers: list[tuple[bytes, bytes]]
 ) -> None:
     entry = keys.Entry("anna", "2026-11-01T00:00:00Z", keys.key_digest(KEY.encode()))
-    atomic.write_json(tmp_path / "keys.json", keys.entries_document([entry]))
+    atomic_files.write_json(tmp_path / "keys.json", keys.entries_document([entry]))
     gateway = GatewayConfiguration("spark-1", ())
     judge = request_authentication.Access(
         gateway, keys.Keys(tmp_path / "keys.json"), Peers(gateway), None

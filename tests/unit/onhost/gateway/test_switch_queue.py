@@ -97,7 +97,7 @@ def test_what_runs_is_not_cut_off(spark):
         await gateway_part.hot.refresh_unit_states()
         running = asyncio.create_task(gateway_part.request("mistral", may_answer))
         cold = asyncio.create_task(gateway_part.request("qwen"))
-        await until(lambda: gateway_part.swaps.waiting)
+        await until(lambda: gateway_part.swaps.waiting_by_model)
         await gateway_part.wait_for_looks()
         assert (gateway_part.switch_models, spark.hot) == ([], ["mistral"])
         may_answer.set()
@@ -139,7 +139,7 @@ def test_somebody_elses_switch_is_waited_for(spark):
         gateway_part = GatewayPart(spark)
         with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
             cold = asyncio.create_task(gateway_part.request("qwen"))
-            await until(lambda: gateway_part.swaps.waiting)
+            await until(lambda: gateway_part.swaps.waiting_by_model)
             await gateway_part.wait_for_looks()
             assert gateway_part.switch_models == []
         assert await cold == "qwen"
@@ -158,11 +158,11 @@ def test_who_hangs_up_before_the_switch_leaves_nothing_behind(spark):
             StateChangeTimestampMonotonic=str(change_time_us),
         )
         cold = asyncio.create_task(gateway_part.request("qwen"))
-        await until(lambda: gateway_part.swaps.waiting == {"qwen": 1})
+        await until(lambda: gateway_part.swaps.waiting_by_model == {"qwen": 1})
         cold.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cold
-        assert gateway_part.swaps.waiting == {}
+        assert gateway_part.swaps.waiting_by_model == {}
         assert await gateway_part.request("mistral") == "mistral"
         assert gateway_part.switch_models == []
 
@@ -175,7 +175,7 @@ def test_while_systemd_does_not_answer_nothing_is_switched(spark, monkeypatch):
         result = subprocess.CompletedProcess([], 1, "", "")
         monkeypatch.setattr(runner, "run", lambda *_, **__: result)
         cold = asyncio.create_task(gateway_part.request("qwen"))
-        await until(lambda: gateway_part.swaps.waiting)
+        await until(lambda: gateway_part.swaps.waiting_by_model)
         await gateway_part.wait_for_looks()
         assert gateway_part.switch_models == []
         cold.cancel()

@@ -15,8 +15,8 @@ from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.fetch import download_lock, peer_client
-from lockstep.onhost.images import image_store, loopback_registry, pull_image, registry
+from lockstep.onhost.fetch import content_claims, peer_client
+from lockstep.onhost.images import image_store, loopback_registry, pull_image, registry_client
 
 BODIES = {
     "layer1": b"first layer" * 1000,
@@ -35,7 +35,7 @@ def manifest_of(config: bytes) -> bytes:
 
     layers = [entry(BODIES["layer1"]), entry(BODIES["layer2"]), entry(BODIES["layer1"])]
     return json.dumps(
-        {"mediaType": registry.MANIFESTS[0], "config": entry(config), "layers": layers}
+        {"mediaType": registry_client.MANIFESTS[0], "config": entry(config), "layers": layers}
     ).encode()
 
 
@@ -123,7 +123,7 @@ def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
     query = {"fromImage": repository, "tag": digest, "platform": "linux/arm64"}
     assert docker.pulls == [query]
     # Docker was given the very bytes, with the manifest's own type.
-    assert docker.media_types == {name: registry.MANIFESTS[0] for name in [DIGEST[7:]]} | {
+    assert docker.media_types == {name: registry_client.MANIFESTS[0] for name in [DIGEST[7:]]} | {
         name: "application/octet-stream" for name in EVERYTHING - {DIGEST[7:]}
     }
     assert stored_digests(paths) == EVERYTHING
@@ -154,12 +154,12 @@ def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
 
 def test_a_peer_that_sees_the_manifest_is_told_to_wait_for_the_layers(docker, pull, paths, origin):
     """Else it would fetch them itself in the moment between."""
-    download_lock.claims_folder(paths).mkdir(parents=True)
+    content_claims.claims_folder(paths).mkdir(parents=True)
     claimed_digests: list[set[str]] = []
 
     def config(request: SeenRequest) -> Reply:
-        [claim] = download_lock.claims_folder(paths).iterdir()
-        assert download_lock.is_held(claim)
+        [claim] = content_claims.claims_folder(paths).iterdir()
+        assert content_claims.is_held(claim)
         claimed_digests.append(set(claim.read_text().split()))
         return Reply(BODIES["config"])
 
@@ -183,10 +183,10 @@ def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
     assert pull() == 0
     other_manifest = manifest_of(BODIES["layer1"])  # the same layers, another configuration
     (paths.layers / name_of(other_manifest)).write_bytes(other_manifest)
-    image_store.remove_manifest(paths.layers, DIGEST[7:])
+    image_store.remove_image(paths.layers, DIGEST[7:])
     kept_digests = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other_manifest)}
     assert stored_digests(paths) == kept_digests
-    image_store.remove_manifest(paths.layers, name_of(other_manifest))
+    image_store.remove_image(paths.layers, name_of(other_manifest))
     assert stored_digests(paths) == set()
 
 
@@ -266,8 +266,8 @@ def test_an_index_of_several_platforms_is_no_pin(paths, origin):
         f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
     )
     with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
-        pull_image.fetch(
-            pin, paths.layers, None, peer_client.Copier(None), download_lock.Claim(None)
+        pull_image.fetch_image(
+            pin, paths.layers, None, peer_client.Copier(None), content_claims.Claim(None)
         )
 
 

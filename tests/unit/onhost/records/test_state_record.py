@@ -61,4 +61,4 @@ def test_a_damaged_record_counts_as_missing_or_is_refused(path: Path, text: str)
 
 def test_a_record_of_another_version_is_called_so(path: Path) -> None:
     with pytest.raises(ValueError, match="another version of Lockstep"):
-        state_record.of_text(Notes, '{"newer": 1}')
+        state_record.record_of_text(Notes, '{"newer": 1}')

@@ -17,7 +17,7 @@ from onhost_fakes import FakeSystemd
 
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.monitoring.stack import monitoring_files
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 from lockstep.onhost.records import write_files
 from lockstep.onhost.records.ownership import MARK
 from lockstep.units.tls_unit import tls_files
@@ -90,9 +90,9 @@ def test_what_a_cut_off_run_left_half_written_is_swept(tmp_path: Path) -> None:
 
 
 def test_what_a_program_of_ours_is_writing_just_now_is_not_swept(tmp_path: Path) -> None:
-    live = tmp_path / f"{atomic.temporary_prefix()}x7"
+    live = tmp_path / f"{atomic_files.temporary_prefix()}x7"
     live.write_text("half")
-    (tmp_path / f"{atomic.PREFIX}1-7-of-one-that-was-killed").write_text("half")
+    (tmp_path / f"{atomic_files.PREFIX}1-7-of-one-that-was-killed").write_text("half")
     assert write(file(tmp_path / "a", "whole")).code == 0
     assert names(tmp_path) == [live.name, "a"]
 

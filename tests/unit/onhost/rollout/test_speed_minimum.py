@@ -16,7 +16,7 @@ from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
 from lockstep.onhost.core import errors
-from lockstep.onhost.engine import openai_api, sense
+from lockstep.onhost.engine import openai_api, sense_verdict
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.records import accepted_speed
 from lockstep.onhost.rollout import speed_minimum as minimum
@@ -292,9 +292,9 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
 
     def look(model, key):
         sense_requests.append(model.url)
-        return sense.SenseVerdict((sense.SenseCheck("echo", state, "a reason"),))
+        return sense_verdict.SenseVerdict((sense_verdict.SenseCheck("echo", state, "a reason"),))
 
-    monkeypatch.setattr(sense, "judge_engine_sense", look)
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", look)
     spark.minimum(sense=True)
     assert spark.run() == code
     # A start that asks nothing does not make a minimum mean nothing.
@@ -305,8 +305,8 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
 
 
 def test_nonsense_is_not_measured(spark, monkeypatch):
-    wrong = sense.SenseVerdict((sense.SenseCheck("echo", "nonsense", "a reason"),))
-    monkeypatch.setattr(sense, "judge_engine_sense", lambda *_: wrong)
+    wrong = sense_verdict.SenseVerdict((sense_verdict.SenseCheck("echo", "nonsense", "a reason"),))
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: wrong)
     spark.minimum(sense=True, decode_tok_s=1)
     assert spark.run() == 1
     assert spark.engine.requests == []

@@ -47,7 +47,7 @@ def host_of(plan: HostPlan) -> config.HostConfig:
 
 def engine_share_gib(model: config.Model, available: float, total: float) -> float:
     """The engine's share in GiB: a share of all memory, of the memory that it finds, or a size."""
-    need = model.need
+    need = model.memory_need
     if not need.share:
         return need.gib
     of = total if need.of_total else available - need.beside_gib

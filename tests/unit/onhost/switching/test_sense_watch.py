@@ -7,14 +7,16 @@ from a_hot_spark import UNIT, HotSpark
 from onhost_fakes import write_models
 
 from lockstep.onhost.core import config, layout, switch_lock
-from lockstep.onhost.engine import sense
+from lockstep.onhost.engine import sense_verdict
 from lockstep.onhost.facts import deploy_records
 from lockstep.onhost.records import state_record, watch_findings
 from lockstep.onhost.switching import hot_change, sense_watch
 
 LABEL = '{engine="0"}'
-SOUND = sense.SenseVerdict((sense.SenseCheck("echo", "sound", ""),))
-WRONG = sense.SenseVerdict((sense.SenseCheck("echo", "nonsense", "expected a, came b"),))
+SOUND = sense_verdict.SenseVerdict((sense_verdict.SenseCheck("echo", "sound", ""),))
+WRONG = sense_verdict.SenseVerdict(
+    (sense_verdict.SenseCheck("echo", "nonsense", "expected a, came b"),)
+)
 
 
 class Spark(HotSpark):
@@ -23,9 +25,9 @@ class Spark(HotSpark):
     def __init__(self, tmp_path, monkeypatch) -> None:
         super().__init__(tmp_path, monkeypatch, sense="answers")
         self.running(0)
-        self.looks: list[sense.SenseVerdict] = [SOUND]
+        self.looks: list[sense_verdict.SenseVerdict] = [SOUND]
         self.sense_requests: list[config.Model] = []
-        monkeypatch.setattr(sense, "judge_engine_sense", self.look)
+        monkeypatch.setattr(sense_verdict, "judge_engine_sense", self.look)
 
     def running(self, count: int) -> None:
         self.engine.metrics = (
@@ -139,7 +141,7 @@ def test_a_look_that_was_cut_short_by_a_stop_is_forgotten(spark, monkeypatch):
         spark.systemd.unit(UNIT)
         return WRONG
 
-    monkeypatch.setattr(sense, "judge_engine_sense", stop_look)
+    monkeypatch.setattr(sense_verdict, "judge_engine_sense", stop_look)
     spark.run("--rest")
     assert watch_findings.load(spark.paths).senses == {}
 

@@ -60,7 +60,7 @@ def test_what_goes_wrong_is_said_and_stops_nobody(
 
 def test_a_process_that_cannot_be_read_counts_as_old(tmp_path: Path) -> None:
     unit = units.Unit(restart_key.GATEWAY, active="active", main_pid=7)
-    assert restart_key.old(unit, root(tmp_path, file="aa", runs=None))
+    assert restart_key.has_outdated_key(unit, root(tmp_path, file="aa", runs=None))
 
 
 @pytest.mark.parametrize(

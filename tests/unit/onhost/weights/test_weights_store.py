@@ -22,7 +22,7 @@ from a_peer import Spark, write_lease
 from local_server import LocalServer, Reply, SeenRequest, refused_address, serving
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.fetch import download, download_lock, peer_client
+from lockstep.onhost.fetch import content_claims, download, peer_client
 from lockstep.onhost.fetch.download_progress import Progress, read_back
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
@@ -320,7 +320,7 @@ def test_verified_files_are_never_read_twice(spec, monkeypatch):
     fetch(spec)
     weights = weights_spec.parse_spec(spec.read_text())
     store = weights_store.WeightsStore(
-        weights, None, peer_client.Copier(None), download_lock.Claim(None)
+        weights, None, peer_client.Copier(None), content_claims.Claim(None)
     )
     parts = weights.repositories[0].parts
 
@@ -500,7 +500,7 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     blobs.mkdir()
     (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
 
-    store = weights_store.WeightsStore(weights, None, copier, download_lock.Claim(None))
+    store = weights_store.WeightsStore(weights, None, copier, content_claims.Claim(None))
     line = store.progress_text(repository)
     hub = urllib.parse.urlsplit(weights.hub).hostname
     amount = "1 of 2 files, 80.00 of 100.00 MB"

@@ -28,7 +28,7 @@ class ClassesUnreadable(Exception):
     """A configuration that vLLM cannot read; the text says why."""
 
 
-def config(version: str, recipe: Mapping[str, Any]) -> Any:
+def checkpoint_config(version: str, recipe: Mapping[str, Any]) -> Any:
     """Return the configuration of a recipe's checkpoint, as vLLM itself reads it.
 
     The recipe's "checkpoint" is as `lockstep.host.specs` makes it. Raises ClassesUnreadable if vLLM
@@ -44,7 +44,7 @@ def config(version: str, recipe: Mapping[str, Any]) -> Any:
             ) from error
 
 
-def fault(version: str, name: str, config: Any) -> str | None:
+def class_fault(version: str, name: str, config: Any) -> str | None:
     """Return which class of a recipe's checkpoint cannot be imported, and why; None if all can."""
     from vllm import ModelRegistry
 
@@ -59,7 +59,7 @@ def fault(version: str, name: str, config: Any) -> str | None:
         except Exception as error:
             reason, beside = _first_line(error), ""
             remedy = "build the environment anew, or name another vLLM"
-            if _of_transformers(error):
+            if _is_fault_of_transformers(error):
                 beside = (
                     f" with transformers {installed_version('transformers') or '(not installed)'}"
                 )
@@ -71,7 +71,7 @@ def fault(version: str, name: str, config: Any) -> str | None:
     return None
 
 
-def _of_transformers(error: Exception) -> bool:
+def _is_fault_of_transformers(error: Exception) -> bool:
     """Tell whether an import failed within transformers, or for something that it lacks."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     within = str(frames[-1].f_globals.get("__name__")).partition(".")[0]

@@ -16,7 +16,7 @@ from a_cluster import give_identity
 from lab_servers import LIMIT_S, free_port, until
 
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.cluster import wire_client, wire_server
+from lockstep.onhost.cluster import member_client, member_server
 from lockstep.onhost.core import errors, layout, topology
 
 MEMBERS = (
@@ -43,13 +43,13 @@ class Agent:
         self.caller = self.member_client(context(folder, "spark1"))
         self.requests: list[tuple[str, dict]] = []
         tls = context(folder, "spark2", is_server=True)
-        self.server = wire_server.ClusterServer([self.cluster], tls, self.act, longest_s=LIMIT_S)
+        self.server = member_server.ClusterServer([self.cluster], tls, self.act, longest_s=LIMIT_S)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def member_client(self, tls: ssl.SSLContext, port: int = 0) -> wire_client.MemberClient:
+    def member_client(self, tls: ssl.SSLContext, port: int = 0) -> member_client.MemberClient:
         """The first member's client."""
         cluster = topology.Cluster("pair", 0, port or self.cluster.port, MEMBERS)
-        return wire_client.MemberClient(cluster, tls)
+        return member_client.MemberClient(cluster, tls)
 
     def act(self, _: object, verb: str, body: dict) -> dict:
         self.requests.append((verb, body))
@@ -128,13 +128,13 @@ def test_a_member_is_answered(agent):
 
 
 def test_what_a_member_refuses_comes_with_its_reason_and_code(agent):
-    with pytest.raises(wire_client.MemberRefusal, match="spark2: ben is switching") as problem:
+    with pytest.raises(member_client.MemberRefusal, match="spark2: ben is switching") as problem:
         agent.ask("locked")
     assert problem.value.code == 75
 
 
 def test_a_member_that_cannot_write_says_so(agent):
-    with pytest.raises(wire_client.MemberRefusal, match=r"full: .*No space left on device"):
+    with pytest.raises(member_client.MemberRefusal, match=r"full: .*No space left on device"):
         agent.ask("full")
 
 
@@ -170,7 +170,7 @@ def test_whoever_does_not_prove_to_be_the_member_at_its_address_is_refused(
     agent, tmp_path, host, how, why
 ):
     agent.caller = agent.member_client(context(tmp_path / "other", host, **how))
-    with pytest.raises(wire_client.MemberUnreachable, match=why):
+    with pytest.raises(member_client.MemberUnreachable, match=why):
         agent.ask()
     assert agent.requests == []
 
@@ -207,7 +207,7 @@ def test_whoever_does_not_prove_to_be_the_member_that_was_asked_is_told_nothing(
     agent, tmp_path, host, how, why
 ):
     agent.server._tls = context(tmp_path / "other", host, is_server=True, **how)
-    with pytest.raises(wire_client.MemberUnreachable, match=why):
+    with pytest.raises(member_client.MemberUnreachable, match=why):
         agent.ask()
     assert agent.requests == []
 
@@ -243,8 +243,8 @@ def test_who_sends_slowly_is_cut_off_and_others_are_answered_meanwhile(agent, is
 
 
 def test_no_member_can_take_more_than_its_share_of_connections(agent):
-    many = agent.connections(wire_server.AT_ONCE)
-    with pytest.raises(wire_client.MemberUnreachable):
+    many = agent.connections(member_server.AT_ONCE)
+    with pytest.raises(member_client.MemberUnreachable):
         agent.ask(timeout=0.4)
     for connection in many:
         connection.close()
@@ -254,7 +254,7 @@ def test_no_member_can_take_more_than_its_share_of_connections(agent):
 def is_answering(agent) -> bool:
     try:
         return bool(agent.ask(timeout=1))
-    except wire_client.MemberUnreachable:
+    except member_client.MemberUnreachable:
         return False
 
 
@@ -263,6 +263,6 @@ def test_an_answer_may_take_longer_than_a_request(agent):
 
 
 def test_a_message_of_another_version_is_named(agent):
-    with pytest.raises(wire_client.MemberRefusal, match="state: not understood") as problem:
+    with pytest.raises(member_client.MemberRefusal, match="state: not understood") as problem:
         agent.caller.ask(MEMBERS[1], "state", {})
     assert problem.value.code == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.onhost.engines.parser import refusal
+from lockstep.onhost.engines.engine_parser import refusal
 
 USAGE = "usage: vllm serve [model_tag] [options]\n"
 

@@ -56,7 +56,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
 def _say(line: str) -> None:
     # A deploy reads it.
-    output.say(output.form(line))
+    output.say(output.line_for_programs(line))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from a_cluster import GLM, OWN, SPARE, cluster_of
 from lab_servers import until
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.cluster import rank_gate, runs
+from lockstep.onhost.cluster import rank_admission, run_record
 from lockstep.onhost.core import clock, errors, layout, switch_lock
 from lockstep.onhost.records import watch_findings
 from lockstep.units.agent_unit import RECORDS
@@ -182,7 +182,7 @@ def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
     assert pair[0].switch("glm")[0] == 0
     pair[0].kill_agent()
     group = pair[0].group
-    runs.save(pair[0].paths, replace(group, cluster="old"))
+    run_record.save(pair[0].paths, replace(group, cluster="old"))
     pair[0].power_on()
     for path in (pair[0].paths.clusters, pair[0].paths.clusters_on_disk):
         assert list(json.loads(path.read_text())["runs"]) == ["pair"]
@@ -206,8 +206,8 @@ def test_where_the_agent_notes_is_what_a_deploy_removes():
 def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
     paths = layout.Paths(tmp_path)
     paths.clusters_on_disk.mkdir(parents=True)
-    runs.save(paths, runs.ClusterRun("pair", "glm", "run"))
-    assert runs.load(paths)["pair"].model == "glm"
+    run_record.save(paths, run_record.ClusterRun("pair", "glm", "run"))
+    assert run_record.load(paths)["pair"].model == "glm"
     assert "a boot will forget how it stands" in capsys.readouterr().out
 
 
@@ -268,16 +268,16 @@ def test_who_is_switching_is_left_alone(pair):
 
 def test_a_rank_alone_is_refused_with_the_remedy(pair):
     with pytest.raises(errors.Problem, match=r"never here alone\. Remedy: switch.sh glm"):
-        rank_gate.main(["admit", "glm"], pair[1].paths)
-    assert rank_gate.main(["admit", "own"], pair[1].paths) == 0
+        rank_admission.main(["admit", "glm"], pair[1].paths)
+    assert rank_admission.main(["admit", "own"], pair[1].paths) == 0
 
 
 def test_a_rank_is_let_in_while_its_group_starts(pair):
     pair[1].systemd.unit(GLM, on_start=5)
     until(lambda: pair[1].state() == "activating", "it starts")
-    assert rank_gate.main(["admit", "glm"], pair[1].paths) == 0
+    assert rank_admission.main(["admit", "glm"], pair[1].paths) == 0
 
 
 def test_admit_explains_itself(capsys):
-    assert rank_gate.main(["admit"]) == 2
+    assert rank_admission.main(["admit"]) == 2
     assert "cluster admit MODEL" in capsys.readouterr().err

@@ -16,7 +16,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout, runner
+from lockstep.onhost.core import atomic_files, errors, layout, runner
 from lockstep.onhost.system import confirm_or_revert
 
 _TABLE = ("inet", "lockstep")
@@ -46,7 +46,7 @@ class FirewallTrial(confirm_or_revert.Trial):
             raise errors.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
-        atomic.write(self._kept_file, self._rules.read_text(encoding="utf-8"))
+        atomic_files.write(self._kept_file, self._rules.read_text(encoding="utf-8"))
         self.backup.unlink(missing_ok=True)
         self._record_before.unlink(missing_ok=True)
 
@@ -61,7 +61,7 @@ class FirewallTrial(confirm_or_revert.Trial):
 
     def is_in_force(self) -> bool:
         """Tell whether the table is still as the last load made it."""
-        record = atomic.read_json(self._record)
+        record = atomic_files.read_json(self._record)
         return bool(record and record["listing"] == _digest(_listed_table()))
 
     def store_state(self) -> None:
@@ -69,7 +69,7 @@ class FirewallTrial(confirm_or_revert.Trial):
         self._record_before.unlink(missing_ok=True)
         if self._record.exists():
             shutil.copyfile(self._record, self._record_before)
-        atomic.write(self.backup, _EMPTY + _listed_table())
+        atomic_files.write(self.backup, _EMPTY + _listed_table())
 
     def restore_state(self) -> None:
         """Restore the stored rules and their record."""
@@ -81,7 +81,7 @@ class FirewallTrial(confirm_or_revert.Trial):
 
     def _load_rules(self, file: Path) -> None:
         runner.output_or_problem("nft", "-f", str(file))
-        atomic.write_json(self._record, {"listing": _digest(_listed_table())})
+        atomic_files.write_json(self._record, {"listing": _digest(_listed_table())})
 
 
 def _listed_table() -> str:

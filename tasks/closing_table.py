@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.tasks.operations import closing_state as operations
 from lockstep.tasks.operations import generations
-from lockstep.tasks.operations import verify as operations
 
 
 @deploy("Verify")
-def verify() -> None:
+def closing_table() -> None:
     """Read back versions, units, the hot model, units that start at boot, and addresses."""
     operations.collect_closing_state(name="Read back the state of the host")
     generations.record_generation(name="Record this generation")

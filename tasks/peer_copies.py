@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.tasks import run_state
-from lockstep.tasks.operations import sharing as operations
+from lockstep.tasks.operations import peer_copies as operations
 
 
 @deploy("Sharing")

@@ -10,7 +10,7 @@ from lockstep.tasks.operations import services as operations
 
 
 @deploy("Switch")
-def switch() -> None:
+def switch_script() -> None:
     """Deploy the switch script, its aliases, its sudo rights, and the hot model's watches."""
     desired_state = run_state.current_desired_state()
     operations.write_stage(name="Write switch.sh and what watches", stage="switch")

@@ -15,7 +15,7 @@ from forked_host import run_program
 
 from lab.images.image_content import TAGS, Tag, program_files
 from lockstep.onhost.core import errors
-from lockstep.onhost.images import image_check
+from lockstep.onhost.images import recipe_check
 
 # Each starts Python, as a host does.
 pytestmark = pytest.mark.slow
@@ -144,14 +144,14 @@ def check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Check:
     """The program, with a `docker` that does this."""
-    monkeypatch.setattr(image_check, "FOLDER", tmp_path)
+    monkeypatch.setattr(recipe_check, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / NAME).write_text(json.dumps([VLLM]))
 
     def run(docker: str) -> CheckResult:
         program(tmp_path / "bin", "docker", docker)
-        code = errors.run_main("image_check", lambda: image_check.main([REFERENCE, "vllm"]))
+        code = errors.run_main("image_check", lambda: recipe_check.main([REFERENCE, "vllm"]))
         return CheckResult(code, *capsys.readouterr())
 
     return run

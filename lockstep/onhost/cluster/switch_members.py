@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from lockstep.onhost.cluster import runs, wire_client
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster import member_client, run_record
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output, topology
 
 #: Seconds without an answer after which a member counts as lost, and counts itself as alone.
@@ -17,7 +17,7 @@ class SwitchMembers:
     """Members by name; `switch` is the id under which they join."""
 
     def __init__(self, host: config.HostConfig, paths: layout.Paths, switch: str) -> None:
-        self._all: dict[str, tuple[wire_client.MemberClient, topology.TopologyMember]] = {}
+        self._all: dict[str, tuple[member_client.MemberClient, topology.TopologyMember]] = {}
         self._last_heard: dict[str, float] = {}
         self._read: dict[str, int] = {}
         self.switch = switch
@@ -26,7 +26,7 @@ class SwitchMembers:
         self.silent: dict[str, str] = {}
         self.lost_members: dict[str, str] = {}
         for cluster in host.clusters.values():
-            caller = wire_client.MemberClient.of(cluster, paths)
+            caller = member_client.MemberClient.from_cluster(cluster, paths)
             for member in (cluster.own_member, *cluster.members):
                 self._all.setdefault(member.name, (caller, member))
         self._chosen_members = dict(self._all)
@@ -45,7 +45,7 @@ class SwitchMembers:
         self, verb: str, bodies: Mapping[str, Answer], timeout: float = 5.0
     ) -> dict[str, Answer | errors.Problem]:
         """Send one question to each member at the same time; a Problem is kept as its answer."""
-        return wire_client.work_in_parallel(
+        return member_client.work_in_parallel(
             lambda name: self.ask(name, verb, bodies[name], timeout), bodies
         )
 
@@ -60,7 +60,7 @@ class SwitchMembers:
                 self.silent.pop(name, None)
                 self._read[name] = self._read.get(name, 0) + len(answer["lines"])
                 answers[name] = answer
-            elif not isinstance(answer, wire_client.MemberUnreachable):
+            elif not isinstance(answer, member_client.MemberUnreachable):
                 raise answer
             else:
                 self.silent[name] = str(answer)
@@ -132,7 +132,7 @@ def running_clusters(states: Mapping[str, Answer], host: config.HostConfig) -> s
         cluster_names |= {
             host.models[name].cluster for name in up_models(state) if name in host.models
         }
-        again = (runs.HOT, runs.RECOVERING)
+        again = (run_record.HOT, run_record.RECOVERING)
         cluster_names |= {
             name for name, group in state["groups"].items() if group["state"] in again
         }

@@ -38,7 +38,7 @@ class MemberClient:
     tls: ssl.SSLContext
 
     @classmethod
-    def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> MemberClient:
+    def from_cluster(cls, cluster: topology.Cluster, paths: layout.Paths) -> MemberClient:
         """Make a client with this host's certificate; raise Problem if that cannot be read."""
         identity = peer_tls.identity_path(paths, peer_tls.AGENT, cluster.own_member.name)
         return cls(cluster, peer_tls.make_context(identity, is_server=False))
@@ -69,11 +69,11 @@ class MemberClient:
             )
         except ssl.SSLError as error:
             why = f"{errors.why(error)}; deploy to every member if its authority is another one"
-            raise self._silent(member, why) from error
+            raise self._unreachable_problem(member, why) from error
         except http_client.FAULTS as error:
-            raise self._silent(member, errors.why(error)) from error
+            raise self._unreachable_problem(member, errors.why(error)) from error
         if status not in _ANSWERED:
-            raise self._silent(member, f"it answers {status}: deploy to every member")
+            raise self._unreachable_problem(member, f"it answers {status}: deploy to every member")
         reply: Answer = json.loads(answer)
         if status != 200:
             raise MemberRefusal(f"{member.name}: {reply['problem']}", int(reply["code"]))
@@ -88,7 +88,7 @@ class MemberClient:
             lambda name: self.ask(members_by_name[name], verb, body, timeout=3.0), members_by_name
         )
 
-    def _silent(self, member: topology.TopologyMember, why: str) -> MemberUnreachable:
+    def _unreachable_problem(self, member: topology.TopologyMember, why: str) -> MemberUnreachable:
         where = address.address_with_port(member.address, self.cluster.port)
         return MemberUnreachable(
             f"{member.name} ({where}) does not answer: {why}. "

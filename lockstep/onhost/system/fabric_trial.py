@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, runner
+from lockstep.onhost.core import atomic_files, errors, layout, runner
 from lockstep.onhost.records import ownership
 from lockstep.onhost.system import confirm_or_revert
 
@@ -62,16 +62,16 @@ class FabricTrial(confirm_or_revert.Trial):
                 f"{self._file} was taken back: no new login came through in time. Remedy: look at "
                 "fabric.interfaces in the inventory, and deploy again"
             )
-        atomic.write(self._file, self._file_on_trial.read_text(encoding="utf-8"), mode=0o600)
+        atomic_files.write(self._file, self._file_on_trial.read_text(encoding="utf-8"), mode=0o600)
         self._file_on_trial.unlink()
         self.backup.unlink(missing_ok=True)
 
     def store_state(self) -> None:
         """Store the addresses and routes by which this host is reached."""
-        atomic.write_json(self.backup, _link_states(), mode=0o600)
+        atomic_files.write_json(self.backup, _link_states(), mode=0o600)
 
     def _apply_netplan(self, text: str) -> None:
-        atomic.write(self._file_on_trial, text, mode=0o600)
+        atomic_files.write(self._file_on_trial, text, mode=0o600)
         runner.output_or_problem("netplan", "apply")
 
     def restore_state(self) -> None:
@@ -117,7 +117,7 @@ def _check_netplan_file(text: str) -> None:
     """Raise Problem if netplan does not accept the file; nothing of the host is touched."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "etc/netplan" / _NAME
-        atomic.write(path, text, mode=0o600)
+        atomic_files.write(path, text, mode=0o600)
         runner.output_or_problem("netplan", "generate", "--root-dir", folder)
 
 

@@ -11,9 +11,9 @@ exit codes: 0 the group is being started, or systemd stops the unit, 1 it is not
 
 from __future__ import annotations
 
-from lockstep.onhost.cluster import runs
+from lockstep.onhost.cluster import run_record
 from lockstep.onhost.core import config, errors, layout, program
-from lockstep.onhost.system import cluster_link
+from lockstep.onhost.system import link_check
 
 
 def check_rank_admitted(name: str, paths: layout.Paths) -> None:
@@ -21,13 +21,13 @@ def check_rank_admitted(name: str, paths: layout.Paths) -> None:
     cluster = config.load_host(paths.models).cluster(name)
     if cluster is None:
         return
-    part = runs.recorded_part(paths)
+    part = run_record.recorded_part(paths)
     if part is None or not part.is_admitted(name):
         raise errors.Problem(
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
             f"never here alone. Remedy: switch.sh {name}"
         )
-    cluster_link.check_links(name, cluster, paths)
+    link_check.check_links(name, cluster, paths)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

@@ -10,7 +10,7 @@ import metric_names
 from a_prometheus import prometheus
 from local_server import Reply, refused_address, serving
 
-from lockstep.onhost.gateway.metrics_history import HOUR_S, QUERIES, STEP_S, History
+from lockstep.onhost.gateway.prometheus_history import HOUR_S, QUERIES, STEP_S, History
 
 
 def test_each_metric_exists(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.onhost.core import atomic
+from lockstep.onhost.core import atomic_files
 
 
 def mode(path: Path) -> int:
@@ -28,7 +28,7 @@ def test_a_file_is_replaced_with_its_mode_and_nothing_stays_beside_it(tmp_path):
     path.write_text("old and longer")
     path.chmod(0o600)
     earlier_inode = path.stat().st_ino
-    atomic.write(path, "new")
+    atomic_files.write(path, "new")
     assert (path.read_text(), mode(path)) == ("new", 0o644)
     assert path.stat().st_ino != earlier_inode
     assert list(tmp_path.iterdir()) == [path]
@@ -44,21 +44,21 @@ def test_text_is_on_disk_with_its_own_mode_before_it_has_its_name(tmp_path, monk
 
     monkeypatch.setattr(os, "fsync", sync)
     os.umask(0)
-    atomic.write(path, "new", mode=0o640)
+    atomic_files.write(path, "new", mode=0o640)
     assert looks == [("old", b"new", 0o640)] and mode(path) == 0o640
 
 
 @pytest.mark.parametrize(("of_file", "of_folder"), [(0o600, 0o700), (0o644, 0o755)])
 def test_a_missing_folder_is_as_private_as_the_file(tmp_path, of_file, of_folder):
     os.umask(0o022)
-    atomic.write(tmp_path / "made/here/file", "", mode=of_file)
+    atomic_files.write(tmp_path / "made/here/file", "", mode=of_file)
     assert mode(tmp_path / "made/here") == of_folder
 
 
 def test_an_owner_by_name_or_id(tmp_path, monkeypatch):
     owners = []
-    monkeypatch.setattr(atomic.shutil, "chown", lambda path, *owner: owners.append(owner))
-    atomic.write(tmp_path / "file", "", owner=("lockstep", 0))
+    monkeypatch.setattr(atomic_files.shutil, "chown", lambda path, *owner: owners.append(owner))
+    atomic_files.write(tmp_path / "file", "", owner=("lockstep", 0))
     assert owners == [("lockstep", 0)]
 
 
@@ -66,9 +66,9 @@ def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(LookupError):
-        atomic.write(path, "new", owner=("no-such-account", 0))
+        atomic_files.write(path, "new", owner=("no-such-account", 0))
     with pytest.raises(TypeError):
-        atomic.write_json(path, {"a": object()})
+        atomic_files.write_json(path, {"a": object()})
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -76,27 +76,27 @@ def test_a_failure_leaves_what_was_there_and_nothing_more(tmp_path):
 def test_a_link_is_replaced_and_its_target_untouched(tmp_path):
     (tmp_path / "target").write_text("theirs")
     (tmp_path / "link").symlink_to("target")
-    atomic.write(tmp_path / "link", "ours")
+    atomic_files.write(tmp_path / "link", "ours")
     assert not (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "theirs"
 
 
 def test_bytes_that_are_no_text_come_through(tmp_path):
-    atomic.write(tmp_path / "file", b"\xff\n".decode("utf-8", "surrogateescape"))
+    atomic_files.write(tmp_path / "file", b"\xff\n".decode("utf-8", "surrogateescape"))
     assert (tmp_path / "file").read_bytes() == b"\xff\n"
 
 
 def test_a_link_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     link = tmp_path / "current"
     for target in ("one", "two"):
-        atomic.replace_link(link, target)
+        atomic_files.replace_link(link, target)
         assert str(link.readlink()) == target
     assert [path.name for path in tmp_path.iterdir()] == ["current"]
 
 
 def test_a_document_and_one_that_cannot_be_read_which_is_none(tmp_path):
     (tmp_path / "cut").write_text('{"a": ')
-    atomic.write_json(tmp_path / "whole", {"a": [1]}, mode=0o640)
-    documents = [atomic.read_json(tmp_path / name) for name in ("absent", "cut", "whole")]
+    atomic_files.write_json(tmp_path / "whole", {"a": [1]}, mode=0o640)
+    documents = [atomic_files.read_json(tmp_path / name) for name in ("absent", "cut", "whole")]
     assert documents == [None, None, {"a": [1]}]
     assert (tmp_path / "whole").read_text().endswith("}\n") and mode(tmp_path / "whole") == 0o640

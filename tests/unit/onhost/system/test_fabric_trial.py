@@ -13,7 +13,7 @@ from a_probe import program
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records import ownership
-from lockstep.onhost.system import fabric
+from lockstep.onhost.system import fabric_trial
 
 NEW = f"# {ownership.MARK}\nnetwork: {{new}}\n"
 OLD = f"# {ownership.MARK}\nnetwork: {{old}}\n"
@@ -58,7 +58,7 @@ class Link:
         (folder / "routes").write_text(json.dumps(ROUTES))
 
     def run(self, *words: str) -> int:
-        return fabric.main(list(words), self.paths)
+        return fabric_trial.main(list(words), self.paths)
 
     @property
     def commands(self) -> list[str]:

@@ -89,7 +89,7 @@ class Registry:
             raise RegistryRefusal(f"unauthorized: no token from {realm}") from error
 
 
-def meaning(error: urllib.error.HTTPError) -> str:
+def status_text(error: urllib.error.HTTPError) -> str:
     """Return an HTTP status in the words of registries."""
     words = {401: "unauthorized", 403: "denied", 404: "manifest unknown or blob not found"}
     return f"{words.get(error.code, 'the registry does not give it')} (HTTP {error.code})"

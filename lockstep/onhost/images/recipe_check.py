@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, check_cache, errors, output, program, runner
+from lockstep.onhost.core import atomic_files, check_cache, errors, output, program, runner
 
 FOLDER = Path("/var/cache/lockstep")
 TIMEOUT_S = 300.0
@@ -65,16 +65,16 @@ def ask_engine_in_image(reference: str, engine: str, question: Path) -> dict[str
     return answer
 
 
-def silence_reason(folder: Path, image: str | None) -> str | None:
+def unanswered_reason(folder: Path, image: str | None) -> str | None:
     """Return why the engine of an image could not be asked; None if it answered or never was.
 
     `folder` has the records, and `image` is REPOSITORY@sha256:DIGEST.
     """
-    record = atomic.read_json(folder / _file(image)) if image else None
+    record = atomic_files.read_json(folder / _record_path(image)) if image else None
     return (record or {}).get("unanswered") or None
 
 
-def _file(reference: str) -> str:
+def _record_path(reference: str) -> str:
     return reference.partition("@")[2].replace(":", "-") + ".json"
 
 
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2 or "@sha256:" not in argv[0]:
         return program.usage(__doc__)
     reference, engine = argv
-    name = _file(reference)
+    name = _record_path(reference)
     question = FOLDER / "questions" / name
     text = question.read_text(encoding="utf-8")
     answer = ask_engine_in_image(reference, engine, question)

@@ -9,7 +9,7 @@ import pytest
 from a_model import model
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.engine import openai_api, sense, sense_pooling, sense_questions
+from lockstep.onhost.engine import openai_api, sense_pooling, sense_questions, sense_verdict
 
 RIGHT = {
     "echo": "\n".join(sense_questions.IDENTIFIERS),
@@ -68,8 +68,10 @@ def engine() -> Iterator[Engine]:
     engine.close()
 
 
-def look(engine: Engine, **keys: Any) -> sense.SenseVerdict:
-    return sense.judge_engine_sense(model(url=engine.url, served_name="served", **keys), "s3cret")
+def look(engine: Engine, **keys: Any) -> sense_verdict.SenseVerdict:
+    return sense_verdict.judge_engine_sense(
+        model(url=engine.url, served_name="served", **keys), "s3cret"
+    )
 
 
 def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Engine) -> None:
@@ -184,7 +186,7 @@ def test_a_model_that_only_thinks_is_no_liar(engine: Engine) -> None:
 
 
 def test_a_slow_engine_is_asked_no_more_after_a_while(engine: Engine, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sense, "ENOUGH_S", -1.0)
+    monkeypatch.setattr(sense_verdict, "ENOUGH_S", -1.0)
     assert look(engine).state == "untold"
     assert engine.requests == []
 

@@ -11,8 +11,14 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
-from lockstep.onhost.cluster import long_work, participant, recovery, runs, wire_client
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster import (
+    long_work,
+    member_client,
+    participant,
+    restart_after_fault,
+    run_record,
+)
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, errors, switch_lock
 from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import switch, wedge_watch
@@ -39,7 +45,7 @@ class RunObservation:
 class RunWatch:
     """The watch over one cluster; `check_run` is called about once a second."""
 
-    def __init__(self, member: participant.MemberAgent, caller: wire_client.MemberClient) -> None:
+    def __init__(self, member: participant.MemberAgent, caller: member_client.MemberClient) -> None:
         self._member, self._paths, self._times = member, member.paths, member.times
         self._caller, self._cluster = caller, caller.cluster
         self._observation = RunObservation()
@@ -50,7 +56,7 @@ class RunWatch:
         if clock.now() - self._last_step < self._times.beat:
             return
         self._last_step = clock.now()
-        group = self._group()
+        group = self._watched_group()
         if self._member.part is not None:
             # The switch under way looks after its ranks, and this watch waits for it.
             self._observation = RunObservation()
@@ -58,13 +64,13 @@ class RunWatch:
         self._stop_orphans(group)
         if group is None:
             return
-        if group.state == runs.HOT:
+        if group.state == run_record.HOT:
             if self._observation.run != group.run:
                 self._observation = RunObservation(group.run)
-            self._hot(group)
-        elif group.state == runs.RECOVERING and self._cluster.rank == 0:
-            recovery.recover_group(group, self._paths, self._caller)
-        elif group.state == runs.ENDED_BY_FAULT:
+            self._watch_hot_group(group)
+        elif group.state == run_record.RECOVERING and self._cluster.rank == 0:
+            restart_after_fault.recover_group(group, self._paths, self._caller)
+        elif group.state == run_record.ENDED_BY_FAULT:
             self._ask_decision(group)
 
     def receive_beat(self, body: Answer) -> Answer:
@@ -72,52 +78,54 @@ class RunWatch:
 
         `memory_kill`: the memory watch has ended it, as its record says, which outlives this agent.
         """
-        group = self._group()
+        group = self._watched_group()
         if self._member.part is not None:
             return {"switching": True}
-        if group is None or group.run != body["run"] or group.state != runs.HOT:
+        if group is None or group.run != body["run"] or group.state != run_record.HOT:
             kill = self._memory_kill(group) if group and group.run == body["run"] else None
             over = (group and group.reason) or "it was started anew"
             return {"over": over, "memory_kill": kill is not None}
         self._observation.last_heard[self._cluster.first_member.name] = clock.now()
-        runs.change_run_fields(self._paths, group, sign_time=time.time(), members=body["members"])
+        run_record.change_run_fields(
+            self._paths, group, sign_time=time.time(), members=body["members"]
+        )
         kill = self._memory_kill(group)
         return {"why": self._rank_fault(group), "memory_kill": kill is not None}
 
-    def end(self, body: Answer) -> Answer:
+    def end_group_here(self, body: Answer) -> Answer:
         """End the group at the request of rank 0."""
-        group = self._group()
-        if group is not None and group.run == body["run"] and group.state == runs.HOT:
-            threading.Thread(target=self._end_here, args=(group, body["reason"])).start()
+        group = self._watched_group()
+        if group is not None and group.run == body["run"] and group.state == run_record.HOT:
+            threading.Thread(target=self._stop_own_rank, args=(group, body["reason"])).start()
         return {}
 
-    def _group(self) -> runs.ClusterRun | None:
-        return runs.load(self._paths).get(self._cluster.name)
+    def _watched_group(self) -> run_record.ClusterRun | None:
+        return run_record.load(self._paths).get(self._cluster.name)
 
-    def _ask_decision(self, group: runs.ClusterRun) -> None:
+    def _ask_decision(self, group: run_record.ClusterRun) -> None:
         """Ask whether rank 0 left this run down; if so, record the same here."""
         try:
             state = self._caller.ask(self._cluster.first_member, "state", timeout=3.0)
         except errors.Problem:
             return
         first_group = state["groups"].get(group.cluster, {})
-        if first_group.get("run") == group.run and first_group.get("state") == runs.DOWN:
-            runs.change_run_fields(
-                self._paths, group, state=runs.DOWN, reason=first_group["reason"]
+        if first_group.get("run") == group.run and first_group.get("state") == run_record.DOWN:
+            run_record.change_run_fields(
+                self._paths, group, state=run_record.DOWN, reason=first_group["reason"]
             )
 
-    def _hot(self, group: runs.ClusterRun) -> None:
+    def _watch_hot_group(self, group: run_record.ClusterRun) -> None:
         rank, first = self._cluster.rank, self._cluster.first_member.name
         if rank == 0:
             reason, is_memory_kill = self._group_fault(group)
             if reason:
-                self._end_all(group, reason, is_memory_kill)
+                self._end_group_everywhere(group, reason, is_memory_kill)
         elif why := self._rank_fault(group):
-            self._end_here(group, f"rank {rank} {why}")
+            self._stop_own_rank(group, f"rank {rank} {why}")
         elif (silent := self._observation.silence_s(first)) > self._times.lease:
-            self._end_here(group, f"{first}, rank 0, was not heard for {silent:.0f} s")
+            self._stop_own_rank(group, f"{first}, rank 0, was not heard for {silent:.0f} s")
 
-    def _group_fault(self, group: runs.ClusterRun) -> tuple[str, bool]:
+    def _group_fault(self, group: run_record.ClusterRun) -> tuple[str, bool]:
         """Return why the group may not stay ("" if all is well), and if a memory watch ended it."""
         me, observation = self._cluster.own_member.name, self._observation
         if why := self._rank_fault(group):
@@ -136,7 +144,7 @@ class RunWatch:
             observation.looking.start()
         return "", False
 
-    def _fault_by_beats(self, group: runs.ClusterRun) -> tuple[str, bool]:
+    def _fault_by_beats(self, group: run_record.ClusterRun) -> tuple[str, bool]:
         member_states = {self._cluster.own_member.name: "hot"}
         body = {"run": group.run, "members": group.members}
         for name, answer in self._caller.ask_all(self._cluster.other_members, "beat", body).items():
@@ -154,10 +162,10 @@ class RunWatch:
             if answer.get("why"):
                 return f"a rank on {name} {answer['why']}", is_memory_kill
             member_states[name] = "switching" if "switching" in answer else "hot"
-        runs.change_run_fields(self._paths, group, members=member_states)
+        run_record.change_run_fields(self._paths, group, members=member_states)
         return "", False
 
-    def _check_generation(self, group: runs.ClusterRun, observation: RunObservation) -> None:
+    def _check_generation(self, group: run_record.ClusterRun, observation: RunObservation) -> None:
         """Ask for a token unless the engine's counters move."""
         host = self._member.host
         looker = wedge_watch.WedgeWatch(
@@ -171,57 +179,59 @@ class RunWatch:
             )
             return
         if not observation.no_token:
-            runs.change_run_fields(self._paths, group, sign_time=time.time())
+            run_record.change_run_fields(self._paths, group, sign_time=time.time())
 
-    def _end_all(self, group: runs.ClusterRun, reason: str, is_memory_kill: bool) -> None:
+    def _end_group_everywhere(
+        self, group: run_record.ClusterRun, reason: str, is_memory_kill: bool
+    ) -> None:
         """End the group on every member, and decide whether it is started again."""
         body = {"run": group.run, "reason": reason}
         self._caller.ask_all(self._cluster.other_members, "end", body)
-        lately = recovery.counted_restarts(group, clock.now())
+        lately = restart_after_fault.counted_restarts(group, clock.now())
         # An engine that the memory watch has ended would end the same way again.
         final = is_memory_kill
-        if not final and len(lately) >= recovery.STARTS:
-            final, reason = True, f"{reason}; {recovery.NO_HELP}"
-        state = runs.DOWN if final else runs.RECOVERING
-        self._end_here(replace(group, starts=lately), reason, state)
+        if not final and len(lately) >= restart_after_fault.STARTS:
+            final, reason = True, f"{reason}; {restart_after_fault.NO_HELP}"
+        state = run_record.DOWN if final else run_record.RECOVERING
+        self._stop_own_rank(replace(group, starts=lately), reason, state)
 
-    def _end_here(
-        self, group: runs.ClusterRun, reason: str, state: str = runs.ENDED_BY_FAULT
+    def _stop_own_rank(
+        self, group: run_record.ClusterRun, reason: str, state: str = run_record.ENDED_BY_FAULT
     ) -> None:
         """Stop this host's rank, unless a switch is under way here, which handles it."""
         try:
-            with switch_lock.hold_lock(self._paths.switch_lock, runs.WATCH, "none"):
-                current = runs.load(self._paths)[self._cluster.name]
-                if current.run != group.run or current.state != runs.HOT:
+            with switch_lock.hold_lock(self._paths.switch_lock, run_record.WATCH, "none"):
+                current = run_record.load(self._paths)[self._cluster.name]
+                if current.run != group.run or current.state != run_record.HOT:
                     return
-                words = runs.WORDS[state]
+                words = run_record.WORDS[state]
                 long_work.print_journal_line(f"{group.model} ends here ({words}): {reason}")
-                runs.save(self._paths, group.as_ended_run(state, reason))
-                self._stop(group.model)
+                run_record.save(self._paths, group.as_ended_run(state, reason))
+                self._stop_rank(group.model)
         except switch_lock.SwitchUnderWay as problem:
             long_work.print_journal_line(
                 f"{group.model}: {reason}; left to who is switching: {problem}"
             )
 
-    def _stop(self, model: str) -> None:
+    def _stop_rank(self, model: str) -> None:
         switch.Switch(
             self._member.host, self._paths, long_work.print_journal_line
         ).stop_failed_model(model)
 
-    def _stop_orphans(self, group: runs.ClusterRun | None) -> None:
+    def _stop_orphans(self, group: run_record.ClusterRun | None) -> None:
         """Stop a rank that is up although its group is not."""
-        hot = group.model if group is not None and group.state == runs.HOT else None
+        hot = group.model if group is not None and group.state == run_record.HOT else None
         for model in self._member.host.models.values():
             if model.cluster != self._cluster.name or model.name == hot:
                 continue
             if self._unit(model.name).state not in ("hot", "loading"):
                 continue
             try:
-                with switch_lock.hold_lock(self._paths.switch_lock, runs.WATCH, "none"):
+                with switch_lock.hold_lock(self._paths.switch_lock, run_record.WATCH, "none"):
                     long_work.print_journal_line(
                         f"{model.unit} is up without its cluster: stopping it"
                     )
-                    self._stop(model.name)
+                    self._stop_rank(model.name)
             except switch_lock.SwitchUnderWay:
                 return
 
@@ -229,14 +239,14 @@ class RunWatch:
         name = self._member.host.model(model).unit
         return units.show([name])[name]
 
-    def _memory_kill(self, group: runs.ClusterRun) -> watch_findings.MemoryKill | None:
+    def _memory_kill(self, group: run_record.ClusterRun) -> watch_findings.MemoryKill | None:
         """Return how the memory watch has ended this host's rank in this run, or None."""
         unit = self._member.host.model(group.model).unit
         kill = watch_findings.load(self._paths).kills.get(unit)
         # The record of an earlier run stays where no test question is asked.
         return kill if kill and kill.when >= group.since else None
 
-    def _rank_fault(self, group: runs.ClusterRun) -> str:
+    def _rank_fault(self, group: run_record.ClusterRun) -> str:
         """Describe the fault of this host's rank; "" while it is hot."""
         unit = self._unit(group.model)
         if unit.state == "hot":

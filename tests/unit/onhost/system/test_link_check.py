@@ -10,11 +10,11 @@ import pytest
 from a_model import about, tell
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
-from lockstep.onhost.cluster import rank_gate, runs, wire_server
+from lockstep.onhost.cluster import member_server, rank_admission, run_record
 from lockstep.onhost.core import config, errors, layout, topology
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.switching import precheck
-from lockstep.onhost.system import cluster_link
+from lockstep.onhost.system import link_check
 from lockstep.onhost.systemd import units
 
 PORT_PAIR = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
@@ -44,16 +44,16 @@ def unplug(paths: layout.Paths) -> None:
 
 
 def admit_model(paths: layout.Paths) -> None:
-    part = runs.RunPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
-    runs.save_part(paths, part)
+    part = run_record.RunPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
+    run_record.save_part(paths, part)
 
 
 def test_no_rank_starts_with_a_device_that_is_not_there(paths):
     admit_model(paths)
-    assert rank_gate.main(["admit", "glm"], paths) == 0
+    assert rank_admission.main(["admit", "glm"], paths) == 0
     unplug(paths)
     with pytest.raises(errors.Problem) as problem:
-        rank_gate.main(["admit", "glm"], paths)
+        rank_admission.main(["admit", "glm"], paths)
     assert str(problem.value) == (
         "glm runs over the fast link of cluster pair, and spark1 has no network interface "
         "enp1s0f0np0 and no network interface enP2p1s0f0np0; nothing was stopped. Remedy: plug "
@@ -61,19 +61,19 @@ def test_no_rank_starts_with_a_device_that_is_not_there(paths):
         "port without a link; sudo rm /etc/nvidia/cx7-hotplug-enabled and a reboot keep it"
     )
     # What needs no link starts.
-    assert rank_gate.main(["admit", "own"], paths) == 0
+    assert rank_admission.main(["admit", "own"], paths) == 0
 
 
 def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
     (paths.root / "sys/class/infiniband/rocep1s0f0").rmdir()
     host = config.load_host(paths.models)
     with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
-        cluster_link.check_links("glm", host.clusters["pair"], paths)
+        link_check.check_links("glm", host.clusters["pair"], paths)
 
 
 def test_a_link_without_rdma_needs_no_device(paths):
     plain = replace(config.load_host(paths.models).clusters["pair"], links={"enp1s0f0np0": ""})
-    cluster_link.check_links("glm", plain, paths)
+    link_check.check_links("glm", plain, paths)
 
 
 def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
@@ -107,5 +107,5 @@ def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
         member = topology.TopologyMember("spark1", address)
         pair = topology.Cluster("pair", 0, 7079, (member,))
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server = wire_server.ClusterServer([pair], tls, lambda *_: {})
+        server = member_server.ClusterServer([pair], tls, lambda *_: {})
         server.server_close()

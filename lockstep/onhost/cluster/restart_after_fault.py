@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from lockstep.onhost.cluster import long_work, runs, wire_client
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster import long_work, member_client, run_record
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, errors, layout, output, switch_lock, topology
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient_job, units
@@ -17,13 +17,13 @@ RETURN_S = 600.0
 NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 
-def counted_restarts(group: runs.ClusterRun, now: float) -> tuple[float, ...]:
+def counted_restarts(group: run_record.ClusterRun, now: float) -> tuple[float, ...]:
     """Return the restarts after a fault that still count, in seconds since boot, as `now`."""
     return tuple(at for at in group.starts if now - at < WINDOW_S)
 
 
 def recover_group(
-    group: runs.ClusterRun, paths: layout.Paths, caller: wire_client.MemberClient
+    group: run_record.ClusterRun, paths: layout.Paths, caller: member_client.MemberClient
 ) -> None:
     """Start the group again once every member can; give up with the reason otherwise."""
     now = clock.now()
@@ -41,19 +41,19 @@ def recover_group(
         if now - max([group.ended_at, *group.starts]) > RETURN_S:
             _give_up(group, f"after {output.duration(RETURN_S)}: {problem}", paths)
         return
-    decision = runs.switch_off_decision(group.cluster, group.run, states)
+    decision = run_record.switch_off_decision(group.cluster, group.run, states)
     if why := _other_hot_model(group, states) or decision:
         _give_up(group, why, paths)
         return
     long_work.print_journal_line(f"{group.model}: starting it again on all members")
-    runs.save(paths, replace(group, starts=(*group.starts, now)))
-    job = switch_job.switch_job_of(group.model, runs.WATCH, paths)
+    run_record.save(paths, replace(group, starts=(*group.starts, now)))
+    job = switch_job.switch_job_of(group.model, run_record.WATCH, paths)
     with contextlib.suppress(transient_job.OtherJobRunning):
         transient_job.start_job(job, paths, long_work.print_journal_line, wait=False)
 
 
 def _ready_member_state(
-    member: topology.TopologyMember, caller: wire_client.MemberClient
+    member: topology.TopologyMember, caller: member_client.MemberClient
 ) -> Answer:
     """Return a member's state; raise Problem if it cannot take part now."""
     state = caller.ask(member, "state", timeout=3.0)
@@ -62,7 +62,7 @@ def _ready_member_state(
     return state
 
 
-def _other_hot_model(group: runs.ClusterRun, states: dict[str, Answer]) -> str:
+def _other_hot_model(group: run_record.ClusterRun, states: dict[str, Answer]) -> str:
     """Name the member that has another model hot by now; "" if there is none."""
     for name, state in states.items():
         up = [model for model, word in state["states"].items() if word in ("hot", "loading")]
@@ -71,7 +71,7 @@ def _other_hot_model(group: runs.ClusterRun, states: dict[str, Answer]) -> str:
     return ""
 
 
-def _give_up(group: runs.ClusterRun, why: str, paths: layout.Paths) -> None:
+def _give_up(group: run_record.ClusterRun, why: str, paths: layout.Paths) -> None:
     reason = f"{group.reason}; {why}" if group.reason else why
-    runs.save(paths, replace(group, state=runs.DOWN, reason=reason))
+    run_record.save(paths, replace(group, state=run_record.DOWN, reason=reason))
     long_work.print_journal_line(f"{group.model} is left down: {reason}")

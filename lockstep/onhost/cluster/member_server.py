@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.cluster.wire_client import Answer
+from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import errors, http_listener, topology
 
 #: A request is small and comes at once; a client that sends more, or slowly, is cut off.

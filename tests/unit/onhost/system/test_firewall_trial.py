@@ -13,7 +13,7 @@ from onhost_fakes import FakeSystemd
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.facts import firewall as facts
-from lockstep.onhost.system import firewall
+from lockstep.onhost.system import firewall_trial
 
 NEW = "table inet lockstep { new }\n"
 OLD = "table inet lockstep { old }\n"
@@ -43,7 +43,7 @@ class Kernel:
         self.rules.write_text(NEW)
 
     def run(self, *words: str) -> int:
-        return firewall.main(list(words), self.paths)
+        return firewall_trial.main(list(words), self.paths)
 
     @property
     def now(self) -> str:

@@ -14,7 +14,7 @@ from a_model import about
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import config, switch_lock
-from lockstep.onhost.operator import present_facts
+from lockstep.onhost.operator import live_state
 from lockstep.onhost.records import last_diff, switch_history
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.system import gpu
@@ -45,12 +45,12 @@ def spark(tmp_path, monkeypatch):
             self.count(0, 0)
             self.clock = Clock(monkeypatch)
             # Only bounds a hang; a busy machine takes longer for the engine's counters.
-            monkeypatch.setattr(present_facts, "_PATIENCE_S", 180.0)
+            monkeypatch.setattr(live_state, "_PATIENCE_S", 180.0)
             self.gpu_reading = gpu.GpuReading(
                 power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20
             )
             monkeypatch.setattr(gpu, "read_gpu", lambda: self.gpu_reading)
-            self.facts = present_facts.Facts(config.load_host(self.paths.models), self.paths)
+            self.facts = live_state.Facts(config.load_host(self.paths.models), self.paths)
 
         def count(self, running: int, tokens: int) -> None:
             self.engine.metrics = METRICS.format(running=running, tokens=tokens)
@@ -127,7 +127,7 @@ def test_an_engine_that_does_not_answer_is_no_error(spark):
 
 
 def test_a_driver_that_hangs_holds_nobody_up(spark, monkeypatch):
-    monkeypatch.setattr(present_facts, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(live_state, "_PATIENCE_S", 0.05)
     let_go = threading.Event()
     monkeypatch.setattr(gpu, "read_gpu", lambda: let_go.wait(180) and spark.gpu_reading)
     facts_now = spark.facts.facts_now()
