@@ -56,6 +56,7 @@ def _other_path(row: DriftRow) -> tuple[str, ...]:
     return ("systemctl", "cat", row.item) if is_packaged else ("rm", str(row.found))
 
 
+RESTART_KEY = "restart key"
 KINDS = {
     # The deploy writes a missing unit.
     "unit": Kind(
@@ -69,7 +70,7 @@ KINDS = {
     "boot": Kind(units.read, "error", "deploy", scope="nothing"),
     "running": Kind(units.read, "error", "deploy", scope="nothing"),
     "system service": Kind(units.system_services, "error", _by_whom, _turn_on, scope="nothing"),
-    "restart key": Kind(units.read, "error", "deploy", scope="nothing"),
+    RESTART_KEY: Kind(units.read, "error", "deploy", scope="nothing"),
     "unread unit": Kind(units.read, how=_reread, mend="systemctl daemon-reload", scope="odd"),
 }
 
@@ -94,7 +95,7 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
         yield from unit_expectations(name, restart_key, at_boot=at_boot, runs=runs)
     yield from _service_expectations(system_units(desired_state.plan.settings))
     docker = docker_restart_key(desired_state.plan.settings)
-    yield Expectation("restart key", "docker.service", docker, if_there=True)
+    yield Expectation(RESTART_KEY, "docker.service", docker, if_there=True)
 
 
 def units_off_at_boot(desired_state: DesiredState) -> list[str]:
@@ -116,7 +117,7 @@ def unit_expectations(
     yield Expectation("boot", name, "yes" if at_boot else "no", if_there=True)
     if runs:
         yield Expectation("running", name, "yes")
-    yield Expectation("restart key", name, restart_key, if_there=True)
+    yield Expectation(RESTART_KEY, name, restart_key, if_there=True)
 
 
 def _service_expectations(names: Sequence[str]) -> Iterator[Expectation]:
@@ -142,7 +143,7 @@ def unit_facts(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, s
         waits = "auto-restart" if is_waiting else state["ActiveState"]
         facts["running"][name] = "yes" if runs else waits
         if runs:
-            facts["restart key"][name] = state["restart_key"]
+            facts[RESTART_KEY][name] = state["restart_key"]
         if state.get("NeedDaemonReload") == "yes":
             facts["unread unit"][name] = "changed"
     return facts

@@ -131,7 +131,7 @@ def outdated_units(
         if states.get(unit, {}).get("outdated")
         or (
             unit in restart_keys
-            and "restart key" in _changed_kinds(unit, states, restart_keys[unit])
+            and resources.units.RESTART_KEY in _changed_kinds(unit, states, restart_keys[unit])
         )
     ]
     return old, [unit for unit in engines if DOCKER in old and is_running(states.get(unit, {}))]
@@ -330,8 +330,8 @@ def needed_verb(
     changed_kinds = resources.units.changed_kinds(
         unit, state, restart_key, at_boot=must_run, runs=must_run
     )
-    runs = unit in resources.units.unit_facts({unit: state})["restart key"]
-    if "restart key" in changed_kinds or (runs and state.get("outdated")):
+    runs = unit in resources.units.unit_facts({unit: state})[resources.units.RESTART_KEY]
+    if resources.units.RESTART_KEY in changed_kinds or (runs and state.get("outdated")):
         return "restart"
     return "start" if "running" in changed_kinds else None
 

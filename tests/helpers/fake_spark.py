@@ -27,6 +27,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import BACKUP_HOME, GATEWAY_HOME, HOME, MARK, PROGRAMS
 from lockstep.host.specs import engine_check_hash
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.facts import deploy_records
 from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.onhost.gateway import keys
@@ -302,7 +303,7 @@ class Spark:
         path, host, *roles = words
         self._secret(path, text)
         for role in roles:
-            own_path = f"{path.rpartition('/')[0]}/peer-{role}-{host}.pem"
+            own_path = f"{path.rpartition('/')[0]}/{peer_tls.identity_file(role, host)}"
             self._secret(own_path, f"{role} of {host} by {text}")
 
     def _authority(self, path: str, text: str) -> None:

@@ -11,12 +11,12 @@ from a_spark import pins_for, spark
 from fake_spark import HOSTS
 
 from group_data import all as all_hosts
+from lockstep.files.managed_file import peer_identity
 from lockstep.lock import lockfile
 
 pytestmark = pytest.mark.slow
 
 KEY = "/etc/lockstep/secrets/peer-authority.pem"
-IDENTITY = "/etc/lockstep/secrets/peer-agent-{}.pem"
 AGENT = "lockstep-cluster.service"
 PROGRAMS = "/usr/bin/python3 /usr/local/lib/lockstep"
 ROLLOUT, SWITCH = f"{PROGRAMS} rollout", f"{PROGRAMS} switch"
@@ -68,7 +68,7 @@ def key(site: Site, host: str) -> str:
 
 
 def identity(site: Site, host: str) -> str:
-    text: str = site.document["hosts"][host]["files"][IDENTITY.format(host)]["text"]
+    text: str = site.document["hosts"][host]["files"][peer_identity("agent", host)]["text"]
     return text
 
 
@@ -86,14 +86,14 @@ def test_each_member_makes_a_certificate_of_its_own_which_is_never_shown(duo: Si
     for host in HOSTS:
         assert identity(duo, host) == f"agent of {host} by {key(duo, host)}"
         assert identity(duo, host) not in duo.first_output  # type: ignore[attr-defined]
-    assert IDENTITY.format(HOSTS[0]) not in duo.document["hosts"][HOSTS[1]]["files"]
+    assert peer_identity("agent", HOSTS[0]) not in duo.document["hosts"][HOSTS[1]]["files"]
 
 
 def test_a_certificate_that_is_lost_or_open_is_made_again(again: Site) -> None:
     first, second = HOSTS
     for host, command in ((first, f"{MADE} {KEY} {first} agent"), (second, TAKEN)):
         for mode in (None, "0644"):
-            path = IDENTITY.format(host)
+            path = peer_identity("agent", host)
             files = again.document["hosts"][host]["files"]
             have = files.pop(path)
             files |= {path: {**have, "mode": mode}} if mode else {}
@@ -229,7 +229,7 @@ def test_with_a_minimum_rank_0_measures_before_and_after(again: Site) -> None:
         duo_inventory(again.repository)
     assert result.returncode == 0, result.stdout + result.stderr
     minimum = "/usr/bin/python3 /usr/local/lib/lockstep minimum"
-    *earlier_steps, up, _, last = again.changes(first)
+    *earlier_steps, up, last = again.changes(first)
     assert last == "record"
     assert f"{minimum} --baseline" in earlier_steps and up.endswith(f" --gate -- {minimum}")
     assert not any(" minimum" in line for line in again.changes(second))
