@@ -26,7 +26,7 @@ def firewall_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
     if not firewall.enabled:
         return ()
     rules = render_template(
-        "system/firewall_trial.nft.j2",
+        "system/firewall.nft.j2",
         table=TABLE,
         ssh=sorted(set(firewall.ssh_ports)),
         open=open_ports(plan),
