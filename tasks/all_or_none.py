@@ -1,4 +1,7 @@
-"""All or none (`rollout: "all"`): where one host fails, the finished ones return, last first."""
+"""The way back of a run's hosts: each failed host rolls back what the run changed on it.
+
+With all or none (`rollout: "all"`) the finished hosts do so too, last first.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,20 @@ def hosts_with_rollout_all(state: Any) -> list[Any]:
     ]
 
 
-class AllOrNone(BaseStateCallback):
-    """A callback that ends the run after an operation in which a host has failed."""
+class FailedHosts(BaseStateCallback):
+    """A callback that waits for the way back of the hosts that failed."""
+
+    @staticmethod
+    def operation_host_error(
+        state: Any, host: Any, op_hash: str, retry_count: int = 0, max_retries: int = 0
+    ) -> None:
+        """Wait until a host that fails alone has rolled back; other hosts go on meanwhile."""
+        if host.data.get("rollout") != deploy_lock.ALL and not _is_cluster_member(host):
+            _wait_for_rollback(host)
 
     @staticmethod
     def operation_end(state: Any, op_hash: str) -> None:
-        """End the run if a host has failed; each operation but the last has another after it."""
+        """End the run of all or none; each operation but the last has another after it."""
         hosts = hosts_with_rollout_all(state)
         failed_hosts = [host for host in hosts if host in state.failed_hosts]
         if failed_hosts:
@@ -36,6 +47,19 @@ class AllOrNone(BaseStateCallback):
         elif op_hash == state.get_op_order()[-1]:
             for host in hosts:
                 deploy_lock.send_line_to_holder(host, f"ended {RESULT_DONE}")
+
+
+def _is_cluster_member(host: Any) -> bool:
+    """Tell whether a host returns with other members, when a later operation tells them."""
+    clusters = (host.data.get("clusters") or {}).values()
+    return any(host.name in cluster["hosts"] for cluster in clusters)
+
+
+def _wait_for_rollback(host: Any) -> None:
+    # The host was told the failed operation already.
+    if answer := deploy_lock.end_run_on_host(host, ""):
+        facts.drop_answers(host)
+        run_report.record_rollback(host.name, answer["returned"])
 
 
 def _roll_back_hosts(hosts: list[Any], failed_hosts: list[Any]) -> None:

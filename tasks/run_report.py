@@ -24,6 +24,8 @@ _left_out: list[str] = []
 _run_states: list[Any] = []
 _when_whole: list[Callable[[], None]] = []
 
+_NOT_RETURNED = "it could not return: /var/log/lockstep/jobs/rollout.log on it says why"
+
 
 def collect_failures(state: Any) -> None:
     """Collect failures of this run from now on, and print its end when the process ends."""
@@ -67,6 +69,16 @@ def record_failure_of_operation(state: Any, host: Any) -> None:
         logger.error(f"{host.print_prefix}{message}")
 
 
+def record_rollback(name: str, is_rolled_back: bool) -> None:
+    """Record whether a host that failed is as it was before this run."""
+    outcome = outcome_of_host(name)
+    outcome.is_rolled_back = is_rolled_back
+    if is_rolled_back:
+        outcome.generation = "old"
+    else:
+        outcome.reason = "\n".join(filter(None, (outcome.reason, _NOT_RETURNED)))
+
+
 def record_stop(name: str, first: str, has_returned: bool | None) -> None:
     """Record the outcome of a host whose run ended because another host failed.
 
@@ -78,9 +90,8 @@ def record_stop(name: str, first: str, has_returned: bool | None) -> None:
     outcome = outcome_of_host(name)
     if has_returned:
         outcome.generation = "old"
-    not_returned = "it could not return: /var/log/lockstep/jobs/rollout.log on it says why"
     if has_returned is False:
-        outcome.reason = "\n".join(filter(None, (outcome.reason, not_returned)))
+        outcome.reason = "\n".join(filter(None, (outcome.reason, _NOT_RETURNED)))
     if outcome.failed_at:
         return
     outcome.failed_at = f"all or none, after {first}"

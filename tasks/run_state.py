@@ -157,7 +157,7 @@ def _begin_run() -> None:
         state.add_callback_handler(_Gate())
         state.add_callback_handler(run_events.OperationEvents())
     state.add_callback_handler(deploy_lock.LockEnd())
-    state.add_callback_handler(all_or_none.AllOrNone())
+    state.add_callback_handler(all_or_none.FailedHosts())
     try:
         hosts = [spark for spark in state.inventory if spark in state.active_hosts]
         is_changing = deploy_lock.is_lock_needed()

@@ -14,7 +14,6 @@ from lockstep.files.managed_file import (
     GATEWAY_HOME,
     GATEWAY_KEYS,
     OPERATORS_GROUP,
-    PEER_AUTHORITY,
     PEER_KEY,
     PROGRAMS,
     PROXY_ENVIRONMENT,
@@ -23,7 +22,6 @@ from lockstep.files.managed_file import (
     TOOLS_VENV,
     UV_VENV,
     WEBUI_SECRETS,
-    peer_identity,
 )
 from lockstep.files.tree_comparison import KEY
 from lockstep.host.desired_state import DesiredState
@@ -52,8 +50,8 @@ WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
 #: Files that only some inventories need. A deploy removes those that its inventory no longer needs.
 _NAMED = (
-    PEER_AUTHORITY,
-    peer_identity("*", "*"),
+    # The authority of Sparks, and what a host shows to others.
+    f"{CONFIGURATION}/secrets/peer-*.pem",
     PEER_KEY,
     # Keys of clusters, which an earlier version made.
     f"{CONFIGURATION}/secrets/cluster-*.key",

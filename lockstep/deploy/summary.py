@@ -43,6 +43,7 @@ class HostOutcome:
         reason: That operation's own message.
         hold_reason: The state that it keeps, if it was held back because another host failed.
         has_returned: True if it was done and rolled back, because another host failed.
+        is_rolled_back: Whether it failed, and is as before this run; None: nothing to roll back.
         generation: "old" while it lacks this run's changes, "new" once it has them, "" while
             this is unknown.
         restarts: Hot units that a run which only looks would restart.
@@ -59,6 +60,7 @@ class HostOutcome:
     reason: str = ""
     hold_reason: str = ""
     has_returned: bool = False
+    is_rolled_back: bool | None = None
     generation: str = ""
     restarts: Sequence[str] = ()
     together: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -175,6 +177,8 @@ def failures(outcomes: Sequence[HostOutcome], again: str) -> Iterator[str]:
             yield from _wrap(f"Held back: {outcome.name}, where {outcome.hold_reason}")
     if back := [outcome.name for outcome in failed_outcomes if outcome.has_returned]:
         yield from _wrap(f"Returned, because not all came through: {', '.join(back)}")
+    if rolled_back := [outcome.name for outcome in failed_outcomes if outcome.is_rolled_back]:
+        yield from _wrap(f"As before this run: {', '.join(rolled_back)}")
     if good := [
         host_outcome.name
         for host_outcome in outcomes
@@ -198,7 +202,9 @@ def _end(outcomes: Sequence[HostOutcome], again: str) -> Iterator[str]:
         for generation in ("new", "old")
     )
     if not new or not old:
-        yield "Run the same command again: it goes on where this run ended."
+        is_rolled_back = any(outcome.is_rolled_back for outcome in outcomes)
+        goes_on = "" if is_rolled_back else ": it goes on where this run ended"
+        yield f"Run the same command again{goes_on}."
         return
     yield from _wrap(
         f"The hosts differ now. The new generation is on: {new}. "

@@ -1,7 +1,7 @@
 """Several members of a cluster in this process: each with its own agent, systemd and engine.
 
 Their programs are threads by one clock, which passes as fast as they run. The agents exchange the
-real messages of `wire_client` and `wire_server`, without a network.
+real messages of `member_client` and `member_server`, without a network.
 tests/unit/onhost/cluster/test_agent.py has agents that are processes.
 """
 

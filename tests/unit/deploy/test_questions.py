@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from fnmatch import fnmatch
+from typing import Any
 
+import pytest
 from a_spark import pins_for, spark
 
 from lockstep.deploy.questions import questions
+from lockstep.files.managed_file import PEER_AUTHORITY, peer_identity
 from lockstep.files.remote_exec import FACTS, reader_name
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.records import model_of_boot
 
 
@@ -65,6 +70,14 @@ def test_every_unit_that_starts_at_boot_is_asked_for() -> None:
     units = asked_questions["units"]["programs"]
     assert isinstance(units, dict)
     assert at_boot <= set(units)
+
+
+@pytest.mark.parametrize("host", ["spark1", "@ssh/spark", "fe80::1%eth0"])
+def test_certificates_of_a_host_that_left_its_cluster_are_found(host: str) -> None:
+    files = (PEER_AUTHORITY, peer_identity(peer_tls.AGENT, host))
+    question: Any = intended_questions(spark())[1]["files.marked_files"]
+    for path in files:
+        assert any(fnmatch(path, pattern) for pattern in question["named"]), path
 
 
 def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:

@@ -212,6 +212,20 @@ def test_hosts_that_returned_because_another_failed_are_named_and_have_no_table(
     )
 
 
+def test_a_host_that_failed_and_rolled_back_is_said_to_be_as_before() -> None:
+    hosts = [
+        HostOutcome("spark1", "Gateway", generation="old", is_rolled_back=True),
+        HostOutcome("spark2", "Gateway", reason="it could not return", is_rolled_back=False),
+    ]
+    assert render(hosts, again="pyinfra site.py deploy.py") == (
+        "\nFAILED  spark1: Gateway\n"
+        "FAILED  spark2: Gateway\n"
+        "        it could not return\n"
+        "As before this run: spark1\n"
+        "Run the same command again."
+    )
+
+
 def test_what_people_must_know_is_said_once_at_the_end_also_of_a_run_that_failed() -> None:
     news = ["A new authority was made."]
     hosts = [

@@ -245,7 +245,7 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
 
 def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:
     def need(**arguments: Any) -> float:
-        return make_variant(**arguments).served_model.need.available(121.69)
+        return make_variant(**arguments).served_model.memory_need.available(121.69)
 
     half, minimum = 0.5 * 121.69 + 3.6, 8
     assert need() == pytest.approx(half + minimum), "more than the 40 GiB that the recipe states"

@@ -92,7 +92,7 @@ def test_a_default_minimum_is_at_most_half_of_what_the_fit_leaves(
     assert (known_model.minimum_loading_gib, known_model.minimum_serving_gib) == pytest.approx(
         minimums, abs=0.01
     )
-    assert known_model.memory_need == variant.served_model.need, (
+    assert known_model.memory_need == variant.served_model.memory_need, (
         "the gate counts with the minimum, as the plan does"
     )
     assert known_model.memory_need.minimum_gib == max(

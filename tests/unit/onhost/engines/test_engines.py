@@ -13,7 +13,7 @@ from lockstep.onhost.engines.engine_parser import ParsedCommand
 
 TOP = Path(lockstep.__file__).parent
 FOLDER = TOP / "onhost/engines"
-SHARED = {"argv", "__init__", "base", "metrics", "parser"}
+SHARED = {"command_line_flags", "__init__", "base", "metrics", "engine_parser"}
 
 
 def test_an_engine_is_found_by_its_module() -> None:

@@ -459,7 +459,7 @@ def test_a_deploy_that_begins_between_look_and_removal_is_kept_out(spark, monkey
         return result
 
     digest = spark.cleanup_answer("plan")["digest"]
-    monkeypatch.setattr(cleanup.unneeded_content, "plan", plan)
+    monkeypatch.setattr(cleanup.unneeded_content, "plan_cleanup", plan)
     spark.cleanup_answer("remove", 2, "--digest", digest)
     assert [line.partition(",")[0] for line in lines] == [
         f"a deploy is under way (root from {os.uname().nodename}: gc"

@@ -125,7 +125,7 @@ def test_what_fails_without_judging_an_argument_is_no_refusal(image: Path) -> No
     )
 
 
-# image_check.py, with a Docker that answers for the image.
+# recipe_check.py, with a Docker that answers for the image.
 
 
 class CheckResult(NamedTuple):
@@ -151,7 +151,7 @@ def check(
 
     def run(docker: str) -> CheckResult:
         program(tmp_path / "bin", "docker", docker)
-        code = errors.run_main("image_check", lambda: recipe_check.main([REFERENCE, "vllm"]))
+        code = errors.run_main("recipe_check", lambda: recipe_check.main([REFERENCE, "vllm"]))
         return CheckResult(code, *capsys.readouterr())
 
     return run
@@ -222,7 +222,7 @@ def test_a_container_that_fails_leaves_no_record(
     result = check(docker)
     assert result.code == errors.EXIT_FAILED
     assert result.err == (
-        "image_check: registry.example:5000/a/vllm does not say whether its vllm takes its "
+        "recipe_check: registry.example:5000/a/vllm does not say whether its vllm takes its "
         f"recipes: {reason}\n"
     )
     assert not (tmp_path / "images").exists()

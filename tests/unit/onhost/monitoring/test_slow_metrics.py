@@ -36,7 +36,7 @@ class Spark(HotSpark):
         write_models(self.paths, {"qwen": self.model, "mistral": mistral})
         self.engine.metrics = COUNTERS
         # Only bounds a hang; a busy machine takes longer for the engine's counters.
-        monkeypatch.setattr(slow_metrics.present_facts, "_PATIENCE_S", 180.0)
+        monkeypatch.setattr(slow_metrics.live_state, "_PATIENCE_S", 180.0)
         self.shows("active", SubState="running", MainPID="7")
         self.reading = gpu.GpuReading()
         self.expiry = slow_metrics.Expiry("/etc/ssl/spark.pem", lambda _: 1.8e9)
@@ -90,7 +90,7 @@ def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
     model_of_boot.record_switch_result(spark.paths, "qwen")
     spark.shows("inactive")
-    time.sleep(slow_metrics.present_facts.FRESH_S)
+    time.sleep(slow_metrics.live_state.FRESH_S)
     metrics = spark.look()
     assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
     model_of_boot.record_switch_result(spark.paths, None)

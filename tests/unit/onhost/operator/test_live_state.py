@@ -178,8 +178,8 @@ def test_follow_prints_a_line_each_second_until_nobody_reads(spark):
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
         "from pathlib import Path\n"
         "from lockstep.onhost.core import layout\n"
-        "from lockstep.onhost.operator import present_facts, switch_sh\n"
-        "present_facts.FRESH_S = 0.05\n"
+        "from lockstep.onhost.operator import live_state, switch_sh\n"
+        "live_state.FRESH_S = 0.05\n"
         f"paths = layout.Paths(Path({str(spark.paths.root)!r}))\n"
         "sys.exit(switch_sh.main(['status', '--follow'], paths))\n"
     )

@@ -200,7 +200,7 @@ def _follower(host, gate: Path, end_mark: Path) -> subprocess.Popen[str]:
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
         "from lockstep.onhost.core import errors, layout; "
-        "from lockstep.onhost.systemd import job, units; "
+        "from lockstep.onhost.systemd import job_program, units; "
         "from pathlib import Path; units.is_root = lambda: True; "
         f"sys.exit(job.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
     )
