@@ -1,8 +1,8 @@
 """The watch over the groups of this host: no half of one stays up.
 
 Rank 0 asks every member every few seconds, and the engine for a token. If one of them fails, rank 0
-ends the whole group, which `recovery` starts again as a whole. Every other rank stops on its own if
-rank 0 is silent for the lease.
+ends the whole group, which `restart_after_fault` starts again as a whole. Every other rank stops on
+its own if rank 0 is silent for the lease.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _follower(host, gate: Path, end_mark: Path) -> subprocess.Popen[str]:
         "from lockstep.onhost.core import errors, layout; "
         "from lockstep.onhost.systemd import job_program, units; "
         "from pathlib import Path; units.is_root = lambda: True; "
-        f"sys.exit(job.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
+        f"sys.exit(job_program.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
     )
     argv = [sys.executable, "-c", code, "run", "b", "--", "sh", "-c", script]
     follower = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
