@@ -164,11 +164,21 @@ class DesiredState:
 
     @cached_property
     def watch_units(self) -> list[str]:
-        """Units that start at boot beside a model and Open WebUI, and run from the deploy on."""
+        """Units that start at boot beside a model and Open WebUI, and run from the deploy on.
+
+        Those of an owner's own that have an [Install] section are among them.
+        """
         agent = [AGENT_UNIT] if self.plan.groups else []
         cap = [CAP_UNIT] if self.plan.settings.gpu.max_clock_mhz else []
         backup_listener = [backup_peer.UNIT] if self.plan.backups.of else []
-        return [*self.timers, watch_units.MEMORY_UNIT, *agent, *cap, *backup_listener]
+        own = [
+            name
+            for file in self.plan.extra_files
+            if (name := PurePosixPath(file.path).name) in self.unit_files
+            and name not in self.timers
+            and "\n[Install]\n" in file.text
+        ]
+        return [*self.timers, watch_units.MEMORY_UNIT, *agent, *cap, *backup_listener, *own]
 
     @cached_property
     def model_units(self) -> list[str]:

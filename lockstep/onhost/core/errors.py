@@ -19,7 +19,7 @@ EXIT_NOT_PERMITTED = 77
 
 def why(error: BaseException) -> str:
     """Return an error's reason for people: without its number, and never empty."""
-    reason = getattr(error, "reason", error)
+    reason = getattr(error, "reason", None) or error
     return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
 
 

@@ -16,6 +16,7 @@ A host without a record has no journal: a first deploy has nothing to return to.
 
 from __future__ import annotations
 
+import os
 import py_compile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -181,15 +182,24 @@ def restore_files(paths: layout.Paths, document: Document) -> None:
         # Our programs last: if this is cut off, those that wrote the journal go on with it.
         for path in sorted(changes, key=lambda path: path.startswith(f"{program.PROGRAMS}/")):
             _restore_file(paths.root / path.lstrip("/"), changes[path])
-        if document["current"] and document["points"]:
-            atomic_files.replace_link(
-                paths.root / document["current"].lstrip("/"), document["points"]
-            )
+        _restore_engine_link(paths, document)
     except (OSError, LookupError) as error:
         raise errors.Problem(f"what was here cannot be restored: {error}") from error
     generations.remove_begun_record(paths)
     units.control_units("daemon-reload")
     restart_key.bring_gateway_up_to_date(paths)
+
+
+def _restore_engine_link(paths: layout.Paths, document: Document) -> None:
+    """Have the link to the engine lead where it led, with its owner; leave one alone that does."""
+    if not (document["current"] and document["points"]):
+        return
+    link = paths.root / document["current"].lstrip("/")
+    if link.is_symlink() and str(link.readlink()) == document["points"]:
+        return
+    owner = link.lstat() if link.is_symlink() else link.parent.stat()
+    atomic_files.replace_link(link, document["points"])
+    os.chown(link, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _restore_file(at: Path, was: Mapping[str, str] | None) -> None:
@@ -235,7 +245,8 @@ def _state_of_file(path: Path) -> dict[str, str] | None:
         if path.is_symlink():
             return {"link": str(path.readlink())}
         entry = path.stat()
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        # Ends of lines stay as they are.
+        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -95,8 +95,8 @@ def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written
 def test_the_next_deploy_asks_no_engine_again_and_resets_the_job_that_failed(
     deploys: Deploys,
 ) -> None:
+    # The files that the refused deploy wrote went with it.
     assert deploys.right.changed_operations == {
-        "Base | Write folders, programs and settings",
         "Images | Pull images by digest",
         "Weights | Fetch and verify weights",
         "Services | Reload systemd, restart what is outdated",

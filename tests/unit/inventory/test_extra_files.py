@@ -36,6 +36,16 @@ def test_a_timer_is_checked_written_recorded_and_started_at_boot(tmp_path: Path)
     assert "report.timer" not in desired_state.model_units
 
 
+@pytest.mark.parametrize("install", ["", "[Install]\nWantedBy=multi-user.target\n"])
+def test_a_service_runs_from_the_deploy_on_if_it_has_a_place_in_the_boot(
+    tmp_path: Path, install: str
+) -> None:
+    (tmp_path / "mine").write_text(f"[Service]\nExecStart=/bin/sleep infinity\n{install}")
+    host = plan(tmp_path, {"/etc/systemd/system/mine.service": "mine"})
+    units = DesiredState(host, pins_for(host)).watch_units
+    assert ("mine.service" in units) is bool(install)
+
+
 def test_a_program_stays_executable(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("#!/bin/sh\n")
     (tmp_path / "report").chmod(0o755)

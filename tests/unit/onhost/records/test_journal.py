@@ -122,6 +122,21 @@ def test_the_link_to_the_engine_is_that_of_the_newest_record(paths: layout.Paths
     (engines / "current").symlink_to("new")
     return_from_deploy(paths)
     assert str((engines / "current").readlink()) == "old"
+    # One that leads there is left alone, with its owner.
+    link = (engines / "current").lstat()
+    journal.note_before_change(paths, ["/etc/a"])
+    return_from_deploy(paths)
+    assert (engines / "current").lstat() == link
+
+
+def test_the_ends_of_lines_are_those_of_before(paths: layout.Paths) -> None:
+    file = paths.root / "etc/a"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"a=1\r\nb=2\r\n\xff")
+    journal.note_before_change(paths, ["/etc/a"])
+    write(paths, "new", "/etc/a")
+    return_from_deploy(paths)
+    assert file.read_bytes() == b"a=1\r\nb=2\r\n\xff"
 
 
 def test_units_are_noted_as_they_ran_before_the_first_change(
