@@ -23,7 +23,16 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from lockstep.onhost.core import atomic_files, errors, file_lock, layout, output, program, runner
+from lockstep.onhost.core import (
+    atomic_files,
+    clock,
+    errors,
+    file_lock,
+    layout,
+    output,
+    program,
+    runner,
+)
 from lockstep.onhost.records import audit_log, generations, journal
 from lockstep.onhost.systemd import transient_job, units
 
@@ -37,6 +46,7 @@ PATIENCE_S = 10.0
 # A deploy that asks for the holder has sent this program at most so many seconds before.
 _COMING_S = 12.0
 _LOOK_S = 0.05
+_PROGRAMS_S = 30.0
 _JOB = "lockstep-job-rollout.service"
 # The steps of a deploy are jobs of this name; the rollback follows them, and ends by itself too.
 _RETURN = program.command(
@@ -98,7 +108,7 @@ def take(
                 units.try_to_control("reset-failed", "lockstep-job-*")
                 journal.finish(paths)
                 paths.cut_off.unlink(missing_ok=True)
-            elif has_changed and _is_between_generations(paths, whole):
+            elif has_changed and _is_between_generations_at_rest(paths, whole):
                 result, answer = _roll_back(paths, this_deploy, result)
             elif generations.newest_number(paths) and not paths.begun_journal.exists():
                 # Nothing of the generation that began is here, or it was returned from.
@@ -144,6 +154,38 @@ def _try_lock(this_deploy: Deploy, path: Path, patience_s: float) -> Iterator[st
             return
         with file_lock.note_holder(path, asdict(this_deploy), mode=0o600):
             yield None
+
+
+def _is_between_generations_at_rest(paths: layout.Paths, whole: bool) -> bool:
+    """Wait for the programs under way; then tell what `_is_between_generations` does."""
+    _wait_for_programs_under_way(paths.proc)
+    return _is_between_generations(paths, whole)
+
+
+def _wait_for_programs_under_way(proc: Path) -> None:
+    """Wait until the programs that the deploy has begun by the same login have ended, or 30 s.
+
+    A killed deploy leaves them. One that writes after the way back would undo it.
+    """
+    own_groups = proc / "self/cgroup"
+    groups = own_groups.read_text(encoding="utf-8").split() if own_groups.exists() else []
+    scopes = [group.rpartition("/")[2] for group in groups if group.endswith(".scope")]
+    until = clock.now() + _PROGRAMS_S
+    while clock.now() < until and any(
+        pid != os.getpid() and _is_sent_program(proc / str(pid))
+        for scope in scopes
+        for pid in units.processes(scope, proc)
+    ):
+        clock.sleep(0.1)
+
+
+def _is_sent_program(process: Path) -> bool:
+    """Tell whether a process runs a program that came by standard input, as this one did."""
+    try:
+        words = (process / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+    except OSError:
+        return False
+    return words[:3] == [program.PYTHON, "-I", "-c"]
 
 
 def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:

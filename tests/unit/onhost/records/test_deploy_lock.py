@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
+import shutil
 import subprocess
 import threading
 import time
@@ -321,3 +323,37 @@ def test_when_a_host_returns(
     returns["sub"] = sub
     deploy_lock.take({**asdict(MINE), "whole": whole}, iter(deploy_output))
     assert len(returns["asked"]) == times
+
+
+def test_the_way_back_waits_for_what_a_killed_deploy_still_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = "0::/user.slice/user-1000.slice/session-7.scope\n"
+    command_line = "/usr/bin/python3\0-I\0-c\0import json\0"
+    for pid, group, command in (
+        ("self", scope, command_line),
+        (str(os.getpid()), scope, command_line),
+        ("41", scope, command_line),
+        ("42", scope, "sudo\0-n\0"),
+        ("43", scope.replace("7", "8"), command_line),
+    ):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(group)
+        (tmp_path / pid / "cmdline").write_text(command)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            shutil.rmtree(tmp_path / "41")
+
+    monkeypatch.setattr(deploy_lock.clock, "sleep", sleep)
+    deploy_lock._wait_for_programs_under_way(tmp_path)
+    assert len(pauses) == 3
+    # One that never ends is not waited for for ever.
+    shutil.copytree(tmp_path / "43", tmp_path / "41")
+    (tmp_path / "41/cgroup").write_text(scope)
+    times = iter(range(0, 100, 10))  # Seconds.
+    monkeypatch.setattr(deploy_lock.clock, "now", lambda: float(next(times)))
+    deploy_lock._wait_for_programs_under_way(tmp_path)
+    assert len(pauses) == 5
