@@ -50,7 +50,8 @@ def deploy(
     """Bring hosts to the state of inventory and lock.
 
     It is the deploy of `pyinfra INVENTORY deploy.py`, whose whole output goes to a log file. Ctrl-C
-    ends it within ten seconds, and the same command continues from there.
+    ends it within ten seconds; then a Spark that was deployed before returns to what it was. The
+    same command begins again, and downloads nothing twice.
 
     Exit codes: 0 done; 1 a host failed, a finding stands in the way, or nobody agreed; 2 wrong use;
     130 ended by Ctrl-C.

@@ -297,7 +297,7 @@ def restart_outdated(
             verb = None
         if verb and unit not in (*together, *next_boot):
             host.log(f"{verb} {unit}")
-            # A busy systemd refused a socket in two of some hundred deploys. The cause is not
+            # systemd refused a socket in two runs of all tests (2026-11-28 and 29). Why is not
             # known: the job's log has what the unit's journal says of it.
             tries = ["--tries", "2"] if unit.endswith(".socket") else []
             yield remote_commands.transient_job_command(

@@ -73,7 +73,7 @@ def make_context(identity: Path, *, is_server: bool) -> ssl.SSLContext:
     except (OSError, ValueError, LookupError) as error:
         raise errors.Problem(
             f"certificate among Sparks: {identity}: {errors.why(error)}. Remedy: remove it if it "
-            "is there, and run the deploy"
+            "is there (a unit's copy is of /etc/lockstep/secrets/peer-*.pem), and run the deploy"
         ) from error
     return context
 

@@ -103,12 +103,14 @@ def take(
         with hold_lock(this_deploy, paths.deploy_lock):
             _refused_deploy_path(paths.deploy_lock).unlink(missing_ok=True)
             result, has_changed = _read_messages(this_deploy, messages)
+            if has_changed and result != RESULT_DONE:
+                _wait_for_programs_under_way(paths.proc)
             if result == RESULT_DONE:
                 # This deploy succeeded, so earlier unfinished work is obsolete.
                 units.try_to_control("reset-failed", "lockstep-job-*")
                 journal.finish(paths)
                 paths.cut_off.unlink(missing_ok=True)
-            elif has_changed and _is_between_generations_at_rest(paths, whole):
+            elif has_changed and _is_between_generations(paths, whole):
                 result, answer = _roll_back(paths, this_deploy, result)
             elif generations.newest_number(paths) and not paths.begun_journal.exists():
                 # Nothing of the generation that began is here, or it was returned from.
@@ -154,12 +156,6 @@ def _try_lock(this_deploy: Deploy, path: Path, patience_s: float) -> Iterator[st
             return
         with file_lock.note_holder(path, asdict(this_deploy), mode=0o600):
             yield None
-
-
-def _is_between_generations_at_rest(paths: layout.Paths, whole: bool) -> bool:
-    """Wait for the programs under way; then tell what `_is_between_generations` does."""
-    _wait_for_programs_under_way(paths.proc)
-    return _is_between_generations(paths, whole)
 
 
 def _wait_for_programs_under_way(proc: Path) -> None:

@@ -357,3 +357,20 @@ def test_the_way_back_waits_for_what_a_killed_deploy_still_writes(
     monkeypatch.setattr(deploy_lock.clock, "now", lambda: float(next(times)))
     deploy_lock._wait_for_programs_under_way(tmp_path)
     assert len(pauses) == 5
+
+
+def test_the_journal_is_read_after_that_wait(
+    journal: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def record(step: str) -> bool:
+        order.append(step)
+        return False
+
+    monkeypatch.setattr(deploy_lock, "_wait_for_programs_under_way", lambda _: record("wait"))
+    monkeypatch.setattr(deploy_lock, "_is_between_generations", lambda *_: record("read"))
+    deploy_lock.take(asdict(MINE), iter(["changed Services"]))
+    assert order == ["wait", "read"]
+    deploy_lock.take(asdict(MINE), iter(["changed Services", "ended done"]))
+    assert order == ["wait", "read"], "a deploy that ended well has nothing under way"

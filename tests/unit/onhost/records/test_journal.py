@@ -151,8 +151,9 @@ def test_units_are_noted_as_they_ran_before_the_first_change(
     assert journal.absent_units(document) == {"a.service"}
 
 
-def test_the_key_of_a_removed_cluster_is_not_copied(paths: layout.Paths) -> None:
-    write(paths, "secret", "/etc/lockstep/secrets/cluster-pair", "/etc/a")
+@pytest.mark.parametrize("name", ["cluster-pair.key", "peer-agent-spark1.pem", "api-key"])
+def test_no_secret_is_copied(paths: layout.Paths, name: str) -> None:
+    write(paths, "secret", f"/etc/lockstep/secrets/{name}", "/etc/a")
     document = journal.load_begun(paths)
     assert document is not None and list(document["before"]) == ["/etc/a"]
     assert stat.S_IMODE(paths.begun_journal.stat().st_mode) == 0o600
