@@ -27,7 +27,7 @@ from lockstep.files import remote_exec
 from lockstep.fleet.hosts import WAIT, WHAT
 from lockstep.onhost.records.deploy_lock import RESULT_DONE, Deploy
 from lockstep.tasks import run_report
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 
 #: Value of `rollout` for hosts that keep the result of a deploy only together.
 ALL = "all"

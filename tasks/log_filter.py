@@ -11,7 +11,7 @@ from typing import Any
 
 from pyinfra import logger
 
-from lockstep.tasks import run_events
+from lockstep.tasks import events_for_parent
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 # Text of pyinfra 3.10. If the text changes, its lines show again, and no other lines are lost.
@@ -29,7 +29,7 @@ _filters: list[_Filter] = []
 def leave_out_unchanged_operations(state: Any) -> None:
     """Leave out empty lines, unless a person or program wants every line."""
     everything_wanted = state.print_noop_info or logger.isEnabledFor(logging.DEBUG)
-    if not (_filters or everything_wanted or run_events.has_listener()):
+    if not (_filters or everything_wanted or events_for_parent.has_listener()):
         _filters.append(_Filter(state))
         logger.addFilter(_filters[0])
 
@@ -60,7 +60,7 @@ class _Filter(logging.Filter):
             return self._operation is None
         row = _ROWS.get(self._heading)
         if self._heading == _CHANGES and text.startswith("Operation "):
-            if not run_events.planned_changes(self._state):
+            if not events_for_parent.planned_changes(self._state):
                 record.msg = "None."
         elif _NO_CHANGES.match(text) or (row and row.match(text)):
             return False

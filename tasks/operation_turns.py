@@ -36,7 +36,7 @@ def is_hot_model_kept() -> bool:
     return bool(os.environ.get(KEEP_HOT))
 
 
-def turn_obstacle(hosts: Sequence[Any]) -> str | None:
+def option_against_turns(hosts: Sequence[Any]) -> str | None:
     """Return the option, data key or default of pyinfra that leaves no turns to these hosts."""
     for option in _IN_ONE_GO:
         if option in sys.argv:

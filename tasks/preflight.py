@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from lockstep.tasks import interrupted_models, run_state
+from lockstep.tasks import models_to_stop, run_state
 
 
 @deploy("Preflight")
 def preflight() -> None:
     """Plan all hosts, resolve what moves, and judge hardware, driver, disk, ports and sources."""
     run_state.begin_run()
-    interrupted_models.report_interrupted_models()
+    models_to_stop.announce_models_to_stop()

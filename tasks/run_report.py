@@ -16,7 +16,7 @@ from pyinfra.api.state import BaseStateCallback
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy.events import Over
 from lockstep.deploy.summary import CONNECTING, HostOutcome, render
-from lockstep.tasks import run_events, ssh_connection
+from lockstep.tasks import events_for_parent, ssh_connection
 
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []
@@ -79,7 +79,7 @@ def record_rollback(name: str, is_rolled_back: bool) -> None:
         outcome.reason = "\n".join(filter(None, (outcome.reason, _NOT_RETURNED)))
 
 
-def record_stop(name: str, first: str, has_returned: bool | None) -> None:
+def record_stop_by_other_host(name: str, first: str, has_returned: bool | None) -> None:
     """Record the outcome of a host whose run ended because another host failed.
 
     Args:
@@ -149,10 +149,12 @@ def _command_again() -> str:
 
 
 def _print_report() -> None:
-    if run_events.has_listener():
+    if events_for_parent.has_listener():
         outcomes = list(_outcomes.values())
-        would = {} if _run_states[0].is_executing else run_events.planned_changes(_run_states[0])
-        run_events.send_event(Over(outcomes, _left_out, would))
+        would = (
+            {} if _run_states[0].is_executing else events_for_parent.planned_changes(_run_states[0])
+        )
+        events_for_parent.send_event(Over(outcomes, _left_out, would))
     text = render(list(_outcomes.values()), again=_command_again())
     if text:
         # With --json, standard output is pyinfra's document alone.

@@ -29,22 +29,22 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.fit import catalogue
 from lockstep.fleet.hosts import LOCK, WAIT
 from lockstep.host.desired_state import DesiredState
-from lockstep.host.shared_keys import SharedKey
+from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.inventory import cluster_join, inventory_file, pyinfra_keys
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.lock_items import wanted_items
 from lockstep.tasks import (
-    all_or_none,
     deploy_lock,
+    events_for_parent,
+    failed_hosts,
     log_filter,
     operation_turns,
-    run_events,
     run_report,
     ssh_connection,
 )
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.units.tls_unit import GIVEN
 
 
@@ -127,7 +127,7 @@ def begin_run() -> None:
         try:
             _begin_run()
         except DeployRefusal as refusal:
-            run_events.send_event(RunRefusal("\n\n".join((*_tables, str(refusal)))))
+            events_for_parent.send_event(RunRefusal("\n\n".join((*_tables, str(refusal)))))
             deploy_lock.release_all_hosts("refused, nothing was touched")
             _refusals.append(refusal)
             raise
@@ -139,10 +139,10 @@ class _Gate(BaseStateCallback):
     has_asked = False
 
     def operation_start(self, state: Any, op_hash: str) -> None:
-        if not self.has_asked and not run_events.ask_parent_program(Ready()):
+        if not self.has_asked and not events_for_parent.ask_parent_program(Ready()):
             deploy_lock.release_all_hosts("not agreed to, nothing was touched")
             refusal = DeployRefusal("Nobody agreed to it. Nothing was touched on any host.")
-            run_events.send_event(RunRefusal(str(refusal)))
+            events_for_parent.send_event(RunRefusal(str(refusal)))
             raise refusal
         self.has_asked = True
 
@@ -150,18 +150,18 @@ class _Gate(BaseStateCallback):
 def _begin_run() -> None:
     run_report.collect_failures(state)
     log_filter.leave_out_unchanged_operations(state)
-    if run_events.has_listener():
-        run_events.send_event(
+    if events_for_parent.has_listener():
+        events_for_parent.send_event(
             RunStart([spark.name for spark in state.inventory if spark in state.active_hosts])
         )
         state.add_callback_handler(_Gate())
-        state.add_callback_handler(run_events.OperationEvents())
+        state.add_callback_handler(events_for_parent.OperationEvents())
     state.add_callback_handler(deploy_lock.LockEnd())
-    state.add_callback_handler(all_or_none.FailedHosts())
+    state.add_callback_handler(failed_hosts.FailedHosts())
     try:
         hosts = [spark for spark in state.inventory if spark in state.active_hosts]
         is_changing = deploy_lock.is_lock_needed()
-        if is_changing and (obstacle := operation_turns.turn_obstacle(hosts)):
+        if is_changing and (obstacle := operation_turns.option_against_turns(hosts)):
             raise DeployRefusal(
                 f"{obstacle} cannot be used: the deploy itself says which host goes when; hosts "
                 "whose model is hot go one by one.\nNothing was touched on any host. Remedy: "
@@ -186,7 +186,7 @@ def _begin_run() -> None:
     run_report.act_at_successful_end(
         lambda: lockfile.record_silent_images(path, full_lock, run_report.unanswered_images())
     )
-    if run_events.has_listener():
+    if events_for_parent.has_listener():
         earlier_hosts = lockfile.deployed_with(lockfile.deployed_path(path))
         _say_empty_hosts({spark: desired_states[spark] for spark in answers}, earlier_hosts)
     of_hosts = {
@@ -216,7 +216,7 @@ def _say_empty_hosts(
         for spark, desired_state in desired_states.items()
     }
     for event in empty_hosts(hosts):
-        run_events.send_event(event)
+        events_for_parent.send_event(event)
 
 
 def _data_of(of: Any) -> dict[str, Any]:
@@ -285,12 +285,12 @@ def _refuse_findings(desired_states: dict[Any, DesiredState]) -> dict[Any, dict[
         # deploy.
         every = {**deploy_lock.lock_question(), **questions(desired_state)}
         try:
-            if not facts.ask_all(spark, every):
+            if not facts.ask_all_questions(spark, every):
                 return ""
             if other_deploy := deploy_lock.other_deploy_text(spark):
                 return other_deploy
             if deploy_lock.has_waited_for_other_deploy(spark):
-                facts.ask_all(spark, every)
+                facts.ask_all_questions(spark, every)
             host, foreign = (
                 facts.reader_answer("preflight", spark),
                 facts.reader_answer("deploy_records.intruders", spark),
@@ -326,7 +326,7 @@ def _refuse_findings(desired_states: dict[Any, DesiredState]) -> dict[Any, dict[
                 f"{spark.print_prefix}the deploy before did not end well: {previous_end}"
             )
     lacking = [
-        spark.name for spark in all_or_none.hosts_with_rollout_all(state) if spark not in answers
+        spark.name for spark in failed_hosts.hosts_with_rollout_all(state) if spark not in answers
     ]
     if lacking:
         raise DeployRefusal(

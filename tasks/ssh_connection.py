@@ -19,7 +19,7 @@ class NoPassword(OSError):
     """Sudo wants a password, and there is no terminal to ask for it at."""
 
 
-def ask_at_terminal_only() -> None:
+def refuse_prompt_without_terminal() -> None:
     """Make a host fail with one sentence where pyinfra would ask nobody for sudo's password."""
     try:
         os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))

@@ -6,17 +6,17 @@ from pyinfra import config
 
 from lockstep.tasks import (
     base,
-    closing_table,
     engine,
     fabric,
     firewall,
     gateway,
     images,
+    keys_shared_by_hosts,
     monitoring,
     peer_copies,
     preflight,
+    read_back_state,
     services,
-    shared_keys,
     ssh_connection,
     switch_script,
     webui,
@@ -28,7 +28,7 @@ def deploy() -> None:
     """Deploy everything to the current host."""
     config.REQUIRE_PYINFRA_VERSION = "~=3.10"
 
-    ssh_connection.ask_at_terminal_only()
+    ssh_connection.refuse_prompt_without_terminal()
     ssh_connection.set_socket_options()
 
     # Each stage has its own line: pyinfra tells operations apart by the lines that call them.
@@ -43,11 +43,11 @@ def deploy() -> None:
     engine.check()
     images.images()
     weights.weights()
-    shared_keys.shared_keys()
+    keys_shared_by_hosts.share_keys()
     services.services()
     gateway.gateway()
     switch_script.switch_script()
     webui.webui()
     monitoring.monitoring()
     peer_copies.stop_serving_peers()
-    closing_table.closing_table()
+    read_back_state.read_back_state()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lockstep.onhost.core import meminfo
+from lockstep.onhost.core import unified_memory
 
 _ASKED = "name,driver_version,compute_cap,memory.used"
 # The total as an engine sees it: less than nvidia-smi's, which counts the driver's own memory.
@@ -59,7 +59,7 @@ def card(python: str) -> Card:
 def used_gib(of: Card) -> float:
     """Memory in use now: the card's own, or MemTotal less MemAvailable where it is unified."""
     if of.has_unified_memory:
-        memory = meminfo.memory()
+        memory = unified_memory.memory()
         return memory.total - memory.available
     return float(_smi("memory.used", of.index)) / 1024
 

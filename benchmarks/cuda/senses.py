@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.cuda import REPOSITORY, page, questions
 from benchmarks.cuda.server import MODEL, PORT, Environment, Server, serving
 from lockstep.onhost.core.config import Model
-from lockstep.onhost.engine import openai_api, sense_verdict
+from lockstep.onhost.engine import openai_api, sense_check
 
 RUNS, AT_ONCE, ASKED = 1000, 16, 64
 # Ways to probe the sound model: how many at once, and seconds after which none is begun. A probe
@@ -88,7 +88,7 @@ def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]
             return
         model = replace(server.model, tools=True)
         _damage_model(server, {})
-        first, sound_answers = sense_verdict.judge_engine_sense(model, None), _answers(model)
+        first, sound_answers = sense_check.judge_engine_sense(model, None), _answers(model)
         yield (
             "sound",
             {"words": first.words, "seconds": first.seconds, "right": _right(sound_answers)},
@@ -156,7 +156,7 @@ def _clean(model: Model) -> Iterator[tuple[str, Any]]:
         with ThreadPoolExecutor(at_once) as pool:
             while runs < RUNS and time.monotonic() - began < limit_s:
                 some = min(at_once * 4, RUNS - runs)
-                look = partial(sense_verdict.judge_engine_sense, model, None)
+                look = partial(sense_check.judge_engine_sense, model, None)
                 verdicts = [
                     attempt.result() for attempt in [pool.submit(look) for _ in range(some)]
                 ]
@@ -179,7 +179,7 @@ def _look_at_model(model: Model, sound_answers: list[str]) -> dict[str, Any]:
         test_answer = openai_api.ask_test_question(model, None, 60.0)
     except (openai_api.NotReady, openai_api.RequestRefusal) as error:
         test_answer = f"failed: {error}"
-    by_answers = sense_verdict.judge_engine_sense(model, None)
+    by_answers = sense_check.judge_engine_sense(model, None)
     answers = _answers(model)
     return {
         "test question": test_answer[:120],

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from lockstep.onhost.core.request_kinds_and_shapes import SHAPES, TemplateShape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES, TemplateShape
 
 TEKKEN = "tekken.json"  #: Mistral's own tokenizer, which needs no template.
 #: Files that may hold a template; the first one that exists counts.

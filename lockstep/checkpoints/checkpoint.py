@@ -16,7 +16,7 @@ from lockstep.checkpoints import chat_template, gguf, weight_files
 from lockstep.checkpoints.architecture import Architecture, ArchitectureUnknown
 from lockstep.checkpoints.configuration import experts, from_config
 from lockstep.core.errors import LockstepError
-from lockstep.onhost.core.request_kinds_and_shapes import TemplateShape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import TemplateShape
 from lockstep.onhost.engines import ENGINES
 
 # A weight index names every tensor: about 127,000 lines for the largest in the catalogue.

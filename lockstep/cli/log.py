@@ -14,7 +14,7 @@ from lockstep.cli.inventory_option import INVENTORY
 from lockstep.core.terminal import is_narrow, print_indented
 from lockstep.fleet.hosts import Host, choose, read
 
-_READER, _LIMIT_S = "history.audit_events", 60.0
+_READER, _LIMIT_S = "logged_events.audit_events", 60.0
 _WEEK = datetime.timedelta(days=7)
 
 

@@ -9,7 +9,7 @@ from functools import reduce
 from lockstep.fleet.hosts import Host
 from lockstep.fleet.login import typed_login
 from lockstep.inventory.bound_models import AUTO, LOOPBACK, BoundModel
-from lockstep.onhost.core.request_kinds_and_shapes import Kind
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind
 from lockstep.units.gateway_unit import local_url, open_url
 
 # Seconds beside the start of a cold model, for a long prompt and a long answer, since some clients

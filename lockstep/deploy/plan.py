@@ -21,7 +21,7 @@ from lockstep.lock import lockfile
 from lockstep.lock.experts import with_known_experts
 from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.core.schema import values_of
 from lockstep.onhost.fetch import url_login
 from lockstep.recipes.draft import draft_of
@@ -211,7 +211,7 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
         fit=answer,
         cluster=model.group.name if model.group else None,
         rank=model.group.rank if model.group else None,
-        settings=values_of(model.data.settings),
+        settings=values_of(model.data.settings_alone),
     )
 
 

@@ -105,8 +105,8 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         "deploy_records.intruders": foreign.question(desired_state),
         **resources.questions(desired_state),
         "packages.brought_packages": None,
-        "deploy_records.unrecorded_items": touched_things(desired_state),
-        "environments.tools": [
+        "deploy_records.items_missing_in_baseline": touched_things(desired_state),
+        "environments.package_versions": [
             environment.folder for environment in desired_state.tool_environments.values()
         ],
         "files.links": [UV_VENV, TOOLS_VENV, UV],

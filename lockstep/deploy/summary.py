@@ -13,7 +13,7 @@ from lockstep.checkpoints.known_checkpoints import GIB
 from lockstep.core.findings import Finding, in_order
 from lockstep.files.managed_file import GATEWAY_UNIT
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.units.gateway_unit import local_url, open_url
 from lockstep.units.model_variants import unit_names
 

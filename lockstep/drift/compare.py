@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from lockstep.drift.subjects import KINDS
-from lockstep.resources.kind import (
+from lockstep.resources.fact_comparison import (
     DriftRow,
     Expectation,
     Facts,

@@ -23,7 +23,7 @@ class HostSnapshot:
 
     Attributes:
         host: The host.
-        snapshot: The answer of `lockstep.onhost.facts.take`, None without an answer.
+        snapshot: The answer of `lockstep.onhost.facts.answer_request`, None without an answer.
         fault: The reason for no answer, with the remedy, or "".
         offset: Seconds that its clock is ahead, and the largest error of this figure.
     """

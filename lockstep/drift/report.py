@@ -21,7 +21,7 @@ from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.lock_items import wanted_items
 from lockstep.resources import units
-from lockstep.resources.kind import Expectation, SubjectView
+from lockstep.resources.fact_comparison import Expectation, SubjectView
 from lockstep.system.accounts import people
 
 SAME, DRIFT, UNKNOWN = 0, 1, 2

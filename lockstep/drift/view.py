@@ -16,7 +16,7 @@ from rich.text import Text
 from lockstep.drift.compare import RANK, Difference, display, fixable
 from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS
-from lockstep.resources.kind import DriftRow, Severity
+from lockstep.resources.fact_comparison import DriftRow, Severity
 
 _STYLES = {"error": "bold red", "warning": "yellow", "differs": "magenta", "note": "cyan"}
 #: The remedy for facts that only differ; the first word is their number.

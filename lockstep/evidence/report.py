@@ -26,7 +26,15 @@ from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.engines import ENGINES
-from lockstep.onhost.facts import deploy_records, docker, gpu, history, machine, own_names, packages
+from lockstep.onhost.facts import (
+    deploy_records,
+    docker,
+    gpu,
+    identifying_words,
+    logged_events,
+    machine,
+    packages,
+)
 from lockstep.onhost.facts import evidence as facts
 from lockstep.units.model_variants import unit_names
 
@@ -36,12 +44,17 @@ _WORDS = {
     **{"apt hold": "held:", "apt package": "package"},
 }
 _READERS: tuple[Reader, ...] = (
-    *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory),
-    *(facts.devices, facts.toolkit, facts.apt, facts.updates, facts.services, facts.memory),
+    *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory_and_mounts),
+    *(facts.devices, facts.toolkit, facts.apt, facts.past_updates, facts.services, facts.memory),
     *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.read),
-    # `own_names.read` gives the words that name this host and its people, for the scrubbing.
+    # `identifying_words.read` gives the words that name this host and its people, to be scrubbed.
     *(gpu.sensor_values, gpu.findings),
-    *(history.starts, history.kernel, deploy_records.deployed_facts, own_names.read),
+    *(
+        logged_events.starts,
+        logged_events.kernel,
+        deploy_records.deployed_facts,
+        identifying_words.read,
+    ),
 )
 
 
@@ -85,7 +98,7 @@ def questions(plan: HostPlan) -> dict[str, Any]:
     No question needs a lock, so a wiped Spark can answer them.
     """
     arguments = "|".join(name for engine in ENGINES.values() for name in engine.arguments)
-    tells = (history.TELLS, *(engine.tells for engine in ENGINES.values()))
+    tells = (logged_events.TELLS, *(engine.tells for engine in ENGINES.values()))
     question = {
         # The key of hashes that `diff` compares. Evidence does not show the hashes.
         "key": secrets.token_hex(32),
@@ -118,7 +131,9 @@ def judge(
     answers = {
         snapshot.host: snapshot.snapshot for snapshot in snapshots if snapshot.snapshot is not None
     }
-    own_names = {name: answer["answers"].get("own_names", {}) for name, answer in answers.items()}
+    words_by_host = {
+        name: answer["answers"].get("identifying_words", {}) for name, answer in answers.items()
+    }
     labels = {host.name: host_label(number) for number, host in enumerate(every)}
     needs = {host.name: {NEEDED: dict(_needs(host.plan))} for host in every}
     missing = [
@@ -130,7 +145,7 @@ def judge(
     shown_facts = {
         name: {**answer, "facts": answer["facts"] | needs[name]}
         for name, answer in answers.items()
-        if own_names[name]
+        if words_by_host[name]
     }
     document = {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
@@ -145,7 +160,9 @@ def judge(
             for snapshot in snapshots
         ],
     }
-    return Evidence(scrub(document, known_words(every, own_names)), tuple(missing), len(answers))
+    return Evidence(
+        scrub(document, known_words(every, words_by_host)), tuple(missing), len(answers)
+    )
 
 
 def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:

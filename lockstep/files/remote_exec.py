@@ -47,7 +47,7 @@ _BOOT = f"""\
 import json, sys
 sent = json.loads(%s)
 {IMPORTER}
-json.dump(program.take(sent["asked"]), sys.stdout)
+json.dump(program.answer_request(sent["asked"]), sys.stdout)
 """
 
 #: The command on the host. Isolated, so that it imports nothing from a folder of the operator's. It
@@ -61,7 +61,8 @@ def program_input(program: str, question: object, *more: str) -> str:
     """Return the command's input, one line.
 
     Args:
-        program: Module of the host's package ("facts") whose `take(asked)` answers with JSON.
+        program: Module of the host's package ("facts"), whose `answer_request(asked)` answers with
+            JSON.
         question: The question.
         more: Modules that it imports by names which are not in its text.
     """
@@ -70,7 +71,10 @@ def program_input(program: str, question: object, *more: str) -> str:
 
 
 def readers_input(named_questions: Mapping[str, object]) -> str:
-    """Return the command's input for several readers by name; the answer is as of `facts.take`."""
+    """Return the command's input for several readers by name.
+
+    The answer is as of `facts.answer_request`.
+    """
     return program_input(
         "facts",
         dict(named_questions),

@@ -16,7 +16,7 @@ from lockstep.checkpoints.known_checkpoints import USUAL, Knowledge, KnownCheckp
 from lockstep.checkpoints.quantisation import scheme_of
 from lockstep.core.findings import Finding
 from lockstep.fit.fit import UNSAID, Minimums, checkpoint_of
-from lockstep.onhost.engine.foreign_engines import engine_start_index
+from lockstep.onhost.engine.adoptable_engines import engine_start_index
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command
@@ -209,7 +209,7 @@ def _host_memory(case: CommandCase) -> Iterator[Finding]:
         f"{name} {_hide(name, value)}".strip(): kind.content
         # The first kind that knows a flag describes it best.
         for kind in reversed(case.engine.host_memory)
-        for name, value in kind.refused_requests(case.argv, case.variables)
+        for name, value in kind.refused_memory_settings(case.argv, case.variables)
     }
     options = [f"{option} ({description})" for option, description in kinds.items()]
     shared_memory = case.recipe.executor_config.get("shm_size")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.login import Login
 from lockstep.inventory.bound_models import LOOPBACK
-from lockstep.onhost.core import address
+from lockstep.onhost.core import address_text
 
 #: Seconds in which ssh must log in and open the ports.
 OPENS_WITHIN_S = 30.0
@@ -51,7 +51,7 @@ def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> It
     parts = [urlsplit(url) for url in urls]
     ports = _free_ports([(part.port or 0) if same_ports else 0 for part in parts])
     remote_places = [
-        address.address_with_port(part.hostname or LOOPBACK, part.port or 80) for part in parts
+        address_text.address_with_port(part.hostname or LOOPBACK, part.port or 80) for part in parts
     ]
     forwards = [
         word
@@ -66,7 +66,7 @@ def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> It
         try:
             for port in ports:
                 _wait_open(port, process, where)
-            yield Tunnel(where, tuple(address.url(LOOPBACK, port) for port in ports), process)
+            yield Tunnel(where, tuple(address_text.url(LOOPBACK, port) for port in ports), process)
         finally:
             process.terminate()
 

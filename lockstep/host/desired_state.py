@@ -20,7 +20,7 @@ from lockstep.files.managed_file import (
     Stage,
 )
 from lockstep.files.programs import modules_run_by_unit
-from lockstep.host.shared_keys import SharedKey, shared_keys
+from lockstep.host.keys_shared_by_hosts import SharedKey, shared_keys
 from lockstep.host.specs import engine_spec, weights_spec
 from lockstep.host.uploaded_secrets import UploadedSecret, uploaded_secrets_of
 from lockstep.inventory.host import HostPlan, images_of
@@ -30,8 +30,8 @@ from lockstep.lock.experts import with_known_experts
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.lock_items import needs_engine
 from lockstep.monitoring import stack
-from lockstep.onhost.core import check_cache
-from lockstep.onhost.records import model_of_boot, restic_repository
+from lockstep.onhost.core import passed_engine_checks
+from lockstep.onhost.records import boot_history, restic_repository
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -127,7 +127,7 @@ class DesiredState:
     @property
     def boot_units(self) -> list[str]:
         """The unit that makes a model hot after a boot, where that is asked for."""
-        return [] if self.plan.settings.boot == "none" else [model_of_boot.UNIT]
+        return [] if self.plan.settings.boot == "none" else [boot_history.UNIT]
 
     @cached_property
     def key_users(self) -> list[str]:
@@ -223,7 +223,9 @@ class DesiredState:
         return [
             name
             for name, text in self.image_questions.items()
-            if not check_cache.has_passed(images.get(name), check_cache.digest(text))
+            if not passed_engine_checks.has_passed(
+                images.get(name), passed_engine_checks.question_hash(text)
+            )
         ]
 
     def files(self, stage: Stage) -> list[ManagedFile]:

@@ -23,7 +23,7 @@ from lockstep.lock.packages import (
     transformers_tree,
 )
 from lockstep.lock.pins import CheckpointPin, Pins, WheelPin
-from lockstep.onhost.core import check_cache
+from lockstep.onhost.core import passed_engine_checks
 from lockstep.onhost.environment import engine_check
 from lockstep.recipes.command import environment
 from lockstep.recipes.draft import draft_of
@@ -213,7 +213,9 @@ def _files_of_pin(pin: CheckpointPin, only: tuple[str, ...] | None = None) -> li
 
 def engine_check_hash(spec: Mapping[str, Any]) -> str:
     """Return a hash of the question to `engine_check`; its record counts only for the same one."""
-    return check_cache.digest(json.dumps({key: spec[key] for key in engine_check.ASKED}))
+    return passed_engine_checks.question_hash(
+        json.dumps({key: spec[key] for key in engine_check.ASKED})
+    )
 
 
 def missing_engine_parts(

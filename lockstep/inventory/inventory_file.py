@@ -403,7 +403,7 @@ def _right_values(
             alike = pyinfra_keys.alike(key, keys)
             with gather_faults(faults):
                 raise schema.unknown_key(key, alike, where=at, error=InventoryError)
-            gaps.add(schema.present_name(key, alike) or schema.nearest_name(key, alike))
+            gaps.add(schema.name_after_renaming(key, alike) or schema.nearest_name(key, alike))
             continue
         with gather_faults(faults):
             values[key] = _value(key, value, at)
@@ -545,7 +545,7 @@ def _execute(path: Path) -> dict[str, Any]:
 def _remedy_of_import(fault: BaseException) -> str:
     """Return the present name of a default that a file imports by a former name, or ""."""
     match = _NO_DEFAULT.match(str(fault))
-    new_name = schema.present_name(match[1], _keys()) if match else ""
+    new_name = schema.name_after_renaming(match[1], _keys()) if match else ""
     return f"It is called {new_name!r} now. Import that, and rename the key." if new_name else ""
 
 

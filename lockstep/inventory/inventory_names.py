@@ -32,7 +32,7 @@ def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
             if name in ("all", path.stem):
                 continue
             where = f"{path.name}:{line}"
-            new_name = schema.present_name(name, keys)
+            new_name = schema.name_after_renaming(name, keys)
             if name in keys or new_name or name.startswith("ssh_"):
                 key = new_name or name
                 present = f", and it is called {key!r} now" if new_name else ""

@@ -18,7 +18,7 @@ from lockstep.inventory.backup import Backup
 from lockstep.inventory.cluster import ClusterData, Fabric
 from lockstep.inventory.monitoring import Monitoring
 from lockstep.inventory.secret import Secret, SecretSource
-from lockstep.onhost.core import address as address_of
+from lockstep.onhost.core import address_text as address_of
 from lockstep.onhost.core.config import ModelSettings, Seconds
 from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier

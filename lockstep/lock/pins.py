@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel
 from lockstep.checkpoints import gguf
 from lockstep.core.errors import ResolveError
 from lockstep.lock import moving
-from lockstep.onhost.core.request_kinds_and_shapes import TemplateShape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import TemplateShape
 from lockstep.onhost.core.schema import Rule, SchemaFault, like
 
 #: Files that say what a repository's model is; the first one that exists counts.

@@ -14,7 +14,7 @@ from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.pairing import Ring
 from lockstep.onhost.__main__ import MODULES
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.units.restart_key import with_restart_key
 
 SENDER = "lockstep-netconsole.service"

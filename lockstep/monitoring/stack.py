@@ -18,8 +18,8 @@ from lockstep.inventory.settings import Certificate
 from lockstep.monitoring import alertmanager, netconsole
 from lockstep.monitoring.rules import EVERY_S, PEER_JOB, rules_text
 from lockstep.onhost.__main__ import MODULES
-from lockstep.onhost.core.address import address_with_port
-from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S
+from lockstep.onhost.core.address_text import address_with_port
+from lockstep.onhost.monitoring.metric_table import METRICS, QUICK_S
 from lockstep.units.restart_key import with_restart_key
 from lockstep.units.tls_unit import certificate_paths
 

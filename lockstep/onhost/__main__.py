@@ -9,8 +9,8 @@ import gc
 import importlib
 import sys
 
-from lockstep.onhost.core import errors, terminal
-from lockstep.onhost.engine import end_on_unit_stop
+from lockstep.onhost.core import errors, terminal_lines
+from lockstep.onhost.engine import end_of_start_checks
 
 #: Word on the command line → module of this package.
 MODULES = {
@@ -21,21 +21,21 @@ MODULES = {
     "boot": "operator.boot_switch",
     "boots": "engine.unit_end",
     "cleanup": "garbage.cleanup",
-    "cluster": "cluster.rank_admission",
+    "cluster": "cluster.lone_rank_refusal",
     "cluster-agent": "cluster.agent",
     "end-engine": "engine.end_engine",
     "engine-build": "environment.engine_build",
     "engine-check": "environment.engine_check",
-    "fabric": "system.fabric_trial",
+    "fabric": "system.link_netplan_trial",
     "fetch-weights": "weights.fetch_weights",
     "firewall": "system.firewall_trial",
     "minimum": "rollout.speed_minimum",
     "gate": "switching.gate",
     "gateway": "gateway.server",
     "gateway-keys": "gateway.keys_program",
-    "gateway-switch": "gateway.switch_program",
+    "gateway-switch": "gateway.privileged_switch",
     "generations": "records.generations",
-    "guard-rank": "cluster.rank_guard",
+    "guard-rank": "cluster.rank_load_guard",
     "image-answer": "images.recipe_check_in_image",
     "image-check": "images.recipe_check",
     "job": "systemd.job_program",
@@ -43,15 +43,15 @@ MODULES = {
     "make-secrets": "access.make_secrets",
     "memory-minimum": "switching.memory_watch",
     "metrics": "monitoring.metrics_writer",
-    "netconsole": "monitoring.netconsole",
+    "netconsole": "monitoring.netconsole_sender",
     "packages": "records.deploy_packages",
     "peer-certificates": "access.peer_certificates",
     "peer-server": "fetch.peer_server",
     "pull-image": "images.pull_image",
     "ready": "engine.readiness",
     "rollout": "rollout.rollout",
-    "sense": "switching.sense_watch",
-    "sharing": "fetch.peer_lease",
+    "sense": "switching.sense_check_of_hot_model",
+    "sharing": "fetch.deploy_copy_lease",
     "stop-container": "docker.stop_container",
     "switch": "operator.switch_sh",
     "webui": "webui.update",
@@ -81,13 +81,13 @@ def main() -> int:
         return 0 if word in ("-h", "--help") else 2
     sys.argv[:2] = [f"lockstep {word}"]
     if word in _CHECKS_OF_A_START:
-        end_on_unit_stop.end_when_stopped()
+        end_of_start_checks.end_when_stopped()
     if word in _IMPORT_ENGINES:
         gc.disable()
     program = importlib.import_module(f"lockstep.onhost.{MODULES[word]}")
     # Programs that watch the worker fold its lines themselves.
     is_folded = word == "switch" and not {"--worker", "--finish"} & set(argv)
-    shape = terminal.fold_text if is_folded else str
+    shape = terminal_lines.fold_text if is_folded else str
     return errors.run_main(NAMES.get(word, f"lockstep {word}"), lambda: program.main(argv), shape)
 
 

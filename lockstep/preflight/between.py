@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.core.findings import Finding
-from lockstep.host.shared_keys import SharedKey
+from lockstep.host.keys_shared_by_hosts import SharedKey
 
 # NVIDIA's bulletin 5835 names the flaw; MSI EdgeXpert and ASUS GX10 were seen with it
 # (forums.developer.nvidia.com/t/374930, 2026-07).

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from lockstep.checkpoints.known_checkpoints import OwnCheckpoint
 from lockstep.core.figures import Figure, Text, positive
-from lockstep.onhost.core.request_kinds_and_shapes import Kind, TemplateShape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind, TemplateShape
 from lockstep.onhost.core.schema import ImpliedFields, Rule, one_of
 from lockstep.onhost.engines import ENGINES
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from lockstep.onhost.core.request_kinds_and_shapes import Kind
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes import flags
 from lockstep.recipes.recipe_file import Recipe
@@ -44,7 +44,7 @@ def engine_of(recipe: Recipe) -> Engine:
 
 def kind_of(recipe: Recipe, argv: Sequence[str]) -> Kind:
     """Return the kind of a recipe's model: as the recipe says, else by its command line."""
-    return recipe.lockstep.kind or engine_of(recipe).kind(argv) or "chat"
+    return recipe.lockstep.kind or engine_of(recipe).request_kind(argv) or "chat"
 
 
 def served_name(recipe: Recipe, argv: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from lockstep.checkpoints import gguf
 from lockstep.core.errors import LockstepError, RecipeError, gather_faults, raise_all
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.onhost.core import schema
-from lockstep.onhost.core.request_kinds_and_shapes import Shape, TemplateShape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape, TemplateShape
 from lockstep.onhost.core.schema import LINES, Rule, SchemaFault, between, like, one_of
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes.block import LockstepBlock

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from lockstep.onhost.core.request_kinds_and_shapes import Kind
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of, served_name

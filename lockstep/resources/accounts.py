@@ -9,7 +9,7 @@ from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import accounts
-from lockstep.resources.kind import (
+from lockstep.resources.fact_comparison import (
     DriftRow,
     Expectation,
     Facts,

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import machine
-from lockstep.resources.kind import Expectation, Facts, Kind, SubjectView, rows_to_mend
+from lockstep.resources.fact_comparison import Expectation, Facts, Kind, SubjectView, rows_to_mend
 
 KINDS = {"sysctl": Kind(machine.settings, "warning", "deploy")}
 

@@ -8,7 +8,14 @@ from typing import Any
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import packages
-from lockstep.resources.kind import Expectation, Facts, Kind, SubjectView, any_value, rows_to_mend
+from lockstep.resources.fact_comparison import (
+    Expectation,
+    Facts,
+    Kind,
+    SubjectView,
+    any_value,
+    rows_to_mend,
+)
 
 KINDS = {
     "apt package": Kind(packages.read, "warning", "deploy"),

@@ -10,8 +10,8 @@ from lockstep.files.managed_file import SYSTEMD
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
-from lockstep.onhost.records import model_of_boot
-from lockstep.resources.kind import (
+from lockstep.onhost.records import boot_history
+from lockstep.resources.fact_comparison import (
     DriftRow,
     Expectation,
     How,
@@ -91,7 +91,7 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
         at_boot = name not in off_units
         # A unit with a place in the boot must run; a model has none. One does nothing before the
         # next boot.
-        runs = at_boot and name != model_of_boot.UNIT
+        runs = at_boot and name != boot_history.UNIT
         yield from unit_expectations(name, restart_key, at_boot=at_boot, runs=runs)
     yield from _service_expectations(system_units(desired_state.plan.settings))
     docker = docker_restart_key(desired_state.plan.settings)

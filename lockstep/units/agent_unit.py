@@ -34,7 +34,7 @@ def agent_units(host: str, groups: Sequence[ClusterMembers]) -> tuple[ManagedFil
         names=list(members),
         start=command("cluster-agent"),
         state=STATE,
-        credential=peer_tls.credential(peer_tls.AGENT),
+        credential=peer_tls.credential_name(peer_tls.AGENT),
         identity=peer_identity(peer_tls.AGENT, host),
         addresses=addresses_of(groups),
     )

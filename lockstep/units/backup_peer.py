@@ -17,7 +17,7 @@ from lockstep.files.managed_file import (
 )
 from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.units.restart_key import with_restart_key
 
 UNIT = "lockstep-backup-listener.service"

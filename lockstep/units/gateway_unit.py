@@ -32,10 +32,10 @@ from lockstep.inventory.values import is_loopback
 from lockstep.lock.packages import tool_requirements
 from lockstep.lock.pins import Pins
 from lockstep.onhost.__main__ import MODULES
-from lockstep.onhost.core import address
+from lockstep.onhost.core import address_text
 from lockstep.onhost.gateway import configuration
 from lockstep.onhost.gateway.configuration import BODIES
-from lockstep.onhost.systemd.restart_key import GATEWAY_SOCKET
+from lockstep.onhost.systemd.outdated_units import GATEWAY_SOCKET
 from lockstep.units.model_variants import Variant
 from lockstep.units.models_json import models_file
 from lockstep.units.restart_key import with_restart_key
@@ -54,7 +54,7 @@ _OF_A_BODY = 4
 
 def local_url(settings: Settings) -> str:
     """Return the gateway's address for this host itself, without a path."""
-    return address.url(LOOPBACK, settings.gateway.port)
+    return address_text.url(LOOPBACK, settings.gateway.port)
 
 
 def open_url(settings: Settings, name: str) -> str | None:
@@ -68,9 +68,9 @@ def open_url(settings: Settings, name: str) -> str | None:
     if not gateway.open:
         return None
     if gateway.plain:
-        return address.url(_reachable_name(gateway.bind, name), gateway.open_port)
+        return address_text.url(_reachable_name(gateway.bind, name), gateway.open_port)
     # A certificate has a name, seldom an address.
-    return address.url(name, gateway.open_port, "https")
+    return address_text.url(name, gateway.open_port, "https")
 
 
 def chat_url(settings: Settings, name: str) -> str | None:
@@ -81,7 +81,9 @@ def chat_url(settings: Settings, name: str) -> str | None:
         name: The host's name for other machines.
     """
     webui = settings.webui
-    return address.url(_reachable_name(webui.bind, name), webui.port) if webui.enabled else None
+    return (
+        address_text.url(_reachable_name(webui.bind, name), webui.port) if webui.enabled else None
+    )
 
 
 def _reachable_name(bind: str, name: str) -> str:
@@ -194,7 +196,7 @@ def _is_of_loopback(gateway: configuration.GatewayConfiguration) -> bool:
 def _listen_stream(listener: configuration.ListenAddress) -> str:
     """Return a listener in the form of ListenStream= (systemd.socket(5))."""
     return (
-        address.address_with_port(listener.address, listener.port)
+        address_text.address_with_port(listener.address, listener.port)
         if listener.port
         else listener.address
     )

@@ -19,7 +19,7 @@ from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins
-from lockstep.onhost.core import address
+from lockstep.onhost.core import address_text
 from lockstep.recipes.placeholders import engine_of
 from lockstep.units import gateway_unit
 from lockstep.units.docker_run import OOM_SCORE, foreground_options, volume_option
@@ -126,8 +126,8 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     argv = webui_command(settings, variants, pins)
     unit, image = f"{webui.unit}.service", argv[-1]
     data = (unit, webui.volume, image)
-    reachable = address.EVERYWHERE.get(webui.bind, webui.bind)
-    url = address.url(reachable, webui.port)
+    reachable = address_text.EVERYWHERE.get(webui.bind, webui.bind)
+    url = address_text.url(reachable, webui.port)
     text = with_restart_key(
         "units/webui.service.j2",
         unit=webui.unit,

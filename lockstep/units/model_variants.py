@@ -20,7 +20,7 @@ from lockstep.inventory.settings import FALLBACK, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, entry_of
-from lockstep.onhost.core import address
+from lockstep.onhost.core import address_text
 from lockstep.onhost.core.config import Model
 from lockstep.recipes import secret_values
 from lockstep.recipes.command import environment, serve_command
@@ -163,7 +163,11 @@ def _served_model(
     serving, engine, draft = model.serving(recipe), engine_of(recipe), draft_of(recipe)
     loading_gib, serving_gib = model_fit.minimums
     return Model(
-        **vars(replace(data.settings, minimum=None, aliases=()) if suffix else data.settings),
+        **vars(
+            replace(data.settings_alone, minimum=None, aliases=())
+            if suffix
+            else data.settings_alone
+        ),
         name=model.name + suffix,
         unit=f"{unit}.service",
         url=_url(model),
@@ -198,16 +202,16 @@ def _url(model: BoundModel) -> str:
     bind = model.data.bind
     if not model.answers and is_loopback(bind):
         return ""
-    everywhere = address.EVERYWHERE
+    everywhere = address_text.EVERYWHERE
     if model.group is not None and not model.answers:
         everywhere = dict.fromkeys(everywhere, model.group.master)
-    return address.url(everywhere.get(bind, bind), model.port)
+    return address_text.url(everywhere.get(bind, bind), model.port)
 
 
 def _engine_url(model: BoundModel) -> str:
     """Return the address of the engine itself on this host."""
     behind = model.engine_port
-    return _url(model) if behind is None else address.url(LOOPBACK, behind)
+    return _url(model) if behind is None else address_text.url(LOOPBACK, behind)
 
 
 def current_venv_path(settings: Settings) -> str:

@@ -6,7 +6,7 @@ from lockstep.files.managed_file import CONFIGURATION, GATEWAY_ACCOUNT, ManagedF
 from lockstep.files.templating import render_template
 from lockstep.inventory.host import Authority, HostPlan
 from lockstep.inventory.settings import Certificate
-from lockstep.onhost.core import address
+from lockstep.onhost.core import address_text
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
 from lockstep.units.restart_key import with_restart_key
 
@@ -46,7 +46,7 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
         "system/Caddyfile.j2",
         tls=None if own else gateway.tls,
         # A certificate of the owner's serves every name that it has.
-        names=[""] if own else [address.host_in_url(name) for name in names],
+        names=[""] if own else [address_text.host_in_url(name) for name in names],
         bind=gateway.bind,
         port=gateway.tls_port,
         socket=TLS_SOCKET,

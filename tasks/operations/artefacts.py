@@ -11,7 +11,7 @@ from lockstep.deploy.questions import WEIGHTS_SPEC
 from lockstep.files.managed_file import PROXY_ENVIRONMENT, command
 from lockstep.lock.image_reference import PLATFORMS
 from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
 

@@ -14,7 +14,7 @@ from lockstep.deploy.cluster_rollout import ClusterRollout, Step
 from lockstep.files.managed_file import command
 from lockstep.inventory.cluster import ClusterMembers
 from lockstep.tasks import remote_commands, run_report, run_state
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
 ROLLOUT = command("rollout")

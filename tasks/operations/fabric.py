@@ -10,7 +10,7 @@ from pyinfra.api import operation
 from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
 from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations.firewall import KeepAfterLogin
 from lockstep.tasks.remote_commands import Commands
 

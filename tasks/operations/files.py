@@ -14,7 +14,7 @@ from pyinfra.operations.util.files import generate_color_diff
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.files.tree_comparison import Difference, Folder, file_changes
 from lockstep.tasks import log_filter, remote_commands
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
 
@@ -61,11 +61,11 @@ def _print_differences(differences: Sequence[Difference]) -> None:
             continue
         logger.info(f"{host.print_prefix}will {word} {path}")
         if state.config.DIFF:
-            for line in generate_color_diff(_lines(old_text), _lines(new_text)):
+            for line in generate_color_diff(_lines_of_text(old_text), _lines_of_text(new_text)):
                 logger.info(f"  {line}")
     for word, count in programs.items():
         logger.info(f"{host.print_prefix}will {word} {count} file(s) in {PROGRAMS}")
 
 
-def _lines(text: str | None) -> list[Any]:
+def _lines_of_text(text: str | None) -> list[Any]:
     return [line + "\n" for line in (text or "").splitlines()]

@@ -16,7 +16,7 @@ from pyinfra.connectors.util import CommandOutput
 
 from lockstep.system.firewall import PROGRAM, UNIT
 from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
 # Seconds after which the host takes its new rules back by itself: a login takes a few.

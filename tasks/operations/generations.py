@@ -11,7 +11,7 @@ from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
 from lockstep.tasks import remote_commands, run_report, run_state
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
 RECORD = "deploy_records.generation"

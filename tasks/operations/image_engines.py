@@ -9,7 +9,7 @@ from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile, command
 from lockstep.tasks import remote_commands, run_state
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
 QUESTIONS = "/var/cache/lockstep/questions"

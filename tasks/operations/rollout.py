@@ -15,7 +15,7 @@ from lockstep.files.tree_comparison import file_changes
 from lockstep.onhost.core.config import Minimum
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations import cluster_rollout, services
 from lockstep.tasks.operations.files import write_tree
 from lockstep.tasks.remote_commands import Commands
@@ -179,7 +179,7 @@ def _stop_ranks(change: UnitChange) -> Commands:
     yield from cluster_rollout.stop_cluster(change.ranks)
 
 
-def _minimum_options() -> list[Minimum]:
+def _model_minimums() -> list[Minimum]:
     return [
         model.data.minimum
         for model in run_state.current_desired_state().plan.models
@@ -189,7 +189,7 @@ def _minimum_options() -> list[Minimum]:
 
 def _measure_baseline_speed() -> Commands:
     """Measure the speed of the engine that is to be replaced, at the last possible moment."""
-    if any(minimum.share is not None for minimum in _minimum_options()):
+    if any(minimum.share is not None for minimum in _model_minimums()):
         yield remote_commands.quoted_command([*cluster_rollout.MINIMUM, "--baseline"])
 
 
@@ -208,7 +208,7 @@ def _rollout_commands(change: UnitChange) -> Commands:
     if change.activate and not change.first:
         yield remote_commands.engine_build_job("activate", user)
     yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
-    gate = ["--gate", "--", *cluster_rollout.MINIMUM] if _minimum_options() else []
+    gate = ["--gate", "--", *cluster_rollout.MINIMUM] if _model_minimums() else []
     yield remote_commands.transient_job_command(
         "rollout", [*cluster_rollout.ROLLOUT, "go", *gate], *_JOB
     )

@@ -15,7 +15,7 @@ from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage,
 from lockstep.monitoring import stack
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations.files import write_tree
 from lockstep.tasks.remote_commands import Commands
 from lockstep.units import backup_peer

@@ -11,23 +11,23 @@ from lockstep import resources
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
 from lockstep.onhost.records.deploy_packages import INSTALL
-from lockstep.resources.kind import unmet_rows
+from lockstep.resources.fact_comparison import unmet_rows
 from lockstep.system.accounts import Account
 from lockstep.system.tools import Environment, same_version
 from lockstep.tasks import remote_commands
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
 UV = "/usr/local/bin/uv"
-# The reader `environments.tools` takes a venv with this file in it for an empty one.
+# The reader `environments.package_versions` takes a venv with this file in it for an empty one.
 UNFINISHED_MARK = "unfinished"
-_TOOLS = {"environments.tools", "files.links"}
+_TOOLS = {"environments.package_versions", "files.links"}
 
 
 @operation()
 def record_baseline() -> Commands:
     """Record the baseline of what this deploy may touch, for `lockstep remove`."""
-    unrecorded_items = facts.reader_answer("deploy_records.unrecorded_items")
+    unrecorded_items = facts.reader_answer("deploy_records.items_missing_in_baseline")
     if unrecorded_items:
         yield remote_commands.quoted_command(
             remote_exec.COMMAND,
@@ -152,7 +152,7 @@ def install_tools(
     answers = facts.reader_answers(_TOOLS)
     if not set(answers) >= _TOOLS:
         return
-    installed_versions, leads = answers["environments.tools"], answers["files.links"]
+    installed_versions, leads = answers["environments.package_versions"], answers["files.links"]
     options = ["--setenv-file", variables] if variables else []
     has_changed = False
     if _lacks_tools(installed_versions[uv.folder], uv):

@@ -6,10 +6,10 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.host.specs import engine_check_hash, missing_engine_parts
-from lockstep.onhost.core import check_cache
+from lockstep.onhost.core import passed_engine_checks
 from lockstep.system.folders import HUB_TOKEN
 from lockstep.tasks import remote_commands, run_state
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations.artefacts import weights_fetch_job
 from lockstep.tasks.remote_commands import Commands
 
@@ -40,7 +40,7 @@ def check() -> Commands:
     )
     if not spec or not environments:
         return
-    if check_cache.has_passed(environments["check"], engine_check_hash(spec)):
+    if passed_engine_checks.has_passed(environments["check"], engine_check_hash(spec)):
         host.noop(
             f"vLLM {environments['check']['version']} accepts {len(spec['recipes'])} recipe(s)"
         )

@@ -17,7 +17,7 @@ from pyinfra.context import ctx_host, ctx_state
 
 from lockstep.files import remote_exec
 from lockstep.resources import RESOURCES
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 
 #: Readers that yield facts. A case has these by kind. The facts of units are derived from states.
 YIELDING = {

@@ -77,7 +77,7 @@ def answer() -> dict[str, Any]:
         },
         "faults": {"machine.firmware": "PermissionError: /sys/class/dmi/id/bios_version"},
         "answers": {
-            "own_names": {
+            "identifying_words": {
                 "hosts": ["spark-c0ffee", "nas.attic.example"],
                 "accounts": [["anna", "Anna Lovelace", "anna"], ["karl", "", "karl"]],
                 "domains": ["attic.example"],

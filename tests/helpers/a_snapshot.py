@@ -14,7 +14,7 @@ from lockstep.drift.report import Report, judge
 from lockstep.drift.subjects import all_expectations, environments
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import TREES, engine_check_hash
-from lockstep.resources.kind import SubjectView
+from lockstep.resources.fact_comparison import SubjectView
 
 KEY = 32 * b"k"
 # Values for items of which the inventory demands a range.

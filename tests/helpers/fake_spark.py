@@ -129,7 +129,7 @@ class Spark:
         if words[1:] == [PROGRAMS, "gateway-keys", "take"]:
             self._changes(command)
             have = {person.person: person for person in self._persons()}
-            for person in keys.load_entries(stdin.strip(), "standard input"):
+            for person in keys.entries_of_text(stdin.strip(), "standard input"):
                 if (
                     person.person not in have
                     or person.age_sort_key > have[person.person].age_sort_key
@@ -312,7 +312,7 @@ class Spark:
 
     def _persons(self) -> list[keys.Entry]:
         have = self.state["files"].get(str(keys.PATH))
-        return keys.load_entries(have["text"], str(keys.PATH)) if have else []
+        return keys.entries_of_text(have["text"], str(keys.PATH)) if have else []
 
     def _run_backup_key(self, words: list[str]) -> None:
         if words[2] == "make":
@@ -427,7 +427,7 @@ class Spark:
     def _read_packages(self, question: dict[str, Any]) -> Any:
         return {"apt package": dict.fromkeys(self.state["packages"], "1")}
 
-    def _read_deploy_records_unrecorded_items(self, question: dict[str, list[str]]) -> Any:
+    def _read_deploy_records_items_missing_in_baseline(self, question: dict[str, list[str]]) -> Any:
         noted_items = self.state["found"]
         unnoted_items = {
             part: [x for x in question[part] if x not in noted_items.get(part, ())]
@@ -459,7 +459,7 @@ class Spark:
     def _read_machine_settings(self, question: dict[str, Any]) -> Any:
         return {"sysctl": self.state["sysctls"]}
 
-    def _read_environments_tools(self, question: list[str]) -> Any:
+    def _read_environments_package_versions(self, question: list[str]) -> Any:
         return {path: self.state["venvs"].get(path, {}) for path in question}
 
     def _read_files_links(self, question: list[str]) -> Any:
@@ -521,7 +521,7 @@ class Spark:
 
     def _read_deploy_records_persons_with_keys(self, question: str) -> Any:
         try:
-            return {"changes": deploy_records.changes(self._persons(), question), "fault": ""}
+            return {"changes": deploy_records.key_changes(self._persons(), question), "fault": ""}
         except keys.BrokenKeys as fault:
             return {"changes": {}, "fault": str(fault)}
 

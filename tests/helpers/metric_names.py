@@ -11,7 +11,7 @@ import yaml
 from lab.content.standin.metrics import Counters, sglang_metrics, vllm_metrics
 from lockstep.onhost.gateway.request_counters import Counts
 from lockstep.onhost.gateway.usage_totals import Usage
-from lockstep.onhost.monitoring.metrics import METRICS
+from lockstep.onhost.monitoring.metric_table import METRICS
 
 #: Used metrics of node_exporter 1.5 and 1.7; `tests/lab` asks a real one for them.
 NODE = {

@@ -12,14 +12,14 @@ from pyinfra.connectors import util as running
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from lockstep.tasks import remote_commands, run_report, ssh_connection
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 
 ASKED = {"units": ["vllm.service"], "weights": []}
 
 
 def asked_all(host: Host) -> Host:
     with deploying(host):
-        assert facts.ask_all(host, ASKED)
+        assert facts.ask_all_questions(host, ASKED)
     return host
 
 
@@ -63,7 +63,7 @@ def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -
     every = {"units": [], "files": {}, "environments": {}, "weights": []}
     host = Host({"units": 1, "files": 2, "environments": 3, "weights": 4})
     with deploying(host):
-        assert facts.ask_all(host, every)
+        assert facts.ask_all_questions(host, every)
         facts.drop_answers(host)
         assert [facts.reader_answer(probe) for probe in ("files", "units", "environments")] == [
             2,
@@ -78,7 +78,7 @@ def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -
 def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
     host = Host({"units": 1, "files": 2})
     with deploying(host) as state:
-        assert facts.ask_all(host, {"units": [], "files": {}})
+        assert facts.ask_all_questions(host, {"units": [], "files": {}})
         facts.drop_answers(host)
         host.facts["files"] = None
         failures: list[Any] = []
@@ -128,7 +128,7 @@ def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
     failures: list[Any] = []
     with deploying(host) as state:
         state.fail_hosts = failures.append
-        assert facts.ask_all(host, ASKED)
+        assert facts.ask_all_questions(host, ASKED)
         assert facts.reader_answer("weights") == {"b": 2} and not failures
         assert facts.reader_answer("units") is None
     assert failures == [{host}] and host.reader_names == ["units", "weights", "units"]
@@ -150,7 +150,7 @@ def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> 
         state.fail_hosts = failures.append
         for answer in (lambda *_, **__: (False, CommandOutput([])), silent):
             host.run_shell_command = answer  # type: ignore[method-assign]
-            assert not facts.ask_all(host, ASKED)
+            assert not facts.ask_all_questions(host, ASKED)
     assert failures == [{host}, {host}]
     assert "cannot be asked" in caplog.text
     assert f"timed out after {facts.ANSWER_S}s" in caplog.text
@@ -190,14 +190,14 @@ def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
 ) -> None:
     monkeypatch.setattr(running, "getpass", running.getpass)
     monkeypatch.setattr(ssh_connection, "_TERMINAL", "/nonexistent/tty")
-    ssh_connection.ask_at_terminal_only()
+    ssh_connection.refuse_prompt_without_terminal()
     host = Host({})
     sudo_output = CommandOutput([OutputLine("stderr", "sudo: a password is required")])
     host.run_shell_command = lambda *_, **__: running.execute_command_with_sudo_retry(
         host, {}, lambda: (1, sudo_output)
     )
     with deploying(host):
-        assert not facts.ask_all(host, ASKED)
+        assert not facts.ask_all_questions(host, ASKED)
     reason = run_report.outcome_of_host(host.name).reason
     assert reason.startswith("sudo: a password is required") and "Remedy: " in reason
     assert reason in caplog.text and "Traceback" not in caplog.text
@@ -208,5 +208,5 @@ def test_where_there_is_a_terminal_pyinfra_asks(monkeypatch: pytest.MonkeyPatch)
     original_prompt = running.getpass
     monkeypatch.setattr(running, "getpass", original_prompt)
     monkeypatch.setattr(ssh_connection, "_TERMINAL", "/dev/null")
-    ssh_connection.ask_at_terminal_only()
+    ssh_connection.refuse_prompt_without_terminal()
     assert running.getpass is original_prompt

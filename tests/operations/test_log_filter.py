@@ -16,7 +16,7 @@ from fake_spark import HOSTS
 from pyinfra import logger
 
 from lockstep.tasks import deploy_lock, log_filter, remote_commands
-from lockstep.tasks.facts import host as facts
+from lockstep.tasks.facts import reader_answers as facts
 
 ONE, _ = HOSTS
 _HEADING = "--> Starting operation: "

@@ -19,11 +19,11 @@ from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import ModelData, Settings, WebUi
 from lockstep.onhost.environment import engine_build
-from lockstep.onhost.records import model_of_boot
+from lockstep.onhost.records import boot_history
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import run_state as tasks_run
-from lockstep.tasks.operations import closing_state
+from lockstep.tasks.operations import read_back_state
 from lockstep.units.agent_unit import RECORDS
 
 PLAN = spark()
@@ -82,11 +82,11 @@ def test_the_read_back_asks_systemd_what_it_holds() -> None:
 
     def faults(**fields: str) -> list[str]:
         return list(
-            closing_state.unit_differences(["a.service"], {"a.service": {**good, **fields}})
+            read_back_state.unit_differences(["a.service"], {"a.service": {**good, **fields}})
         )
 
     assert faults() == []
-    assert list(closing_state.unit_differences(["a.service"], {})) == []
+    assert list(read_back_state.unit_differences(["a.service"], {})) == []
     assert "systemd holds an older a.service" in faults(NeedDaemonReload="yes")[0]
     assert "is bad-setting for systemd" in faults(LoadState="bad-setting")[0]
     other_path = "/run/systemd/transient/a.service"
@@ -202,7 +202,7 @@ def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[st
     [
         (
             {"LoadState": "not-found", "ActiveState": "inactive"},
-            ["systemctl daemon-reload", f"systemctl enable --quiet {model_of_boot.UNIT}"],
+            ["systemctl daemon-reload", f"systemctl enable --quiet {boot_history.UNIT}"],
         ),
         # It began the hot model; a restart would begin it once more.
         ({"UnitFileState": "enabled", "restart_key": "older"}, []),
@@ -214,7 +214,7 @@ def test_a_unit_of_the_next_boot_is_enabled_and_left_alone(
     state: dict[str, Any], commands: list[str]
 ) -> None:
     actions, _ = in_force(
-        "switch", {model_of_boot.UNIT: unit(**state)}, next_boot=[model_of_boot.UNIT]
+        "switch", {boot_history.UNIT: unit(**state)}, next_boot=[boot_history.UNIT]
     )
     assert actions == commands
 

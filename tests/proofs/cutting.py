@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import runner
 from stack import Deploy, Host, forget_leases, until
 
-from lockstep.onhost.core import check_cache
+from lockstep.onhost.core import passed_engine_checks
 
 ENGINES = "/opt/lockstep/engines"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
@@ -121,7 +121,7 @@ class Cutter:
             works = host.run(
                 f"cd / && sudo -n -u lockstep {ENGINES}/current/venv/bin/python -c '{_WORKS}'"
             )
-            is_checked = check_cache.passed_question_digests(json.loads(record))
+            is_checked = passed_engine_checks.passed_question_digests(json.loads(record))
             if not current or not is_checked or works.code != 0:
                 sentences.append(
                     f"{host.name}, {when}: current is {current or 'nothing'}; {works.text[-300:]}"

@@ -32,7 +32,7 @@ sent = json.loads(sys.stdin.readline())
 for line in sys.stdin:
     order = json.loads(line)
     if isinstance(order, list):
-        answer = program.take({{name: sent["asked"][name] for name in order}})
+        answer = program.answer_request({{name: sent["asked"][name] for name in order}})
     else:
         done = subprocess.run(["bash", "-c", order], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

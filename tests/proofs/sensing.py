@@ -25,7 +25,7 @@ from lab_servers import ask, free_port, program, until  # noqa: E402
 from standin.corruption import CORRUPTIONS  # noqa: E402
 
 from lockstep.onhost.core import config  # noqa: E402
-from lockstep.onhost.engine import openai_api, sense_verdict  # noqa: E402
+from lockstep.onhost.engine import openai_api, sense_check  # noqa: E402
 
 _CODE = """
 import sys
@@ -53,7 +53,7 @@ def standin(name: str, folder: str, *words: str) -> Iterator[str]:
 
 def judge_start(
     url: str, dice: random.Random, engine: str, corruption: str
-) -> sense_verdict.SenseVerdict:
+) -> sense_check.SenseVerdict:
     """Judge one start of a chosen engine: its test question, and its sense."""
     quirks = {
         "refuse_template": dice.random() < 0.3,
@@ -74,7 +74,7 @@ def judge_start(
     )
     if corruption not in ("empty",):
         openai_api.ask_test_question(model, None, 60.0)
-    return sense_verdict.judge_engine_sense(model, None)
+    return sense_check.judge_engine_sense(model, None)
 
 
 @dataclass

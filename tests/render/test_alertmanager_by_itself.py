@@ -22,7 +22,7 @@ from local_server import LocalServer, Reply, serving
 
 from lockstep.monitoring.alertmanager import UNIT, alertmanager_text, credentials
 from lockstep.onhost.monitoring import send_test_alert
-from lockstep.onhost.monitoring.alertmanager import Alertmanager, AlertmanagerUnreachable
+from lockstep.onhost.monitoring.alertmanager_client import Alertmanager, AlertmanagerUnreachable
 
 TOKEN, PASSWORD = "tk_" + 20 * "t", "p4ss word"
 _CREDENTIALS = f"/run/credentials/{UNIT}"

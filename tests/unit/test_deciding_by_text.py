@@ -23,7 +23,7 @@ WORDS_OF_OTHERS = {
     "lockstep/fleet/hosts.py": {"open file"},
     "lockstep/fleet/login.py": {"not found"},
     "lockstep/lock/resolve/python.py": {"timed out"},
-    "lockstep/onhost/facts/history.py": {"ut of memory"},
+    "lockstep/onhost/facts/logged_events.py": {"ut of memory"},
     "lockstep/onhost/images/pull_image.py": {
         "no space left",
         "authentication required",

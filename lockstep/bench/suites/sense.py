@@ -10,7 +10,7 @@ from lockstep.bench.prompts import mark, user
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import Ask, BenchSample
 from lockstep.onhost.engine import sense_questions
-from lockstep.onhost.engine.sense_verdict import (
+from lockstep.onhost.engine.sense_check import (
     MOST_TOKENS,
     THINKING_OFF,
     SenseCheck,

@@ -25,7 +25,7 @@ from lockstep.inventory.settings import Settings
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
 from lockstep.resources import accounts, kernel_settings, packages
 from lockstep.resources import units as unit_resources
-from lockstep.resources.kind import Expectation, Kind, SubjectView
+from lockstep.resources.fact_comparison import Expectation, Kind, SubjectView
 
 _SUBJECTS = (
     *(

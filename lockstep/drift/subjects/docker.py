@@ -10,7 +10,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.lock.image_reference import PLATFORMS
 from lockstep.onhost.facts import docker
 from lockstep.preflight.docker import way
-from lockstep.resources.kind import Expectation, Kind, SubjectView
+from lockstep.resources.fact_comparison import Expectation, Kind, SubjectView
 
 KINDS = {
     # Docker sees newly installed parts only when it starts.

@@ -10,9 +10,9 @@ from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import TREES, engine_check_hash
-from lockstep.onhost.core import check_cache
+from lockstep.onhost.core import passed_engine_checks
 from lockstep.onhost.facts import environments
-from lockstep.resources.kind import DriftRow, Expectation, Kind, SubjectView, any_value
+from lockstep.resources.fact_comparison import DriftRow, Expectation, Kind, SubjectView, any_value
 from lockstep.system.tools import same_version
 
 #: The facts about the engines of a host if they could not be read.
@@ -89,7 +89,7 @@ def facts(desired_state: DesiredState, engines: Mapping[str, Any]) -> dict[str, 
         is_asked = engines["images"].get(digest) and digest not in silent
         answers[reference] = _TAKEN if is_asked else _NOT_ASKED
     if desired_state.engine_spec:
-        is_asked = check_cache.has_passed(
+        is_asked = passed_engine_checks.has_passed(
             engines["check"], engine_check_hash(desired_state.engine_spec)
         )
         states["answer"] = _TAKEN if is_asked else _NOT_ASKED

@@ -20,7 +20,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import deploy_records, files
 from lockstep.onhost.facts.reader_helpers import seal
-from lockstep.resources.kind import DriftRow, Expectation, Facts, Kind, SubjectView
+from lockstep.resources.fact_comparison import DriftRow, Expectation, Facts, Kind, SubjectView
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders

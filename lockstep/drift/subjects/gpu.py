@@ -8,7 +8,7 @@ from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
-from lockstep.resources.kind import DriftRow, Kind
+from lockstep.resources.fact_comparison import DriftRow, Kind
 
 
 def _again(row: DriftRow) -> tuple[str, ...]:

@@ -9,7 +9,14 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import machine
 from lockstep.preflight import dgx_os
 from lockstep.preflight.hardware import is_toolkit
-from lockstep.resources.kind import DriftRow, Expectation, How, Kind, SubjectView, any_value
+from lockstep.resources.fact_comparison import (
+    DriftRow,
+    Expectation,
+    How,
+    Kind,
+    SubjectView,
+    any_value,
+)
 
 _PENDING = "reboot pending"
 
@@ -37,8 +44,8 @@ KINDS = {
     "CUDA": Kind(machine.system, "error", is_sealed=True),
     "CDI": Kind(machine.driver, is_sealed=True),
     "CDI driver": Kind(machine.driver, "error", mend=_cdi, scope="nothing"),
-    "memory": Kind(machine.memory),
-    "mount": Kind(machine.memory),
+    "memory": Kind(machine.memory_and_mounts),
+    "mount": Kind(machine.memory_and_mounts),
     "clock": Kind(machine.clock),
     # Derived from the time on the host, and from the time of the question.
     "clock offset": Kind(machine.clock, "error", mend="timedatectl set-ntp true", scope="nothing"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lockstep.files.managed_file import command
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import deploy_records
-from lockstep.resources.kind import Expectation, Kind, SubjectView
+from lockstep.resources.fact_comparison import Expectation, Kind, SubjectView
 
 _ASK_AGAIN = " ".join(command("sense", "{item}"))
 

@@ -11,9 +11,9 @@ from lockstep.inventory.bound_models import LOOPBACK
 from lockstep.inventory.values import is_loopback
 from lockstep.monitoring import stack
 from lockstep.monitoring.netconsole import SENDER
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.facts import firewall, network
-from lockstep.resources.kind import DriftRow, Expectation, Kind, SubjectView
+from lockstep.resources.fact_comparison import DriftRow, Expectation, Kind, SubjectView
 
 # Any address of the host beyond loopback.
 _OWN = "(own)"

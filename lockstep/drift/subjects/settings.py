@@ -12,7 +12,7 @@ from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import files, units
-from lockstep.resources.kind import DriftRow, How, Kind
+from lockstep.resources.fact_comparison import DriftRow, How, Kind
 from lockstep.system.base_files import absent_files, system_units
 
 # Without the files that differ by nature: names, addresses, keys and identities of hosts.
@@ -41,8 +41,8 @@ def _restarted_by(row: DriftRow) -> How:
 
 
 KINDS = {
-    "setting": Kind(files.settings, is_sealed=True),
-    "setting mode": Kind(files.settings, part=True),
+    "setting": Kind(files.foreign_setting_files, is_sealed=True),
+    "setting mode": Kind(files.foreign_setting_files, part=True),
     "older process": Kind(
         units.changes_by_hand, how=_restarted_by, mend="systemctl restart {first}", scope="odd"
     ),
@@ -53,7 +53,7 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
     names = [*desired_state.unit_files, *system_units(desired_state.plan.settings)]
     return {
-        files.settings: {
+        files.foreign_setting_files: {
             "places": _PLACES,
             "known": [
                 *desired_state.paths,

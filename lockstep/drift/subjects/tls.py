@@ -8,7 +8,7 @@ from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.settings import Certificate
 from lockstep.onhost.facts import tls
-from lockstep.resources.kind import Kind
+from lockstep.resources.fact_comparison import Kind
 from lockstep.units.tls_unit import certificate_paths
 
 KINDS = {"certificate": Kind(tls.findings, scope="odd")}

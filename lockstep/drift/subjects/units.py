@@ -11,7 +11,7 @@ from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
 from lockstep.onhost.switching import switch_job
-from lockstep.resources.kind import DriftRow, Expectation, Kind, SubjectView
+from lockstep.resources.fact_comparison import DriftRow, Expectation, Kind, SubjectView
 from lockstep.system.base_files import SYSTEM_SERVICES, system_units
 
 

@@ -9,7 +9,7 @@ from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import weights_spec
 from lockstep.onhost.facts import weights
-from lockstep.resources.kind import DriftRow, Expectation, Kind, SubjectView
+from lockstep.resources.fact_comparison import DriftRow, Expectation, Kind, SubjectView
 
 
 def _forget(row: DriftRow) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from lockstep.onhost.access import certificate_authority, peer_tls
-from lockstep.onhost.core import atomic_files, errors, output, program
+from lockstep.onhost.core import atomic_files, command_lines, errors, output
 
 
 def make_identity(authority: Path, host: str, role: str) -> str:
@@ -47,7 +47,7 @@ URI = {peer_tls.certificate_name(role, host)}
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("--take", action="store_true")
     parser.add_argument("authority", type=Path)
     parser.add_argument("host")

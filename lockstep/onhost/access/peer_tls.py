@@ -29,7 +29,7 @@ def certificate_name(role: str, host: str) -> str:
     return f"lockstep:{role}:{host}"
 
 
-def credential(role: str) -> str:
+def credential_name(role: str) -> str:
     """Return the name of the systemd credential with the identity of a role."""
     return f"peer-{role}"
 
@@ -45,7 +45,7 @@ def identity_file(role: str, host: str) -> str:
 def identity_path(paths: layout.Paths, role: str, host: str) -> Path:
     """Return the path of this host's identity: a systemd credential, or the file of secrets."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    given_path = Path(folder or "/nonexistent", credential(role))
+    given_path = Path(folder or "/nonexistent", credential_name(role))
     return given_path if given_path.exists() else paths.secrets / identity_file(role, host)
 
 

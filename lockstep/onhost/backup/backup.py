@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic_files, command_lines, errors, layout, output, runner
 from lockstep.onhost.records import deploy_lock, generations
 from lockstep.onhost.records.restic_repository import (
     BackupSnapshot,
@@ -48,7 +48,7 @@ ONE_DISK = (
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("list", "check"):
         verbs.add_parser(verb)
@@ -184,7 +184,7 @@ def restore(paths: layout.Paths, backup_config: Config, snapshot: str, place: st
         for path in _restored_paths(paths):
             _restore_file(target_path / str(path).lstrip("/"), path)
         if backup_config.volume:
-            update.restore_data(
+            update.restore_data_of_backup(
                 paths, backup_config.unit, backup_config.volume, fits[0], target_path
             )
     finally:

@@ -1,4 +1,4 @@
-"""The agent of this Spark: answers the other members of its clusters, and watches their groups.
+"""The agent of this Spark: answers the other members, and watches what its clusters run.
 
 usage: cluster-agent [--lease SECONDS] [--beat SECONDS] [--look SECONDS] [--token-wait SECONDS]
 
@@ -28,7 +28,7 @@ from lockstep.onhost.cluster import (
 )
 from lockstep.onhost.cluster import run_watch as cluster_watch
 from lockstep.onhost.cluster.member_client import Answer
-from lockstep.onhost.core import config, errors, layout, program, topology
+from lockstep.onhost.core import command_lines, config, errors, layout, topology
 from lockstep.onhost.engine import openai_api
 
 _TOKEN_S = 30.0
@@ -53,7 +53,8 @@ class Agent:
         identity = peer_tls.identity_path(paths, peer_tls.AGENT, host.name)
         tls = peer_tls.make_context(identity, is_server=True)
         self._servers = [
-            member_server.ClusterServer(clusters, tls, self.act) for clusters in ports.values()
+            member_server.ClusterServer(clusters, tls, self.execute_verb)
+            for clusters in ports.values()
         ]
         self._over = threading.Event()
 
@@ -63,12 +64,12 @@ class Agent:
             threading.Thread(target=server.serve_forever, daemon=True).start()
         self.member.undo_earlier_agents_part()
         while not self._over.wait(_STEP_S):
-            self.check_switch_and_groups()
+            self.check_switch_and_clusters()
         for server in self._servers:
             server.shutdown()
 
-    def check_switch_and_groups(self) -> None:
-        """Look once at the part in a switch and at every group, and act."""
+    def check_switch_and_clusters(self) -> None:
+        """Look once at the part in a switch and at every cluster, and act."""
         for step in (
             self.member.undo_if_coordinator_silent,
             *(watch.check_run for watch in self.watches.values()),
@@ -78,23 +79,23 @@ class Agent:
             except errors.Problem as problem:
                 long_work.print_journal_line(str(problem))
 
-    def request_end(self, *_: object) -> None:
+    def request_agent_end(self, *_: object) -> None:
         """Make `run` return."""
         self._over.set()
 
-    def act(self, cluster: topology.Cluster, verb: str, body: Answer) -> Answer:
+    def execute_verb(self, cluster: topology.Cluster, verb: str, body: Answer) -> Answer:
         """Execute one verb of a member; raise Problem if it is unknown or cannot be done."""
         watch = self.watches[cluster.name]
         verbs: dict[str, Callable[[Answer], Answer]] = {
             "state": self.member.state,
-            "prepare": self.member.prepare,
+            "prepare": self.member.join_switch,
             "drop": self.member.drop,
             "start": self.member.start,
-            "commit": self.member.commit,
+            "commit": self.member.keep_switch_result,
             "abort": self.member.abort,
             "beat": watch.receive_beat,
-            "end": watch.end_group_here,
-            "facts": partial(self._facts, cluster),
+            "end": watch.end_cluster_here,
+            "facts": partial(self._launch_facts, cluster),
             "token": self._token,
         }
         if verb not in verbs:
@@ -105,12 +106,12 @@ class Agent:
             )
         return verbs[verb](body)
 
-    def _facts(self, cluster: topology.Cluster, body: Answer) -> Answer:
+    def _launch_facts(self, cluster: topology.Cluster, body: Answer) -> Answer:
         model = self.member.host.model(body["model"])
         return {"facts": launch_check.launch_facts(model, cluster, self.member.paths)}
 
     def _token(self, body: Answer) -> Answer:
-        model = self.member.host.model(body["model"]).behind_gateway
+        model = self.member.host.model(body["model"]).with_engine_address
         try:
             test_answer = openai_api.ask_test_question(model, openai_api.api_key(model), _TOKEN_S)
         except (openai_api.NotReady, openai_api.RequestRefusal) as answer:
@@ -120,7 +121,7 @@ class Agent:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     for name, usual in asdict(participant.Times()).items():
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, type=float, default=usual, metavar="SECONDS")
@@ -131,6 +132,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem(
             f"cannot listen: {error.strerror}. Remedy: ip address, is the fabric's address there?"
         ) from error
-    signal.signal(signal.SIGTERM, agent.request_end)
+    signal.signal(signal.SIGTERM, agent.request_agent_end)
     agent.run()
     return errors.EXIT_DONE

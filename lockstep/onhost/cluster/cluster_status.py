@@ -6,24 +6,26 @@ from dataclasses import asdict
 from typing import Any
 
 from lockstep.onhost.cluster import run_record
-from lockstep.onhost.core import config, output, terminal
+from lockstep.onhost.core import config, output, terminal_lines
 
 
 def answering_member(host: config.HostConfig, model: config.Model) -> str | None:
     """Name the member that answers for a rank that does not; None for every other model."""
-    cluster = host.cluster(model.name)
+    cluster = host.cluster_of_model(model.name)
     if cluster is None or cluster.rank == 0:
         return None
     return f"rank {cluster.rank} of {len(cluster.members)}; {cluster.first_member.name} answers"
 
 
-def as_json(host: config.HostConfig, groups: dict[str, run_record.ClusterRun]) -> dict[str, Any]:
+def as_json(
+    host: config.HostConfig, cluster_runs: dict[str, run_record.ClusterRun]
+) -> dict[str, Any]:
     """Return rank, members, and the last run since boot (null: none) of each cluster."""
     return {
         name: {
             "rank": cluster.rank,
             "members": [member.name for member in cluster.members],
-            "run": asdict(groups[name]) if name in groups else None,
+            "run": asdict(cluster_runs[name]) if name in cluster_runs else None,
         }
         for name, cluster in host.clusters.items()
     }
@@ -37,7 +39,7 @@ def status_lines(clusters: dict[str, Any], now: float) -> list[str]:
         if run is None:
             continue
         hot = run["state"] == run_record.HOT
-        when = terminal.since(run["since"] if hot else run["end_time"], now)
+        when = terminal_lines.since(run["since"] if hot else run["end_time"], now)
         members = ", ".join(cluster["members"])
         words = run_record.WORDS[run["state"]]
         lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lockstep.onhost.cluster import member_client, planner, run_record
-from lockstep.onhost.cluster import switch_members as cluster_members
+from lockstep.onhost.cluster import members_of_switch as cluster_members
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output
-from lockstep.onhost.switching import hot_change, switch_timing
-from lockstep.onhost.system import link_check
+from lockstep.onhost.switching import hot_change_record, switch_step_durations
+from lockstep.onhost.system import link_presence
 
 # Attempts to join all members while one of them is switching.
 _JOINS = 3
@@ -40,7 +40,7 @@ class ClusterSwitch:
         self._print = say
         self._user = user
         self._switch = switch or secrets.token_hex(8)
-        self._steps = switch_timing.Steps()
+        self._steps = switch_step_durations.Steps()
         self._began = clock.now()
         self._cancellable = True
         cluster = next(iter(host.clusters.values()))
@@ -53,7 +53,7 @@ class ClusterSwitch:
         self._print(output.EventLine(kind, line) if kind else line)
 
     def switch_to(self, name: str) -> int:
-        """Make `name` hot: on all members of its cluster, or here and no group elsewhere."""
+        """Make `name` hot: on all members of its cluster, or here while no cluster is up."""
         model = self._host.model(name)
         with self._steps.time_step("check"):
             self._check_link(model)
@@ -73,14 +73,14 @@ class ClusterSwitch:
                     return errors.EXIT_DONE
             return self._replace_hot_models(model, plan)
 
-    def stop_all_groups(self) -> int:
-        """Stop every group of this host's clusters, and the running models here.
+    def stop_all_clusters(self) -> int:
+        """Stop all of this host's clusters, and the running models here.
 
         Raises MemberUnreachable if this host's own agent does not answer.
         """
-        plan = self._planner.end_plan()
+        plan = self._planner.plan_to_stop_all()
         with self._keep_on_record("none"):
-            plan, states = self._join("none", plan, self._planner.end_plan)
+            plan, states = self._join("none", plan, self._planner.plan_to_stop_all)
             up = any(map(cluster_members.up_models, states.values()))
             failures = self._drop_hot_models()
             self._commit({})
@@ -116,8 +116,8 @@ class ClusterSwitch:
 
     def _check_link(self, model: config.Model) -> None:
         """Raise Problem if this host has no link: otherwise only silence would be reported."""
-        if cluster := self._host.cluster(model.name):
-            link_check.check_links(model.name, cluster, self._paths)
+        if cluster := self._host.cluster_of_model(model.name):
+            link_presence.check_links(model.name, cluster, self._paths)
 
     def undo(self) -> None:
         """Make all members undo a switch that was cut off here."""
@@ -126,8 +126,8 @@ class ClusterSwitch:
 
     @contextmanager
     def _keep_on_record(self, name: str) -> Iterator[None]:
-        work = hot_change.HotWork(name, self._user, cluster_switch=self._switch)
-        with hot_change.keep_on_record(self._paths, "switch", work):
+        work = hot_change_record.HotWork(name, self._user, cluster_switch=self._switch)
+        with hot_change_record.keep_on_record(self._paths, "switch", work):
             try:
                 yield
             except errors.Problem as problem:
@@ -145,7 +145,7 @@ class ClusterSwitch:
         tries_left = _JOINS
         while True:
             try:
-                return plan, self._all_join(wanted_name, plan)
+                return plan, self._ask_all_to_join(wanted_name, plan)
             except errors.Problem as problem:
                 self._undo_on_members("a member could not join")
                 tries_left -= 1
@@ -156,7 +156,7 @@ class ClusterSwitch:
             clock.sleep(0.3 + self._rank)
             plan = again()
 
-    def _all_join(self, wanted_name: str, plan: planner.Plan) -> dict[str, Answer]:
+    def _ask_all_to_join(self, wanted_name: str, plan: planner.Plan) -> dict[str, Answer]:
         self._previous = {}
         body = {"user": self._user, "asked_on": self._host_name, "wanted_name": wanted_name}
         for name in self._switch_members.names:
@@ -164,7 +164,7 @@ class ClusterSwitch:
             if answer is not None:
                 self._previous[name] = answer["previous"]
         states = self._switch_members.states()
-        self._planner.refuse_new_groups(plan, states)
+        self._planner.refuse_if_cluster_started(plan, states)
         if self._user == run_record.WATCH:
             self._planner.check_restart(wanted_name, states)
         return states
@@ -197,12 +197,12 @@ class ClusterSwitch:
                         self._commit(wanted_ranks)
                         return self._report_hot(model, attempt, wanted_ranks)
                     self._drop_hot_models()
-        except hot_change.SwitchCancellation as error:
+        except hot_change_record.SwitchCancellation as error:
             return self._undo_cancelled_switch(model, error.request)
         return self._restore_previous_models(model)
 
     def _undo_cancelled_switch(
-        self, model: config.Model, request: hot_change.CancellationRequest
+        self, model: config.Model, request: hot_change_record.CancellationRequest
     ) -> int:
         """Undo a switch that somebody cancelled while ranks were starting."""
         self._say(f"{request.user} cancelled the switch to {model.name}")
@@ -238,12 +238,12 @@ class ClusterSwitch:
 
         Raises SwitchCancellation; then ranks may still be starting.
         """
-        cluster = self._host.cluster(model.name)
+        cluster = self._host.cluster_of_model(model.name)
         answering = cluster.first_member.name if cluster else self._host_name
 
         def hear(name: str, lines: list[str]) -> None:
             if self._cancellable:
-                hot_change.raise_if_cancelled(self._paths, self._began)
+                hot_change_record.raise_if_cancelled(self._paths, self._began)
             for line in lines:
                 kind = output.kind_of(line)
                 if name == answering:
@@ -271,7 +271,7 @@ class ClusterSwitch:
         previous_models = {name: was for name, was in self._previous.items() if was}
         for was in dict.fromkeys(previous_models.values()):
             members = {name: was for name in previous_models if previous_models[name] == was}
-            if not self._planner.is_group(was):
+            if not self._planner.is_cluster_model(was):
                 alone |= {
                     name: {"model": was} for name in members if name in self._switch_members.names
                 }
@@ -322,7 +322,7 @@ class ClusterSwitch:
         """Make every member keep its hot model; rank 0 last, which then watches over the others."""
         ranks = {
             cluster.first_member.name
-            for cluster in map(self._host.cluster, hot.values())
+            for cluster in map(self._host.cluster_of_model, hot.values())
             if cluster
         }
         for name in sorted(self._switch_members.names, key=lambda name: name in ranks):

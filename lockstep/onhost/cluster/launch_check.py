@@ -48,7 +48,7 @@ def launch_facts(model: config.Model, cluster: topology.Cluster, paths: layout.P
 def _present_record(model: config.Model, paths: layout.Paths) -> generations.Record | None:
     """Return the record whose files of the model are here.
 
-    A deploy starts the group before it has ended well, and a failed deploy may have written no
+    A deploy starts the cluster before it has ended well, and a failed deploy may have written no
     record.
     """
     candidates = [generations.begun_record(paths), generations.newest_record(paths)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.core import address, errors, http_client, layout, topology
+from lockstep.onhost.core import address_text, errors, http_client, layout, topology
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
@@ -56,7 +56,7 @@ class MemberClient:
         """
         # From the fabric's own address, by which the agents know each other.
         own = self.cluster.own_member.address
-        where = address.url(member.address, self.cluster.port, "https")
+        where = address_text.url(member.address, self.cluster.port, "https")
         try:
             status, _, answer = http_client.ask(
                 f"{where}/{self.cluster.name}/{verb}",
@@ -89,7 +89,7 @@ class MemberClient:
         )
 
     def _unreachable_problem(self, member: topology.TopologyMember, why: str) -> MemberUnreachable:
-        where = address.address_with_port(member.address, self.cluster.port)
+        where = address_text.address_with_port(member.address, self.cluster.port)
         return MemberUnreachable(
             f"{member.name} ({where}) does not answer: {why}. "
             f"Remedy: on {member.name}: is its cable in? systemctl status lockstep-cluster; ping "

@@ -17,7 +17,7 @@ from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
-from lockstep.onhost.records import model_of_boot, switch_history
+from lockstep.onhost.records import boot_history, switch_history
 from lockstep.onhost.switching import precheck
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
@@ -49,7 +49,7 @@ class MemberAgent:
         self._changing = threading.RLock()
         self._locks = ExitStack()
         #: The switch in which this host takes part.
-        self.part: run_record.RunPart | None = None
+        self.part: run_record.SwitchPart | None = None
         self._work = long_work.Work()
         self._started_model: str | None = None
         self._joined_as: config.HostConfig | None = None
@@ -81,7 +81,7 @@ class MemberAgent:
             work, started_model, host = self._work, self._started_model, self._host_during_switch
         # Read first: only after the end of a start is its unit's state final.
         busy = work.busy
-        unit_states = units.show(model.unit for model in host.models.values())
+        unit_states = units.units_by_name(model.unit for model in host.models.values())
         unit = unit_states[host.model(started_model).unit] if started_model and not busy else None
         holder = switch_lock.holder(self.paths.switch_lock)
         return {
@@ -93,10 +93,13 @@ class MemberAgent:
             "lines": work.lines[body.get("from", 0) :],
             "why": _failure_lines(unit) if unit else [],
             "locked": str(holder) if holder else None,
-            "groups": {name: asdict(group) for name, group in run_record.load(self.paths).items()},
+            "groups": {
+                name: asdict(cluster_run)
+                for name, cluster_run in run_record.load(self.paths).items()
+            },
         }
 
-    def prepare(self, body: Answer) -> Answer:
+    def join_switch(self, body: Answer) -> Answer:
         """Join a switch: take the lock, and check that the wanted model can start here.
 
         Raises SwitchUnderWay (75) or Problem, and then nothing is held.
@@ -113,9 +116,9 @@ class MemberAgent:
                     switch_lock.hold_lock(self.paths.switch_lock, person, wanted_name)
                 )
                 self._joined_as = self.host
-                previous = self._check_model_can_start(body.get("model"))
+                previous = self._hot_model_before_start(body.get("model"))
                 self._keep_part(
-                    run_record.RunPart(body["switch"], user, asked_on, wanted_name, previous)
+                    run_record.SwitchPart(body["switch"], user, asked_on, wanted_name, previous)
                 )
                 self._locks = stack.pop_all()
             self._work, self._started_model = long_work.Work(), None
@@ -141,17 +144,17 @@ class MemberAgent:
             )
         return {}
 
-    def commit(self, body: Answer) -> Answer:
+    def keep_switch_result(self, body: Answer) -> Answer:
         """End a switch that succeeded: the hot model here stays."""
         with self._current_part(body) as part:
             hot = body.get("hot")
-            run_record.record_commit(self.paths, self.host, part, hot)
+            run_record.record_finished_switch(self.paths, self.host, part, hot)
             self._record_hot_model(part, hot)
-            self._record(part, self._exit_code(part, hot), f"{hot or 'no model'} is hot")
+            self._record_switch_end(part, self._exit_code(part, hot), f"{hot or 'no model'} is hot")
             self._leave_switch()
         return {}
 
-    def _exit_code(self, part: run_record.RunPart, hot: str | None) -> int:
+    def _exit_code(self, part: run_record.SwitchPart, hot: str | None) -> int:
         """Return the end of a switch here, as an exit code of switch.sh."""
         wanted_model = self.host.models.get(part.wanted_name)
         # Another member's model leaves none here.
@@ -163,7 +166,7 @@ class MemberAgent:
             else errors.EXIT_FAILED
         )
 
-    def _record(self, part: run_record.RunPart, code: int, outcome: str) -> None:
+    def _record_switch_end(self, part: run_record.SwitchPart, code: int, outcome: str) -> None:
         """Record the end of another host's switch; its own host records it as its operator's."""
         if part.asked_on == self.host.name:
             return
@@ -176,15 +179,15 @@ class MemberAgent:
         with suppress(OSError):
             switch_history.add_switch_record(self.paths, how)
 
-    def _record_hot_model(self, part: run_record.RunPart, hot: str | None) -> None:
+    def _record_hot_model(self, part: run_record.SwitchPart, hot: str | None) -> None:
         """Record on disk what a power cut from now on would end, and what an operator chose."""
         try:
-            cluster = self.host.cluster(hot) if hot else None
+            cluster = self.host.cluster_of_model(hot) if hot else None
             if hot and cluster and cluster.rank:
                 # This rank's unit gets no test question.
-                model_of_boot.record_model_phase(self.paths, hot, model_of_boot.HOT)
-            if part.user not in (run_record.WATCH, model_of_boot.BOOT):
-                model_of_boot.record_switch_result(self.paths, hot)
+                boot_history.record_model_phase(self.paths, hot, boot_history.HOT)
+            if part.user not in (run_record.WATCH, boot_history.BOOT):
+                boot_history.record_switch_result(self.paths, hot)
         except OSError as error:
             long_work.print_journal_line(f"{self.paths.boots}: {errors.why(error)}")
 
@@ -216,7 +219,7 @@ class MemberAgent:
 
     def undo_earlier_agents_part(self) -> None:
         """Undo the switch in which an earlier agent took part when it ended."""
-        part = run_record.recorded_part(self.paths)
+        part = run_record.recorded_switch_part(self.paths)
         if part is None:
             return
         with self._changing:
@@ -228,7 +231,7 @@ class MemberAgent:
             self.abort({"switch": part.switch, "reason": "the cluster agent was restarted"})
 
     @contextmanager
-    def _current_part(self, body: Answer) -> Iterator[run_record.RunPart]:
+    def _current_part(self, body: Answer) -> Iterator[run_record.SwitchPart]:
         """Hold the part in the switch of a message; raise Problem if that switch is over."""
         with self._changing:
             # A message that waited for a frozen agent comes late, and must not end what is brought
@@ -238,10 +241,10 @@ class MemberAgent:
                 raise errors.Problem("this switch is over here: it was undone, or never begun")
             yield self.part
 
-    def _check_model_can_start(self, name: str | None) -> str | None:
+    def _hot_model_before_start(self, name: str | None) -> str | None:
         """Return the hot model here; raise Problem if the model `name` could not be started."""
         host = self.host
-        unit_states = units.show(model.unit for model in host.models.values())
+        unit_states = units.units_by_name(model.unit for model in host.models.values())
         if name is not None:
             docker = docker_api.Docker(self.paths.docker_socket, precheck.DOCKER_S)
             precheck.Precheck(host, self.paths, docker, unit_states).check_start(host.model(name))
@@ -269,15 +272,19 @@ class MemberAgent:
         return stop
 
     def _undo_part(
-        self, part: run_record.RunPart, reason: str, stop: long_work.Do, say: Callable[[str], None]
+        self,
+        part: run_record.SwitchPart,
+        reason: str,
+        stop: long_work.Do,
+        say: Callable[[str], None],
     ) -> bool:
-        self._record(part, errors.EXIT_FAILED, f"it was undone: {reason}")
+        self._record_switch_end(part, errors.EXIT_FAILED, f"it was undone: {reason}")
         try:
             stop(say)
             host = self.host
             if part.previous is None or part.previous not in host.models:
                 return True
-            cluster = host.cluster(part.previous)
+            cluster = host.cluster_of_model(part.previous)
             if cluster is None:
                 switch = switching.Switch(host, self.paths, say)
                 return switch.revive_model(part.previous) == errors.EXIT_DONE
@@ -287,9 +294,9 @@ class MemberAgent:
             with self._changing:
                 self._leave_switch()
 
-    def _keep_part(self, part: run_record.RunPart | None) -> None:
+    def _keep_part(self, part: run_record.SwitchPart | None) -> None:
         self.part = part
-        run_record.save_part(self.paths, part)
+        run_record.save_switch_part(self.paths, part)
 
     def _leave_switch(self) -> None:
         self._keep_part(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from lockstep.onhost.cluster import launch_check, member_client, run_record
-from lockstep.onhost.cluster import switch_members as members
+from lockstep.onhost.cluster import members_of_switch as members
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import config, errors, output
 from lockstep.onhost.systemd import units
@@ -21,7 +21,7 @@ def concerns_other_members(host: config.HostConfig, name: str) -> bool:
     if name == "none" or host.model(name).cluster:
         return True
     ranks = [model for model in host.models.values() if model.cluster]
-    state = units.show(model.unit for model in ranks)
+    state = units.units_by_name(model.unit for model in ranks)
     return any(state[model.unit].up for model in ranks)
 
 
@@ -47,7 +47,7 @@ class Planner:
 
         From then on, only these members are asked.
         """
-        self._switch_members.choose_members()
+        self._switch_members.limit_asked_members()
         wanted_clusters = [model.cluster] if model.cluster else []
         states = self._switch_members.states()
         member_names = self.members(wanted_clusters) or [self._host_name]
@@ -58,28 +58,28 @@ class Planner:
             if name not in states:
                 raise errors.Problem(f"{self._switch_members.silent[name]}; nothing was stopped")
             plan[name] = model.name
-        self._switch_members.choose_members(plan)
-        self._refuse_foreign_groups(plan, states)
+        self._switch_members.limit_asked_members(plan)
+        self._refuse_foreign_clusters(plan, states)
         return plan
 
-    def end_plan(self) -> Plan:
-        """Return this host and all members whose groups end with `none` here; as `switch_plan`.
+    def plan_to_stop_all(self) -> Plan:
+        """Return this host and all members whose clusters end with `none` here; as `switch_plan`.
 
         Raises MemberUnreachable if this host's own agent does not answer.
         """
-        self._switch_members.choose_members()
+        self._switch_members.limit_asked_members()
         states = self._switch_members.states()
         if self._host_name not in states:
             raise member_client.MemberUnreachable(self._switch_members.silent[self._host_name])
         plan = self._none_hot(members.running_clusters(states, self._host))
-        self._switch_members.choose_members(plan)
+        self._switch_members.limit_asked_members(plan)
         return plan
 
     def _none_hot(self, clusters: Iterable[str]) -> Plan:
         return dict.fromkeys([*self.members(clusters), self._host_name])
 
-    def refuse_new_groups(self, plan: Plan, states: Mapping[str, Answer]) -> None:
-        """Raise Problem (75) if members of a plan, held still now, run a group with others."""
+    def refuse_if_cluster_started(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+        """Raise Problem (75) if members of a plan, held still now, run a cluster with others."""
         running = members.running_clusters(states, self._host)
         if not plan.keys() >= set(self.members(running)):
             raise errors.Problem(
@@ -91,22 +91,23 @@ class Planner:
     def check_restart(self, name: str, states: Mapping[str, Answer]) -> None:
         """Raise Problem if somebody decided against the restart by this host's watch."""
         cluster = str(self._host.model(name).cluster)
-        own_group = states.get(self._host_name, {"groups": {}})["groups"].get(cluster, {})
-        if own_group.get("state") != run_record.RECOVERING:
+        own_run = states.get(self._host_name, {"groups": {}})["groups"].get(cluster, {})
+        if own_run.get("state") != run_record.RECOVERING:
             raise errors.Problem(
-                f"{name} is not started again: {own_group.get('reason', 'it is over')}"
+                f"{name} is not started again: {own_run.get('reason', 'it is over')}"
             )
-        if decision := run_record.switch_off_decision(cluster, own_group["run"], states):
+        if decision := run_record.switch_off_decision(cluster, own_run["run"], states):
             raise errors.Problem(f"{name} is not started again; {decision}")
 
-    def _refuse_foreign_groups(self, plan: Plan, states: Mapping[str, Answer]) -> None:
-        """Raise Problem if a member is part of a group that this host cannot end as a whole."""
+    def _refuse_foreign_clusters(self, plan: Plan, states: Mapping[str, Answer]) -> None:
+        """Raise Problem if a member is part of a cluster that this host cannot end as a whole."""
         for name in plan:
-            for cluster, group in states.get(name, {"groups": {}})["groups"].items():
-                if group["state"] == run_record.HOT and cluster not in self._host.clusters:
+            for cluster, cluster_run in states.get(name, {"groups": {}})["groups"].items():
+                if cluster_run["state"] == run_record.HOT and cluster not in self._host.clusters:
                     raise errors.Problem(
-                        f"{name} runs {group['model']} of cluster {cluster}, to which this host "
-                        f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
+                        f"{name} runs {cluster_run['model']} of cluster {cluster}, to which this "
+                        f"host does not belong; nothing was stopped. Remedy: on {name}: switch.sh "
+                        "none"
                     )
 
     def members(self, clusters: Iterable[str]) -> list[str]:
@@ -118,15 +119,15 @@ class Planner:
 
     def is_up_on_all_members(self, model: config.Model, plan: Plan) -> bool:
         """Tell whether all members of the model's cluster have ranks of one same start up."""
-        cluster = self._host.cluster(model.name)
+        cluster = self._host.cluster_of_model(model.name)
         if cluster is None:
             return False
         states = self._switch_members.states()
         run_ids = set()
         for state in states.values():
-            group = state["groups"].get(cluster.name, {})
-            up = group.get("state") == state["states"].get(model.name) == run_record.HOT
-            run_ids.add(group["run"] if up else None)
+            cluster_run = state["groups"].get(cluster.name, {})
+            up = cluster_run.get("state") == state["states"].get(model.name) == run_record.HOT
+            run_ids.add(cluster_run["run"] if up else None)
         return len(states) == len(plan) and len(run_ids) == 1 and None not in run_ids
 
     def check_generates(self, model: config.Model) -> bool:
@@ -143,7 +144,7 @@ class Planner:
 
     def check_launch(self, model: config.Model) -> None:
         """Run the launch check; raise Problem with everything in which the members differ."""
-        cluster = self._host.cluster(model.name)
+        cluster = self._host.cluster_of_model(model.name)
         if cluster is None:
             return
         bodies = {member.name: {"model": model.name} for member in cluster.members}
@@ -159,14 +160,14 @@ class Planner:
                 f"{'; '.join(differences)}. Remedy: deploy to all of them, then lockstep diff"
             )
 
-    def is_group(self, name: str) -> bool:
+    def is_cluster_model(self, name: str) -> bool:
         """Tell whether a model belongs to a cluster."""
-        return name in self._host.models and self._host.cluster(name) is not None
+        return name in self._host.models and self._host.cluster_of_model(name) is not None
 
     def has_all_members(self, name: str, among: Mapping[str, str]) -> bool:
         """Tell whether all members that a model needs are among these, and answer."""
         if name not in self._host.models:
             return False
-        cluster = self._host.cluster(name)
+        cluster = self._host.cluster_of_model(name)
         needed_names = {member.name for member in cluster.members} if cluster else set()
         return needed_names <= among.keys() & set(self._switch_members.names)

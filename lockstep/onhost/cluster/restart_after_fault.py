@@ -1,4 +1,4 @@
-"""Restart by rank 0 of a group that a fault ended: whole, and `STARTS` times in `WINDOW_S`."""
+"""Restart by rank 0 of a cluster that a fault ended: whole, and `STARTS` times in `WINDOW_S`."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ RETURN_S = 600.0
 NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 
-def counted_restarts(group: run_record.ClusterRun, now: float) -> tuple[float, ...]:
+def counted_restarts(cluster_run: run_record.ClusterRun, now: float) -> tuple[float, ...]:
     """Return the restarts after a fault that still count, in seconds since boot, as `now`."""
-    return tuple(at for at in group.starts if now - at < WINDOW_S)
+    return tuple(at for at in cluster_run.starts if now - at < WINDOW_S)
 
 
-def recover_group(
-    group: run_record.ClusterRun, paths: layout.Paths, caller: member_client.MemberClient
+def recover_cluster(
+    cluster_run: run_record.ClusterRun, paths: layout.Paths, caller: member_client.MemberClient
 ) -> None:
-    """Start the group again once every member can; give up with the reason otherwise."""
+    """Start the cluster again once every member can; give up with the reason otherwise."""
     now = clock.now()
-    unit = units.show([switch_job.UNIT])[switch_job.UNIT]
+    unit = units.units_by_name([switch_job.UNIT])[switch_job.UNIT]
     if transient_job.is_running(unit) or switch_lock.holder(paths.switch_lock):
         return
-    if len(counted_restarts(group, now)) >= STARTS:
-        _give_up(group, NO_HELP, paths)
+    if len(counted_restarts(cluster_run, now)) >= STARTS:
+        _give_up(cluster_run, NO_HELP, paths)
         return
     try:
         states = {
             member.name: _ready_member_state(member, caller) for member in caller.cluster.members
         }
     except errors.Problem as problem:
-        if now - max([group.ended_at, *group.starts]) > RETURN_S:
-            _give_up(group, f"after {output.duration(RETURN_S)}: {problem}", paths)
+        if now - max([cluster_run.ended_at, *cluster_run.starts]) > RETURN_S:
+            _give_up(cluster_run, f"after {output.duration(RETURN_S)}: {problem}", paths)
         return
-    decision = run_record.switch_off_decision(group.cluster, group.run, states)
-    if why := _other_hot_model(group, states) or decision:
-        _give_up(group, why, paths)
+    decision = run_record.switch_off_decision(cluster_run.cluster, cluster_run.run, states)
+    if why := _other_hot_model(cluster_run, states) or decision:
+        _give_up(cluster_run, why, paths)
         return
-    long_work.print_journal_line(f"{group.model}: starting it again on all members")
-    run_record.save(paths, replace(group, starts=(*group.starts, now)))
-    job = switch_job.switch_job_of(group.model, run_record.WATCH, paths)
+    long_work.print_journal_line(f"{cluster_run.model}: starting it again on all members")
+    run_record.save(paths, replace(cluster_run, starts=(*cluster_run.starts, now)))
+    job = switch_job.switch_job_of(cluster_run.model, run_record.WATCH, paths)
     with contextlib.suppress(transient_job.OtherJobRunning):
         transient_job.start_job(job, paths, long_work.print_journal_line, wait=False)
 
@@ -62,16 +62,16 @@ def _ready_member_state(
     return state
 
 
-def _other_hot_model(group: run_record.ClusterRun, states: dict[str, Answer]) -> str:
+def _other_hot_model(cluster_run: run_record.ClusterRun, states: dict[str, Answer]) -> str:
     """Name the member that has another model hot by now; "" if there is none."""
     for name, state in states.items():
         up = [model for model, word in state["states"].items() if word in ("hot", "loading")]
-        if up and up != [group.model]:
+        if up and up != [cluster_run.model]:
             return f"{name} has {up[0]} hot now"
     return ""
 
 
-def _give_up(group: run_record.ClusterRun, why: str, paths: layout.Paths) -> None:
-    reason = f"{group.reason}; {why}" if group.reason else why
-    run_record.save(paths, replace(group, state=run_record.DOWN, reason=reason))
-    long_work.print_journal_line(f"{group.model} is left down: {reason}")
+def _give_up(cluster_run: run_record.ClusterRun, why: str, paths: layout.Paths) -> None:
+    reason = f"{cluster_run.reason}; {why}" if cluster_run.reason else why
+    run_record.save(paths, replace(cluster_run, state=run_record.DOWN, reason=reason))
+    long_work.print_journal_line(f"{cluster_run.model} is left down: {reason}")

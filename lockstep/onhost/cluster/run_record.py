@@ -17,7 +17,7 @@ from typing import Any
 from lockstep.onhost.core import clock, config, errors, layout, output, topology
 from lockstep.onhost.records import state_record
 
-#: The user under whose name a group is started again after a fault.
+#: The user under whose name a cluster is started again after a fault.
 WATCH = "the cluster watch"
 HOT, ENDED_BY_FAULT, RECOVERING, DOWN, SWITCHED_OFF = (
     "hot",
@@ -76,7 +76,7 @@ class ClusterRun:
 
 
 @dataclass(frozen=True)
-class RunPart:
+class SwitchPart:
     """A host's part in one switch: id, user, host of the request, previous hot model of its own.
 
     The rank of the model `admitted_model` may start until `admitted_until`, in seconds since boot.
@@ -91,7 +91,7 @@ class RunPart:
     admitted_model: str | None = None
     admitted_until: float = 0.0
 
-    def with_admitted(self, model: str | None) -> RunPart:
+    def with_admitted(self, model: str | None) -> SwitchPart:
         """Return the same part, in which the rank of a model, or none, may start now."""
         return replace(self, admitted_model=model, admitted_until=clock.now() + _ADMITTED_S)
 
@@ -105,7 +105,7 @@ class MemberRecord:
     """The record: the last run of each cluster by its name, and the part in a switch."""
 
     runs: dict[str, ClusterRun]
-    part: RunPart | None = None
+    part: SwitchPart | None = None
 
 
 def load(paths: layout.Paths) -> dict[str, ClusterRun]:
@@ -113,25 +113,25 @@ def load(paths: layout.Paths) -> dict[str, ClusterRun]:
     return _load(paths.clusters).runs
 
 
-def recorded_part(paths: layout.Paths) -> RunPart | None:
+def recorded_switch_part(paths: layout.Paths) -> SwitchPart | None:
     """Return the part of this host, perhaps of an earlier agent; None without one."""
     return _load(paths.clusters).part
 
 
 def _load(path: Path) -> MemberRecord:
     record = state_record.load(MemberRecord, path)
-    # Until 2026-11-29 the document was the runs. A group that is hot must not become an orphan.
+    # Until 2026-11-29 the document was the runs. A cluster that is hot must not become an orphan.
     return record or MemberRecord(state_record.load(dict[str, ClusterRun], path) or {})
 
 
-def save(paths: layout.Paths, group: ClusterRun) -> None:
-    """Save one group's state, in one step; everybody may read it."""
+def save(paths: layout.Paths, cluster_run: ClusterRun) -> None:
+    """Save one cluster's state, in one step; everybody may read it."""
     with _writing:
         record = _load(paths.clusters)
-        _write(paths, replace(record, runs={**record.runs, group.cluster: group}))
+        _write(paths, replace(record, runs={**record.runs, cluster_run.cluster: cluster_run}))
 
 
-def save_part(paths: layout.Paths, part: RunPart | None) -> None:
+def save_switch_part(paths: layout.Paths, part: SwitchPart | None) -> None:
     """Save this host's part in a switch, or that it has none."""
     with _writing:
         _write(paths, replace(_load(paths.clusters), part=part), on_disk=False)
@@ -145,57 +145,59 @@ def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -
     boot_reason = f"{host.name} was rebooted or lost its power"
     with _writing:
         is_rebooted = not paths.clusters.exists()
-        groups = _load(paths.clusters_on_disk).runs if is_rebooted else load(paths)
-        own_groups = {name: group for name, group in groups.items() if name in host.clusters}
-        for name, group in own_groups.items() if is_rebooted else ():
+        cluster_runs = _load(paths.clusters_on_disk).runs if is_rebooted else load(paths)
+        own_runs = {
+            name: cluster_run for name, cluster_run in cluster_runs.items() if name in host.clusters
+        }
+        for name, cluster_run in own_runs.items() if is_rebooted else ():
             # The restarts were counted in seconds since an earlier boot.
-            old = replace(group, starts=(), members={})
-            if group.state == HOT:
+            old = replace(cluster_run, starts=(), members={})
+            if cluster_run.state == HOT:
                 old = old.as_ended_run(DOWN, boot_reason)
-            elif group.state in (ENDED_BY_FAULT, RECOVERING):
-                old = replace(old, state=DOWN, reason=f"{group.reason}; then {boot_reason}")
-            own_groups[name] = old
-        _write(paths, MemberRecord(own_groups, recorded_part(paths)))
+            elif cluster_run.state in (ENDED_BY_FAULT, RECOVERING):
+                old = replace(old, state=DOWN, reason=f"{cluster_run.reason}; then {boot_reason}")
+            own_runs[name] = old
+        _write(paths, MemberRecord(own_runs, recorded_switch_part(paths)))
         # Its name until 2026-11-29.
         paths.clusters_on_disk.with_name("groups.json").unlink(missing_ok=True)
 
 
-def record_commit(
-    paths: layout.Paths, host: config.HostConfig, part: RunPart, hot: str | None
+def record_finished_switch(
+    paths: layout.Paths, host: config.HostConfig, part: SwitchPart, hot: str | None
 ) -> None:
-    """Record that a switch is done: `hot` is hot here, and other runs of groups are over."""
-    cluster = host.cluster(hot) if hot else None
-    groups = load(paths)
-    for group in groups.values():
-        # A restart after a fault is no decision against the group.
-        is_decision = part.user != WATCH and group.state != SWITCHED_OFF
-        if is_decision and (cluster is None or group.cluster != cluster.name):
+    """Record that a switch is done: `hot` is hot here, and other runs of clusters are over."""
+    cluster = host.cluster_of_model(hot) if hot else None
+    cluster_runs = load(paths)
+    for cluster_run in cluster_runs.values():
+        # A restart after a fault is no decision against the cluster.
+        is_decision = part.user != WATCH and cluster_run.state != SWITCHED_OFF
+        if is_decision and (cluster is None or cluster_run.cluster != cluster.name):
             reason = f"{part.user} switched to {part.wanted_name} on {part.asked_on}"
-            save(paths, group.as_ended_run(SWITCHED_OFF, reason))
+            save(paths, cluster_run.as_ended_run(SWITCHED_OFF, reason))
     if cluster is None or not hot:
         return
     new = ClusterRun(cluster.name, hot, part.switch, sign_time=time.time())
-    earlier_group = groups.get(cluster.name)
-    if earlier_group is not None and part.user == WATCH:
+    earlier_run = cluster_runs.get(cluster.name)
+    if earlier_run is not None and part.user == WATCH:
         new = replace(
             new,
-            starts=earlier_group.starts,
-            reason=earlier_group.reason,
-            end_time=earlier_group.end_time,
+            starts=earlier_run.starts,
+            reason=earlier_run.reason,
+            end_time=earlier_run.end_time,
         )
     save(paths, new)
 
 
 def mark_for_restart(
-    paths: layout.Paths, cluster: topology.Cluster, part: RunPart, reason: str
+    paths: layout.Paths, cluster: topology.Cluster, part: SwitchPart, reason: str
 ) -> None:
-    """Record that rank 0 must restart a group that was hot before an undone switch."""
-    group = load(paths).get(cluster.name)
-    if group is None:
-        group = ClusterRun(cluster.name, str(part.previous), part.switch)
+    """Record that rank 0 must restart a cluster that was hot before an undone switch."""
+    cluster_run = load(paths).get(cluster.name)
+    if cluster_run is None:
+        cluster_run = ClusterRun(cluster.name, str(part.previous), part.switch)
     state = ENDED_BY_FAULT if cluster.rank else RECOVERING
     why = f"the switch to {part.wanted_name} was cut off: {reason}"
-    save(paths, group.as_ended_run(state, why))
+    save(paths, cluster_run.as_ended_run(state, why))
 
 
 def switch_off_decision(cluster: str, run: str, states: Mapping[str, Any]) -> str:
@@ -204,20 +206,23 @@ def switch_off_decision(cluster: str, run: str, states: Mapping[str, Any]) -> st
     A member that was rebooted, or left it down, is no decision. `states` are members' answers.
     """
     for name, state in states.items():
-        member_group = state["groups"].get(cluster, {})
-        if (member_group.get("state"), member_group.get("run")) == (SWITCHED_OFF, run):
-            return f"{name}: {member_group['reason']}"
+        member_run = state["groups"].get(cluster, {})
+        if (member_run.get("state"), member_run.get("run")) == (SWITCHED_OFF, run):
+            return f"{name}: {member_run['reason']}"
     return ""
 
 
-def change_run_fields(paths: layout.Paths, group: ClusterRun, **values: Any) -> None:
+def change_run_fields(paths: layout.Paths, cluster_run: ClusterRun, **values: Any) -> None:
     """Change fields of a run that still is in this state; leave any other as it is."""
     with _writing:
         record = _load(paths.clusters)
-        current = record.runs.get(group.cluster)
-        if current is not None and (current.run, current.state) == (group.run, group.state):
+        current = record.runs.get(cluster_run.cluster)
+        if current is not None and (current.run, current.state) == (
+            cluster_run.run,
+            cluster_run.state,
+        ):
             changed_run = replace(current, **values)
-            runs = {**record.runs, group.cluster: changed_run}
+            runs = {**record.runs, cluster_run.cluster: changed_run}
             _write(paths, replace(record, runs=runs), on_disk=False)
 
 

@@ -1,8 +1,8 @@
-"""The watch over the groups of this host: no half of one stays up.
+"""The watch over the clusters of this host: no half of one stays up.
 
 Rank 0 asks every member every few seconds, and the engine for a token. If one of them fails, rank 0
-ends the whole group, which `restart_after_fault` starts again as a whole. Every other rank stops on
-its own if rank 0 is silent for the lease.
+ends the whole cluster, which `restart_after_fault` starts again as a whole. Every other rank stops
+on its own if rank 0 is silent for the lease.
 """
 
 from __future__ import annotations
@@ -56,81 +56,93 @@ class RunWatch:
         if clock.now() - self._last_step < self._times.beat:
             return
         self._last_step = clock.now()
-        group = self._watched_group()
+        cluster_run = self._watched_run()
         if self._member.part is not None:
             # The switch under way looks after its ranks, and this watch waits for it.
             self._observation = RunObservation()
             return
-        self._stop_orphans(group)
-        if group is None:
+        self._stop_orphans(cluster_run)
+        if cluster_run is None:
             return
-        if group.state == run_record.HOT:
-            if self._observation.run != group.run:
-                self._observation = RunObservation(group.run)
-            self._watch_hot_group(group)
-        elif group.state == run_record.RECOVERING and self._cluster.rank == 0:
-            restart_after_fault.recover_group(group, self._paths, self._caller)
-        elif group.state == run_record.ENDED_BY_FAULT:
-            self._ask_decision(group)
+        if cluster_run.state == run_record.HOT:
+            if self._observation.run != cluster_run.run:
+                self._observation = RunObservation(cluster_run.run)
+            self._watch_hot_cluster(cluster_run)
+        elif cluster_run.state == run_record.RECOVERING and self._cluster.rank == 0:
+            restart_after_fault.recover_cluster(cluster_run, self._paths, self._caller)
+        elif cluster_run.state == run_record.ENDED_BY_FAULT:
+            self._ask_decision(cluster_run)
 
     def receive_beat(self, body: Answer) -> Answer:
         """Answer rank 0 with the fault of this rank, as long as both are in the same run.
 
         `memory_kill`: the memory watch has ended it, as its record says, which outlives this agent.
         """
-        group = self._watched_group()
+        cluster_run = self._watched_run()
         if self._member.part is not None:
             return {"switching": True}
-        if group is None or group.run != body["run"] or group.state != run_record.HOT:
-            kill = self._memory_kill(group) if group and group.run == body["run"] else None
-            over = (group and group.reason) or "it was started anew"
+        if (
+            cluster_run is None
+            or cluster_run.run != body["run"]
+            or cluster_run.state != run_record.HOT
+        ):
+            kill = (
+                self._memory_kill(cluster_run)
+                if cluster_run and cluster_run.run == body["run"]
+                else None
+            )
+            over = (cluster_run and cluster_run.reason) or "it was started anew"
             return {"over": over, "memory_kill": kill is not None}
         self._observation.last_heard[self._cluster.first_member.name] = clock.now()
         run_record.change_run_fields(
-            self._paths, group, sign_time=time.time(), members=body["members"]
+            self._paths, cluster_run, sign_time=time.time(), members=body["members"]
         )
-        kill = self._memory_kill(group)
-        return {"why": self._rank_fault(group), "memory_kill": kill is not None}
+        kill = self._memory_kill(cluster_run)
+        return {"why": self._rank_fault(cluster_run), "memory_kill": kill is not None}
 
-    def end_group_here(self, body: Answer) -> Answer:
-        """End the group at the request of rank 0."""
-        group = self._watched_group()
-        if group is not None and group.run == body["run"] and group.state == run_record.HOT:
-            threading.Thread(target=self._stop_own_rank, args=(group, body["reason"])).start()
+    def end_cluster_here(self, body: Answer) -> Answer:
+        """End the cluster at the request of rank 0."""
+        cluster_run = self._watched_run()
+        if (
+            cluster_run is not None
+            and cluster_run.run == body["run"]
+            and cluster_run.state == run_record.HOT
+        ):
+            threading.Thread(target=self._stop_own_rank, args=(cluster_run, body["reason"])).start()
         return {}
 
-    def _watched_group(self) -> run_record.ClusterRun | None:
+    def _watched_run(self) -> run_record.ClusterRun | None:
         return run_record.load(self._paths).get(self._cluster.name)
 
-    def _ask_decision(self, group: run_record.ClusterRun) -> None:
+    def _ask_decision(self, cluster_run: run_record.ClusterRun) -> None:
         """Ask whether rank 0 left this run down; if so, record the same here."""
         try:
             state = self._caller.ask(self._cluster.first_member, "state", timeout=3.0)
         except errors.Problem:
             return
-        first_group = state["groups"].get(group.cluster, {})
-        if first_group.get("run") == group.run and first_group.get("state") == run_record.DOWN:
+        first_run = state["groups"].get(cluster_run.cluster, {})
+        if first_run.get("run") == cluster_run.run and first_run.get("state") == run_record.DOWN:
             run_record.change_run_fields(
-                self._paths, group, state=run_record.DOWN, reason=first_group["reason"]
+                self._paths, cluster_run, state=run_record.DOWN, reason=first_run["reason"]
             )
 
-    def _watch_hot_group(self, group: run_record.ClusterRun) -> None:
+    def _watch_hot_cluster(self, cluster_run: run_record.ClusterRun) -> None:
         rank, first = self._cluster.rank, self._cluster.first_member.name
         if rank == 0:
-            reason, is_memory_kill = self._group_fault(group)
+            reason, is_memory_kill = self._cluster_fault(cluster_run)
             if reason:
-                self._end_group_everywhere(group, reason, is_memory_kill)
-        elif why := self._rank_fault(group):
-            self._stop_own_rank(group, f"rank {rank} {why}")
+                self._end_cluster_everywhere(cluster_run, reason, is_memory_kill)
+        elif why := self._rank_fault(cluster_run):
+            self._stop_own_rank(cluster_run, f"rank {rank} {why}")
         elif (silent := self._observation.silence_s(first)) > self._times.lease:
-            self._stop_own_rank(group, f"{first}, rank 0, was not heard for {silent:.0f} s")
+            self._stop_own_rank(cluster_run, f"{first}, rank 0, was not heard for {silent:.0f} s")
 
-    def _group_fault(self, group: run_record.ClusterRun) -> tuple[str, bool]:
-        """Return why the group may not stay ("" if all is well), and if a memory watch ended it."""
+    def _cluster_fault(self, cluster_run: run_record.ClusterRun) -> tuple[str, bool]:
+        """Return why the cluster may not stay, "" if it may, and if a memory watch ended it."""
         me, observation = self._cluster.own_member.name, self._observation
-        if why := self._rank_fault(group):
-            return f"rank 0 on {me} {why}", self._memory_kill(group) is not None
-        reason, is_memory_kill = self._fault_by_beats(group)
+        if why := self._rank_fault(cluster_run):
+            return f"rank 0 on {me} {why}", self._memory_kill(cluster_run) is not None
+        reason, is_memory_kill = self._fault_by_beats(cluster_run)
         if reason:
             return reason, is_memory_kill
         if observation.no_token:
@@ -139,14 +151,14 @@ class RunWatch:
         if idle and clock.now() - observation.last_look >= self._times.look:
             observation.last_look = clock.now()
             observation.looking = threading.Thread(
-                target=self._check_generation, args=(group, observation), daemon=True
+                target=self._check_generation, args=(cluster_run, observation), daemon=True
             )
             observation.looking.start()
         return "", False
 
-    def _fault_by_beats(self, group: run_record.ClusterRun) -> tuple[str, bool]:
+    def _fault_by_beats(self, cluster_run: run_record.ClusterRun) -> tuple[str, bool]:
         member_states = {self._cluster.own_member.name: "hot"}
-        body = {"run": group.run, "members": group.members}
+        body = {"run": cluster_run.run, "members": cluster_run.members}
         for name, answer in self._caller.ask_all(self._cluster.other_members, "beat", body).items():
             if isinstance(answer, errors.Problem):
                 silent = self._observation.silence_s(name)
@@ -155,62 +167,67 @@ class RunWatch:
                     return f"{name} was not heard for {silent:.0f} s ({answer})", False
                 continue
             self._observation.last_heard[name] = clock.now()
-            # An agent of an earlier release does not tell; its group is started again.
+            # An agent of an earlier release does not tell; its cluster is started again.
             is_memory_kill = bool(answer.get("memory_kill"))
             if "over" in answer:
                 return f"{name} is not in it any more: {answer['over']}", is_memory_kill
             if answer.get("why"):
                 return f"a rank on {name} {answer['why']}", is_memory_kill
             member_states[name] = "switching" if "switching" in answer else "hot"
-        run_record.change_run_fields(self._paths, group, members=member_states)
+        run_record.change_run_fields(self._paths, cluster_run, members=member_states)
         return "", False
 
-    def _check_generation(self, group: run_record.ClusterRun, observation: RunObservation) -> None:
+    def _check_generation(
+        self, cluster_run: run_record.ClusterRun, observation: RunObservation
+    ) -> None:
         """Ask for a token unless the engine's counters move."""
         host = self._member.host
         looker = wedge_watch.WedgeWatch(
             host, self._paths, self._times.token_wait, idle_s=0.0, record=observation.counters
         )
         try:
-            observation.no_token = looker.wedge_reason(host.model(group.model)) or ""
+            observation.no_token = looker.wedge_reason(host.model(cluster_run.model)) or ""
         except errors.Problem as problem:
             long_work.print_journal_line(
-                f"{group.model}: whether it generates could not be told: {problem}"
+                f"{cluster_run.model}: whether it generates could not be told: {problem}"
             )
             return
         if not observation.no_token:
-            run_record.change_run_fields(self._paths, group, sign_time=time.time())
+            run_record.change_run_fields(self._paths, cluster_run, sign_time=time.time())
 
-    def _end_group_everywhere(
-        self, group: run_record.ClusterRun, reason: str, is_memory_kill: bool
+    def _end_cluster_everywhere(
+        self, cluster_run: run_record.ClusterRun, reason: str, is_memory_kill: bool
     ) -> None:
-        """End the group on every member, and decide whether it is started again."""
-        body = {"run": group.run, "reason": reason}
+        """End the cluster on every member, and decide whether it is started again."""
+        body = {"run": cluster_run.run, "reason": reason}
         self._caller.ask_all(self._cluster.other_members, "end", body)
-        lately = restart_after_fault.counted_restarts(group, clock.now())
+        lately = restart_after_fault.counted_restarts(cluster_run, clock.now())
         # An engine that the memory watch has ended would end the same way again.
         final = is_memory_kill
         if not final and len(lately) >= restart_after_fault.STARTS:
             final, reason = True, f"{reason}; {restart_after_fault.NO_HELP}"
         state = run_record.DOWN if final else run_record.RECOVERING
-        self._stop_own_rank(replace(group, starts=lately), reason, state)
+        self._stop_own_rank(replace(cluster_run, starts=lately), reason, state)
 
     def _stop_own_rank(
-        self, group: run_record.ClusterRun, reason: str, state: str = run_record.ENDED_BY_FAULT
+        self,
+        cluster_run: run_record.ClusterRun,
+        reason: str,
+        state: str = run_record.ENDED_BY_FAULT,
     ) -> None:
         """Stop this host's rank, unless a switch is under way here, which handles it."""
         try:
             with switch_lock.hold_lock(self._paths.switch_lock, run_record.WATCH, "none"):
                 current = run_record.load(self._paths)[self._cluster.name]
-                if current.run != group.run or current.state != run_record.HOT:
+                if current.run != cluster_run.run or current.state != run_record.HOT:
                     return
                 words = run_record.WORDS[state]
-                long_work.print_journal_line(f"{group.model} ends here ({words}): {reason}")
-                run_record.save(self._paths, group.as_ended_run(state, reason))
-                self._stop_rank(group.model)
+                long_work.print_journal_line(f"{cluster_run.model} ends here ({words}): {reason}")
+                run_record.save(self._paths, cluster_run.as_ended_run(state, reason))
+                self._stop_rank(cluster_run.model)
         except switch_lock.SwitchUnderWay as problem:
             long_work.print_journal_line(
-                f"{group.model}: {reason}; left to who is switching: {problem}"
+                f"{cluster_run.model}: {reason}; left to who is switching: {problem}"
             )
 
     def _stop_rank(self, model: str) -> None:
@@ -218,9 +235,13 @@ class RunWatch:
             self._member.host, self._paths, long_work.print_journal_line
         ).stop_failed_model(model)
 
-    def _stop_orphans(self, group: run_record.ClusterRun | None) -> None:
-        """Stop a rank that is up although its group is not."""
-        hot = group.model if group is not None and group.state == run_record.HOT else None
+    def _stop_orphans(self, cluster_run: run_record.ClusterRun | None) -> None:
+        """Stop a rank that is up although its cluster is not."""
+        hot = (
+            cluster_run.model
+            if cluster_run is not None and cluster_run.state == run_record.HOT
+            else None
+        )
         for model in self._member.host.models.values():
             if model.cluster != self._cluster.name or model.name == hot:
                 continue
@@ -237,20 +258,20 @@ class RunWatch:
 
     def _unit(self, model: str) -> units.Unit:
         name = self._member.host.model(model).unit
-        return units.show([name])[name]
+        return units.units_by_name([name])[name]
 
-    def _memory_kill(self, group: run_record.ClusterRun) -> watch_findings.MemoryKill | None:
+    def _memory_kill(self, cluster_run: run_record.ClusterRun) -> watch_findings.MemoryKill | None:
         """Return how the memory watch has ended this host's rank in this run, or None."""
-        unit = self._member.host.model(group.model).unit
+        unit = self._member.host.model(cluster_run.model).unit
         kill = watch_findings.load(self._paths).kills.get(unit)
         # The record of an earlier run stays where no test question is asked.
-        return kill if kill and kill.when >= group.since else None
+        return kill if kill and kill.when >= cluster_run.since else None
 
-    def _rank_fault(self, group: run_record.ClusterRun) -> str:
+    def _rank_fault(self, cluster_run: run_record.ClusterRun) -> str:
         """Describe the fault of this host's rank; "" while it is hot."""
-        unit = self._unit(group.model)
+        unit = self._unit(cluster_run.model)
         if unit.state == "hot":
             return ""
-        if memory_kill := self._memory_kill(group):
+        if memory_kill := self._memory_kill(cluster_run):
             return f"is down: {memory_kill.reason}"
         return "ended by itself" if unit.state == "off" else f"is {unit.state}: {unit.failure}"

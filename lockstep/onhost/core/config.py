@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 from lockstep.onhost.core import errors, memory_requirement, schema
 from lockstep.onhost.core import topology as clusters
-from lockstep.onhost.core.request_kinds_and_shapes import Kind, Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind, Shape
 from lockstep.onhost.core.schema import Rule, between, like, one_of
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class ModelSettings:
     aliases: tuple[Alias, ...] = ()
 
     @property
-    def settings(self) -> ModelSettings:
+    def settings_alone(self) -> ModelSettings:
         """These settings alone."""
         return ModelSettings(
             **{field.name: getattr(self, field.name) for field in fields(ModelSettings)}
@@ -169,7 +169,7 @@ class Model(ModelSettings):
     context: int | None = None
 
     @property
-    def behind_gateway(self) -> Model:
+    def with_engine_address(self) -> Model:
         """The model with its engine's own address and no key; unchanged without that address."""
         return replace(self, url=self.engine_url, api_key_file=None) if self.engine_url else self
 
@@ -215,7 +215,7 @@ class HostConfig:
         unit = self.model(name).unit
         return [model for model in self.models.values() if model.unit != unit]
 
-    def cluster(self, name: str) -> Cluster | None:
+    def cluster_of_model(self, name: str) -> Cluster | None:
         """Return the cluster of the model called `name`; None if this host alone runs it."""
         cluster = self.model(name).cluster
         return self.clusters[cluster] if cluster else None
@@ -223,7 +223,7 @@ class HostConfig:
 
 def load_host(path: Path) -> HostConfig:
     """Read models.json; raise Problem (wrong use) with the file, the key and the value."""
-    host = read(HostConfig, path)
+    host = read_dataclass(HostConfig, path)
     for name, cluster in host.clusters.items():
         if not 0 <= cluster.rank < len(cluster.members):
             raise _unusable(
@@ -243,7 +243,7 @@ def load_host(path: Path) -> HostConfig:
     return host
 
 
-def read(kind: type[T], path: Path) -> T:
+def read_dataclass(kind: type[T], path: Path) -> T:
     """Read a dataclass that the deploy wrote as JSON; raise Problem with file, key and value."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

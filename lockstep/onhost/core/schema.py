@@ -239,7 +239,7 @@ _FORMER_NAMES_AT_TOP = {"models": "checkpoints", "targets": "models"}
 _FORMER_NAMES = {"floor": "minimum", "memory_floor": "memory_minimum"}
 
 
-def present_name(name: str, known_names: Collection[str], inside: str = "") -> str:
+def name_after_renaming(name: str, known_names: Collection[str], inside: str = "") -> str:
     """Return the known name of a key that was called `name` once at that place, or ""."""
     names = _FORMER_NAMES if inside else _FORMER_NAMES | _FORMER_NAMES_AT_TOP
     new_name = names.get(name, "")
@@ -250,7 +250,7 @@ def unknown_key(
     name: str, known_names: Any, *, where: str, inside: str = "", error: Fault
 ) -> Exception:
     """Return the error for a key that nothing reads, with its present name or the nearest key."""
-    if new_name := present_name(name, known_names, inside):
+    if new_name := name_after_renaming(name, known_names, inside):
         key = f"{inside}.{name}" if inside else f"`{name}`"
         return error(f"{key} is called `{new_name}` now", where=where, remedy="Rename the key.")
     return error(

@@ -40,7 +40,7 @@ class Docker:
         self._timeout = timeout
 
     @contextmanager
-    def _answer(
+    def _open_answer(
         self, method: str, path: str, query: dict[str, str] | None
     ) -> Iterator[HTTPResponse]:
         target = f"{path}?{urllib.parse.urlencode(query)}" if query else path
@@ -62,7 +62,7 @@ class Docker:
                 f"Docker broke off its answer at {self._path}: {error!r}"
             ) from error
 
-    def json(
+    def request_json(
         self,
         method: str,
         path: str,
@@ -75,7 +75,7 @@ class Docker:
         Raises DockerError or DockerUnreachable.
         """
         try:
-            with self._answer(method, path, query) as response:
+            with self._open_answer(method, path, query) as response:
                 body = response.read()
         except DockerError as error:
             if error.status not in none:
@@ -85,7 +85,7 @@ class Docker:
 
     def stream(self, method: str, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the answer to one request, a stream of JSON objects, one per line, as they come."""
-        with self._answer(method, path, query) as response:
+        with self._open_answer(method, path, query) as response:
             while line := response.readline():
                 if line.strip():
                     yield json.loads(line)
@@ -93,7 +93,7 @@ class Docker:
     def running_containers(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
         """Return running containers by name: all, or only those called one of `names`."""
         containers = {}
-        for container in self.json("GET", "/containers/json"):
+        for container in self.request_json("GET", "/containers/json"):
             for name in container.get("Names") or []:
                 containers[name.lstrip("/")] = container
         if names is None:
@@ -104,7 +104,7 @@ class Docker:
     def container(self, name: str) -> dict[str, Any] | None:
         """Return the container of that name, running or not; None if there is none."""
         path = f"/containers/{urllib.parse.quote(name, safe='')}/json"
-        document: dict[str, Any] | None = self.json("GET", path, none=(404,))
+        document: dict[str, Any] | None = self.request_json("GET", path, none=(404,))
         return document
 
     def ask_containerd(self, container: str | None = None) -> None:
@@ -115,7 +115,7 @@ class Docker:
         """
         name = urllib.parse.quote(container or "", safe="")
         try:
-            self.json("GET", f"/containers/{name}/top" if container else "/version")
+            self.request_json("GET", f"/containers/{name}/top" if container else "/version")
         except DockerUnreachable as error:
             subject = f"what runs in container {container}" if container else "its version"
             raise DockerUnreachable(
@@ -129,7 +129,7 @@ class Docker:
         """Kill and remove a container (`docker rm -f`); no error if it is already being removed."""
         path = f"/containers/{urllib.parse.quote(name, safe='')}"
         # 409: somebody else is already removing it (`docker run --rm`).
-        self.json("DELETE", path, {"force": "1"}, none=(404, 409))
+        self.request_json("DELETE", path, {"force": "1"}, none=(404, 409))
 
 
 def hold_tag(reference: str) -> str:

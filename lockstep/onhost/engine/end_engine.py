@@ -23,7 +23,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lockstep.onhost.core import output, program
+from lockstep.onhost.core import command_lines, output
 
 #: Python's resource tracker needs milliseconds.
 TRACKER_S = 1.0
@@ -40,7 +40,7 @@ def end_process(pid: int, within_s: float, was_asked: bool = False) -> bool:
             signal.pidfd_send_signal(process, signal.SIGTERM)
         if select.select([process], [], [], within_s)[0]:
             return True
-        children = _children(pid)
+        children = _child_descriptors(pid)
         signal.pidfd_send_signal(process, signal.SIGKILL)
         _wait_for_resource_tracker(children)
     except (ProcessLookupError, FileNotFoundError):
@@ -51,7 +51,7 @@ def end_process(pid: int, within_s: float, was_asked: bool = False) -> bool:
     return False
 
 
-def _children(pid: int) -> list[int]:
+def _child_descriptors(pid: int) -> list[int]:
     """Return process descriptors of a process's children; they close with this program."""
     child_ids = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     descriptors = []
@@ -74,7 +74,7 @@ def _wait_for_resource_tracker(processes: list[int]) -> None:
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("pid", type=int, nargs="?", metavar="PID")
     parser.add_argument("--within", type=float, required=True, metavar="SECONDS")
     parser.add_argument("--asked", action="store_true")

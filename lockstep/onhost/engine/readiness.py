@@ -26,18 +26,18 @@ from functools import partial
 from typing import TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors, layout, output, program
+from lockstep.onhost.core import command_lines, config, errors, layout, output
+from lockstep.onhost.core.command_lines import command
 from lockstep.onhost.core.output import EventLine
-from lockstep.onhost.core.program import command
 from lockstep.onhost.engine import (
-    end_on_unit_stop,
-    load_guard,
+    end_of_start_checks,
+    free_pages_during_load,
     load_reading,
     openai_api,
     port_listeners,
-    sense_verdict,
+    sense_check,
 )
-from lockstep.onhost.records import model_of_boot, watch_findings
+from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.weights import disk_rate, load_texts, model_files
 
 EXIT_DIED = 3
@@ -112,7 +112,7 @@ class ReadyWaiter:
 
     def check_sense(self, key: str | None, paths: layout.Paths) -> str:
         """Return the verdict on the engine's answers; raise Problem if they are nonsense."""
-        verdict = self._run_watched(partial(sense_verdict.judge_engine_sense, self.model, key))
+        verdict = self._run_watched(partial(sense_check.judge_engine_sense, self.model, key))
         # The answers must be the engine's.
         self._refuse_impostors()
         summary = f"{verdict.words} ({verdict.seconds:.1f} s)"
@@ -210,16 +210,16 @@ def print_marked_line(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("model")
     parser.add_argument("--main-pid", type=int, required=True, metavar="PID")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
-    model = config.load_host(paths.models).model(options.model).behind_gateway
+    model = config.load_host(paths.models).model(options.model).with_engine_address
     within = f"{engines.ENGINES[model.engine].end_s:g}"
     # systemd runs no ExecStop= for a unit that has not started.
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
-    end_on_unit_stop.start_program_after_stop(command(*end))
+    end_of_start_checks.start_program_after_stop(command(*end))
     key = openai_api.api_key(model)
     waiter = ReadyWaiter(
         model,
@@ -236,7 +236,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             )
         )
 
-    with load_guard.LoadGuard(model, paths, print_marked_line, say_progress).watching():
+    with free_pages_during_load.LoadGuard(model, paths, print_marked_line, say_progress).watching():
         answer = waiter.wait(key)
     print_marked_line(EventLine("answer", f"answered with {answer}"))
     # An earlier version's "record" is no request for right answers.
@@ -246,7 +246,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print_marked_line(EventLine("test_question", verdict))
     try:
         watch_findings.remove_kill(paths, model.unit)
-        model_of_boot.record_model_phase(paths, model.name, model_of_boot.HOT)
+        boot_history.record_model_phase(paths, model.name, boot_history.HOT)
     except OSError as error:
         print_marked_line(f"not noted in {paths.boots}: {errors.why(error)}")
     return errors.EXIT_DONE

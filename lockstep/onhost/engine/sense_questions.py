@@ -136,7 +136,7 @@ class SenseQuestion:
         """Return the fault of an answer; "" if there is none, or if it was thoughts alone."""
         if not answer.answer_text and not answer.calls:
             return f"no text, although {answer.tokens or 0} tokens were counted"
-        if fault := nonfinite_token(answer) or repeated_piece(answer.answer_text):
+        if fault := nonfinite_probability_text(answer) or repeated_piece(answer.answer_text):
             return fault
         # The thoughts may hold the answer. If they do not, there was no answer to judge.
         return "" if answer.thought_only else self.judge(answer)
@@ -148,7 +148,7 @@ class SenseQuestion:
         return ""
 
 
-def nonfinite_token(answer: SenseAnswer) -> str:
+def nonfinite_probability_text(answer: SenseAnswer) -> str:
     """Name the first token whose log-probability is not finite; "" if all are."""
     for number, (token, value) in enumerate(answer.leading, 1):
         if value is None or not math.isfinite(value) or value <= _MINUS_INFINITY:

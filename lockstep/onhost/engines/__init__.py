@@ -6,8 +6,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from lockstep.onhost.engines.base import CommandGuard, Engine, Sizes
+from lockstep.onhost.engines.engine_counters import Counters
 from lockstep.onhost.engines.engine_parser import EngineUnavailable
-from lockstep.onhost.engines.metrics import Counters
 
 _FOUND = [import_module(f"{__name__}.{module_info.name}") for module_info in iter_modules(__path__)]
 

@@ -15,15 +15,15 @@ from subprocess import CompletedProcess
 from typing import Any, Literal
 
 from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.core.request_kinds_and_shapes import Kind, Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind, Shape
 from lockstep.onhost.engines.command_line_flags import flag_span, is_flag, value_of
+from lockstep.onhost.engines.engine_counters import Metrics
 from lockstep.onhost.engines.engine_parser import (
     EngineUnavailable,
     ParsedCommand,
     recipe_environment,
     refusal,
 )
-from lockstep.onhost.engines.metrics import Metrics
 
 #: Runs a command line with variables, somewhere.
 Run = Callable[[Sequence[str], Mapping[str, str]], CompletedProcess[str]]
@@ -64,8 +64,8 @@ class CommandGuard:
 
     Attributes:
         flag: The flag that chooses the kernels of a mixture of experts, above everything else.
-        quantised: Its value for experts that are stored quantised.
-        unquantised: Its value for others.
+        quantised_value: Its value for experts that are stored quantised.
+        unquantised_value: Its value for others.
         freezing: Values of it that lead to those kernels.
         draft_key: The same choice in `draft_config`, for the draft alone.
         variable: The variable that chose them before the flag existed; ignored beside the flag.
@@ -86,7 +86,7 @@ class HostMemory:
     """Data that an engine keeps in the host's memory on request; on a Spark that is the GPU's own.
 
     Attributes:
-        what: The kind of data.
+        content: The kind of data.
         flags: A regular expression of the flags that request it, written with dashes.
         variables: The same of variables.
         unit_gib: GiB per unit of the flag's value, if it is counted. 0: the data is a second copy
@@ -102,7 +102,7 @@ class HostMemory:
     usual_gib: float = 0.0
     seen_gib: float = 0.0
 
-    def memory_requests(
+    def memory_settings(
         self, argv: Sequence[str], variables: Mapping[str, str]
     ) -> tuple[tuple[str, str], ...]:
         """Return (flag or variable, value) of each request, flags last, because they win."""
@@ -121,18 +121,18 @@ class HostMemory:
     def gib(self, argv: Sequence[str], variables: Mapping[str, str]) -> float:
         """Return its GiB beside the overhead; 0 if it is refused, or its value is no number."""
         kept_gib = self.usual_gib
-        for _, value in self.memory_requests(argv, variables):
+        for _, value in self.memory_settings(argv, variables):
             with contextlib.suppress(ValueError):
                 kept_gib = float(value) * self.unit_gib
         return max(0.0, kept_gib - self.seen_gib)
 
-    def refused_requests(
+    def refused_memory_settings(
         self, argv: Sequence[str], variables: Mapping[str, str]
     ) -> tuple[tuple[str, str], ...]:
         """Return the refused requests: any, or for counted data those without a bound."""
         return tuple(
             (name, value)
-            for name, value in self.memory_requests(argv, variables)
+            for name, value in self.memory_settings(argv, variables)
             if (value.startswith("-") if self.unit_gib else value.strip().lower() not in _OFF)
         )
 
@@ -336,14 +336,14 @@ class Engine:
         """Tell whether a command line has a recipe key's flag, with a value or without."""
         return flag_span(argv, self.spellings(key)) is not None
 
-    def kind(self, argv: Sequence[str]) -> Kind | None:
+    def request_kind(self, argv: Sequence[str]) -> Kind | None:
         """Return the kind of model that the command line asks for; None if it does not say."""
         return None
 
-    def recipe_backends(
+    def recipe_kernels(
         self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
     ) -> list[str]:
-        """Return the back-ends that a recipe will run, by the names of `engine_kernels.KERNELS`.
+        """Return the kernels that a recipe will run, by the names of `engine_kernels.KERNELS`.
 
         Args:
             argv: Its whole command line.
@@ -352,7 +352,7 @@ class Engine:
         """
         return []
 
-    def fault(self, version: str, recipe: Mapping[str, Any]) -> str | None:
+    def recipe_refusal(self, version: str, recipe: Mapping[str, Any]) -> str | None:
         """Return why the engine refuses a recipe, with flag and version; None if it takes it.
 
         Args:
@@ -361,8 +361,8 @@ class Engine:
                 Lockstep's reading of that (`ParsedCommand.differing_option`).
 
         Raises:
-            Unanswered: The parser cannot be imported, or fails in a way that judges no argument, as
-                for want of a GPU or of a folder to write to.
+            EngineUnavailable: The parser cannot be imported, or fails in a way that judges no
+                argument, as for want of a GPU or of a folder to write to.
         """
         engine_name, name = f"{self.title} {version}", f"recipe {recipe['name']}"
         error_output = io.StringIO()
@@ -388,7 +388,7 @@ class Engine:
         """Ask the program inside an image which recipes it takes, if it has no parser on Python.
 
         Args:
-            recipes: As for `fault`.
+            recipes: As for `recipe_refusal`.
             run: Runs a command line with variables inside the image.
 
         Returns:
@@ -407,7 +407,7 @@ class Engine:
         """Tell whether it would take a vision file (mmproj) that stands beside the model's file."""
         return False
 
-    def context(self, card: Mapping[str, Any]) -> int | None:
+    def served_context(self, card: Mapping[str, Any]) -> int | None:
         """Return the longest sequence, in tokens, from its entry in /v1/models."""
         return card.get("max_model_len")
 
@@ -420,7 +420,7 @@ class Engine:
 
         Raises:
             SystemExit, TypeError or ValueError: The parser refuses the command line.
-            Unanswered: The parser cannot be imported.
+            EngineUnavailable: The parser cannot be imported.
         """
         raise EngineUnavailable("it has no parser on Python")
 

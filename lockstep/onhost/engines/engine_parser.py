@@ -98,7 +98,7 @@ def refusal(error_text: str) -> str:
 
 
 def import_engine(load: Callable[[], Any]) -> Any:
-    """Return what a function imports; raise Unanswered for any failure of the import."""
+    """Return what a function imports; raise EngineUnavailable for any failure of that."""
     try:
         return load()
     except (Exception, SystemExit) as error:

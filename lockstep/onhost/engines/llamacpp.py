@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.onhost.core.request_kinds_and_shapes import Kind
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind
 from lockstep.onhost.engines.base import Engine, HostMemory, Run
-from lockstep.onhost.engines.metrics import Metrics
+from lockstep.onhost.engines.engine_counters import Metrics
 
 # Exit codes of Docker itself if a container or its program does not start.
 _DOCKERS_OWN = (125, 126, 127)
@@ -48,7 +48,7 @@ class LlamaCpp(Engine):
             "unanswered": no_answer or None,
         }
 
-    def kind(self, argv: Sequence[str]) -> Kind | None:
+    def request_kind(self, argv: Sequence[str]) -> Kind | None:
         if self.has(argv, "reranking") or self.value(argv, "pooling") == "rank":
             return "rerank"
         return "embedding" if self.has(argv, "embeddings") else None
@@ -62,7 +62,7 @@ class LlamaCpp(Engine):
         mmproj_words = [word for word in argv if word in words]
         return not mmproj_words or mmproj_words[-1] == words[0]
 
-    def context(self, card: Mapping[str, Any]) -> int | None:
+    def served_context(self, card: Mapping[str, Any]) -> int | None:
         return (card.get("meta") or {}).get("n_ctx")
 
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.core.request_kinds_and_shapes import Kind
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -22,8 +22,8 @@ from lockstep.onhost.engines.base import (
     HostMemory,
     Sizes,
 )
+from lockstep.onhost.engines.engine_counters import Metrics
 from lockstep.onhost.engines.engine_parser import ParsedCommand, import_engine
-from lockstep.onhost.engines.metrics import Metrics
 
 _MISTRALS_OWN = re.compile("mistral-large-3|mistral-small-4|leanstral")
 
@@ -37,7 +37,7 @@ class Sglang(Engine):
         Its variables are not checked, because SGLang keeps no complete list of them.
         """
         parser = argparse.ArgumentParser(prog="sglang serve")
-        import_engine(_server_args).add_cli_args(parser)
+        import_engine(_server_args_class).add_cli_args(parser)
         start = next(
             at for at, word in enumerate(argv) if word in ("serve", "sglang.launch_server")
         )
@@ -46,7 +46,7 @@ class Sglang(Engine):
             words = ["--model-path", *words]
         return ParsedCommand.from_parser(parser, parser.parse_args(words))
 
-    def kind(self, argv: Sequence[str]) -> Kind | None:
+    def request_kind(self, argv: Sequence[str]) -> Kind | None:
         """Return the kind; the flag is the same for both, and only its class shows a reranker."""
         return "embedding" if self.has(argv, "is_embedding") else None
 
@@ -91,7 +91,7 @@ class Sglang(Engine):
         }
 
 
-def _server_args() -> Any:
+def _server_args_class() -> Any:
     from sglang.srt.server_args import ServerArgs  # type: ignore[import-not-found]
 
     return ServerArgs

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core.memory_requirement import Need
-from lockstep.onhost.core.request_kinds_and_shapes import Kind
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind
 from lockstep.onhost.engines.base import (
     CAPTURING,
     CONNECTORS,
@@ -23,8 +23,8 @@ from lockstep.onhost.engines.base import (
     HostMemory,
     Sizes,
 )
+from lockstep.onhost.engines.engine_counters import Metrics
 from lockstep.onhost.engines.engine_parser import ParsedCommand, import_engine
-from lockstep.onhost.engines.metrics import Metrics
 
 
 class Vllm(Engine):
@@ -37,7 +37,7 @@ class Vllm(Engine):
         ray = executor == "ray" or _RAY.search(command)
         return "vllm-ray" if ray else "vllm-distributed"
 
-    def kind(self, argv: Sequence[str]) -> Kind | None:
+    def request_kind(self, argv: Sequence[str]) -> Kind | None:
         """Return the kind by `--task`, or by `--runner` and `--convert`, which alone 0.32 has.
 
         `--convert auto` goes by the class: a class for classification ranks texts. The class is in
@@ -88,7 +88,7 @@ class Vllm(Engine):
             command.validate(namespace)
         return reading
 
-    def recipe_backends(
+    def recipe_kernels(
         self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]
     ) -> list[str]:
         backend = self.value(argv, "attention_backend") or environment.get("VLLM_ATTENTION_BACKEND")

@@ -58,7 +58,7 @@ class Parts:
         """Add the parts of a recipe, in the form that runs on this engine."""
         variables = form["environment"]
         own = {name: text for name, text in variables.items() if name.startswith(VLLM.prefixes)}
-        for part in VLLM.recipe_backends(form["argv"], own, traits(config)):
+        for part in VLLM.recipe_kernels(form["argv"], own, checkpoint_traits(config)):
             self.wanted_parts.setdefault((part, tuple(sorted(own.items()))), []).append(recipe)
 
     def load(self, package: Path) -> None:
@@ -72,7 +72,7 @@ class Parts:
                 {name for pattern in patterns for name in fnmatch.filter(shipped_modules, pattern)}
             )
             if users and not modules:
-                self.faults += self._describe_parts(
+                self.faults += self._part_faults(
                     users, f"it has no compiled part {' or '.join(patterns)}"
                 )
             for name in modules if users else ():
@@ -84,9 +84,11 @@ class Parts:
                     if "libcuda.so" in why:
                         self.silent_parts.append(why)
                     else:
-                        self.faults += self._describe_parts(users, why)
+                        self.faults += self._part_faults(users, why)
 
-    def run(self, why_not: str | None, kernel: engine_kernels.Kernel = engine_kernels.run) -> None:
+    def run_kernels(
+        self, why_not: str | None, kernel: engine_kernels.Kernel = engine_kernels.run
+    ) -> None:
         """Run the kernel of every wanted part; `why_not` says why no kernel can run here."""
         if why_not:
             names = dict.fromkeys(part for part, _ in self.wanted_parts)
@@ -98,7 +100,7 @@ class Parts:
             elif isinstance(outcome, engines.EngineUnavailable):
                 self.silent_parts.append(f"{part}: {outcome}")
             else:
-                self.wrong += self._describe_parts([part], outcome, recipes)
+                self.wrong += self._part_faults([part], outcome, recipes)
 
     def _outcomes(
         self, kernel: engine_kernels.Kernel
@@ -124,7 +126,7 @@ class Parts:
         if pool:
             pool.shutdown()
 
-    def _describe_parts(
+    def _part_faults(
         self, parts: Iterable[str], description: str, recipes: Iterable[str] = ()
     ) -> tuple[str, ...]:
         every = ((part, name) for (part, _), names in self.wanted_parts.items() for name in names)
@@ -135,7 +137,7 @@ class Parts:
         )
 
 
-def traits(config: Any) -> frozenset[str]:
+def checkpoint_traits(config: Any) -> frozenset[str]:
     """Return traits of a checkpoint's configuration: "experts", and the widths "FP8", "FP4"."""
     names: set[str] = set()
     for part in (config, getattr(config, "text_config", None)):

@@ -5,7 +5,7 @@ usage: engine-build pytorch|vllm|flashinfer|check|activate [SPEC.json]
 SPEC.json (default /etc/lockstep/engine.json) names every wheel by its hash, every source tree by
 its commit, and the folder of this environment. Nothing uses that folder before `activate` moves the
 link `current` to it, and `activate` demands a passed check. Everything is installed from the folder
-`store` beside it alone, which is filled first (`engine_content.py`).
+`store` beside it alone, which is filled first (`wheels_and_source_trees.py`).
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """
@@ -26,14 +26,14 @@ from typing import Any
 
 from lockstep.onhost.core import (
     atomic_files,
-    check_cache,
+    command_lines,
     errors,
     file_lock,
     layout,
     output,
-    program,
+    passed_engine_checks,
 )
-from lockstep.onhost.environment import engine_check, engine_content, uv_cache_failures
+from lockstep.onhost.environment import engine_check, uv_cache_failures, wheels_and_source_trees
 from lockstep.onhost.fetch import growth_report
 
 SPEC = Path("/etc/lockstep/engine.json")
@@ -63,7 +63,7 @@ class Build:
         self.python = self.venv / "bin/python"
         self.record = self.home / "check.json"
         self.mark = self.home / "unfinished"
-        self.content = engine_content.Content(spec, stage, self.home.parent / "store")
+        self.content = wheels_and_source_trees.Content(spec, stage, self.home.parent / "store")
         self.environment = {
             **os.environ,
             **spec["proxy"],
@@ -196,7 +196,10 @@ class Build:
 
     def _remove_foreign(self) -> None:
         """Uninstall packages that somebody else has installed here."""
-        foreign = set(self._metadata_folders()) - {*self.spec["expected"], *engine_content.TREES}
+        foreign = set(self._metadata_folders()) - {
+            *self.spec["expected"],
+            *wheels_and_source_trees.TREES,
+        }
         if foreign:
             self._pip("uninstall", *sorted(foreign))
 
@@ -226,12 +229,14 @@ class Build:
     def check(self) -> None:
         """Run the check in the engine itself, which imports all of it."""
         question = json.dumps({key: self.spec[key] for key in engine_check.ASKED})
-        check = program.command("engine-check", str(self.record), python=str(self.python))
+        check = command_lines.command("engine-check", str(self.record), python=str(self.python))
         self.run(*check, LOCKSTEP_ENGINE=question)
 
     def activate(self) -> None:
         """Point `current` at this environment, in one step."""
-        if not check_cache.passed_question_digests(atomic_files.read_json(self.record) or {}):
+        if not passed_engine_checks.passed_question_digests(
+            atomic_files.read_json(self.record) or {}
+        ):
             raise errors.Problem("this build has not passed its check: run `check` first")
         current = Path(self.spec["current"])
         atomic_files.replace_link(current, self.home.name)
@@ -255,7 +260,7 @@ def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
-        return program.usage(__doc__)
+        return command_lines.usage(__doc__)
     path = Path(argv[1]) if len(argv) == 2 else SPEC
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))
@@ -265,7 +270,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     os.environ.update(spec["proxy"])
     build = Build(spec, argv[0])
     build.home.mkdir(parents=True, exist_ok=True)
-    sharing = build.content.copying(paths or layout.Paths())
+    sharing = build.content.hold_copy_claim(paths or layout.Paths())
     with sharing if argv[0] in FETCHING else contextlib.nullcontext():
         getattr(build, argv[0])()
     return errors.EXIT_DONE

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import check_cache, meminfo
+from lockstep.onhost.core import passed_engine_checks, unified_memory
 from lockstep.onhost.environment import checkpoint_classes, compiled_parts
 
 VLLM = engines.ENGINES["vllm"]
@@ -84,7 +84,7 @@ def recipe_fault(recipe: dict[str, Any], engine: str, parts: compiled_parts.Part
     `parts`.
     """
     try:
-        fault = VLLM.fault(engine, recipe)
+        fault = VLLM.recipe_refusal(engine, recipe)
         if fault:
             return fault
         config = checkpoint_classes.checkpoint_config(engine, recipe)
@@ -101,7 +101,7 @@ def kernel_obstacle() -> str | None:
     if not torch.cuda.is_available():
         return "no GPU is seen"
     # A model may be hot, and a kernel's process on a full machine could end it.
-    available = meminfo.memory().available
+    available = unified_memory.memory().available
     if available < compiled_parts.ROOM_GIB:
         return f"{available:.1f} GiB of memory are available, not {compiled_parts.ROOM_GIB:g}"
     return None
@@ -131,7 +131,7 @@ def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
         if cuda:
             faults.append(flashinfer_fault(engine, recipes))
             parts.load(Path(importlib.import_module("vllm").__file__ or "").parent)
-            parts.run(kernel_obstacle())
+            parts.run_kernels(kernel_obstacle())
     waived_kernels = question["waive_kernels"]
     faults += [*parts.faults, *(() if waived_kernels else parts.wrong)]
     return {
@@ -151,8 +151,8 @@ def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
     text = os.environ["LOCKSTEP_ENGINE"]
     record = examine_environment(json.loads(text))
-    record["asked"] = check_cache.digest(text)
-    check_cache.write(Path(argv[0]), record)
+    record["asked"] = passed_engine_checks.question_hash(text)
+    passed_engine_checks.write(Path(argv[0]), record)
     print(f"engine check: vllm {record['version']}, torch {record['torch']}", flush=True)
     for part, differs in record["agreed"].items():
         print(f"engine check: {part} agrees with PyTorch within {differs:.2%}", flush=True)

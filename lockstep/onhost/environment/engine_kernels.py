@@ -132,7 +132,7 @@ def _sampler() -> tuple[Any, Any]:
     return sampler.forward(logits.clone(), {}, only, None)[0], best
 
 
-def _attention(query: Any, keys: Any, values: Any, scale: float) -> Any:
+def _reference_attention(query: Any, keys: Any, values: Any, scale: float) -> Any:
     """Compute causal attention; the query's tokens are the last ones."""
     import torch
 
@@ -166,7 +166,7 @@ def _flash_attention() -> tuple[Any, Any]:
         causal=True,
         fa_version=_first_importable(f"{versions}:get_flash_attn_version")(),
     )
-    return result, _attention(query, keys, values, HEAD**-0.5)
+    return result, _reference_attention(query, keys, values, HEAD**-0.5)
 
 
 def _flashinfer_attention() -> tuple[Any, Any]:
@@ -174,7 +174,7 @@ def _flashinfer_attention() -> tuple[Any, Any]:
     result = _first_importable("flashinfer:single_prefill_with_kv_cache")(
         query, keys, values, causal=True
     )
-    return result, _attention(query, keys, values, HEAD**-0.5)
+    return result, _reference_attention(query, keys, values, HEAD**-0.5)
 
 
 def _triton_attention() -> tuple[Any, Any]:
@@ -200,7 +200,7 @@ def _triton_attention() -> tuple[Any, Any]:
         k_descale=None,
         v_descale=None,
     )
-    return result, _attention(query, keys, values, HEAD**-0.5)
+    return result, _reference_attention(query, keys, values, HEAD**-0.5)
 
 
 def _triton_mla() -> tuple[Any, Any]:
@@ -228,7 +228,7 @@ def _triton_mla() -> tuple[Any, Any]:
         # Not in 0.17, which infers it from the sizes.
         **({"is_mla": True} if "is_mla" in inspect.signature(decode).parameters else {}),
     )
-    return result, _attention(query, cache, cache[..., :latent], scale)
+    return result, _reference_attention(query, cache, cache[..., :latent], scale)
 
 
 def _scale(tensor: Any, limit: float) -> Any:
@@ -328,7 +328,7 @@ def _route_tokens() -> tuple[Any, Any, Any]:
     return states, shares, expert_ids
 
 
-def _triton_experts() -> tuple[Any, Any]:
+def _triton_experts_and_reference() -> tuple[Any, Any]:
     states, shares, expert_ids = _route_tokens()
     up, down = _random(EXPERTS, 2 * INNER, HIDDEN), _random(EXPERTS, HIDDEN, INNER)
     run_experts = _first_importable("vllm.model_executor.layers.fused_moe:fused_experts")
@@ -336,7 +336,7 @@ def _triton_experts() -> tuple[Any, Any]:
     return run_experts(states, up, down, shares, expert_ids), reference
 
 
-def _marlin_experts(
+def _marlin_experts_kernel(
     pack_weight: Callable[[Any], tuple[Any, ...]], storage: str
 ) -> Callable[[], tuple[Any, Any]]:
     def kernel() -> tuple[Any, Any]:
@@ -377,7 +377,7 @@ def _marlin_experts(
     return kernel
 
 
-#: Part, as `Engine.recipe_backends` names it → its kernel, and the largest difference from
+#: Part, as `Engine.recipe_kernels` names it → its kernel, and the largest difference from
 #: PyTorch's result: the rounding of 8 bits of mantissa, more if both sides were made FP4 (three
 #: bits) on the way.
 KERNELS: dict[str, tuple[Callable[[], tuple[Any, Any]], float]] = {
@@ -390,7 +390,7 @@ KERNELS: dict[str, tuple[Callable[[], tuple[Any, Any]], float]] = {
     "attention TRITON_MLA": (_triton_mla, 0.02),
     "FP8 product": (_fp8_product, 0.02),
     "FP4 product": (_fp4_product, 0.3),
-    "experts triton": (_triton_experts, 0.03),
-    "experts marlin FP8": (_marlin_experts(_marlin_fp8, "float8_e4m3fn"), 0.03),
-    "experts marlin FP4": (_marlin_experts(_marlin_fp4, "float4_e2m1f"), 0.03),
+    "experts triton": (_triton_experts_and_reference, 0.03),
+    "experts marlin FP8": (_marlin_experts_kernel(_marlin_fp8, "float8_e4m3fn"), 0.03),
+    "experts marlin FP4": (_marlin_experts_kernel(_marlin_fp4, "float4_e2m1f"), 0.03),
 }

@@ -62,7 +62,7 @@ class Pip(NamedTuple):
     variables: Mapping[str, str]
 
 
-def variables(
+def pip_index_variables(
     index: str | None, more: Sequence[str], other_options: Sequence[str] = ()
 ) -> dict[str, str]:
     """Return the package indexes as variables for pip: a password must not be an argument.
@@ -125,7 +125,7 @@ class WheelStore:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
                 output.say(f"{title}: {of}{_total_mb_text(', {:.0f} MB', missing)}")
                 with growth_report.call_periodically(
-                    lambda: output.say(self._progress(title, missing))
+                    lambda: output.say(self._progress_text(title, missing))
                 ):
                     self._fetch(missing)
         for wheel in wheels:
@@ -190,7 +190,7 @@ class WheelStore:
             (self._under_way / wheel.file).replace(self._folder / wheel.sha256)
         shutil.rmtree(self._under_way)
 
-    def _progress(self, title: str, wheels: Sequence[Wheel]) -> str:
+    def _progress_text(self, title: str, wheels: Sequence[Wheel]) -> str:
         """Return `engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and the peer it waits for."""
         whole = sum(map(self._is_whole, wheels))
         present_bytes = growth_report.size(self._under_way)

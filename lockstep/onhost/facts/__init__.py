@@ -19,7 +19,7 @@ from lockstep.onhost.core import errors
 _AT_ONCE = 12  # Readers mostly wait for other programs.
 
 
-def take(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def answer_request(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Ask readers; return their answers, facts and faults.
 
     A reader that fails does not affect the others: perhaps nobody wants its answer on a host where

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lockstep.onhost.core import http_client, layout
-from lockstep.onhost.facts.history import journal_entries
+from lockstep.onhost.facts.logged_events import journal_entries
 from lockstep.onhost.facts.reader_helpers import FactUnreadable, paths_below
-from lockstep.onhost.records import model_of_boot
+from lockstep.onhost.records import boot_history
 
 #: Steps in which the end is searched, in seconds, and how far back, in days.
 STEP_S, BACK_DAYS = 300, 30
@@ -154,7 +154,7 @@ def _end_by_journal(now: float, before_boot: bool) -> tuple[float, float, float 
 def _previous_boot() -> dict[str, Any] | None:
     """Return the model and phase of the boot before this one, and the time when it ended."""
     paths = layout.Paths()
-    past = model_of_boot.load(paths).past_boots(model_of_boot.boot_id(paths))
+    past = boot_history.load(paths).past_boots(boot_history.boot_id(paths))
     if not past:
         return None
     last = past[-1]

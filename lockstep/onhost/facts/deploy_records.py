@@ -85,13 +85,13 @@ def intruders(question: dict[str, Any]) -> dict[str, str]:
     return ownership.foreign_things(question)
 
 
-def unrecorded_items(question: dict[str, list[str]]) -> dict[str, list[str]]:
+def items_missing_in_baseline(question: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return the things that a deploy may touch and `baseline` has not recorded yet."""
     return baseline.unrecorded_items(layout.Paths(), question)
 
 
 def persons_with_keys(seal_key: str) -> dict[str, Any]:
-    """Return "changes": `changes` of the gateway's keys.json; "fault": why it is unreadable, or "".
+    """Return "changes": the `key_changes` of keys.json; "fault": why it is unreadable, or "".
 
     Args:
         seal_key: The key that seals them.
@@ -99,15 +99,17 @@ def persons_with_keys(seal_key: str) -> dict[str, Any]:
     path = layout.Paths().gateway_keys
     try:
         entries = (
-            keys.load_entries(path.read_text(encoding="utf-8"), str(path)) if path.exists() else []
+            keys.entries_of_text(path.read_text(encoding="utf-8"), str(path))
+            if path.exists()
+            else []
         )
     except (keys.BrokenKeys, OSError, UnicodeDecodeError) as error:
         why = str(error) if isinstance(error, keys.BrokenKeys) else f"{path}: {errors.why(error)}"
         return {"changes": {}, "fault": why}
-    return {"changes": changes(entries, seal_key), "fault": ""}
+    return {"changes": key_changes(entries, seal_key), "fault": ""}
 
 
-def changes(entries: Iterable[keys.Entry], key: str) -> dict[str, list[Any]]:
+def key_changes(entries: Iterable[keys.Entry], key: str) -> dict[str, list[Any]]:
     """Return [time of the key's last change, whether it was a revocation, keyed hash] by person."""
     return {
         entry.person: [entry.since, entry.sha256 is None, seal(key, repr(entry).encode())]
@@ -143,7 +145,7 @@ def sense_findings(_: object) -> Facts:
         models = config.load_host(paths.models).models
     except errors.Problem:
         return
-    state = units.show(models[name].unit for name in last_looks if name in models)
+    state = units.units_by_name(models[name].unit for name in last_looks if name in models)
     for name, host_view in last_looks.items():
         unit = state[models[name].unit] if name in models else None
         if unit and unit.state == "hot" and unit.main_pid == host_view.pid:

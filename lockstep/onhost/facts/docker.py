@@ -52,7 +52,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     try:
-        info = docker.json("GET", "/info")
+        info = docker.request_json("GET", "/info")
         return {
             "version": info.get("ServerVersion"),
             "hooks": _hooks(),
@@ -82,14 +82,15 @@ def dockers_of_host(client: str, *, answers: bool) -> dict[str, Any]:
         "rootless": [
             path.split("/")[3] for path in sorted(glob.glob(_ROOTLESS)) if _is_answering(path)
         ],
-        "snap": os.path.exists(_SNAP) and units.show([_SNAP_UNIT])[_SNAP_UNIT].active == "active",
+        "snap": os.path.exists(_SNAP)
+        and units.units_by_name([_SNAP_UNIT])[_SNAP_UNIT].active == "active",
         "said": start_failures[-1].partition(_START)[2].strip('" ') if start_failures else "",
     }
 
 
 def _is_answering(path: str) -> bool:
     try:
-        docker_api.Docker(Path(path), 5.0).json("GET", "/info")
+        docker_api.Docker(Path(path), 5.0).request_json("GET", "/info")
     except (docker_api.DockerUnreachable, docker_api.DockerError):
         return False
     return True
@@ -108,14 +109,14 @@ def images(references: Iterable[str]) -> dict[str, str]:
 
 
 def _held_images(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str]:
-    image_list = docker.json("GET", "/images/json")
+    image_list = docker.request_json("GET", "/images/json")
     image_by_digest = {
         digest: image for image in image_list for digest in image.get("RepoDigests") or []
     }
     architectures = {}
     for name in references:
         if name in image_by_digest:
-            about = docker.json("GET", f"/images/{urllib.parse.quote(name, safe='')}/json")
+            about = docker.request_json("GET", f"/images/{urllib.parse.quote(name, safe='')}/json")
             is_tagged = docker_api.hold_tag(name) in (image_by_digest[name].get("RepoTags") or [])
             architectures[name] = about["Architecture"] + ("" if is_tagged else UNHELD)
     return architectures
@@ -134,7 +135,7 @@ def _foreign_items(docker: docker_api.Docker, question: dict[str, Any]) -> dict[
     and of "volumes".
     """
     containers = {}
-    for container in docker.json("GET", "/containers/json", {"all": "1"}):
+    for container in docker.request_json("GET", "/containers/json", {"all": "1"}):
         for name in {container_name.lstrip("/") for container_name in container["Names"]} & set(
             question["containers"]
         ):
@@ -147,7 +148,7 @@ def _foreign_items(docker: docker_api.Docker, question: dict[str, Any]) -> dict[
                 containers[name] = {"id": container["Id"], "ports": sorted(ports)}
     volumes = [
         container_name["Name"]
-        for container_name in docker.json("GET", "/volumes")["Volumes"] or []
+        for container_name in docker.request_json("GET", "/volumes")["Volumes"] or []
         if container_name["Name"] in question["volumes"]
         and not docker_api.is_ours(container_name.get("Labels"))
     ]
@@ -173,7 +174,7 @@ def _devices(info: dict[str, Any]) -> list[str]:
 
 def daemon(question: dict[str, Any]) -> Facts:
     """Yield the daemon's settings in force."""
-    info = docker_api.Docker(SOCKET, 20.0).json("GET", "/info")
+    info = docker_api.Docker(SOCKET, 20.0).request_json("GET", "/info")
     for name, word in _INFO.items():
         yield "docker", word, info.get(name)
     for name in info.get("Runtimes") or {}:
@@ -208,14 +209,14 @@ def contents(question: dict[str, Any]) -> Facts:
     wanted_digests = set(question["images"])
     for reference, architecture in _held_images(docker, wanted_digests).items():
         yield "image", reference, architecture
-    for image in docker.json("GET", "/images/json"):
+    for image in docker.request_json("GET", "/images/json"):
         digests = set(image.get("RepoDigests") or [])
         is_known = digests & wanted_digests or _is_held(image)
         for name in [] if is_known else image.get("RepoTags") or digests:
             if name != "<none>:<none>":
                 yield "other image", name, image["Id"][:19]
     yield from _containers(docker, question["containers"])
-    for volume in docker.json("GET", "/volumes")["Volumes"] or []:
+    for volume in docker.request_json("GET", "/volumes")["Volumes"] or []:
         if len(volume["Name"]) != 64:
             yield "volume", volume["Name"], volume["Driver"]
 
@@ -223,9 +224,9 @@ def contents(question: dict[str, Any]) -> Facts:
 def _containers(
     docker: docker_api.Docker, own_labels: list[str]
 ) -> Iterator[tuple[str, str, object]]:
-    for container in docker.json("GET", "/containers/json", {"all": "1"}):
+    for container in docker.request_json("GET", "/containers/json", {"all": "1"}):
         name = container["Names"][0].lstrip("/")
-        document = docker.json("GET", f"/containers/{container['Id']}/json")
+        document = docker.request_json("GET", f"/containers/{container['Id']}/json")
         policy = document["HostConfig"]["RestartPolicy"]["Name"] or "no"
         if name in own_labels:
             yield "restart policy", name, policy

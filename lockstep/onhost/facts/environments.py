@@ -48,7 +48,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def tools(venvs: Iterable[str]) -> dict[str, dict[str, str]]:
+def package_versions(venvs: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the versions of installed packages by name, for each venv.
 
     A venv whose installation was not seen to end counts as empty.

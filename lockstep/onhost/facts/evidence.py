@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts import environments, history, link, machine, network, preflight
+from lockstep.onhost.facts import environments, link, logged_events, machine, network, preflight
 from lockstep.onhost.facts.deploy_records import value_text
 from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, owner, rows, run, text
 from lockstep.onhost.system import apt_lock_wait
@@ -20,7 +20,7 @@ from lockstep.onhost.systemd import units
 # Besides the models' units. The first seven decide over apt's locks and sshd on the first day
 # (facts of the field, 2026-11); the others over the GPU in containers, memory and the desktop.
 SERVICES = (
-    *("ssh.socket", "ssh.service", "systemd-oomd.service", *history.APT_UNITS),
+    *("ssh.socket", "ssh.service", "systemd-oomd.service", *logged_events.APT_UNITS),
     *("docker.service", "containerd.service", "earlyoom.service", "nvidia-cdi-refresh.service"),
     *("nvidia-cdi-refresh.path", "nvidia-persistenced.service", "display-manager.service"),
 )
@@ -33,10 +33,10 @@ _DEVICE = re.compile(r"/dev/(?:nvidia|infiniband/|dri/)")
 _PROCESSES = ("sshd", "systemd-oomd", "earlyoom", "dockerd", "containerd", "gnome-shell", "Xorg")
 
 
-def updates(_: object) -> Facts:
+def past_updates(_: object) -> Facts:
     """Yield every update that DGX OS has recorded; `machine.system` has the last one."""
     release_lines = [line for line in rows("/etc/dgx-release") if line.startswith("DGX_OTA")]
-    yield history.lines_fact("updates of DGX OS", release_lines)
+    yield logged_events.lines_fact("updates of DGX OS", release_lines)
 
 
 def devices(_: object) -> Facts:
@@ -44,7 +44,7 @@ def devices(_: object) -> Facts:
     for path in (path for folder in _DEVICES for path in folder_paths(folder)):
         if _DEVICE.match(path) and not os.path.isdir(path):
             yield "device", path, owner(os.stat(path))
-    yield history.lines_fact("gpu", run("nvidia-smi").stdout.splitlines())
+    yield logged_events.lines_fact("gpu", run("nvidia-smi").stdout.splitlines())
 
 
 def toolkit(_: object) -> Facts:
@@ -63,14 +63,14 @@ def apt(_: object) -> Facts:
     pending_updates = preflight.updates()
     yield "apt now", "one-shot upgrade", value_text(pending_updates["once"])
     yield "apt now", "daily services at work", value_text(pending_updates["daily"])
-    yield from history.apt(None)
+    yield from logged_events.apt(None)
 
 
 def services(question: dict[str, Any]) -> Facts:
     """Yield the state of the models, and of the services that the first day depends on."""
-    for name, unit in units.show([*SERVICES, *question["units"]]).items():
+    for name, unit in units.units_by_name([*SERVICES, *question["units"]]).items():
         state = f"{unit.active} ({unit.sub}), {unit.file_state or 'static'}"
-        since = f", since {history.utc_text(unit.since)}" if unit.since else ""
+        since = f", since {logged_events.utc_text(unit.since)}" if unit.since else ""
         yield "service", name, state + since if unit.is_installed else unit.load
 
 
@@ -83,7 +83,7 @@ def memory(question: dict[str, Any]) -> Facts:
         yield "memory now", "pressure", pressure.replace("\n", "; ")
     up = float((text("/proc/uptime") or "0").split()[0])
     yield "memory now", "up for", f"{up / 3600:.1f} h"
-    hot = [name for name, unit in units.show(question["units"]).items() if unit.up]
+    hot = [name for name, unit in units.units_by_name(question["units"]).items() if unit.up]
     yield "memory now", "models that are up", ", ".join(hot) or "none"
 
 

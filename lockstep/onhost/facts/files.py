@@ -227,7 +227,7 @@ def content(key: str, path: str) -> str:
     return f"{entry.st_size} bytes" if entry.st_size > _LONG else seal_file(key, path)
 
 
-def settings(question: dict[str, Any]) -> Facts:
+def foreign_setting_files(question: dict[str, Any]) -> Facts:
     """Yield content, mode and owner of system settings that are not the deploy's.
 
     `question` has "key" and the "places" of settings. Other readers report the paths in "known" and

@@ -103,7 +103,7 @@ def hot_models(_: object) -> dict[str, dict[str, Any]]:
     except errors.Problem:
         # The file is an earlier Lockstep's, or there is none.
         return {}
-    states = systemd.show([model.unit for model in models])
+    states = systemd.units_by_name([model.unit for model in models])
     return {
         model.unit: {"name": model.name, "requests": _requests(model)}
         for model in models
@@ -112,10 +112,10 @@ def hot_models(_: object) -> dict[str, dict[str, Any]]:
 
 
 def _requests(model: config.Model) -> int | None:
-    if not model.behind_gateway.url:
+    if not model.with_engine_address.url:
         return None
     try:
-        counters = openai_api.counters(model.behind_gateway, None, _ANSWER_S)
+        counters = openai_api.counters(model.with_engine_address, None, _ANSWER_S)
     except openai_api.NotReady:
         return None
     return counters.outstanding if counters else None

@@ -183,7 +183,7 @@ def system(question: dict[str, Any]) -> Facts:
         yield "CUDA", "version.json", seal_file(question["key"], listing)
 
 
-def memory(_: object) -> Facts:
+def memory_and_mounts(_: object) -> Facts:
     """Yield memory, swap, processors and their governor, transparent huge pages, mounted disks."""
     for size in meminfo("MemTotal").values():
         yield "memory", "MemTotal GiB", f"{size / 2**30:.1f}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.facts.reader_helpers import Facts, digest, folder_paths, rows, run, text
 from lockstep.onhost.records.ownership import UNITS, is_marked
 from lockstep.onhost.system import listeners as kernel_listeners

@@ -157,7 +157,7 @@ def updates() -> dict[str, Any]:
         The one-shot upgrade of DGX OS ("once"), the running ones of apt's "daily" services, and the
         "holder" of a lock of apt now, with the evidence, or null.
     """
-    once = units.show([ONCE])[ONCE]
+    once = units.units_by_name([ONCE])[ONCE]
     holder = apt_lock_wait.apt_lock_holder(layout.Paths())
     return {
         "once": {
@@ -178,7 +178,7 @@ def _running_model_units() -> list[str]:
     names = [model["unit"] for model in models.values()]
     if not names:
         return []
-    # `show` would have systemd read the files of a unit that is off.
+    # `units_by_name` would have systemd read the files of a unit that is off.
     return [name for name, unit in units.loaded_units(*names).items() if unit.up]
 
 

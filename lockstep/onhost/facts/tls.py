@@ -101,7 +101,7 @@ def _tailscale_fault(names: list[str]) -> str:
             f"tailscaled has no certificate for {', '.join(lacking)}, but for "
             f"{', '.join(certificate_names)}"
         )
-    pid = units.show([_TAILSCALED_UNIT])[_TAILSCALED_UNIT].main_pid
+    pid = units.units_by_name([_TAILSCALED_UNIT])[_TAILSCALED_UNIT].main_pid
     try:
         variables = process.variables(pid)
     except OSError as fault:

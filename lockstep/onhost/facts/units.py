@@ -16,7 +16,7 @@ from typing import Any
 
 from lockstep.onhost.core import layout, process
 from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
-from lockstep.onhost.records import model_of_boot, watch_findings
+from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.records.ownership import is_marked
 from lockstep.onhost.systemd import units
 
@@ -212,8 +212,8 @@ def failed_units(_: object) -> Facts:
     """Yield units that systemd counts as failed."""
     for name, unit in units.loaded_units().items():
         if unit.active == "failed":
-            is_boot = name == model_of_boot.UNIT
-            why = model_of_boot.no_model_reason_of_boot(layout.Paths()) if is_boot else None
+            is_boot = name == boot_history.UNIT
+            why = boot_history.no_model_reason_of_boot(layout.Paths()) if is_boot else None
             yield "failed unit", name, why or "failed"
 
 

@@ -51,7 +51,7 @@ def every(question: dict[str, Any]) -> Facts:
         }
         state = weights_state.state(spec, repository)
         yield "weights", f"{repository.model}@{repository.revision[:12]}", _state_text(state)
-        for part in repository.parts if question["deep"] else ():
+        for part in repository.own_and_borrowed_parts if question["deep"] else ():
             for path in _changed_paths(spec, part):
                 yield "weights content", path, "other content"
     right = os.stat(spec.cache_dir).st_uid if spec.cache_dir.is_dir() else None

@@ -18,7 +18,7 @@ from lockstep.onhost.fetch import peer_client
 
 def claims_folder(paths: layout.Paths) -> Path:
     """Return the folder of claims; `sharing open` makes it, so without sharing it is absent."""
-    return peer_client.offers_folder(paths) / "claims"
+    return peer_client.folder_of_offers(paths) / "claims"
 
 
 class Claim:

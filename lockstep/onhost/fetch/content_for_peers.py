@@ -74,7 +74,7 @@ class PeerStore:
                     return ComingContent("expected", self._progress(paths))
         return None
 
-    def busy(self) -> bool:
+    def is_fetching(self) -> bool:
         """Tell whether this host itself is fetching something."""
         return any(map(content_claims.is_held, self._claims()))
 

@@ -18,7 +18,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.onhost.core import address, http_client, layout, output
+from lockstep.onhost.core import address_text, http_client, layout, output
 from lockstep.onhost.fetch import blob_files
 from lockstep.onhost.records import state_record
 
@@ -53,20 +53,20 @@ class Lease:
     peers: tuple[Peer, ...]
 
 
-def leases_folder(paths: layout.Paths) -> Path:
+def folder_of_leases(paths: layout.Paths) -> Path:
     """Return the folder of leases, for root and for the account that fetches."""
     return paths.run / "peers"
 
 
-def offers_folder(paths: layout.Paths) -> Path:
+def folder_of_offers(paths: layout.Paths) -> Path:
     """Return the folder of the deploys' offers and of claims, which the peer server reads."""
-    return leases_folder(paths) / "offers"
+    return folder_of_leases(paths) / "offers"
 
 
 def newest_lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
     """Return the newest lease of this host; None if nothing is shared or it may not be read."""
     try:
-        leases = leases_folder(paths).glob(f"{lease_id}.client.json")
+        leases = folder_of_leases(paths).glob(f"{lease_id}.client.json")
         files = sorted(leases, key=lambda path: path.stat().st_mtime)
     except OSError:
         return None
@@ -137,7 +137,7 @@ class Copier:
         names = self._names(self._waiting)
         return f", waiting for {names}" if names else ""
 
-    def source(self, origin: str) -> str:
+    def source_text(self, origin: str) -> str:
         """Return the present source of content for people: peers, else the origin."""
         if names := self._names(self._copying):
             return f"from {names}"
@@ -289,7 +289,7 @@ def _ask_peer(
     silence_s: float = SILENCE_S,
 ) -> Iterator[HTTPResponse]:
     """Yield a peer's answer, without a proxy: peers are on a link of their own."""
-    url = address.url(peer.address, peer.port) + path
+    url = address_text.url(peer.address, peer.port) + path
     all_headers = {"Authorization": f"Bearer {lease.token}", **(headers or {})}
     answer = http_client.open_answer(url, silence_s, method, headers=all_headers)
     with contextlib.ExitStack() as stack:

@@ -20,8 +20,8 @@ import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from lockstep.onhost.core import errors, http_listener, program
-from lockstep.onhost.core.address import address_with_port
+from lockstep.onhost.core import command_lines, errors, http_listener
+from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.fetch import blob_files, content_for_peers
 
 #: A client that takes no byte for so long is gone.
@@ -49,7 +49,7 @@ class CopyServer(http_listener.HttpListener):
         """End if nobody needs this server any more; called between requests."""
         if time.monotonic() - self.last_asked < self._idle_s:
             return
-        if self.store.busy():
+        if self.store.is_fetching():
             self.last_asked = time.monotonic()
             return
         threading.Thread(target=self.shutdown, daemon=True).start()
@@ -112,7 +112,7 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--hub", type=Path, required=True)

@@ -21,14 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors, layout, program, switch_lock
+from lockstep.onhost.core import command_lines, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
 from lockstep.onhost.images import image_store
 from lockstep.onhost.records import audit_log, deploy_lock
-from lockstep.onhost.switching import hot_change
+from lockstep.onhost.switching import hot_change_record
 from lockstep.onhost.systemd import transient_job
-from lockstep.onhost.weights import hub_cache
+from lockstep.onhost.weights import downloaded_revisions
 
 KEEP = 2
 
@@ -43,7 +43,7 @@ def refuse_while_busy(paths: layout.Paths) -> None:
 def refuse_jobs(paths: layout.Paths) -> None:
     """Raise Problem (75) while a job that a deploy began runs here."""
     busy = transient_job.running_jobs()
-    if busy or hot_change.load(paths).rollout is not None:
+    if busy or hot_change_record.load(paths).rollout is not None:
         raise _busy_problem(", ".join(busy) or "a rollout")
 
 
@@ -63,7 +63,7 @@ def remove(
     elif item.kind == "weights":
         note, cache_dir = item.places
         with act_as_owner(cache_dir):
-            hub_cache.remove_snapshot(note, cache_dir)
+            downloaded_revisions.remove_snapshot(note, cache_dir)
     else:
         for place in item.places:
             with act_as_owner(place.parent):
@@ -78,7 +78,7 @@ def _remove_image(
 ) -> None:
     # With its last tag an image also loses its digests in the same repository.
     for name in (docker_api.hold_tag(item.name), item.name):
-        docker.json("DELETE", f"/images/{name}", none=(404,))
+        docker.request_json("DELETE", f"/images/{name}", none=(404,))
     digest = item.name.partition("@")[2]
     image_store.remove_image(paths.layers, digest.removeprefix("sha256:"))
     name = digest.replace(":", "-")
@@ -140,7 +140,7 @@ def _item_entry(item: unneeded_content.UnneededItem) -> dict[str, Any]:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("action", choices=("plan", "remove"))
     parser.add_argument("--keep", type=int, default=KEEP, metavar="N")
     parser.add_argument("--digest", default="")

@@ -20,7 +20,7 @@ from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import freed_space
 from lockstep.onhost.images import image_store
 from lockstep.onhost.records import generations
-from lockstep.onhost.weights import hub_cache
+from lockstep.onhost.weights import downloaded_revisions
 
 _ENGINE = re.compile(r"[0-9a-f]{12}")
 _CONFIGURED_FILES = ("etc/lockstep/*.json", "etc/systemd/system/*.service")
@@ -76,7 +76,7 @@ def plan_cleanup(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> C
         *(
             UnneededItem("weights", revision.name, revision.bytes, (revision.note, folder))
             for folder in _folders(paths, every, "weights", "cache_dir")
-            for revision in hub_cache.unneeded_revisions(folder, text)
+            for revision in downloaded_revisions.unneeded_revisions(folder, text)
         ),
         *_compiled_content(paths, docker, every, text),
     ]
@@ -104,7 +104,7 @@ def _mentions(
         yield _text(process / "cmdline")
         # An engine is started through `current`; its loaded files have the real name.
         yield _text(process / "maps")
-    for container in docker.json("GET", "/containers/json", {"all": "1"}):
+    for container in docker.request_json("GET", "/containers/json", {"all": "1"}):
         yield json.dumps(container)
 
 
@@ -164,7 +164,7 @@ def _stored_wheels(
     for folder in folders:
         homes = [home for home in folder.glob("*") if _ENGINE.fullmatch(home.name)]
         made_of = "\n".join(
-            [text, *(_engine_sources(home) for home in homes if home not in gone_places)]
+            [text, *(_build_input_hashes(home) for home in homes if home not in gone_places)]
         )
         store = folder / "store"
         files = [path for path in store.glob("*") if path.is_file()]
@@ -176,7 +176,7 @@ def _stored_wheels(
             yield UnneededItem("wheels", str(store), size, (*old, *links))
 
 
-def _engine_sources(home: Path) -> str:
+def _build_input_hashes(home: Path) -> str:
     """Return the hashes of the wheels and commits of the trees that an engine was built of."""
     return "\n".join(map(_text, [*home.glob("*.txt"), *home.glob("*/.git/HEAD")]))
 
@@ -195,7 +195,7 @@ def _unneeded_images(
         if not name or fresh or name.partition("@")[2] in text:
             continue
         try:
-            size = int(docker.json("GET", f"/images/{name}/json").get("Size", 0))
+            size = int(docker.request_json("GET", f"/images/{name}/json").get("Size", 0))
         except docker_api.DockerError:
             size = 0
         layer_files = image_store.unshared_files(paths.layers, name.rpartition(":")[2])
@@ -214,7 +214,7 @@ def _compiled_content(
     """Yield what engines compiled for themselves, in folders named by engine id or image digest."""
     units = {Path(file["path"]).stem for record in every for file in record["files"]}
     folders = [paths.root / "var/lib/lockstep/.cache"]
-    for volume in docker.json("GET", "/volumes")["Volumes"] or []:
+    for volume in docker.request_json("GET", "/volumes")["Volumes"] or []:
         unit, mark, suffix = str(volume["Name"]).rpartition("-cache")
         # A volume of that name without our label belongs to somebody else.
         if mark and not suffix and unit in units and docker_api.is_ours(volume.get("Labels")):

@@ -18,15 +18,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.core.request_kinds_and_shapes import Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape
 from lockstep.onhost.gateway import switch_client, switch_queue
 from lockstep.onhost.gateway.concurrency_limits import Slots
 from lockstep.onhost.gateway.configuration import PEER_HEADERS, GatewayConfiguration
-from lockstep.onhost.gateway.connections import dead_peer_socket_options
 from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.model_names import AUTO, Models
+from lockstep.onhost.gateway.outgoing_connections import dead_peer_socket_options
 from lockstep.onhost.gateway.page import Page
-from lockstep.onhost.gateway.peers import Peers, peer_url
+from lockstep.onhost.gateway.peer_gateways import Peers, peer_url
 from lockstep.onhost.gateway.request_authentication import KEY_HEADERS, Access, Caller, is_loopback
 from lockstep.onhost.gateway.request_counters import Counts
 from lockstep.onhost.gateway.request_forwarding import (

@@ -112,4 +112,4 @@ def load(path: Path) -> GatewayConfiguration:
     Raises:
         errors.Problem: Wrong use; names the file, the key and the value found.
     """
-    return config.read(GatewayConfiguration, path)
+    return config.read_dataclass(GatewayConfiguration, path)

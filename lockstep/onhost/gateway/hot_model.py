@@ -57,7 +57,7 @@ class HotModel:
         return unit.change_time if unit else 0.0
 
     @property
-    def is_known(self) -> bool:
+    def has_systemd_answered(self) -> bool:
         """True once systemd has answered."""
         return bool(self._units)
 
@@ -116,7 +116,7 @@ class HotModel:
         # Read before the query, so that a newer control group does not count.
         marks = {name: control_group_identity(self._groups / name) for name in names}
         try:
-            self._units = await asyncio.to_thread(units.show, names)
+            self._units = await asyncio.to_thread(units.units_by_name, names)
         except errors.Problem as problem:
             output.say(f"lockstep gateway: {problem}")
             self._units = {}

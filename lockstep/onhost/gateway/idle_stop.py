@@ -97,7 +97,7 @@ class IdleStop:
         outstanding: int | None = None
         counters: Mapping[str, float] = {}
         with suppress(openai_api.NotReady):
-            engine = self.host.models[name].behind_gateway
+            engine = self.host.models[name].with_engine_address
             counters_now = await asyncio.to_thread(openai_api.counters, engine, None, _COUNTERS_S)
             outstanding = counters_now.outstanding if counters_now else 0
             counters = counters_now.moving if counters_now else {}

@@ -147,7 +147,7 @@ def has_person_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(key.startswith(PREFIX.encode()) for key in keys_in(headers))
 
 
-def load_entries(text: str, where: str) -> list[Entry]:
+def entries_of_text(text: str, where: str) -> list[Entry]:
     """Parse entries from JSON text; raise `BrokenKeys` if it, or `parse_entries`, fails."""
     try:
         return parse_entries(json.loads(text), where)
@@ -222,7 +222,7 @@ class Keys:
         if mark == "none":
             return
         try:
-            self._entries = load_entries(self.path.read_text(encoding="utf-8"), str(self.path))
+            self._entries = entries_of_text(self.path.read_text(encoding="utf-8"), str(self.path))
         except (BrokenKeys, OSError, UnicodeDecodeError) as error:
             why = (
                 str(error) if isinstance(error, BrokenKeys) else f"{self.path}: {errors.why(error)}"

@@ -24,19 +24,19 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, errors, program
+from lockstep.onhost.core import atomic_files, command_lines, errors
 from lockstep.onhost.gateway import keys, usage_totals
 from lockstep.onhost.records import audit_log
 
 
 def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage_totals.PATH) -> int:
     """Command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("action", choices=("list", "take"))
     options = parser.parse_args(argv)
     try:
         if options.action == "take":
-            new = keys.load_entries(sys.stdin.read(), "standard input")
+            new = keys.entries_of_text(sys.stdin.read(), "standard input")
             with _hold_keys_lock(path):
                 entries = merge_entries(path, new)
         else:
@@ -78,7 +78,7 @@ def merge_entries(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
 
 def _read_entries(path: Path) -> list[keys.Entry]:
     try:
-        return keys.load_entries(path.read_text(encoding="utf-8"), str(path))
+        return keys.entries_of_text(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:

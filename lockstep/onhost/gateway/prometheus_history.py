@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import httpx2
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import connections
+from lockstep.onhost.gateway import outgoing_connections
 
 #: Seconds shown by the page, and between two points.
 HOUR_S, STEP_S = 3600, 30
@@ -34,7 +34,7 @@ class History:
         self._url = url
         self._turn = asyncio.Lock()
         self._cached_document: tuple[float, dict[str, Any]] | None = None
-        self._transport = connections.http_transport()
+        self._transport = outgoing_connections.http_transport()
 
     async def last_hour(self) -> dict[str, Any]:
         """Return "ends" (Unix time, s), "step_s", and "series": `QUERIES` key → values.
@@ -56,7 +56,7 @@ class History:
             series_found = await asyncio.gather(
                 *(self._values(value, ends) for value in QUERIES.values())
             )
-        except connections.FAULTS as fault:
+        except outgoing_connections.FAULTS as fault:
             return {"fault": f"Prometheus does not answer: {errors.why(fault)}"}
         series = dict(zip(QUERIES, series_found, strict=True))
         known_series = {
@@ -69,7 +69,9 @@ class History:
         url = f"{self._url}/api/v1/query_range?{urlencode(query_words)}"
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
         request = httpx2.Request("GET", url, extensions={"timeout": timeout})
-        every = (await connections.fetch_json_object(self._transport, request))["data"]["result"]
+        every = (await outgoing_connections.fetch_json_object(self._transport, request))["data"][
+            "result"
+        ]
         points = {int(at): _number(value) for at, value in every[0]["values"]} if every else {}
         return [points.get(at) for at in range(ends - HOUR_S, ends + 1, STEP_S)]
 

@@ -16,7 +16,7 @@ from lockstep.onhost.gateway.configuration import (
     ListenAddress,
 )
 from lockstep.onhost.gateway.keys import Keys, Person
-from lockstep.onhost.gateway.peers import Peers
+from lockstep.onhost.gateway.peer_gateways import Peers
 from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal, Headers
 
 LOCAL = Person(keys.LOCAL, "use")  #: A client on the host itself, without a key.

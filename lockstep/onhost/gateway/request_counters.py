@@ -13,7 +13,7 @@ from typing import Any
 import prometheus_client
 from prometheus_client import Counter, Gauge, Histogram
 
-from lockstep.onhost.core.request_kinds_and_shapes import Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape
 from lockstep.onhost.gateway.usage_totals import Usage
 
 TAIL = 4096  #: Bytes at the end of an answer that are searched for its usage.
@@ -98,7 +98,7 @@ class Counts:
             self._asking[person] -= 1
             self._request_counts[person] = self._now()
 
-    def usage_since_start(self) -> dict[str, Any]:
+    def page_figures(self) -> dict[str, Any]:
         """Return what the page shows, counted since the start of the gateway.
 
         "people" are those active now. By model, "tok_s" is the speed of the last answer, measured

@@ -11,8 +11,8 @@ from typing import TypeVar
 import httpx2
 
 from lockstep.onhost.core import errors, output
-from lockstep.onhost.gateway import connections
-from lockstep.onhost.gateway.connections import SocketOption
+from lockstep.onhost.gateway import outgoing_connections
+from lockstep.onhost.gateway.outgoing_connections import SocketOption
 from lockstep.onhost.gateway.request_counters import TAIL
 from lockstep.onhost.gateway.wire import gateway_answers
 from lockstep.onhost.gateway.wire.gateway_answers import Api, GatewayRefusal, Headers, Message, Send
@@ -45,7 +45,7 @@ class Upstream:
     """
 
     def __init__(self, options: Sequence[SocketOption] = ()) -> None:
-        self._transport = connections.http_transport(options)
+        self._transport = outgoing_connections.http_transport(options)
 
     async def send_request(
         self, scope: Message, url: str, headers: Headers, content: Content
@@ -144,11 +144,13 @@ class EngineAnswer:
         events = answer.headers.get("content-type", "").startswith("text/event-stream")
         head = b""
         if self.no_such_path and answer.status_code in _NO_PATH:
-            head = await _read_error(chunks)
+            head = await _read_error_answer(chunks)
             if _lacks_path(head):
                 raise self.no_such_path
         if self.has_started and not events:
-            raise _error_of_engine_answer(answer.status_code, head or await _read_error(chunks))
+            raise _error_of_engine_answer(
+                answer.status_code, head or await _read_error_answer(chunks)
+            )
         if not self.has_started:
             headers = end_to_end_headers(answer.headers.raw) + self.headers
             start = {"type": "http.response.start", "status": answer.status_code}
@@ -194,7 +196,7 @@ def _error_of_engine_answer(status: int, body: bytes) -> GatewayRefusal:
     return GatewayRefusal(status, message or f"HTTP {status}", "engine's")
 
 
-async def _read_error(chunks: AsyncIterator[bytes]) -> bytes:
+async def _read_error_answer(chunks: AsyncIterator[bytes]) -> bytes:
     """Read an error answer, up to the length limit."""
     body = b""
     with contextlib.suppress(httpx2.TransportError):

@@ -30,12 +30,12 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from lockstep.onhost.core import address, config, errors, layout, output, program
+from lockstep.onhost.core import address_text, command_lines, config, errors, layout, output
 from lockstep.onhost.gateway import (
     app,
     configuration,
-    connections,
-    peers,
+    outgoing_connections,
+    peer_gateways,
     request_authentication,
     switch_queue,
     usage_totals,
@@ -49,7 +49,7 @@ from lockstep.onhost.gateway.prometheus_history import History
 from lockstep.onhost.gateway.request_counters import Counts
 from lockstep.onhost.gateway.wire import gateway_answers
 from lockstep.onhost.operator.live_state import Facts
-from lockstep.onhost.systemd.restart_key import GATEWAY_SOCKET
+from lockstep.onhost.systemd.outdated_units import GATEWAY_SOCKET
 
 # Longer than clients keep an idle connection, so that the client is the one to close it.
 _KEEP_ALIVE_S = 75
@@ -281,7 +281,7 @@ def _set_client_socket_options(listening: socket.socket) -> socket.socket:
         # waits 40 ms for the client's delayed acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The engine would go on for a client that has silently gone.
-        for option in connections.dead_peer_socket_options(unread=False):
+        for option in outgoing_connections.dead_peer_socket_options(unread=False):
             listening.setsockopt(*option)
     return listening
 
@@ -333,32 +333,32 @@ def main(
     argv: list[str], paths: layout.Paths | None = None, target_path: Path = usage_totals.PATH
 ) -> int:
     """Run the command line; see the module's docstring. `target_path` holds persons' totals."""
-    program.parser(__doc__).parse_args(argv)
+    command_lines.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
     gateway, host = configuration.load(paths.gateway), config.load_host(paths.models)
     people = Keys(paths.gateway_keys)
-    peer_gateways = peers.Peers(gateway, peers.credential_key())
+    peers = peer_gateways.Peers(gateway, peer_gateways.credential_key())
     totals = usage_totals.Usage(target_path)
     counts = Counts(totals)
     webui = asdict(gateway.webui) if gateway.webui else None
     hot = HotModel(host, paths)
-    swaps = switch_queue.SwitchQueue(hot, host, gateway, paths, peer_gateways)
+    swaps = switch_queue.SwitchQueue(hot, host, gateway, paths, peers)
     application = app.Application(
         gateway=gateway,
         host=host,
         hot=hot,
         access=request_authentication.Access(
-            gateway, people, peer_gateways, request_authentication.host_key(gateway)
+            gateway, people, peers, request_authentication.host_key(gateway)
         ),
-        peers=peer_gateways,
+        peers=peers,
         counts=counts,
         swaps=swaps,
         page=Page(
             Facts(host, paths),
-            peer_gateways.facts_by_peer if gateway.peers else None,
+            peers.facts_by_peer if gateway.peers else None,
             paths.gateway_page,
             History(gateway.prometheus) if gateway.prometheus else None,
-            lambda: {"use": counts.usage_since_start(), "webui_at": webui},
+            lambda: {"use": counts.page_figures(), "webui_at": webui},
         ),
         authority=paths.authority,
     )
@@ -366,7 +366,7 @@ def main(
     sockets = listening_sockets(gateway.listening)
     for listener in gateway.listeners:
         where = (
-            address.address_with_port(listener.address, listener.port)
+            address_text.address_with_port(listener.address, listener.port)
             if listener.port
             else listener.address
         )

@@ -14,7 +14,7 @@ from lockstep.onhost.core import config, errors, layout, output, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.gateway import switch_client
 from lockstep.onhost.gateway.configuration import GatewayConfiguration
-from lockstep.onhost.gateway.fair_queue import (
+from lockstep.onhost.gateway.fair_model_queue import (
     NONE,
     FairQueue,
     QueuedRequest,
@@ -23,7 +23,7 @@ from lockstep.onhost.gateway.fair_queue import (
 )
 from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.model_names import AUTO
-from lockstep.onhost.gateway.peers import Peers
+from lockstep.onhost.gateway.peer_gateways import Peers
 
 __all__ = ["SwitchQueue", "TurnRefusal"]
 
@@ -82,7 +82,7 @@ class SwitchQueue:
         waiter = QueuedRequest(model, person, outcome.set)
         # The usual case, without a check of all models.
         hot = self.hot.hot_name() if model == AUTO else self.hot.serving_variant(model)
-        usual = self._turns.idle and hot
+        usual = self._turns.has_no_work and hot
         host_view = QueueView(frozenset((model,))) if usual else self._host_view()
         self._turns.add_request(waiter, host_view, time.monotonic())
         try:
@@ -103,10 +103,10 @@ class SwitchQueue:
 
     async def _wait_until_idle(self) -> None:
         try:
-            while not self._turns.idle:
+            while not self._turns.has_no_work:
                 self._wake.clear()
                 await self.hot.refresh_unit_states()
-                if any(map(self.host.cluster, {*self._turns.waiting_by_model} - {AUTO})):
+                if any(map(self.host.cluster_of_model, {*self._turns.waiting_by_model} - {AUTO})):
                     self._elsewhere = await self.peers.hot_model_by_peer() if self.peers else {}
                 self._turns.settle_waiting_requests(self._host_view(), time.monotonic())
                 if (
@@ -161,7 +161,7 @@ class SwitchQueue:
         name = self.hot.hot_name()
         if name is None:
             return False
-        engine = self.host.models[name].behind_gateway
+        engine = self.host.models[name].with_engine_address
         try:
             counters = await asyncio.to_thread(openai_api.counters, engine, None, _COUNTERS_S)
         except openai_api.NotReady:
@@ -175,12 +175,12 @@ class SwitchQueue:
             serves=frozenset((*answering_models, AUTO) if answering_models else ()),
             hot_s=time.monotonic() - self.hot.state_change_time(name) if name else 0.0,
             running=self.hot.running_requests(name) if name else 0,
-            moving=self._switch_under_way(),
+            moving=self._switch_under_way_text(),
             busy_models=self._busy_models(name),
         )
 
-    def _switch_under_way(self) -> str:
-        if not self.hot.is_known:
+    def _switch_under_way_text(self) -> str:
+        if not self.hot.has_systemd_answered:
             return "systemd does not answer"
         holder = switch_lock.holder(self.paths.switch_lock)
         if holder:
@@ -191,7 +191,7 @@ class SwitchQueue:
     def _busy_models(self, name: str | None) -> dict[str, str]:
         """Return models that no request may make hot, with the reason."""
         host = self.host
-        cluster = host.cluster(name) if name else None
+        cluster = host.cluster_of_model(name) if name else None
         if not self.gateway.swap_on_request:
             why = f"{name or 'no model'} is hot, and requests switch no models here"
             return dict.fromkeys(host.models, why)
@@ -201,7 +201,9 @@ class SwitchQueue:
                 f"{name} is hot here, and {cluster.first_member.name} answers for it: switch there"
             )
             return dict.fromkeys(host.models, why)
-        reasons = ((name, self._cluster_use_reason(host.cluster(name))) for name in host.models)
+        reasons = (
+            (name, self._cluster_use_reason(host.cluster_of_model(name))) for name in host.models
+        )
         return {name: why for name, why in reasons if why}
 
     def _cluster_use_reason(self, cluster: config.Cluster | None) -> str:

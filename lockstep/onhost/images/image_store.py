@@ -109,7 +109,7 @@ class ImageStore:
             sum(map(blob_files.bytes_begun, paths)),
         )
         total = sum(blob.size for blob in manifest.layers)
-        source = self._copier.source(label.partition(" ")[2].partition("/")[0])
+        source = self._copier.source_text(label.partition(" ")[2].partition("/")[0])
         return str(Progress(label, f"{whole} of {len(paths)} layers", present_bytes, total, source))
 
     def _fetch_blob(

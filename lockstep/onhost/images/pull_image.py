@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, errors, file_lock, layout, output, program
+from lockstep.onhost.core import atomic_files, command_lines, errors, file_lock, layout, output
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.fetch import content_claims, growth_report, peer_client
 from lockstep.onhost.images import image_store, loopback_registry, registry_client
@@ -139,7 +139,7 @@ def parse_pin(reference: str, platform: str, origin: str) -> Pin:
 
 def is_image_present(docker: docker_api.Docker, pin: Pin) -> bool:
     """Tell whether the pinned image is here; raise Problem if it is for another platform."""
-    image = docker.json("GET", f"/images/{pin.reference}/json", none=(404,))
+    image = docker.request_json("GET", f"/images/{pin.reference}/json", none=(404,))
     if image is None:
         return False
     _check_platform(pin, "/".join([image.get("Os", "?"), image.get("Architecture", "?")]))
@@ -154,7 +154,7 @@ def is_image_present(docker: docker_api.Docker, pin: Pin) -> bool:
     return True
 
 
-def fetch_image(
+def fetch_into_store(
     pin: Pin,
     store: Path,
     login: tuple[str, str] | None,
@@ -253,7 +253,7 @@ def pull_problem(pin: Pin, message: str) -> errors.Problem:
 def tag_as_held(docker: docker_api.Docker, pin: Pin) -> None:
     """Tag the image, so that it stays a model's while no container uses it."""
     repository, _, tag = docker_api.hold_tag(pin.reference).rpartition(":")
-    docker.json("POST", f"/images/{pin.reference}/tag", {"repo": repository, "tag": tag})
+    docker.request_json("POST", f"/images/{pin.reference}/tag", {"repo": repository, "tag": tag})
 
 
 def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
@@ -277,7 +277,7 @@ def record_pull(paths: layout.Paths, pin: Pin) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("reference")
     parser.add_argument("--platform", required=True)
     parser.add_argument("--from", required=True, dest="origin", metavar="BASE")
@@ -293,7 +293,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         login = registry_login(paths.root / "root/.docker/config.json", pin)
         copier = peer_client.Copier(peer_client.newest_lease(paths))
         with content_claims.hold_claim(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
-            fetch_image(pin, paths.layers, login, copier, claim)
+            fetch_into_store(pin, paths.layers, login, copier, claim)
             taking = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
             load_into_docker(taking, pin, paths, claim)
         if not is_image_present(docker, pin):

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic_files, check_cache, errors, output, program, runner
+from lockstep.onhost.core import (
+    atomic_files,
+    command_lines,
+    errors,
+    output,
+    passed_engine_checks,
+    runner,
+)
 
 FOLDER = Path("/var/cache/lockstep")
 TIMEOUT_S = 300.0
@@ -51,7 +58,7 @@ def ask_engine_in_image(reference: str, engine: str, question: Path) -> dict[str
     result = run(
         ("python3", "/lockstep", "image-answer", engine, "/question.json"),
         {},
-        *("--mount", f"type=bind,source={program.PROGRAMS},target=/lockstep,readonly"),
+        *("--mount", f"type=bind,source={command_lines.PROGRAMS},target=/lockstep,readonly"),
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
     )
     try:
@@ -81,14 +88,14 @@ def _record_path(reference: str) -> str:
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
-        return program.usage(__doc__)
+        return command_lines.usage(__doc__)
     reference, engine = argv
     name = _record_path(reference)
     question = FOLDER / "questions" / name
     text = question.read_text(encoding="utf-8")
     answer = ask_engine_in_image(reference, engine, question)
-    record = {"engine": engine, **answer, "asked": check_cache.digest(text)}
-    check_cache.write(FOLDER / "images" / name, record)
+    record = {"engine": engine, **answer, "asked": passed_engine_checks.question_hash(text)}
+    passed_engine_checks.write(FOLDER / "images" / name, record)
     subject = f"{engine} {answer['version']} in {reference.partition('@')[0]}"
     if answer["unanswered"]:
         output.say(f"warning: {subject} could not be asked about its recipes; its start will tell")

@@ -31,7 +31,7 @@ def recipe_faults(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
     silent_recipes: dict[str, None] = {}
     for recipe in recipes:
         try:
-            fault = engine_module.fault(version, recipe)
+            fault = engine_module.recipe_refusal(version, recipe)
             faults += [fault] if fault else []
         except engines.EngineUnavailable as reason:
             silent_recipes[str(reason)] = None

@@ -58,10 +58,10 @@ class Registry:
             if error.code != 401:
                 raise
             scheme, _, parameters = error.headers.get("WWW-Authenticate", "").partition(" ")
-            return self._answer(scheme.lower(), dict(_PARAMETER.findall(parameters)))
+            return self._authorization_header(scheme.lower(), dict(_PARAMETER.findall(parameters)))
         return ""
 
-    def _answer(self, scheme: str, credentials: dict[str, str]) -> str:
+    def _authorization_header(self, scheme: str, credentials: dict[str, str]) -> str:
         basic = ""
         if self._login:
             basic = "Basic " + base64.b64encode(":".join(self._login).encode()).decode()

@@ -17,9 +17,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, errors, layout, meminfo, output, program, switch_lock
+from lockstep.onhost.core import (
+    atomic_files,
+    command_lines,
+    errors,
+    layout,
+    output,
+    switch_lock,
+    unified_memory,
+)
 from lockstep.onhost.monitoring import slow_metrics
-from lockstep.onhost.monitoring.metrics import (
+from lockstep.onhost.monitoring.metric_table import (
     QUICK_S,
     SLOW_S,
     MetricSample,
@@ -36,7 +44,8 @@ def black_box_samples(paths: layout.Paths, reading: gpu.GpuReading) -> Iterator[
     """Yield the black box's metrics: each second, and without a program or a request."""
     yield own_sample("metrics_written_timestamp_seconds", round(time.time(), 3))
     yield own_sample(
-        "memory_available_bytes", int(meminfo.memory(paths.proc).available * meminfo.GIB)
+        "memory_available_bytes",
+        int(unified_memory.memory(paths.proc).available * unified_memory.GIB),
     )
     yield own_sample("switch_running", int(switch_lock.holder(paths.switch_lock) is not None))
     for name, value, factor in (
@@ -94,7 +103,7 @@ class Writer:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("--certificate", default="", metavar="FILE")
     options = parser.parse_args(argv)
     folder = Path(os.environ["RUNTIME_DIRECTORY"])

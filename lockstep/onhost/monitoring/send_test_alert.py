@@ -15,8 +15,8 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
-from lockstep.onhost.core import errors, program
-from lockstep.onhost.monitoring.alertmanager import (
+from lockstep.onhost.core import command_lines, errors
+from lockstep.onhost.monitoring.alertmanager_client import (
     Alertmanager,
     AlertmanagerRefusal,
     AlertmanagerUnreachable,
@@ -30,7 +30,7 @@ def send_to_receiver(alertmanager: Alertmanager, host: str, receiver: str, way: 
     """Test one receiver; return why it did not take the message, or "".
 
     Raises:
-        AlertmanagerRefused: Alertmanager does not take the alert.
+        AlertmanagerRefusal: Alertmanager does not take the alert.
         AlertmanagerUnreachable: It does not answer.
     """
     made_count, failed_count = alertmanager.notification_counts().get(way, (0, 0))
@@ -65,7 +65,7 @@ def send_to_receiver(alertmanager: Alertmanager, host: str, receiver: str, way: 
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("receivers", nargs="+", metavar="RECEIVER=WAY")

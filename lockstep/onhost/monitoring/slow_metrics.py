@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.onhost.core import config, layout, meminfo
+from lockstep.onhost.core import config, layout, unified_memory
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts import tls
 from lockstep.onhost.facts import units as unit_facts
-from lockstep.onhost.monitoring.metrics import MetricSample, own_sample
+from lockstep.onhost.monitoring.metric_table import MetricSample, own_sample
 from lockstep.onhost.operator import live_state
 from lockstep.onhost.records import (
+    boot_history,
     generations,
     last_diff,
-    model_of_boot,
     switch_history,
     watch_findings,
 )
-from lockstep.onhost.switching import gpu_watch, hot_change, memory_watch
+from lockstep.onhost.switching import gpu_watch, hot_change_record, memory_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import transient_job
 
@@ -82,7 +82,7 @@ class SlowMetrics:
         ]
         if now["disk"] is not None:
             samples.append(
-                own_sample("disk_free_bytes", int(now["disk"]["free_gib"] * meminfo.GIB))
+                own_sample("disk_free_bytes", int(now["disk"]["free_gib"] * unified_memory.GIB))
             )
         return [*samples, own_sample("deploy_running", int(_is_deploy_under_way(self.paths)))]
 
@@ -97,8 +97,8 @@ class SlowMetrics:
     def _model_samples(
         self, host: config.HostConfig, now: dict[str, Any], hot: str | None
     ) -> Iterator[MetricSample]:
-        boot_record = model_of_boot.load(self.paths)
-        if boot_record.hot and boot_record.switched_in == model_of_boot.boot_id(self.paths):
+        boot_record = boot_history.load(self.paths)
+        if boot_record.hot and boot_record.switched_in == boot_history.boot_id(self.paths):
             yield own_sample("wanted_hot", 1, model=boot_record.hot)
         for name, state in now["models"].items():
             if state["state"] == "loading":
@@ -106,7 +106,10 @@ class SlowMetrics:
             if state["state"] in ("hot", "loading"):
                 for phase, gib in memory_watch.minimums(host.models[name]).items():
                     yield own_sample(
-                        "memory_minimum_bytes", int(gib * meminfo.GIB), model=name, phase=phase
+                        "memory_minimum_bytes",
+                        int(gib * unified_memory.GIB),
+                        model=name,
+                        phase=phase,
                     )
         if hot is None:
             return
@@ -181,7 +184,7 @@ class SlowMetrics:
 
 def _answers_now(model: config.Model) -> bool:
     try:
-        openai_api.check_health(model.behind_gateway, _HEALTH_TIMEOUT_S)
+        openai_api.check_health(model.with_engine_address, _HEALTH_TIMEOUT_S)
     except (openai_api.NotReady, openai_api.RequestRefusal):
         return False
     return True
@@ -211,4 +214,4 @@ def _guard_samples(
 
 
 def _is_deploy_under_way(paths: layout.Paths) -> bool:
-    return hot_change.load(paths).rollout is not None or bool(transient_job.running_jobs())
+    return hot_change_record.load(paths).rollout is not None or bool(transient_job.running_jobs())

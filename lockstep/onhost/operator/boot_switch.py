@@ -15,19 +15,19 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from lockstep.onhost.cluster import member_client, switch_members
+from lockstep.onhost.cluster import member_client, members_of_switch
 from lockstep.onhost.core import (
     clock,
+    command_lines,
     config,
     errors,
     layout,
     output,
-    program,
     switch_lock,
-    terminal,
+    terminal_lines,
 )
 from lockstep.onhost.operator import switch_sh
-from lockstep.onhost.records import model_of_boot, switch_history
+from lockstep.onhost.records import boot_history, switch_history
 from lockstep.onhost.systemd import units
 
 #: A Spark is back in two minutes; one whose disk is checked first takes longer.
@@ -47,10 +47,10 @@ def wanted_model(host: config.HostConfig, paths: layout.Paths) -> config.Model:
         NoModelAtBoot: There is none.
         errors.Problem: It must stay down.
     """
-    record = model_of_boot.load(paths)
+    record = boot_history.load(paths)
     _refuse_if_switched_since_boot(host, paths)
     name = record.hot if host.boot == "last" else host.boot
-    if host.boot == "last" and record == model_of_boot.BootRecord() and paths.boots.exists():
+    if host.boot == "last" and record == boot_history.BootRecord() and paths.boots.exists():
         raise NoModelAtBoot(
             f"{paths.boots} cannot be read, or is of another version of Lockstep; it is written "
             "anew"
@@ -65,13 +65,13 @@ def wanted_model(host: config.HostConfig, paths: layout.Paths) -> config.Model:
             raise NoModelAtBoot(
                 f"{candidate.name}: recipe {candidate.recipe} forbids it: {candidate.not_at_boot}"
             )
-    cluster = host.cluster(name)
+    cluster = host.cluster_of_model(name)
     if cluster and cluster.rank:
         raise NoModelAtBoot(f"{cluster.first_member.name} makes {name} hot")
-    if reason := model_of_boot.crash_loop_reason(record, model_of_boot.boot_id(paths)):
+    if reason := boot_history.crash_loop_reason(record, boot_history.boot_id(paths)):
         raise errors.Problem(f"{name} stays down: {reason}. {_REMEDY} {name}")
     try:
-        model_of_boot.record_boot_begin(paths, None)
+        boot_history.record_boot_begin(paths, None)
     except OSError as error:
         raise errors.Problem(
             f"{name} stays down: {paths.boots}: {errors.why(error)}, so a start that freezes "
@@ -82,11 +82,11 @@ def wanted_model(host: config.HostConfig, paths: layout.Paths) -> config.Model:
 
 def _refuse_if_switched_since_boot(host: config.HostConfig, paths: layout.Paths) -> None:
     """Raise NoModelAtBoot if somebody has decided since the boot which model is hot."""
-    state = units.show(model.unit for model in host.models.values())
+    state = units.units_by_name(model.unit for model in host.models.values())
     up = [model.name for model in host.models.values() if state[model.unit].up]
     if up:
         raise NoModelAtBoot(f"{up[0]} is up already")
-    if model_of_boot.load(paths).switched_in == model_of_boot.boot_id(paths):
+    if boot_history.load(paths).switched_in == boot_history.boot_id(paths):
         raise NoModelAtBoot("somebody has switched since the boot")
 
 
@@ -107,7 +107,7 @@ def wait_for_members(
         for name, answer in caller.ask_all(cluster.members, "state").items():
             if isinstance(answer, errors.Problem):
                 missing[name] = answer
-            elif up := switch_members.up_models(answer):
+            elif up := members_of_switch.up_models(answer):
                 raise NoModelAtBoot(f"{name} has {up[0]} up")
         if not missing:
             return
@@ -119,30 +119,30 @@ def wait_for_members(
             )
         if not has_reported:
             has_reported = True
-            terminal.say(f"{model.name} waits for {', '.join(missing)}")
+            terminal_lines.say(f"{model.name} waits for {', '.join(missing)}")
         clock.sleep(_EVERY_S)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    program.parser(__doc__).parse_args(argv)
+    command_lines.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
     host = config.load_host(paths.models)
     try:
         model = wanted_model(host, paths)
-        if cluster := host.cluster(model.name):
+        if cluster := host.cluster_of_model(model.name):
             wait_for_members(host, model, cluster, paths)
-        code = switch_sh.run_switch(model.name, model_of_boot.BOOT, paths, wait=False)
+        code = switch_sh.run_switch(model.name, boot_history.BOOT, paths, wait=False)
     except (NoModelAtBoot, switch_lock.SwitchUnderWay) as reason:
         output.say(f"lockstep boot: nothing is made hot: {reason}")
         _record_no_model_reason(paths, str(reason))
         return errors.EXIT_DONE
     except errors.Problem as problem:
         _record_no_model_reason(paths, str(problem))
-        name = model_of_boot.load(paths).hot if host.boot == "last" else host.boot
+        name = boot_history.load(paths).hot if host.boot == "last" else host.boot
         # Recorded here too, because the record of boots is for root alone.
         with suppress(OSError):
-            record_fields = model_of_boot.BOOT, name or "none", problem.code, str(problem)
+            record_fields = boot_history.BOOT, name or "none", problem.code, str(problem)
             switch_history.add_switch_record(
                 paths, switch_history.SwitchRecord(time.time(), 0.0, *record_fields)
             )
@@ -152,4 +152,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
 def _record_no_model_reason(paths: layout.Paths, message: str) -> None:
     with suppress(OSError):
-        model_of_boot.record_boot_begin(paths, message)
+        boot_history.record_boot_begin(paths, message)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import clock, config, layout, meminfo, output, switch_lock
+from lockstep.onhost.core import clock, config, layout, output, switch_lock, unified_memory
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.operator import status
 from lockstep.onhost.records import last_diff, switch_history
@@ -140,7 +140,7 @@ class Facts:
             self._last_counters = None
             return None
         # The engine itself asks for no key.
-        counters = self._counters.newest_result(lambda: _engine_counters(hot.behind_gateway))
+        counters = self._counters.newest_result(lambda: _engine_counters(hot.with_engine_address))
         since = next(model.since for model in host_status.models if model.name == host_status.hot)
         earlier_look, self._last_counters = self._last_counters, None
         if counters is None:
@@ -194,5 +194,5 @@ def _weights_disk(paths: layout.Paths) -> dict[str, Any] | None:
         usage = shutil.disk_usage(existing_folder)
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    total, free = (round(size / meminfo.GIB, 1) for size in (usage.total, usage.free))
+    total, free = (round(size / unified_memory.GIB, 1) for size in (usage.total, usage.free))
     return {"path": str(folder), "total_gib": total, "free_gib": free}

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from lockstep.onhost.core import clock, config, errors, layout, output, switch_lock, terminal
+from lockstep.onhost.core import clock, config, errors, layout, output, switch_lock, terminal_lines
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient_job, units
 
@@ -14,14 +14,14 @@ _MOVING = ("loading", "stopping", "restarting")
 
 
 def show_switch_until_end(
-    job: transient_job.Job, from_end: bool, say: Callable[[str], None] = terminal.say
+    job: transient_job.Job, from_end: bool, say: Callable[[str], None] = terminal_lines.say
 ) -> int:
     """Show a switch until it ends; return its exit code, or 130 if Ctrl-C ended the display."""
     try:
         return transient_job.follow_job(job, from_end, say, heartbeat_s=60, tell_failure=False)
     except KeyboardInterrupt:
         output.say("")
-        terminal.say("The switch goes on without you. Watch it with: switch.sh wait")
+        terminal_lines.say("The switch goes on without you. Watch it with: switch.sh wait")
         return 130
 
 
@@ -42,7 +42,7 @@ def wait_for_switch_and_start(host: config.HostConfig, paths: layout.Paths) -> i
     code, started_units = errors.EXIT_DONE, set[str]()
     report_time = 0.0
     while True:
-        state = units.show([switch_job.UNIT, *(t.unit for t in host.models.values())])
+        state = units.units_by_name([switch_job.UNIT, *(t.unit for t in host.models.values())])
         if transient_job.is_running(state[switch_job.UNIT]):
             code, started_units = show_switch_until_end(job, from_end=True), set()
             if code in (130, transient_job.EXIT_ALONE):
@@ -56,9 +56,9 @@ def wait_for_switch_and_start(host: config.HostConfig, paths: layout.Paths) -> i
             report_time = clock.now()
             for model in moving:
                 phase = status.last_phase(state[model.unit])
-                terminal.say(f"{model.name} {state[model.unit].state} {phase}".rstrip())
+                terminal_lines.say(f"{model.name} {state[model.unit].state} {phase}".rstrip())
         clock.sleep(0.5)
     hot = [model.name for model in host.models.values() if state[model.unit].state == "hot"]
-    terminal.say(f"{', '.join(hot) or 'no model'} hot")
+    terminal_lines.say(f"{', '.join(hot) or 'no model'} hot")
     has_failed = any(state[unit].state == "failed" for unit in started_units)
     return errors.EXIT_FAILED if has_failed else code

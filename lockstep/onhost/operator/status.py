@@ -8,19 +8,27 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.cluster import cluster_status, run_record
-from lockstep.onhost.core import config, errors, layout, meminfo, output, switch_lock, terminal
+from lockstep.onhost.core import (
+    config,
+    errors,
+    layout,
+    output,
+    switch_lock,
+    terminal_lines,
+    unified_memory,
+)
 from lockstep.onhost.core.memory_requirement import rounded_up
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import (
-    generation_check,
     gpu_holders,
+    hot_engine_check,
     living_processes,
     log_phases,
 )
 from lockstep.onhost.images import recipe_check
-from lockstep.onhost.records import model_of_boot, switch_history, watch_findings
+from lockstep.onhost.records import boot_history, switch_history, watch_findings
 from lockstep.onhost.switching import switch_job
-from lockstep.onhost.systemd import restart_key, units
+from lockstep.onhost.systemd import outdated_units, units
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Status:
 
     host: str
     models: list[ModelStatus]
-    memory: meminfo.Memory
+    memory: unified_memory.Memory
     gateway: str
     webui: str
     switching: switch_lock.LockHolder | None
@@ -91,10 +99,16 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
     Without `closely`, only queries that cost the engine nothing and need no right are made: no
     token is requested, and neither Docker nor the journal is read.
     """
-    memory = meminfo.memory(paths.proc)
+    memory = unified_memory.memory(paths.proc)
     names = [model.unit for model in host.models.values()]
-    state = units.show(
-        [*names, host.webui_unit, switch_job.UNIT, restart_key.GATEWAY, restart_key.GATEWAY_SOCKET]
+    state = units.units_by_name(
+        [
+            *names,
+            host.webui_unit,
+            switch_job.UNIT,
+            outdated_units.GATEWAY,
+            outdated_units.GATEWAY_SOCKET,
+        ]
     )
     watches = watch_findings.load(paths)
     usual = switch_history.usual_seconds_by_model(switch_history.load(paths))
@@ -128,7 +142,7 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
                 silence_reason=recipe_check.unanswered_reason(paths.image_answers, model.image),
             )
         )
-    gateway, webui = state[restart_key.GATEWAY], state[host.webui_unit]
+    gateway, webui = state[outdated_units.GATEWAY], state[host.webui_unit]
     strays, unknown = _container_problems(host, state, paths) if closely else ([], [])
     return Status(
         host=host.name,
@@ -137,12 +151,12 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
         gateway=gateway.active if gateway.is_installed else "not installed",
         webui=webui.active if webui.is_installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
-        last_switch=_last_switch_text(state[switch_job.UNIT], paths),
+        last_switch=_failed_switch_text(state[switch_job.UNIT], paths),
         last_boot=watches.gpu.last_boot,
-        boot=model_of_boot.no_model_reason_of_boot(paths),
+        boot=boot_history.no_model_reason_of_boot(paths),
         problems=[
-            *_unit_problems(models),
-            *_gateway_problems(gateway, state[restart_key.GATEWAY_SOCKET]),
+            *_model_unit_problems(models),
+            *_gateway_problems(gateway, state[outdated_units.GATEWAY_SOCKET]),
             *_webui_problems(webui, closely),
             *strays,
             *watches.gpu.lines,
@@ -165,7 +179,7 @@ def _readiness(
     if unit.state == "hot" and rank:
         return None, rank
     if unit.state == "hot" and closely:
-        return generation_check.generating_state(model)
+        return hot_engine_check.generating_state(model)
     if unit.state in ("failed", "restarting"):
         return None, _failure_text(unit) if closely else unit.failure
     return None, last_phase(unit) if unit.state == "loading" and closely else ""
@@ -175,13 +189,13 @@ def _wedge_text(deed: watch_findings.Deed | None, unit: units.Unit) -> str | Non
     if deed is None or (deed.left_down and unit.up):
         return None
     deed_text = "left it down" if deed.left_down else "restarted it"
-    return f"the wedge watch {deed_text}: {deed.reason}; {terminal.since(deed.when)}"
+    return f"the wedge watch {deed_text}: {deed.reason}; {terminal_lines.since(deed.when)}"
 
 
 def _sense_text(last_look: watch_findings.SenseLook | None, unit: units.Unit) -> str | None:
     if last_look is None or last_look.pid != unit.main_pid or unit.state != "hot":
         return None
-    return f"{last_look.words}; asked {terminal.since(last_look.at)}"
+    return f"{last_look.words}; asked {terminal_lines.since(last_look.at)}"
 
 
 def _kill_text(watches: watch_findings.Findings, unit: units.Unit) -> str | None:
@@ -201,7 +215,7 @@ def last_phase(unit: units.Unit) -> str:
     return next(filter(None, map(log_phases.announced_phase, reversed(lines))), "")
 
 
-def _last_switch_text(unit: units.Unit, paths: layout.Paths) -> str | None:
+def _failed_switch_text(unit: units.Unit, paths: layout.Paths) -> str | None:
     """Return how the last switch since boot failed or was finished; None if all is well."""
     if unit.active != "failed" or unit.main_status == errors.EXIT_CANCELLED:
         return None
@@ -214,10 +228,10 @@ def _last_switch_text(unit: units.Unit, paths: layout.Paths) -> str | None:
     if unit.result == "signal":
         words = f"cut off ({unit.failure}), then: {words}"
         is_finished = any(last.code == errors.EXIT_DONE for last in switch_history.load(paths)[:1])
-    return f"{'' if is_finished else 'FAILED '}{terminal.since(unit.since)}: {words}"
+    return f"{'' if is_finished else 'FAILED '}{terminal_lines.since(unit.since)}: {words}"
 
 
-def _unit_problems(models: list[ModelStatus]) -> list[str]:
+def _model_unit_problems(models: list[ModelStatus]) -> list[str]:
     up = sorted({model.unit for model in models if model.state in ("hot", "loading")})
     problems = []
     if len(up) > 1:
@@ -313,7 +327,7 @@ def status_lines(status: Status, columns: int, now: float | None = None) -> list
 
     def say(text: object, indent: str = "") -> None:
         if text:
-            out.extend(terminal.wrap_text(str(text), columns, indent))
+            out.extend(terminal_lines.wrap_text(str(text), columns, indent))
 
     say(status.switching and f"NOW: {status.switching}")
     say(status.last_switch and f"last switch {status.last_switch}")
@@ -324,7 +338,7 @@ def status_lines(status: Status, columns: int, now: float | None = None) -> list
     pad = max((len(model.name) for model in status.models), default=0)
     for model in status.models:
         up = model.state != "off"
-        since = f" since {terminal.since(model.since, now)}"
+        since = f" since {terminal_lines.since(model.since, now)}"
         when = since if up else f", needs {rounded_up(model.needs_gib)} GiB"
         say(f"{model.name:<{pad}}  {model.state}{when}")
         say(up and model.recipe, "  ")
@@ -353,7 +367,7 @@ def status_lines(status: Status, columns: int, now: float | None = None) -> list
 
 def print_status(status: Status) -> None:
     """Print the status; the headline and faults stand out on a terminal."""
-    first, *later_lines = status_lines(status, terminal.width())
-    output.say(terminal.bold(first))
+    first, *later_lines = status_lines(status, terminal_lines.width())
+    output.say(terminal_lines.bold(first))
     for line in later_lines:
-        output.say(terminal.bold(line) if line.startswith(("BROKEN", "NOW")) else line)
+        output.say(terminal_lines.bold(line) if line.startswith(("BROKEN", "NOW")) else line)

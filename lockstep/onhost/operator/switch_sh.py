@@ -53,10 +53,10 @@ from lockstep.onhost.core import (
     output,
     runner,
     switch_lock,
-    terminal,
+    terminal_lines,
 )
 from lockstep.onhost.operator import log_and_wait
-from lockstep.onhost.switching import hot_change, switch_job
+from lockstep.onhost.switching import hot_change_record, switch_job
 from lockstep.onhost.systemd import transient_job, units
 
 _FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": (), "cancel": ()}
@@ -166,7 +166,11 @@ def _may_become_root(argv: list[str]) -> bool:
 
 
 def run_switch(
-    name: str, user: str, paths: layout.Paths, wait: bool, say: Callable[[str], None] = terminal.say
+    name: str,
+    user: str,
+    paths: layout.Paths,
+    wait: bool,
+    say: Callable[[str], None] = terminal_lines.say,
 ) -> int:
     """Run the switch in systemd and show its output until it ends; return its exit code.
 
@@ -181,7 +185,9 @@ def run_switch(
     return _recorded_exit_code(paths, since, say, (user, name))
 
 
-def cancel_switch(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal.say) -> int:
+def cancel_switch(
+    user: str, paths: layout.Paths, say: Callable[[str], None] = terminal_lines.say
+) -> int:
     """End the switch under way, and show it until the previous model is hot again.
 
     Returns:
@@ -232,10 +238,10 @@ def _request_cancellation(
 ) -> transient_job.Job | None:
     """Ask the switch under way to end, and return its job; None if there is none."""
     job = switch_job.job_under_way(paths)
-    while transient_job.is_running(units.show([job.unit])[job.unit]):
+    while transient_job.is_running(units.units_by_name([job.unit])[job.unit]):
         # A request made before the switch begins would be taken for one of an earlier switch.
         if switch_lock.holder(paths.switch_lock):
-            hot_change.request_cancellation(paths, user, restore=restore)
+            hot_change_record.request_cancellation(paths, user, restore=restore)
             return job
         clock.sleep(0.1)
     return None
@@ -266,5 +272,5 @@ def _start_switch_job(job: transient_job.Job, paths: layout.Paths, wait: bool) -
             raise errors.Problem("nobody waits for this switch any more: it was not begun")
         if clock.now() - report_time >= 15:
             report_time = clock.now()
-            terminal.say(f"waiting: {holder or 'somebody else is switching'}")
+            terminal_lines.say(f"waiting: {holder or 'somebody else is switching'}")
         clock.sleep(0.5)

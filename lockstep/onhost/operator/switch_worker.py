@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lockstep.onhost.cluster import coordinator, member_client, planner
-from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
-from lockstep.onhost.records import model_of_boot, switch_history
-from lockstep.onhost.switching import hot_change, switch_job
+from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal_lines
+from lockstep.onhost.records import boot_history, switch_history
+from lockstep.onhost.switching import hot_change_record, switch_job
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
 
@@ -19,7 +19,7 @@ def main(argv: list[str], paths: layout.Paths) -> int:
     match argv:
         case [switch_job.WORKER, name, user]:
             return switch_history.switch_and_record(
-                paths, user, name, lambda say: _make_switch(name, user, paths, say)
+                paths, user, name, lambda say: _switch_model(name, user, paths, say)
             )
         case [switch_job.FALL_BACK, name]:
             return _replace_ended_model(name, paths)
@@ -29,11 +29,13 @@ def main(argv: list[str], paths: layout.Paths) -> int:
 def rehearse_switch(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
     """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
     if planner.concerns_other_members(host, name):
-        return coordinator.ClusterSwitch(host, paths, terminal.say, user).rehearse_switch(name)
-    return switching.Switch(host, paths, terminal.say).rehearse_switch(name)
+        return coordinator.ClusterSwitch(host, paths, terminal_lines.say, user).rehearse_switch(
+            name
+        )
+    return switching.Switch(host, paths, terminal_lines.say).rehearse_switch(name)
 
 
-def _make_switch(
+def _switch_model(
     name: str, user: str, paths: layout.Paths, say: switch_history.SwitchTelling
 ) -> int:
     """Make the switch, inside lockstep-switch.service."""
@@ -48,13 +50,13 @@ def _make_switch(
                 _store_hot_model_for_boot(host, paths, user)
                 return code
     # Every member takes its lock itself, this host as well.
-    group = coordinator.ClusterSwitch(host, paths, say, user)
+    cluster_switch = coordinator.ClusterSwitch(host, paths, say, user)
     if name != "none":
-        code = group.switch_to(name)
-        say.hot_already = group.hot_already
+        code = cluster_switch.switch_to(name)
+        say.hot_already = cluster_switch.hot_already
         return code
     try:
-        return group.stop_all_groups()
+        return cluster_switch.stop_all_clusters()
     except member_client.MemberUnreachable as problem:
         say(f"{problem}; stopping what is up here only")
     with switch_lock.hold_lock(paths.switch_lock, user, name):
@@ -81,19 +83,21 @@ def _replace_ended_model(name: str, paths: layout.Paths) -> int:
 
 def _finish_cut_off_switch(paths: layout.Paths) -> int:
     """Clean up as ExecStopPost= of that unit, if the worker did not come to its own end."""
-    work = hot_change.take_unfinished_work(paths, "switch")
+    work = hot_change_record.take_unfinished_work(paths, "switch")
     if work is None:
         return errors.EXIT_DONE
     return switch_history.switch_and_record(
-        paths, work.user, work.model, lambda say: _finish_switch_work(work, paths, say)
+        paths, work.user, work.model, lambda say: _bring_to_an_end(work, paths, say)
     )
 
 
-def _finish_switch_work(work: hot_change.HotWork, paths: layout.Paths, say: Say) -> int:
+def _bring_to_an_end(work: hot_change_record.HotWork, paths: layout.Paths, say: Say) -> int:
     host = config.load_host(paths.models)
     if work.cluster_switch:
-        group = coordinator.ClusterSwitch(host, paths, say, work.user, switch=work.cluster_switch)
-        group.undo()
+        cluster_switch = coordinator.ClusterSwitch(
+            host, paths, say, work.user, switch=work.cluster_switch
+        )
+        cluster_switch.undo()
         return errors.EXIT_DONE
     switch = switching.Switch(host, paths, say, work.user)
     with switch_lock.hold_lock(paths.switch_lock, work.user, work.model):
@@ -104,11 +108,11 @@ def _finish_switch_work(work: hot_change.HotWork, paths: layout.Paths, say: Say)
 
 def _store_hot_model_for_boot(host: config.HostConfig, paths: layout.Paths, user: str) -> None:
     """Store the hot model for `boot: "last"`; a boot does not change that."""
-    if user == model_of_boot.BOOT:
+    if user == boot_history.BOOT:
         return
-    state = units.show(model.unit for model in host.models.values())
+    state = units.units_by_name(model.unit for model in host.models.values())
     hot = (model.name for model in host.models.values() if state[model.unit].state == "hot")
     try:
-        model_of_boot.record_switch_result(paths, next(hot, None))
+        boot_history.record_switch_result(paths, next(hot, None))
     except OSError as error:
         output.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")

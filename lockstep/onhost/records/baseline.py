@@ -134,7 +134,7 @@ def with_parent_folders(paths: Iterable[str]) -> list[str]:
     return sorted(path for path in every if not ownership.is_in_own_folder(path))
 
 
-def take(names_by_part: dict[str, list[str]]) -> None:
+def answer_request(names_by_part: dict[str, list[str]]) -> None:
     """Record names on this host, as `record_items` does."""
     os.umask(0o077)
     record_items(layout.Paths(), names_by_part)

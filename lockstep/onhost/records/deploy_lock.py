@@ -26,11 +26,11 @@ from typing import Any, NoReturn, TextIO
 from lockstep.onhost.core import (
     atomic_files,
     clock,
+    command_lines,
     errors,
     file_lock,
     layout,
     output,
-    program,
     runner,
 )
 from lockstep.onhost.records import audit_log, generations, journal
@@ -49,11 +49,11 @@ _LOOK_S = 0.05
 _PROGRAMS_S = 30.0
 _JOB = "lockstep-job-rollout.service"
 # The steps of a deploy are jobs of this name; the rollback follows them, and ends by itself too.
-_RETURN = program.command(
+_RETURN = command_lines.command(
     *("job", "run", "rollout"),
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
-    *("--property", f"ExecStopPost={' '.join(program.command('rollout', 'mend'))}"),
-    *("--", *program.command("rollout", "return")),
+    *("--property", f"ExecStopPost={' '.join(command_lines.command('rollout', 'mend'))}"),
+    *("--", *command_lines.command("rollout", "return")),
 )
 # Two starts of a large model, and the wait for an operator's switch.
 _RETURN_S = 4 * 3600.0
@@ -82,7 +82,7 @@ class Deploy:
         return (self.began, self.run) < (other_deploy.began, other_deploy.run)
 
 
-def take(
+def answer_request(
     deploy_fields: dict[str, Any], messages: Iterable[str] = sys.stdin
 ) -> dict[str, Any] | None:
     """Hold the lock while the deploy sends messages; exit with 75 if another deploy has it.
@@ -181,7 +181,7 @@ def _is_sent_program(process: Path) -> bool:
         words = (process / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
     except OSError:
         return False
-    return words[:3] == [program.PYTHON, "-I", "-c"]
+    return words[:3] == [command_lines.PYTHON, "-I", "-c"]
 
 
 def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:
@@ -190,13 +190,13 @@ def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:
     # Members of a cluster return together, when the deploy tells them.
     if document is None or document["rollout"]:
         return False
-    job = units.show([_JOB])[_JOB]
+    job = units.units_by_name([_JOB])[_JOB]
     # A restart under way ends by itself, unless the other hosts roll back too.
     return whole or not transient_job.is_running(job)
 
 
 def _roll_back(paths: layout.Paths, this_deploy: Deploy, result: str) -> tuple[str, dict[str, Any]]:
-    """Return by the journal; return the deploy's result in words, and the answer of `take`."""
+    """Return by the journal; return the deploy's result in words, and the answer to its request."""
     why = f"{this_deploy.activity} of {this_deploy.person}: {result}"
     rollback_result = runner.run([*_RETURN, why], timeout=_RETURN_S)
     outcome = f"{result}; " + (

@@ -23,7 +23,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from lockstep.onhost.core import atomic_files, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic_files, command_lines, errors, layout, output, runner
 from lockstep.onhost.records import ownership, state_record
 
 _REMOVAL_LINE = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
@@ -142,8 +142,9 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
         warning = f"warning: a source of apt fails: {fault}. {_source_remedy(paths, fault)}"
         output.say(output.EventLine("news", warning))
     if unknown := _UNKNOWN.findall(simulation.stdout + simulation.stderr):
+        names_text = ", ".join(map(_name_with_suggestion, dict.fromkeys(unknown)))
         raise errors.Problem(
-            f"no source of apt has {', '.join(map(_with_near_name, dict.fromkeys(unknown)))}. "
+            f"no source of apt has {names_text}. "
             "Remedy: correct `packages` of the inventory or of group data, or add its source"
         )
     record = load(paths)
@@ -159,7 +160,7 @@ _DEAD = (
 )
 
 
-def _with_near_name(name: str) -> str:
+def _name_with_suggestion(name: str) -> str:
     import difflib  # Imported here, so that programs on a host start without it.
 
     near = difflib.get_close_matches(name, _output_of("apt-cache", "pkgnames").split(), 1, 0.8)
@@ -289,7 +290,7 @@ def _output_of(*argv: str) -> str:
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, form in (
         ("note", "PACKAGE[=ACCOUNT]"),

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, config, errors, layout, program
+from lockstep.onhost.core import atomic_files, command_lines, config, errors, layout
 from lockstep.onhost.records import generations, ownership
-from lockstep.onhost.systemd import restart_key, units
+from lockstep.onhost.systemd import outdated_units, units
 
 Document = dict[str, Any]
 
@@ -73,7 +73,7 @@ def note_before_change(
     names = watched_units(document) - document["units"].keys()
     document["units"] |= {
         name: {"enabled": unit.is_enabled, "up": unit.up}
-        for name, unit in units.show(names).items()
+        for name, unit in units.units_by_name(names).items()
     }
     document["rollout"] = document["rollout"] if rollout is None else rollout
     atomic_files.write_json(paths.begun_journal, document, mode=0o600)
@@ -164,7 +164,7 @@ def _hot_model_name(paths: layout.Paths, changing_paths: set[str]) -> str | None
     own_paths = {str(_UNITS / model.unit) for model in models} | {"/etc/lockstep/models.json"}
     if own_paths.isdisjoint(changing_paths):
         return None
-    state = units.show(model.unit for model in models)
+    state = units.units_by_name(model.unit for model in models)
     return next((model.name for model in models if state[model.unit].up), None)
 
 
@@ -177,17 +177,17 @@ def restore_files(paths: layout.Paths, document: Document) -> None:
         errors.Problem: It cannot be done.
     """
     refuse_foreign(paths, document)
-    changes = _changes(paths, document["before"])
+    changes = _states_to_restore(paths, document["before"])
     try:
         # Our programs last: if this is cut off, those that wrote the journal go on with it.
-        for path in sorted(changes, key=lambda path: path.startswith(f"{program.PROGRAMS}/")):
+        for path in sorted(changes, key=lambda path: path.startswith(f"{command_lines.PROGRAMS}/")):
             _restore_file(paths.root / path.lstrip("/"), changes[path])
         _restore_engine_link(paths, document)
     except (OSError, LookupError) as error:
         raise errors.Problem(f"what was here cannot be restored: {error}") from error
     generations.remove_begun_record(paths)
     units.control_units("daemon-reload")
-    restart_key.bring_gateway_up_to_date(paths)
+    outdated_units.bring_gateway_up_to_date(paths)
 
 
 def _restore_engine_link(paths: layout.Paths, document: Document) -> None:
@@ -217,7 +217,7 @@ def _restore_file(at: Path, was: Mapping[str, str] | None) -> None:
 def refuse_foreign(paths: layout.Paths, document: Document) -> None:
     """Raise Problem if a foreign file is at a path that the rollback would write or remove."""
     judge = ownership.Ownership(root=paths.root)
-    changing_paths = _changes(paths, document["before"])
+    changing_paths = _states_to_restore(paths, document["before"])
     owners_by_path = {path: judge.owner_of_file(path) for path in changing_paths}
     foreign_files = [f"{path} ({owner})" for path, owner in owners_by_path.items() if owner]
     if foreign_files:
@@ -227,7 +227,7 @@ def refuse_foreign(paths: layout.Paths, document: Document) -> None:
         )
 
 
-def _changes(paths: layout.Paths, earlier_states: Mapping[str, Any]) -> dict[str, Any]:
+def _states_to_restore(paths: layout.Paths, earlier_states: Mapping[str, Any]) -> dict[str, Any]:
     """Return the noted things that are otherwise now.
 
     A rollback that was cut off has restored some already, and rewriting a socket's file would

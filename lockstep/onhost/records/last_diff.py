@@ -16,12 +16,12 @@ GATEWAY = "lockstep-gateway"
 
 
 def load(paths: layout.Paths) -> dict[str, Any] | None:
-    """Return what `take` stored, with "at" (Unix time, s); None if it is missing or unreadable."""
+    """Return the last report, with "at" (Unix time, s); None if it is missing or unreadable."""
     document = atomic_files.read_json(paths.diff)
     return document if isinstance(document, dict) else None
 
 
-def take(report: dict[str, Any], paths: layout.Paths | None = None) -> dict[str, Any]:
+def answer_request(report: dict[str, Any], paths: layout.Paths | None = None) -> dict[str, Any]:
     """Store {"differences": [{"severity", "kind", "item", "how"}], "more", "unknown"}.
 
     "more" differences are left out; "unknown" is the reason for items that could not be compared.

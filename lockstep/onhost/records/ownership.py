@@ -87,7 +87,7 @@ class Ownership:
             return "a folder"
         if is_marked(at) or (path in CONFFILES and _is_as_shipped(path, at)):
             return ""
-        return _owner_of(path, at)
+        return _owner_text(path, at)
 
     def owner_of_folder(self, path: str, mode: str, owner: str, group: str) -> str:
         """Return the owner of a folder whose mode or owner would change; "" if none, or ours."""
@@ -102,13 +102,13 @@ class Ownership:
             return ""
         return f"mode {have[0]}, of {have[1]}:{have[2]}; it would be {mode}, of {owner}:{group}"
 
-    def owners_of_units(self, names: Sequence[str]) -> dict[str, str]:
+    def foreign_owners_of_units(self, names: Sequence[str]) -> dict[str, str]:
         """Return for each name the owner of such a unit outside our folder of units, or ""."""
         origins = dict.fromkeys(names, "")
         for name, state in units.properties(names, "FragmentPath").items():
             path = state.get("FragmentPath", "")
             if path not in ("", "/dev/null", UNITS + name) and not self._adopts(UNITS + name):
-                origins[name] = f"{path}{_package_text(path)}"
+                origins[name] = f"{path}{_owning_package_text(path)}"
         return origins
 
     def owner_of_account(self, name: str) -> str:
@@ -132,7 +132,7 @@ class Ownership:
             restart_key: Restart key that Docker is to run with; if it does already, it is not
                 restarted. None always restarts it.
         """
-        main_pid = units.show([DOCKER])[DOCKER].main_pid
+        main_pid = units.units_by_name([DOCKER])[DOCKER].main_pid
         if f"unit {DOCKER}" in self._adopted_names or not main_pid:
             return ""
         with suppress(OSError):
@@ -196,7 +196,9 @@ def foreign_things(request: dict[str, Any], root: Path = Path("/")) -> dict[str,
     # systemd prefers a unit in our folder to all others of that name.
     absent = [path for path in units if not os.path.lexists(root / path.lstrip("/"))]
     names = [path.removeprefix(UNITS) for path in absent]
-    verdicts += [(f"unit {name}", owner) for name, owner in judge.owners_of_units(names).items()]
+    verdicts += [
+        (f"unit {name}", owner) for name, owner in judge.foreign_owners_of_units(names).items()
+    ]
     if "docker" in request:
         verdicts.append((f"unit {DOCKER}", judge.containers_ended_by_restart(**request["docker"])))
     verdicts += [
@@ -269,13 +271,13 @@ def user_and_group_names(entry: os.stat_result) -> tuple[str, str]:
         return owner, str(entry.st_gid)
 
 
-def _owner_of(path: str, at: Path) -> str:
+def _owner_text(path: str, at: Path) -> str:
     entry = at.lstat()
     day = time.strftime("%Y-%m-%d", time.gmtime(entry.st_mtime))
-    return f"written {day}, of {user_and_group_names(entry)[0]}{_package_text(path)}"
+    return f"written {day}, of {user_and_group_names(entry)[0]}{_owning_package_text(path)}"
 
 
-def _package_text(path: str) -> str:
+def _owning_package_text(path: str) -> str:
     """Return ", of package NAME" if dpkg knows the file, else ""."""
     name = _output_of("dpkg-query", "--search", path).partition(":")[0]
     return f", of package {name}" if name else ""

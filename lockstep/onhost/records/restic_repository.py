@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lockstep.onhost.access import make_secrets
 from lockstep.onhost.core import errors, file_lock, layout, runner
-from lockstep.onhost.core.config import read
+from lockstep.onhost.core.config import read_dataclass
 
 PACKAGE = "restic"
 _LIMIT_S = 3600.0
@@ -64,7 +64,7 @@ class BackupSnapshot:
 
 def backup_settings(paths: layout.Paths) -> Config | None:
     """Return the settings; None if the inventory has no backup."""
-    return read(Config, paths.backup) if paths.backup.exists() else None
+    return read_dataclass(Config, paths.backup) if paths.backup.exists() else None
 
 
 class NoBackupYet(errors.Problem):

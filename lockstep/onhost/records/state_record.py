@@ -47,10 +47,10 @@ def save(path: Path, record: Any, *, mode: int = 0o644) -> None:
 
 def _convert(kind: type[T], text: str, *, strict: bool) -> T:
     record: T = schema.convert(
-        kind, json.loads(text), where="", key="", error=_of_another_version, strict=strict
+        kind, json.loads(text), where="", key="", error=_other_version_error, strict=strict
     )
     return record
 
 
-def _of_another_version(*_: object, **__: object) -> ValueError:
+def _other_version_error(*_: object, **__: object) -> ValueError:
     return ValueError("a record of another version of Lockstep, which is not carried over")

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep.onhost.core import layout, terminal
+from lockstep.onhost.core import layout, terminal_lines
 from lockstep.onhost.records import state_record
 
 
@@ -70,7 +70,7 @@ class GpuRecord:
 class SenseLook:
     """The last look at a model: the main process asked, the verdict, and the Unix time.
 
-    `state` is one of `engine.sense_verdict.State`.
+    `state` is one of `engine.sense_check.State`.
     """
 
     model: str
@@ -103,7 +103,7 @@ class MemoryKill:
         )
 
     def __str__(self) -> str:
-        return f"{self.reason}; {terminal.since(self.when)}"
+        return f"{self.reason}; {terminal_lines.since(self.when)}"
 
 
 @dataclass(frozen=True)

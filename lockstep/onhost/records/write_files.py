@@ -181,7 +181,7 @@ def write_requested_files(request: dict[str, Any]) -> int:
     return 0
 
 
-def take(request: dict[str, Any]) -> None:
+def answer_request(request: dict[str, Any]) -> None:
     """Write the files, and exit with the code that tells whether all of them are there."""
     try:
         sys.exit(write_requested_files(request))

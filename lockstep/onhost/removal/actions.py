@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from lockstep.onhost.core import atomic_files, errors, layout, program, runner
+from lockstep.onhost.core import atomic_files, command_lines, errors, layout, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
 from lockstep.onhost.records import deploy_packages, ownership
@@ -47,7 +47,25 @@ class Actions:
             except (errors.Problem, OSError) as error:
                 return [(item, _error_reason(error)) for item in items]
             return []
-        action: Callable[[RemovalItem], None] = getattr(self, f"_{kind}")
+        action_by_kind: dict[str, Callable[[RemovalItem], None]] = {
+            "container": self._remove_container,
+            "volume": self._remove_volume,
+            "image": self._remove_image,
+            "firewall": self._remove_firewall_table,
+            "weights": self._remove_weights,
+            "file": self._remove_file,
+            "original": self._restore_original,
+            "mask": self._remove_mask,
+            "setting": self._restore_setting,
+            "member": self._remove_member,
+            "account": self._remove_account,
+            "group": self._remove_group,
+            "content": self._remove_file_or_folder,
+            "folder": self._remove_empty_folder,
+            "record": self._remove_file_or_folder,
+            "program": self._remove_file_or_folder,
+        }
+        action = action_by_kind[kind]
         for item in items:
             try:
                 action(item)
@@ -62,7 +80,7 @@ class Actions:
         The units end in any case.
         """
         with suppress(errors.Problem):
-            runner.run(program.command("switch", "none"), _LIMIT_S)
+            runner.run(command_lines.command("switch", "none"), _LIMIT_S)
         # A finished job stays loaded, so that its exit code can be read.
         units.try_to_control("stop", switch_job.UNIT, limit_s=_LIMIT_S)
 
@@ -73,42 +91,42 @@ class Actions:
         units.try_to_control("disable", *files, limit_s=_LIMIT_S)
         units.try_to_control("stop", *names, limit_s=_LIMIT_S)
         units.try_to_control("reset-failed", *names)
-        running_names = [name for name, unit in units.show(names).items() if unit.up]
+        running_names = [name for name, unit in units.units_by_name(names).items() if unit.up]
         if running_names:
             raise errors.Problem(f"still running: {', '.join(running_names)}")
 
     def _purge_packages(self, items: Sequence[RemovalItem]) -> None:
         deploy_packages.purge_recorded_packages(self._paths, [item.name for item in items])
 
-    def _container(self, item: RemovalItem) -> None:
+    def _remove_container(self, item: RemovalItem) -> None:
         assert self._docker
         self._docker.remove(item.name)
 
-    def _volume(self, item: RemovalItem) -> None:
+    def _remove_volume(self, item: RemovalItem) -> None:
         assert self._docker
-        self._docker.json("DELETE", f"/volumes/{item.name}", none=(404,))
+        self._docker.request_json("DELETE", f"/volumes/{item.name}", none=(404,))
 
-    def _image(self, item: RemovalItem) -> None:
+    def _remove_image(self, item: RemovalItem) -> None:
         assert self._docker
         image = unneeded_content.UnneededItem("image", item.name, 0, (Path(item.detail),))
         cleanup.remove(self._paths, self._docker, image)
 
-    def _firewall(self, item: RemovalItem) -> None:
+    def _remove_firewall_table(self, item: RemovalItem) -> None:
         # The end of its unit may have removed it.
         runner.output_or_problem(
             "nft", f"table {item.name}; delete table {item.name}", timeout=_LIMIT_S
         )
 
-    def _weights(self, item: RemovalItem) -> None:
+    def _remove_weights(self, item: RemovalItem) -> None:
         note = Path(item.detail)
         cache = note.parent.parent / "hub"
         weights = unneeded_content.UnneededItem("weights", item.name, 0, (note, cache))
         cleanup.remove(self._paths, docker_api.Docker(self._paths.docker_socket), weights)
 
-    def _file(self, item: RemovalItem) -> None:
+    def _remove_file(self, item: RemovalItem) -> None:
         self._path_below_root(item.name).unlink(missing_ok=True)
 
-    def _original(self, item: RemovalItem) -> None:
+    def _restore_original(self, item: RemovalItem) -> None:
         at, copy = (
             self._path_below_root(item.name),
             self._path_below_root(ownership.ADOPTED_FOLDER + item.name),
@@ -122,37 +140,35 @@ class Actions:
             at.chmod(int(mode, 8))
             shutil.chown(at, owner, group)
 
-    def _mask(self, item: RemovalItem) -> None:
+    def _remove_mask(self, item: RemovalItem) -> None:
         self._path_below_root(ownership.UNITS + item.name).unlink(missing_ok=True)
 
-    def _setting(self, item: RemovalItem) -> None:
+    def _restore_setting(self, item: RemovalItem) -> None:
         at = self._path_below_root(f"/proc/sys/{item.name.replace('.', '/')}")
         at.write_text(item.detail, encoding="utf-8")
 
-    def _member(self, item: RemovalItem) -> None:
+    def _remove_member(self, item: RemovalItem) -> None:
         name, group = item.detail.split()
         runner.output_or_problem("gpasswd", "--delete", name, group, timeout=_LIMIT_S)
 
-    def _account(self, item: RemovalItem) -> None:
+    def _remove_account(self, item: RemovalItem) -> None:
         if ownership.home_of(item.name) is not None:
             runner.output_or_problem("userdel", item.name, timeout=_LIMIT_S)
 
-    def _group(self, item: RemovalItem) -> None:
+    def _remove_group(self, item: RemovalItem) -> None:
         runner.output_or_problem("groupdel", item.name, timeout=_LIMIT_S)
 
-    def _content(self, item: RemovalItem) -> None:
+    def _remove_file_or_folder(self, item: RemovalItem) -> None:
         at = self._path_below_root(item.name)
         if at.is_dir() and not at.is_symlink():
             shutil.rmtree(at)
         else:
             at.unlink(missing_ok=True)
 
-    def _folder(self, item: RemovalItem) -> None:
+    def _remove_empty_folder(self, item: RemovalItem) -> None:
         # A folder that is not empty holds files of others.
         with suppress(OSError):
             self._path_below_root(item.name).rmdir()
-
-    _record = _program = _content
 
     def _path_below_root(self, path: str) -> Path:
         return self._paths.root / path.lstrip("/")

@@ -13,7 +13,7 @@ from lockstep.onhost.records import baseline, deploy_packages, generations, owne
 from lockstep.onhost.removal import own_files
 from lockstep.onhost.removal.items import DATA, WEIGHTS, RemovalPlan
 from lockstep.onhost.systemd import units
-from lockstep.onhost.weights import hub_cache as hub
+from lockstep.onhost.weights import downloaded_revisions as hub
 
 _UNITS = (".service", ".socket", ".timer")
 _TABLE = ("inet", "lockstep")
@@ -94,7 +94,7 @@ def _plan_units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) ->
     own = {name for name in names if name.endswith(_UNITS) and "@." not in name}
     own |= {
         name
-        for name, unit in units.show(units.loaded_units("lockstep-*")).items()
+        for name, unit in units.units_by_name(units.loaded_units("lockstep-*")).items()
         if name.endswith(_UNITS) and (unit.is_transient or _template_of_instance(name) in names)
     }
     models = {
@@ -102,7 +102,7 @@ def _plan_units(paths: layout.Paths, files: Sequence[str], plan: RemovalPlan) ->
         for record in generations.known_records(paths)
         for file in record["files"]
     }
-    states = units.show(sorted(own & models)).items()
+    states = units.units_by_name(sorted(own & models)).items()
     plan.add_removals("model", *(name for name, unit in states if unit.up))
     order = {".timer": 0, ".socket": 1, ".service": 2}
     plan.add_removals(
@@ -119,10 +119,10 @@ def _template_of_instance(name: str) -> str:
 def _plan_docker_items(
     paths: layout.Paths, docker: docker_api.Docker, settings: RemovalSettings, plan: RemovalPlan
 ) -> None:
-    for container in docker.json("GET", "/containers/json", {"all": "1"}):
+    for container in docker.request_json("GET", "/containers/json", {"all": "1"}):
         if docker_api.is_ours(container.get("Labels")):
             plan.add_removals("container", str(container["Names"][0]).lstrip("/"))
-    for volume in docker.json("GET", "/volumes")["Volumes"] or []:
+    for volume in docker.request_json("GET", "/volumes")["Volumes"] or []:
         name = str(volume["Name"])
         if not docker_api.is_ours(volume.get("Labels")):
             continue

@@ -24,7 +24,7 @@ _DOCKER_S = 600.0
 _LAST = ("program", "record")
 
 
-def take(request: dict[str, Any]) -> dict[str, Any]:
+def answer_request(request: dict[str, Any]) -> dict[str, Any]:
     """Plan or remove on this host."""
     paths = layout.Paths()
     try:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.records import generations, journal
-from lockstep.onhost.switching import hot_change, rollout_lock, switch
-from lockstep.onhost.systemd import restart_key, units
+from lockstep.onhost.switching import hot_change_record, rollout_lock, switch
+from lockstep.onhost.systemd import outdated_units, units
 from lockstep.onhost.webui import record, update
 
 # A unit's own timeouts limit its start.
@@ -32,8 +32,8 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
         name = _model_to_restart(paths, document["hot"])
         code = errors.EXIT_DONE
         if name is not None:
-            work = hot_change.HotWork(name, rollout_lock.USER)
-            with hot_change.keep_on_record(paths, "rollout", work):
+            work = hot_change_record.HotWork(name, rollout_lock.USER)
+            with hot_change_record.keep_on_record(paths, "rollout", work):
                 code = revive_model(paths, name)
         journal.discard(paths)
     output.say("this host is as it was before the deploy")
@@ -78,10 +78,10 @@ def restore_deploy(paths: layout.Paths, document: journal.Document, why: str = "
 def _model_to_restart(paths: layout.Paths, was: str | None) -> str | None:
     """Return the model that must start again: one that runs with other files, or else `was`."""
     host = config.load_host(paths.models)
-    state = units.show(model.unit for model in host.models.values())
+    state = units.units_by_name(model.unit for model in host.models.values())
     up = next((model for model in host.models.values() if state[model.unit].up), None)
     if up is not None:
-        return up.name if restart_key.has_outdated_key(state[up.unit], paths) else None
+        return up.name if outdated_units.has_outdated_key(state[up.unit], paths) else None
     return was
 
 
@@ -105,7 +105,7 @@ def _end_units(names: Iterable[str]) -> None:
 
 def _restore_unit_state(paths: layout.Paths, name: str, was: dict[str, bool]) -> bool:
     """Make a unit start at boot and run now as it did; tell whether it does."""
-    unit = units.show([name])[name]
+    unit = units.units_by_name([name])[name]
     if was["enabled"] != unit.is_enabled and not _control(
         "enable" if was["enabled"] else "disable", name
     ):
@@ -113,7 +113,7 @@ def _restore_unit_state(paths: layout.Paths, name: str, was: dict[str, bool]) ->
     if not was["up"]:
         return True
     # A socket has no process, and no restart while its service runs.
-    is_outdated = unit.up and unit.main_pid and restart_key.has_outdated_key(unit, paths)
+    is_outdated = unit.up and unit.main_pid and outdated_units.has_outdated_key(unit, paths)
     return bool(unit.up and not is_outdated) or _control("restart", name)
 
 

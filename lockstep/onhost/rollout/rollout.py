@@ -25,13 +25,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from lockstep.onhost.cluster import cluster_rollout
-from lockstep.onhost.core import clock, config, errors, layout, output, program
+from lockstep.onhost.cluster import cluster_start_in_deploy
+from lockstep.onhost.core import clock, command_lines, config, errors, layout, output
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import generations, journal
 from lockstep.onhost.rollout import deploy_rollback
-from lockstep.onhost.switching import hot_change, rollout_lock, switch
-from lockstep.onhost.systemd import restart_key, units
+from lockstep.onhost.switching import hot_change_record, rollout_lock, switch
+from lockstep.onhost.systemd import outdated_units, units
 
 _TEST_QUESTION_S = 60.0
 # The gateway queries systemd once a second for the hot model.
@@ -43,13 +43,13 @@ def outdated_models(host: config.HostConfig, paths: layout.Paths) -> list[config
 
     A cluster's models are left out: the deploy stops them on all members before it comes here.
     """
-    state = units.show(model.unit for model in host.models.values())
+    state = units.units_by_name(model.unit for model in host.models.values())
     return [
         model
         for model in host.models.values()
         if not model.cluster
         and state[model.unit].state in ("hot", "loading")
-        and restart_key.has_outdated_key(state[model.unit], paths)
+        and outdated_units.has_outdated_key(state[model.unit], paths)
     ]
 
 
@@ -58,8 +58,8 @@ def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ())
     host = config.load_host(paths.models)
     with rollout_lock.hold_switch_lock(paths):
         for model in outdated_models(host, paths):
-            work = hot_change.HotWork(model.name, rollout_lock.USER)
-            with hot_change.keep_on_record(paths, "rollout", work):
+            work = hot_change_record.HotWork(model.name, rollout_lock.USER)
+            with hot_change_record.keep_on_record(paths, "rollout", work):
                 why = _refusal(host, model, paths, gate)
                 if why:
                     output.say(f"{model.name}: {why}; returning to what there was")
@@ -74,7 +74,7 @@ def _refusal(
     """Return why a model may not stay as it was deployed, or ""."""
     if not switch.Switch(host, paths, user=rollout_lock.USER).restart_model(model.name):
         return "it does not start"
-    restart_key.bring_gateway_up_to_date(paths)
+    outdated_units.bring_gateway_up_to_date(paths)
     try:
         # Again, because the unit asks the engine itself and clients may ask through the gateway.
         _request_token_as_client(model)
@@ -110,7 +110,7 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
         raise errors.Problem("there is no record of a previous generation to return to")
     journal.refuse_foreign(paths, document)
     group = next((model for model in _models_up(paths) if model.cluster), None)
-    if group is not None and (code := cluster_rollout.run_switch("none")):
+    if group is not None and (code := cluster_start_in_deploy.run_switch("none")):
         return code
     with rollout_lock.hold_switch_lock(paths):
         host, hot = config.load_host(paths.models), _models_up(paths)
@@ -138,7 +138,7 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
 
 def _models_up(paths: layout.Paths) -> list[config.Model]:
     host = config.load_host(paths.models)
-    state = units.show(model.unit for model in host.models.values())
+    state = units.units_by_name(model.unit for model in host.models.values())
     return [model for model in host.models.values() if state[model.unit].up]
 
 
@@ -159,7 +159,7 @@ def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
 
 def roll_back_cut_off_rollout(paths: layout.Paths) -> int:
     """Roll back as ExecStopPost= of the job, if `go` or a cluster's start was cut off."""
-    work = hot_change.take_unfinished_work(paths, "rollout")
+    work = hot_change_record.take_unfinished_work(paths, "rollout")
     if work is None:
         return errors.EXIT_DONE
     with rollout_lock.hold_switch_lock(paths):
@@ -167,7 +167,7 @@ def roll_back_cut_off_rollout(paths: layout.Paths) -> int:
         return restore_and_restart(paths, work.model, errors.EXIT_DONE)
 
 
-def _is_gate(words: Sequence[str]) -> bool:
+def _is_gate_option(words: Sequence[str]) -> bool:
     """Tell whether there are no words, or those of a gate."""
     return not words or (list(words[:2]) == ["--gate", "--"] and len(words) > 2)
 
@@ -176,10 +176,10 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     verb, *arguments = argv or [""]
-    if verb == "go" and _is_gate(arguments):
+    if verb == "go" and _is_gate_option(arguments):
         return restart_outdated_or_roll_back(paths, arguments[2:])
-    if verb == "up" and arguments and _is_gate(arguments[1:]):
-        return cluster_rollout.start_cluster(paths, arguments[0], arguments[3:])
+    if verb == "up" and arguments and _is_gate_option(arguments[1:]):
+        return cluster_start_in_deploy.start_cluster(paths, arguments[0], arguments[3:])
     if verb == "ended" and len(arguments) == 2:
         return deploy_rollback.return_from_cluster_rollout(paths, *arguments)
     if verb == "back" and len(arguments) <= 1:
@@ -192,4 +192,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         request = json.load(sys.stdin)
         journal.note_before_change(paths, request["paths"], rollout=request.get("rollout"))
         return errors.EXIT_DONE
-    return program.usage(__doc__)
+    return command_lines.usage(__doc__)

@@ -26,10 +26,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import clock, config, errors, layout, output, program
-from lockstep.onhost.engine import openai_api, sense_verdict
+from lockstep.onhost.core import clock, command_lines, config, errors, layout, output
+from lockstep.onhost.engine import openai_api, sense_check
 from lockstep.onhost.records import accepted_speed
-from lockstep.onhost.rollout import speed_probe
+from lockstep.onhost.rollout import speed_request
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units
 
@@ -91,7 +91,7 @@ def measure_speed(model: config.Model, key: str | None) -> tuple[list[float], gp
     later_counters = _counters_at_rest(model, key, earlier_counters)
     for noun, total, expected_count in (
         ("answers", "finished_requests", RUNS),
-        ("tokens", "generated_tokens", RUNS * speed_probe.TOKENS),
+        ("tokens", "generated_tokens", RUNS * speed_request.TOKENS),
     ):
         growth = _counter_growth(earlier_counters, later_counters, total)
         if growth is not None and growth != expected_count:
@@ -134,13 +134,13 @@ def _measure_rate(model: config.Model, key: str | None) -> float:
     mark = os.urandom(4).hex()
     # Streamed as `lockstep bench` has it, because an answer in one piece takes longer.
     stream = openai_api.stream_keys(engines.ENGINES.get(model.engine))
-    body = {**stream, "ignore_eos": True, "max_tokens": speed_probe.TOKENS}
+    body = {**stream, "ignore_eos": True, "max_tokens": speed_request.TOKENS}
     began, wall = clock.now(), time.time()
-    answer = openai_api.generate(model, key, f"[{mark}] {speed_probe.PROMPT}", ANSWER_S, body)
+    answer = openai_api.generate(model, key, f"[{mark}] {speed_request.PROMPT}", ANSWER_S, body)
     drift = (time.time() - wall) - (clock.now() - began)
-    if answer.tokens != speed_probe.TOKENS:
+    if answer.tokens != speed_request.TOKENS:
         raise Suspect(
-            f"{answer.tokens} tokens instead of {speed_probe.TOKENS}: truncated, or not counted"
+            f"{answer.tokens} tokens instead of {speed_request.TOKENS}: truncated, or not counted"
         )
     if abs(drift) > 0.5:
         raise Suspect(f"the wall clock jumped by {drift:+.1f} s, or the machine slept")
@@ -180,7 +180,7 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
     output.say(f"{model.name}: {verdict.words}")
     if mode == "accept" or (accepted_rate is None and (verdict.enough or mode == "baseline")):
         entry = {
-            **_accepted_speed_entry(model, rates),
+            **_new_accepted_entry(model, rates),
             **band.as_json(),
             "max_clock_mhz": host.max_clock_mhz,
         }
@@ -198,7 +198,7 @@ def _report_nothing_hot(host: config.HostConfig, mode: str) -> int:
 
 def _check_sense(model: config.Model) -> int:
     """Ask the sense questions where clients ask; return an exit code."""
-    verdict = sense_verdict.judge_engine_sense(model, openai_api.api_key(model))
+    verdict = sense_check.judge_engine_sense(model, openai_api.api_key(model))
     output.say(f"{model.name} {verdict.words}")
     if verdict.state == "sound":
         return errors.EXIT_DONE
@@ -206,7 +206,7 @@ def _check_sense(model: config.Model) -> int:
 
 
 def _measure_model(model: config.Model) -> tuple[list[float], gpu.SampleBand]:
-    engine_model = model.behind_gateway
+    engine_model = model.with_engine_address
     key = openai_api.api_key(engine_model)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -222,14 +222,14 @@ def _measure_model(model: config.Model) -> tuple[list[float], gpu.SampleBand]:
 
 
 def _hot_model(host: config.HostConfig) -> config.Model | None:
-    state = units.show(model.unit for model in host.models.values())
+    state = units.units_by_name(model.unit for model in host.models.values())
     return next(
         (candidate for candidate in host.models.values() if state[candidate.unit].state == "hot"),
         None,
     )
 
 
-def _accepted_speed_entry(model: config.Model, rates: Sequence[float]) -> dict[str, Any]:
+def _new_accepted_entry(model: config.Model, rates: Sequence[float]) -> dict[str, Any]:
     return {
         "decode_tok_s": round(sum(rates) / len(rates), 2),
         "runs": [round(rate, 2) for rate in rates],
@@ -243,6 +243,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     if argv not in ([], ["--baseline"], ["--accept"]):
-        return program.usage(__doc__)
+        return command_lines.usage(__doc__)
     mode = argv[0].lstrip("-") if argv else ""
     return check_hot_model(config.load_host(paths.models), paths, mode)

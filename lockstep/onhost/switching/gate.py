@@ -19,11 +19,20 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, program, runner
+from lockstep.onhost.core import (
+    clock,
+    command_lines,
+    config,
+    errors,
+    layout,
+    output,
+    runner,
+    unified_memory,
+)
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
-from lockstep.onhost.records import model_of_boot, watch_findings
+from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.system import read_ahead
 from lockstep.onhost.systemd import transient_job, units
 from lockstep.onhost.weights import disk_rate, model_files
@@ -113,7 +122,7 @@ class Gate:
     def alive_elsewhere(self) -> list[str]:
         """Return descriptions of other models' units, processes and containers that are alive."""
         other_models = self.host.other_models(self.model.name)
-        state = units.show(model.unit for model in other_models)
+        state = units.units_by_name(model.unit for model in other_models)
         containers = self._running({model.container for model in other_models if model.container})
         live_engines = []
         for model in other_models:
@@ -133,7 +142,7 @@ class Gate:
         """Raise Problem if anybody listens at the port, and would be taken for the engine."""
         if strangers := port_listeners.foreign_listener_texts(self.model, self.paths):
             raise errors.Problem(
-                f"{' and '.join(strangers)} listens at {self.model.behind_gateway.url}, where "
+                f"{' and '.join(strangers)} listens at {self.model.with_engine_address.url}, where "
                 f"{self.model.name} is to answer. Remedy: stop it, then switch.sh "
                 f"{self.model.name}; or another port (models.{self._data_key('port')})",
                 EXIT_OTHER_ENGINE,
@@ -141,7 +150,7 @@ class Gate:
 
     def wait_for_memory(self) -> None:
         """Wait until MemAvailable reaches the model's need, dropping the page cache."""
-        now = meminfo.memory(self.paths.proc)
+        now = unified_memory.memory(self.paths.proc)
         need = self.model.memory_need.available(now.total)
         last_drop_s = last_report_s = -30.0
         # MemFree decides about dropping only: vLLM before 0.20.2 counts it. MemAvailable decides
@@ -154,7 +163,7 @@ class Gate:
                     f"{rounded_up(need)} needed: dropping the page cache"
                 )
                 self.drop_page_cache()
-                now = meminfo.memory(self.paths.proc)
+                now = unified_memory.memory(self.paths.proc)
             if now.available >= need:
                 break
             if self._waited_s() >= self.wait_s:
@@ -166,7 +175,7 @@ class Gate:
                     f"GiB available, {rounded_up(need)} GiB needed"
                 )
             clock.sleep(1)
-            now = meminfo.memory(self.paths.proc)
+            now = unified_memory.memory(self.paths.proc)
         memory_text = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
         write_to_journal(f"{memory_text}, {rounded_up(need)} GiB needed")
 
@@ -176,7 +185,7 @@ class Gate:
         An engine may open its files before a program of ExecStartPost= has begun. For a rank above
         0 there is none, and another program puts the read-ahead back. Failing is no error.
         """
-        cluster = self.host.cluster(self.model.name)
+        cluster = self.host.cluster_of_model(self.model.name)
         try:
             if cluster is not None and cluster.rank:
                 _start_rank_guard(self.model, self.paths)
@@ -193,7 +202,7 @@ class Gate:
     def record_model_starting(self) -> None:
         """Note on disk that the model is starting; failing is no error."""
         try:
-            model_of_boot.record_model_phase(self.paths, self.model.name, model_of_boot.STARTING)
+            boot_history.record_model_phase(self.paths, self.model.name, boot_history.STARTING)
         except OSError as error:
             write_to_journal(f"start not noted in {self.paths.boots}: {errors.why(error)}")
 
@@ -208,7 +217,7 @@ class Gate:
         if rate is not None:
             write_to_journal(f"the disk of the weights gives {rate:.0f} MB/s")
 
-    def _memory_shortage(self, now: meminfo.Memory) -> errors.Problem:
+    def _memory_shortage(self, now: unified_memory.Memory) -> errors.Problem:
         need = self.model.memory_need.available(now.total)
         if need > now.total:
             remedy = "this host can never run it: bind a smaller recipe to the model"
@@ -241,7 +250,7 @@ class Gate:
         # that waits for the disk cannot be killed before, and is left to its end.
         with suppress(errors.Problem):
             runner.run(["sync"], timeout=_SYNC_TIMEOUT_S)
-        meminfo.free_pages(self.paths.proc, write_to_journal)
+        unified_memory.free_pages(self.paths.proc, write_to_journal)
 
     def _running(self, names: set[str]) -> set[str]:
         if not names:
@@ -267,7 +276,7 @@ def _start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
     job = transient_job.Job(
         name="rank-guard",
         unit_prefix="lockstep-",
-        argv=program.command("guard-rank", model.name),
+        argv=command_lines.command("guard-rank", model.name),
         # Its lines are among those of the rank, and nothing remains of it.
         properties=(
             "StandardOutput=journal",
@@ -282,7 +291,7 @@ def _start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("model")
     parser.add_argument("--wait", type=float, default=DEFAULT_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from lockstep.onhost.core import clock, config, errors, layout, output, runner
 from lockstep.onhost.engine import gpu_holders, openai_api
-from lockstep.onhost.records import accepted_speed, model_of_boot, watch_findings
+from lockstep.onhost.records import accepted_speed, boot_history, watch_findings
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import units
 
@@ -86,9 +86,9 @@ class GpuState:
         watch_findings.save(self.paths, watch_findings.GpuRecord(findings, slow, last_boot))
 
     def _last_boot_finding(self, earlier_text: str | None) -> str | None:
-        cut_off = model_of_boot.cut_off_boot(self.paths)
-        present = model_of_boot.boot_id(self.paths)
-        if cut_off is None or model_of_boot.load(self.paths).switched_in == present:
+        cut_off = boot_history.cut_off_boot(self.paths)
+        present = boot_history.boot_id(self.paths)
+        if cut_off is None or boot_history.load(self.paths).switched_in == present:
             return None
         # The journal of that boot does not change, so one reading is enough.
         end_time = time.localtime(cut_off.began + cut_off.duration_s)
@@ -142,7 +142,7 @@ class GpuState:
     def _foreign_gpu_holders(self) -> str | None:
         """Return the foreign holders of GPU memory while a model of ours is up."""
         names = {model.unit: model.name for model in self.host.models.values()}
-        unit_states = units.show(names)
+        unit_states = units.units_by_name(names)
         up = [name for unit, name in names.items() if unit_states[unit].state in ("hot", "loading")]
         if not up:
             return None
@@ -192,7 +192,7 @@ class GpuState:
 
     def _token_rate(self, model: config.Model) -> float | None:
         """Return tok/s of all requests together; None if they did not run all the while."""
-        engine_model = model.behind_gateway
+        engine_model = model.with_engine_address
         try:
             key = openai_api.api_key(engine_model)
             first, began = openai_api.counters(engine_model, key), clock.now()

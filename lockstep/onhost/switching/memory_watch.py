@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import (
     clock,
+    command_lines,
     config,
     errors,
     layout,
-    meminfo,
     output,
-    program,
     switch_lock,
+    unified_memory,
 )
 from lockstep.onhost.docker import container_processes, docker_api
 from lockstep.onhost.records import watch_findings
@@ -58,17 +58,17 @@ class MemoryWatch:
 
     def check_memory(self) -> float:
         """Look once and act; return the seconds until the next look."""
-        models = self._models()
+        models = self._bound_models()
         highest = max((max(minimums(model).values()) for model in models), default=0.0)
         room = self._available_gib() - highest
         if room >= 0:
             return min(max(room / _FASTEST, _SHORTEST_S), _LONGEST_S)
-        state = units.show(model.unit for model in models)
+        state = units.units_by_name(model.unit for model in models)
         for model in models:
             self._end_if_below_minimum(model, state[model.unit])
         return _SHORTEST_S if any(unit.up for unit in state.values()) else _LONGEST_S
 
-    def _models(self) -> list[config.Model]:
+    def _bound_models(self) -> list[config.Model]:
         """Return the models as the last deploy bound them."""
         models_mtime = self.paths.models.stat().st_mtime_ns
         if self._host is None or models_mtime != self._models_mtime:
@@ -76,7 +76,7 @@ class MemoryWatch:
         return list(self._host.models.values())
 
     def _available_gib(self) -> float:
-        return meminfo.memory(self.paths.proc).available
+        return unified_memory.memory(self.paths.proc).available
 
     def _end_if_below_minimum(self, model: config.Model, unit: units.Unit) -> None:
         phase = _phase(unit)
@@ -99,7 +99,7 @@ class MemoryWatch:
         self._kill_engine_processes(model, main_pid)
         write_to_journal(f"{model.name}: {end.reason}")
         # The stop waits until all is gone, with a container that Docker did not end.
-        _control("stop", model.unit)
+        _control_unit("stop", model.unit)
         if model.cluster is not None:
             write_to_journal(f"{model.name}: left to the cluster's agents, which leave it down")
         elif switching is not None:
@@ -125,13 +125,13 @@ class MemoryWatch:
             inside = container_processes.processes(model.container, self.paths)
             # All processes of a container end with its first one. Docker may answer late or never
             # on such a host, so it is asked only for one that an earlier deploy started.
-            for pid in inside or [self._first_pid(model.container)]:
+            for pid in inside or [self._container_pid(model.container)]:
                 _sigkill(os.kill, pid)
         # Before RestartSec= is over.
-        _control("stop", model.unit, "--no-block")
-        _control("kill", model.unit, "--signal=KILL")
+        _control_unit("stop", model.unit, "--no-block")
+        _control_unit("kill", model.unit, "--signal=KILL")
 
-    def _first_pid(self, container: str) -> int:
+    def _container_pid(self, container: str) -> int:
         """Return the first pid of a running container from Docker; 0 if none runs."""
         try:
             document = self.docker.container(container)
@@ -167,7 +167,7 @@ def _sigkill(kill: Callable[[int, int], None], pid: int) -> None:
         write_to_journal(f"process {pid} not killed: {errors.why(error)}")
 
 
-def _control(verb: str, unit: str, *options: str) -> None:
+def _control_unit(verb: str, unit: str, *options: str) -> None:
     """Have systemd do this and report a refusal; nothing else can be done about it here."""
     try:
         units.control_units(verb, unit, options=options, limit_s=_STOP_LIMIT_S)
@@ -189,7 +189,7 @@ def write_to_journal(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    program.parser(__doc__).parse_args(argv)
+    command_lines.parser(__doc__).parse_args(argv)
     watch = MemoryWatch(paths or layout.Paths(), start_replacement_job)
     last_message = ""
     while True:

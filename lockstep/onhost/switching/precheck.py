@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep.onhost.core import config, errors, layout, meminfo
+from lockstep.onhost.core import config, errors, layout, unified_memory
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
-from lockstep.onhost.system import link_check
+from lockstep.onhost.system import link_presence
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import weights_spec, weights_state
 
@@ -31,8 +31,8 @@ class Precheck:
         unit = self.state[model.unit]
         if not unit.is_installed:
             raise _refusal(f"{model.unit} is {unit.load}", "run the deploy")
-        if cluster := self.host.cluster(model.name):
-            link_check.check_links(model.name, cluster, self.paths)
+        if cluster := self.host.cluster_of_model(model.name):
+            link_presence.check_links(model.name, cluster, self.paths)
         self._refuse_taken_port(model)
         self._refuse_unreachable_docker(model)
         self._check_memory(model)
@@ -45,7 +45,7 @@ class Precheck:
         The kernel charges no process for its GPU memory, so the present use of a unit is unknown;
         the most that its engine takes is known.
         """
-        now = meminfo.memory(self.paths.proc)
+        now = unified_memory.memory(self.paths.proc)
         up = {
             model.unit: model.memory_need.peak_gib(now.total)
             for model in self.host.models.values()
@@ -60,8 +60,9 @@ class Precheck:
         if strangers := port_listeners.foreign_listener_texts(
             model, self.paths, self.host.models.values()
         ):
+            url = model.with_engine_address.url
             raise _refusal(
-                f"{model.name}: {' and '.join(strangers)} listens at {model.behind_gateway.url}",
+                f"{model.name}: {' and '.join(strangers)} listens at {url}",
                 "stop it, or set another port of the model",
             )
 
@@ -90,7 +91,7 @@ class Precheck:
                 ) from error
 
     def _check_memory(self, model: config.Model) -> None:
-        total = meminfo.memory(self.paths.proc).total
+        total = unified_memory.memory(self.paths.proc).total
         need = model.memory_need.available(total)
         if need > total:
             raise _refusal(
@@ -111,7 +112,7 @@ class Precheck:
         if not model.container or not model.image:
             return
         try:
-            self.docker.json("GET", f"/images/{model.image}/json")
+            self.docker.request_json("GET", f"/images/{model.image}/json")
             self.docker.ask_containerd()
         except docker_api.DockerError as error:
             repository, _, digest = model.image.partition("@")

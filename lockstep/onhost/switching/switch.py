@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, runner
+from lockstep.onhost.core import clock, config, errors, layout, output, runner, unified_memory
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import container_processes, docker_api, stop_container
 from lockstep.onhost.engine import living_processes, log_phases, openai_api
-from lockstep.onhost.records import model_of_boot, switch_history, watch_findings
+from lockstep.onhost.records import boot_history, switch_history, watch_findings
 from lockstep.onhost.switching import (
     gate,
-    hot_change,
-    journal_tail,
+    hot_change_record,
     precheck,
-    switch_timing,
+    start_phase_printer,
+    switch_step_durations,
 )
 from lockstep.onhost.systemd import units
 
@@ -56,7 +56,7 @@ class Switch:
         self._cancellable = False
         self._paths = paths
         self._user = user
-        self._steps = switch_timing.Steps()
+        self._steps = switch_step_durations.Steps()
         self._docker = docker_api.Docker(paths.docker_socket, precheck.DOCKER_S)
 
     def switch_to(self, name: str) -> int:
@@ -66,7 +66,7 @@ class Switch:
             state = self._unit_states()
             if state[model.unit].state == "hot" and not self._other_units_up(model, state):
                 try:
-                    return self._already_hot(model)
+                    return self._check_hot_model(model)
                 except openai_api.NotReady as answer:
                     self._say(f"{name} is up but does not serve ({answer}): restarting it", "check")
             try:
@@ -79,8 +79,8 @@ class Switch:
             name
         ):
             self._say(f"a switch to {name} usually takes {output.duration(usual)}", "check")
-        work = hot_change.HotWork(name, self._user, previous.name if previous else None)
-        with hot_change.keep_on_record(self._paths, "switch", work):
+        work = hot_change_record.HotWork(name, self._user, previous.name if previous else None)
+        with hot_change_record.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(model, previous, state)
 
     def _refuse_switch(self, model: config.Model, refusal: errors.Problem, state: State) -> int:
@@ -150,16 +150,16 @@ class Switch:
             self._say(f"NO MODEL IS HOT: {why_none}", "failed")
             return errors.EXIT_NOTHING_HOT
         first, second = spares[0], spares[1] if spares[1:] else None
-        work = hot_change.HotWork(first.name, self._user, second.name if second else None)
-        with hot_change.keep_on_record(self._paths, "switch", work):
+        work = hot_change_record.HotWork(first.name, self._user, second.name if second else None)
+        with hot_change_record.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(first, second, state)
 
     def _hot_before(self, model: config.Model) -> config.Model | None:
         """Return the model that was hot before the switch that made a model hot."""
-        record = hot_change.load(self._paths)
+        record = hot_change_record.load(self._paths)
         return self._host.models.get(record.previous or "") if record.hot == model.name else None
 
-    def finish_cut_off_switch(self, work: hot_change.HotWork) -> int:
+    def finish_cut_off_switch(self, work: hot_change_record.HotWork) -> int:
         """Continue a switch that was cut off; codes as for `switch_to`."""
         self._say(f"the switch to {work.model} was cut off, finishing it", "check")
         model = self._host.model(work.model)
@@ -193,7 +193,7 @@ class Switch:
         check = self._precheck(state)
         check.check_start(model)
         available, held_gib = check.memory_figures()
-        need = model.memory_need.available(meminfo.memory(self._paths.proc).total)
+        need = model.memory_need.available(unified_memory.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
         self._say(
             f"memory: needs {rounded_up(need)} GiB, {rounded_down(available)} available"
@@ -218,7 +218,7 @@ class Switch:
         self._print(output.EventLine(kind, line) if kind else line)
 
     def _unit_states(self) -> State:
-        return units.show(model.unit for model in self._host.models.values())
+        return units.units_by_name(model.unit for model in self._host.models.values())
 
     def _precheck(self, state: State) -> precheck.Precheck:
         return precheck.Precheck(self._host, self._paths, self._docker, state)
@@ -230,8 +230,8 @@ class Switch:
             if state[other_model.unit].up
         ]
 
-    def _already_hot(self, model: config.Model) -> int:
-        engine = model.behind_gateway
+    def _check_hot_model(self, model: config.Model) -> int:
+        engine = model.with_engine_address
         openai_api.check_health(engine)
         try:
             test_answer = openai_api.ask_test_question(
@@ -256,11 +256,11 @@ class Switch:
         return self._interrupted_model()
 
     def _interrupted_model(self) -> config.Model | None:
-        return self._host.models.get(hot_change.load(self._paths).interrupted_model or "")
+        return self._host.models.get(hot_change_record.load(self._paths).interrupted_model or "")
 
     def _forget_interrupted(self) -> None:
-        if hot_change.load(self._paths).interrupted_model:
-            hot_change.record_hot_model(self._paths, None, None)
+        if hot_change_record.load(self._paths).interrupted_model:
+            hot_change_record.record_hot_model(self._paths, None, None)
 
     def _replacement_models(
         self, model: config.Model, previous: config.Model | None
@@ -286,7 +286,7 @@ class Switch:
                 tried_models.append(spare)
                 if self._attempt_start(spare, stop):
                     return self._report_other_model_hot(model, spare, was_hot=spare == previous)
-        except hot_change.SwitchCancellation as error:
+        except hot_change_record.SwitchCancellation as error:
             return self._undo_cancelled_switch(error.request, tried_models, previous)
         return self._report_nothing_hot(
             tried_models, "failed" if previous else "failed; none was before"
@@ -294,7 +294,7 @@ class Switch:
 
     def _undo_cancelled_switch(
         self,
-        request: hot_change.CancellationRequest,
+        request: hot_change_record.CancellationRequest,
         tried_models: Sequence[config.Model],
         previous: config.Model | None,
     ) -> int:
@@ -316,7 +316,7 @@ class Switch:
                 outcome = f"the switch to {model.name} was cancelled; {previous.name} is hot again"
                 self._say(outcome, "done")
                 return errors.EXIT_CANCELLED
-        except hot_change.SwitchCancellation as second:
+        except hot_change_record.SwitchCancellation as second:
             request = second.request
         return self._report_nothing_hot(
             [*tried_models, previous], f"failed, or {request.user} cancelled it"
@@ -331,7 +331,7 @@ class Switch:
     def _record_hot_model(self, name: str | None, previous: config.Model | None) -> None:
         previous_name = previous.name if previous else None
         with suppress(OSError):
-            hot_change.record_hot_model(self._paths, name, previous_name)
+            hot_change_record.record_hot_model(self._paths, name, previous_name)
 
     def _reset_failed_units(self) -> None:
         """Reset failed units, now that the operator has the model that they asked for.
@@ -339,11 +339,11 @@ class Switch:
         The journal keeps the reason; `lockstep diff` would name the units until somebody reset them
         by hand.
         """
-        names = [*(model.unit for model in self._host.models.values()), model_of_boot.UNIT]
+        names = [*(model.unit for model in self._host.models.values()), boot_history.UNIT]
         # The operator's request is done, so a fault here must not fail it.
         with suppress(errors.Problem):
             failed_units = [
-                name for name, unit in units.show(names).items() if unit.state == "failed"
+                name for name, unit in units.units_by_name(names).items() if unit.state == "failed"
             ]
             if failed_units:
                 units.control_units("reset-failed", *failed_units)
@@ -452,15 +452,15 @@ class Switch:
         units.try_to_control("reset-failed", model.unit)
         self._say(f"starting {model.name}", "gate")
         look = self._progress_reporter("starting", is_cancellable=True)
-        with journal_tail.JournalTail(model.unit, since, self._say):
+        with start_phase_printer.StartPhasePrinter(model.unit, since, self._say):
             # systemd limits the time of a start.
             is_started = units.try_to_control("start", model.unit, limit_s=math.inf, look=look)
         took = output.duration(clock.now() - began)
-        unit = units.show([model.unit])[model.unit]
+        unit = units.units_by_name([model.unit])[model.unit]
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
         if is_started and unit.state == "hot":
-            test_answer = self._report_test_answer(model.unit, since)
+            test_answer = self._read_test_answer(model.unit, since)
             self._say(f"took: {self._steps}", "took")
             self._say(
                 f"{model.name} is hot, started in {took}"
@@ -476,7 +476,7 @@ class Switch:
             self._say(f"  {line}", "why")
         return False
 
-    def _report_test_answer(self, unit: str, since: float) -> str | None:
+    def _read_test_answer(self, unit: str, since: float) -> str | None:
         test_answer = self._steps.add_start_steps(unit, units.last_lines(unit, 20, since))
         if test_answer:
             return test_answer
@@ -487,7 +487,7 @@ class Switch:
 
     def _check_cancelled(self) -> None:
         if self._cancellable:
-            hot_change.raise_if_cancelled(self._paths, self._began)
+            hot_change_record.raise_if_cancelled(self._paths, self._began)
 
     def _progress_reporter(self, activity: str, is_cancellable: bool = False) -> Callable[[], None]:
         """Return what to do every second of a long activity: tell of it now and then.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import clock, config, errors, layout, output, program, switch_lock
+from lockstep.onhost.core import clock, command_lines, config, errors, layout, output, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import gpu_watch
@@ -53,14 +53,14 @@ class WedgeWatch:
         """
         if switch_lock.holder(self.paths.switch_lock) is not None:
             return []
-        state = units.show(model.unit for model in self.host.models.values())
+        state = units.units_by_name(model.unit for model in self.host.models.values())
         # A cluster's agents end it as a whole: a rank is never restarted alone.
         own = [model for model in self.host.models.values() if model.cluster is None]
         hot = [model for model in own if state[model.unit].state == "hot"]
         self.record = watch_findings.load(self.paths).wedge
         well = []
         # The engine itself, because a fault of the gateway before it is not the engine's.
-        for model in (hot_model.behind_gateway for hot_model in hot):
+        for model in (hot_model.with_engine_address for hot_model in hot):
             unit = state[model.unit]
             if unit.main_pid != self.record.pid:
                 self.record.pid, self.record.counters = unit.main_pid, {}
@@ -132,7 +132,7 @@ class WedgeWatch:
         """Restart, or stop for good after `RESTARTS` restarts within `WINDOW_S`."""
         try:
             with switch_lock.hold_lock(self.paths.switch_lock, "the wedge watch", model.name):
-                unit = units.show([model.unit])[model.unit]
+                unit = units.units_by_name([model.unit])[model.unit]
                 if unit.state != "hot" or unit.main_pid != wedged_unit.main_pid:
                     return
                 self._restart_or_stop(model, reason)
@@ -166,7 +166,7 @@ def write_to_journal(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("--token-wait", type=float, default=TOKEN_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()

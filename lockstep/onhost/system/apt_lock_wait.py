@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, output, program
+from lockstep.onhost.core import command_lines, errors, layout, output
 
 LOCKS = (
     "var/lib/dpkg/lock-frontend",
@@ -118,22 +118,22 @@ def _wait_for_apt_locks(
         if now - report_time >= SAY_EVERY_S:
             report_time = now
             waited_text, limit = output.duration(now - began), output.duration(limit_s)
-            output.say(f"{_named_work(work)}: waited {waited_text} of {limit}, {lock_holder}")
+            output.say(f"{_command_name(work)}: waited {waited_text} of {limit}, {lock_holder}")
         time.sleep(LOOK_EVERY_S)
 
 
 def _time_out_problem(work: Sequence[str], limit_s: float, why: str) -> errors.Problem:
     return errors.Problem(
-        f"{_named_work(work)}: not done after {output.duration(limit_s)}, {why}. Run the deploy "
+        f"{_command_name(work)}: not done after {output.duration(limit_s)}, {why}. Run the deploy "
         "again when the lock is free; do not remove it.",
         errors.EXIT_LOCKED,
     )
 
 
-def _named_work(work: Sequence[str]) -> str:
+def _command_name(work: Sequence[str]) -> str:
     """Name a command: "apt-get update", without options; a program of ours "packages prepare"."""
-    if program.PROGRAMS in work:
-        work = work[work.index(program.PROGRAMS) + 1 :]
+    if command_lines.PROGRAMS in work:
+        work = work[work.index(command_lines.PROGRAMS) + 1 :]
     return " ".join([Path(work[0]).name, *(word for word in work[1:] if word.isalpha())][:2])
 
 
@@ -169,7 +169,7 @@ def _run_command(work: Sequence[str]) -> tuple[int, bool]:
 def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS")
     parser.add_argument("work", nargs="+", metavar="ARGV")
     options = parser.parse_args(argv)
@@ -181,5 +181,5 @@ def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
             return code
         if time.monotonic() - began >= options.limit:
             raise _time_out_problem(options.work, options.limit, "it was refused a lock each time")
-        output.say(f"{_named_work(options.work)}: somebody was faster, waiting again")
+        output.say(f"{_command_name(options.work)}: somebody was faster, waiting again")
         time.sleep(LOOK_EVERY_S)

@@ -79,7 +79,7 @@ def _known_fields_and_reading() -> tuple[list[str], GpuReading]:
     fields = list(_FIELDS)
     while fields:
         try:
-            result = runner.run(["nvidia-smi", *_query_nvidia_smi(fields)], timeout=20)
+            result = runner.run(["nvidia-smi", *_query_arguments(fields)], timeout=20)
         except errors.Problem:
             break
         unknown = _UNKNOWN.search(result.stdout + result.stderr)
@@ -93,14 +93,14 @@ def _known_fields_and_reading() -> tuple[list[str], GpuReading]:
     return [], GpuReading()
 
 
-def _query_nvidia_smi(fields: Sequence[str]) -> tuple[str, str]:
+def _query_arguments(fields: Sequence[str]) -> tuple[str, str]:
     return f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"
 
 
 def _start_repeating(fields: Sequence[str], period_ms: int) -> subprocess.Popen[str]:
     """Print a line of these fields each period, until ended; raise OSError without a driver."""
     return subprocess.Popen(
-        ("nvidia-smi", *_query_nvidia_smi(fields), f"--loop-ms={period_ms}"),
+        ("nvidia-smi", *_query_arguments(fields), f"--loop-ms={period_ms}"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -125,10 +125,10 @@ class GpuWatch:
             fields, first = _known_fields_and_reading()
             if fields:
                 self._newest = time.monotonic(), first
-                self._read(fields)
+                self._read_repeatedly(fields)
             time.sleep(_AGAIN_S)
 
-    def _read(self, fields: Sequence[str]) -> None:
+    def _read_repeatedly(self, fields: Sequence[str]) -> None:
         with _start_repeating(fields, 1000) as asking:
             for line in asking.stdout or ():
                 self._newest = time.monotonic(), _reading(fields, line)

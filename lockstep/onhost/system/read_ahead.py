@@ -37,7 +37,7 @@ def raise_read_ahead(
             tell(f"reads stay small while it loads: the kernel has no read-ahead for device {name}")
             continue
         try:
-            value = int(_control(bdi, paths).read_text(encoding="ascii"))
+            value = int(_read_ahead_file(bdi, paths).read_text(encoding="ascii"))
         except (OSError, ValueError):
             continue
         if value < RAISED_KIB:
@@ -61,7 +61,7 @@ def set_raised(is_raised: bool, paths: layout.Paths) -> None:
         value, former_value = own_kib, record["raised_kib"]
         if is_raised:
             value, former_value = former_value, value
-        control = _control(bdi, paths)
+        control = _read_ahead_file(bdi, paths)
         # A disk may be gone, and a value that somebody has set since is not ours to change.
         if control.exists() and control.read_text(encoding="ascii").strip() == str(former_value):
             control.write_text(f"{value}\n", encoding="ascii")
@@ -87,7 +87,7 @@ def read_ahead_kib(device: int, paths: layout.Paths) -> int:
     """Return the read-ahead of a device (`st_dev`) now, in KiB; 0 if it is not known."""
     bdi = _bdi(device, paths)
     try:
-        return int(_control(bdi, paths).read_text(encoding="ascii")) if bdi else 0
+        return int(_read_ahead_file(bdi, paths).read_text(encoding="ascii")) if bdi else 0
     except (OSError, ValueError):
         return 0
 
@@ -125,12 +125,12 @@ def _bdi(device: int, paths: layout.Paths) -> str | None:
             return (node.resolve().parent / "dev").read_text(encoding="ascii").strip()
     except OSError:
         return None
-    return node.name if _control(node.name, paths).exists() else None
+    return node.name if _read_ahead_file(node.name, paths).exists() else None
 
 
 def _block_device(device: int, paths: layout.Paths) -> Path:
     return paths.block_devices / f"{os.major(device)}:{os.minor(device)}"
 
 
-def _control(bdi: str, paths: layout.Paths) -> Path:
+def _read_ahead_file(bdi: str, paths: layout.Paths) -> Path:
     return paths.disk_settings / bdi / "read_ahead_kb"

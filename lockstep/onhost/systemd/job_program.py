@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from lockstep.onhost.core import errors, layout, output, program
+from lockstep.onhost.core import command_lines, errors, layout, output
 from lockstep.onhost.systemd import transient_job, units
 
 
@@ -37,7 +37,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         units.control_units("stop", job.unit)
         return errors.EXIT_DONE
     if options.action == "attach":
-        unit = units.show([job.unit])[job.unit]
+        unit = units.units_by_name([job.unit])[job.unit]
         if not unit.is_installed or not job.log.exists():
             raise errors.Problem(f"job {job.name}: not running, nothing known of it since boot")
         return transient_job.follow_job(job, from_end=True, say=_say)
@@ -60,7 +60,7 @@ def _say(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     run = actions.add_parser("run", help="start (or attach to) a job and follow it")
     run.add_argument("name")

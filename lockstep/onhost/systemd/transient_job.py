@@ -121,7 +121,7 @@ def start_job(
     has_reported = False
     while True:
         with file_lock.hold_lock(paths.run / "jobs" / f"{job.name}.lock"):
-            unit = units.show([job.unit])[job.unit]
+            unit = units.units_by_name([job.unit])[job.unit]
             if not is_running(unit):
                 _clear_ended_unit(job, unit, say)
                 _launch_unit(job)
@@ -209,7 +209,7 @@ def follow_job(
             say(output.read_event(line))
         while True:
             # State first, log second, so that no output before the end is missed.
-            unit = units.show([job.unit])[job.unit]
+            unit = units.units_by_name([job.unit])[job.unit]
             # Replaced by other work, whose lines are in the same log.
             is_replaced = unit.is_installed and job.argv and unit.description != job.description
             lines, partial_line = ([], "") if is_replaced else _lines(log.read(), partial_line)

@@ -115,7 +115,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def show(names: Iterable[str]) -> dict[str, Unit]:
+def units_by_name(names: Iterable[str]) -> dict[str, Unit]:
     """Ask systemd about all units in one call; a unit that does not exist is `not-found`."""
     return {name: _unit(state) for name, state in properties(names, *_FIELDS).items()}
 
@@ -140,7 +140,7 @@ def properties(names: Iterable[str], *keys: str) -> dict[str, dict[str, str]]:
     if single_names or patterns:
         wanted_keys = ",".join(dict.fromkeys(("Id", *keys)))
         words = ("show", "--timestamp=unix", f"--property={wanted_keys}", "--")
-        answers = list(_states(_answer(*words, *single_names, *patterns)))
+        answers = list(_states(_systemctl_output(*words, *single_names, *patterns)))
         # Answers come in the order asked, patterns last. Id is another name for an alias.
         count = len(single_names)
         if len(answers) < count:
@@ -171,7 +171,7 @@ def loaded_units(*patterns: str) -> dict[str, Unit]:
     return {name: Unit(name, load, active, sub) for name, load, active, sub, *_ in rows}
 
 
-def services() -> list[str]:
+def installed_services() -> list[str]:
     """Return services that have a file, and instances of templates that systemd holds."""
     files = [row[0] for row in _rows("list-unit-files", "--type=service")]
     own = [name for name in files if "@." not in name]
@@ -185,7 +185,7 @@ def socket_units() -> dict[str, str]:
 
 def file_text(unit: str) -> str:
     """Return the text of a unit's file and of its drop-ins."""
-    return _answer("cat", "--", unit)
+    return _systemctl_output("cat", "--", unit)
 
 
 def environment_files(state: Mapping[str, str]) -> list[str]:
@@ -194,11 +194,11 @@ def environment_files(state: Mapping[str, str]) -> list[str]:
 
 
 def _rows(verb: str, *words: str) -> list[list[str]]:
-    answer = _answer(verb, "--plain", "--no-legend", *words)
+    answer = _systemctl_output(verb, "--plain", "--no-legend", *words)
     return [line.split() for line in answer.splitlines() if line.strip()]
 
 
-def _answer(verb: str, *words: str) -> str:
+def _systemctl_output(verb: str, *words: str) -> str:
     result = runner.run(["systemctl", verb, *words], timeout=_ANSWER_S)
     if result.returncode != 0:
         raise errors.Problem(f"systemctl {verb} failed: {result.stderr.strip()}")

@@ -36,7 +36,7 @@ def volume_folder(paths: layout.Paths, volume: str) -> Path | None:
     """
     docker = docker_api.Docker(paths.docker_socket)
     try:
-        volume_facts = docker.json(
+        volume_facts = docker.request_json(
             "GET", f"/volumes/{urllib.parse.quote(volume, safe='')}", none=(404,)
         )
     except docker_api.DockerError as error:

@@ -34,7 +34,15 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, clock, errors, http_client, layout, output, program
+from lockstep.onhost.core import (
+    atomic_files,
+    clock,
+    command_lines,
+    errors,
+    http_client,
+    layout,
+    output,
+)
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port_listeners
 from lockstep.onhost.engine.readiness import MainProcess
@@ -239,7 +247,7 @@ def start_unit(paths: layout.Paths, verb: str, unit: str) -> None:
         present_record, began = record.load(paths), clock.now()
         if present_record.update is None and present_record.last == earlier_record.last:
             raise
-    while present_record.update or units.show([unit])[unit].active != "active":
+    while present_record.update or units.units_by_name([unit])[unit].active != "active":
         if clock.now() - began >= _RETURNS_S:
             raise errors.Problem(f"{unit} does not come back. Remedy: journalctl -u {unit}")
         clock.sleep(1)
@@ -261,7 +269,7 @@ def list_copies(paths: layout.Paths, volume: str) -> dict[str, object]:
     return {"image": record.load(paths).image, "snapshots": copies}
 
 
-def restore_data(
+def restore_data_of_backup(
     paths: layout.Paths, unit: str, volume: str, saved_snapshot: BackupSnapshot, target_path: Path
 ) -> None:
     """Restore the data of a backup, whose files are in `target_path`.
@@ -292,7 +300,7 @@ def select_copy_for_image(paths: layout.Paths, image: str, number: int) -> None:
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = program.parser(__doc__)
+    parser = command_lines.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     words = {
         "alone": ("url",),

@@ -49,7 +49,7 @@ def measure_once(paths: layout.Paths, files: Iterable[Path]) -> float | None:
     device, rates = _device(status), _load(paths)
     if device in rates:
         return None
-    rate = round(_bytes_per_second(path) / 1e6, 1)
+    rate = round(_measure_bytes_per_second(path) / 1e6, 1)
     atomic_files.write_json(paths.disk_rates, {**rates, device: rate})
     return rate
 
@@ -71,7 +71,7 @@ def _load(paths: layout.Paths) -> dict[str, object]:
     return rates if isinstance(rates, dict) else {}
 
 
-def _bytes_per_second(path: Path) -> float:
+def _measure_bytes_per_second(path: Path) -> float:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
         # A compressed file is read through the cache in spite of O_DIRECT, which must not give it.

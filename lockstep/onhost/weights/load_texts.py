@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.onhost.core.meminfo import GIB
+from lockstep.onhost.core.unified_memory import GIB
 
 #: Part of its disk's rate below which a load is a finding.
 SLOW_SHARE = 0.5

@@ -90,7 +90,7 @@ class RepositoryPart(WeightsPart):
     refs: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> tuple[WeightsPart, ...]:
+    def own_and_borrowed_parts(self) -> tuple[WeightsPart, ...]:
         """Its own files, then those that it borrows from each repository."""
         return (WeightsPart(self.model, self.revision, self.files), *self.borrow)
 
@@ -116,7 +116,7 @@ class Spec:
         few = [
             RepositoryPart(part.model, part.revision, tuple(filter(_is_small, part.files)))
             for repository in self.repositories
-            for part in repository.parts
+            for part in repository.own_and_borrowed_parts
         ]
         return replace(self, repositories=tuple(few))
 

@@ -69,7 +69,7 @@ def state(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> d
     and has not changed since, and the merged folder (if files are borrowed) stands; else
     `incomplete`. Borrowed files are named with their repository.
     """
-    own, *borrowed_parts = repository.parts
+    own, *borrowed_parts = repository.own_and_borrowed_parts
     own_files = check_files(spec, own)
     for part in borrowed_parts:
         part_files = check_files(spec, part)
@@ -111,7 +111,7 @@ def state_of_model(path: Path, model: str) -> dict[str, Any]:
 
 def absent_content(spec: weights_spec.Spec) -> list[str]:
     """Return the names of the content that is not in the cache yet."""
-    parts = [part for repository in spec.repositories for part in repository.parts]
+    parts = [part for repository in spec.repositories for part in repository.own_and_borrowed_parts]
     missing = [
         file.content_hash
         for part in parts
@@ -141,7 +141,7 @@ def merged_links(
     target_path = spec.model_path(repository)
     sources = {
         file.path: spec.snapshot_folder(part.model, part.revision) / file.path
-        for part in repository.parts
+        for part in repository.own_and_borrowed_parts
         for file in part.files
     }
     return {

@@ -24,7 +24,7 @@ from lockstep.onhost.fetch import (
     url_login,
 )
 from lockstep.onhost.fetch.download_progress import Progress
-from lockstep.onhost.weights import hub_cache, weights_spec, weights_state
+from lockstep.onhost.weights import downloaded_revisions, weights_spec, weights_state
 
 PROGRESS_S = 10.0
 EXIT_NO_ACCESS = 3
@@ -36,7 +36,8 @@ class WeightsStore:
     """The cache of a specification, filled several files at a time.
 
     Borrowed files are downloaded, checked and repaired in the repository that they come from
-    (`weights_spec.RepositoryPart.parts`). `claim` tells waiting peers that this host still works.
+    (`weights_spec.RepositoryPart.own_and_borrowed_parts`). `claim` tells waiting peers that this
+    host still works.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class WeightsStore:
         self, repository: weights_spec.RepositoryPart, description: str
     ) -> None:
         """Make one repository complete and report it as `description`; raise Problem on failure."""
-        for part in repository.parts:
-            hub_cache.note_own_snapshot(
+        for part in repository.own_and_borrowed_parts:
+            downloaded_revisions.note_own_snapshot(
                 self._spec.cache_dir, part.model.replace("/", "--"), part.revision
             )
-        for part in repository.parts:
+        for part in repository.own_and_borrowed_parts:
             corrupt = self.corrupt_files(part)
             if corrupt:
                 files = f"{len(corrupt)} corrupt files: {', '.join(corrupt)}"
@@ -103,7 +104,9 @@ class WeightsStore:
     def report_incomplete(self) -> None:
         """Report how much of each incomplete repository is here, before any download."""
         parts = {
-            part.model: part for repository in self._spec.repositories for part in repository.parts
+            part.model: part
+            for repository in self._spec.repositories
+            for part in repository.own_and_borrowed_parts
         }
         for part in parts.values():
             snapshot = self._spec.snapshot_folder(part.model, part.revision)
@@ -122,7 +125,7 @@ class WeightsStore:
                 f"{len(sizes)} of {len(part.files)} files",
                 present_bytes,
                 part.size,
-                self._copier.source(urllib.parse.urlsplit(self._hub).hostname or self._hub),
+                self._copier.source_text(urllib.parse.urlsplit(self._hub).hostname or self._hub),
             )
         )
 

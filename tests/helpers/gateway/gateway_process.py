@@ -23,9 +23,9 @@ from onhost_fakes import FakeSystemd, host_root
 from raw_engine import LIMIT_S, Wire, notify_socket
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.core.request_kinds_and_shapes import SHAPES
+from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES
 from lockstep.onhost.gateway import hot_model as looks
-from lockstep.onhost.gateway import keys, peers, server
+from lockstep.onhost.gateway import keys, peer_gateways, server
 from lockstep.onhost.gateway import switch_client as asking
 from lockstep.onhost.gateway.configuration import (
     GatewayConfiguration,
@@ -207,7 +207,7 @@ def start(
 
     def main() -> int:
         # A busy machine must not make a gateway look silent.
-        peers.ANSWER_S = 180.0
+        peer_gateways.ANSWER_S = 180.0
         looks.EVERY_S = 0.2
         # Set the function's default: modules imported before hold the function already.
         asking.request_switch.__defaults__ = (spark.switch,)

@@ -13,7 +13,7 @@ from gateway_process import MODELS, Spark, running
 from lab_servers import CONTENT, ask, until
 
 from lab.content.standin import engine
-from lockstep.onhost.core.request_kinds_and_shapes import SHAPES, Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES, Shape
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from lab_servers import until
 from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
 from lockstep.onhost.cluster import (
     agent,
-    cluster_rollout,
+    cluster_start_in_deploy,
     member_client,
     member_server,
     participant,
@@ -164,7 +164,7 @@ class Spark(ModelHost):
             member_agent.member.undo_earlier_agents_part()
             while True:
                 clock.sleep(1.0)
-                member_agent.check_switch_and_groups()
+                member_agent.check_switch_and_clusters()
 
         threading.Thread(target=lambda: process.do(run), daemon=True).start()
 
@@ -221,7 +221,7 @@ class Spark(ModelHost):
         return str(self.systemd.state(unit)["ActiveState"])
 
     @property
-    def group(self) -> run_record.ClusterRun:
+    def cluster_run(self) -> run_record.ClusterRun:
         return run_record.load(self.paths)["pair"]
 
     def agent_state(self) -> member_client.Answer:
@@ -284,7 +284,9 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     monkeypatch.setattr(member_server, "ClusterServer", Port)
     monkeypatch.setattr(Port, "open", {})
     switch = onhost_fake_systemd.HERE["switch.sh",]
-    monkeypatch.setattr(cluster_rollout, "run_switch", lambda name: switch([name, "--wait"]))
+    monkeypatch.setattr(
+        cluster_start_in_deploy, "run_switch", lambda name: switch([name, "--wait"])
+    )
     with one_clock(monkeypatch) as time:
         for spark in sparks:
             spark.clock = time

@@ -28,7 +28,7 @@ class Spark:
             folder.mkdir(parents=True)
         self.offer()
         store = content_for_peers.PeerStore(
-            self.hub, (self.flat,), peer_client.offers_folder(self.paths)
+            self.hub, (self.flat,), peer_client.folder_of_offers(self.paths)
         )
         # The store must find new content at once.
         store._read = -1000.0
@@ -41,7 +41,7 @@ class Spark:
     def offer(self, token: str = TOKEN, **expects: list[str]) -> None:
         """Write the offer of a deploy to this peer: its token, and the content it will fetch."""
         document = {"accepts": hashlib.sha256(token.encode()).hexdigest(), "expects": expects}
-        path = peer_client.offers_folder(self.paths) / f"{token[:8]}.offer.json"
+        path = peer_client.folder_of_offers(self.paths) / f"{token[:8]}.offer.json"
         path.write_text(json.dumps(document))
 
     def has(self, body: bytes, name: str | None = None) -> str:
@@ -82,4 +82,4 @@ def write_lease(paths: layout.Paths, *peers: peer_client.Peer) -> None:
     """Let the host of these paths copy from peers."""
     content_claims.claims_folder(paths).mkdir(parents=True, exist_ok=True)
     lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer) for peer in peers]}
-    (peer_client.leases_folder(paths) / "0.client.json").write_text(json.dumps(lease))
+    (peer_client.folder_of_leases(paths) / "0.client.json").write_text(json.dumps(lease))

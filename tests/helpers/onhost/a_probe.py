@@ -61,7 +61,7 @@ def ask(
         answer = _of_others(name, question, folder, replace)
     else:
         with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}):
-            answer = json.loads(json.dumps(facts.take({name: question})))
+            answer = json.loads(json.dumps(facts.answer_request({name: question})))
     assert answer["faults"] == {}
     return answer["answers"].get(name, answer["facts"])
 

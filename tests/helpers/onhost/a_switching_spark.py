@@ -14,7 +14,7 @@ from a_model_host import ModelHost
 from fork import Fork
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import keys, switch_program
+from lockstep.onhost.gateway import keys, privileged_switch
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.switching import switch_job
 
@@ -63,7 +63,7 @@ class SwitchingSpark(ModelHost):
         onhost_fake_systemd.HERE[(*worker,)] = lambda words: errors.run_main(
             "switch.sh", lambda: switch_sh.main(words, self.paths)
         )
-        return errors.run_main("gateway-switch", lambda: switch_program.main([], self.paths))
+        return errors.run_main("gateway-switch", lambda: privileged_switch.main([], self.paths))
 
     def close(self) -> None:
         # Wakes the thread in accept(); close() alone would not.

@@ -19,7 +19,7 @@ import pytest
 from stack import DeployResult, Host, Stack, until
 
 from lockstep.monitoring import stack as monitoring
-from lockstep.onhost.monitoring.metrics import METRICS
+from lockstep.onhost.monitoring.metric_table import METRICS
 
 NODE, PROMETHEUS, ALERTMANAGER = 9100, 9090, 9093
 #: Without a hot model, a diff, a cap of the clock and the like.
@@ -223,7 +223,7 @@ def test_a_configuration_that_promtool_refuses_replaces_nothing(monitored_stack:
     request = shlex.quote(json.dumps({"files": [{**wrong, **more}]}))
     program = "import json,sys; sys.path.insert(0, '/usr/local/lib/lockstep'); "
     program += "from lockstep.onhost.records import write_files; "
-    program += "write_files.take(json.loads(sys.argv[1]))"
+    program += "write_files.answer_request(json.loads(sys.argv[1]))"
     answer = host.run(f"sudo -n python3 -c {shlex.quote(program)} {request}")
     assert answer.code != 0 and "refused by its own checker" in answer.err
     assert host.root(f"cat {path}") == earlier_text

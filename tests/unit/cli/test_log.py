@@ -50,7 +50,7 @@ def test_all_hosts_are_shown_together_in_the_order_of_time(
         "1970-01-01 00:50:00  spark-1.local  anna: gc: x",
     ]
     first = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
-    assert questions == 2 * [("history.audit_events", f"@{first}", "no")]
+    assert questions == 2 * [("logged_events.audit_events", f"@{first}", "no")]
 
 
 def test_a_phone_has_the_line_below_its_host(

@@ -16,7 +16,7 @@ from lockstep.files.remote_exec import FACTS, reader_name
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.records import model_of_boot
+from lockstep.onhost.records import boot_history
 
 
 def intended_questions(plan: HostPlan) -> tuple[DesiredState, dict[str, object]]:
@@ -94,4 +94,4 @@ def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:
 
 def test_the_unit_of_the_next_boot_is_asked_for_where_there_is_one() -> None:
     units = intended_questions(spark(boot="last"))[1]["units"]["programs"]
-    assert isinstance(units, dict) and model_of_boot.UNIT in units
+    assert isinstance(units, dict) and boot_history.UNIT in units

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from lockstep.inventory.monitoring import Monitoring
-from lockstep.onhost.monitoring.metrics import METRICS
+from lockstep.onhost.monitoring.metric_table import METRICS
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"
 HEAD = "| metric | unit | labels | meaning | from | each |\n|---|---|---|---|---|---|\n"

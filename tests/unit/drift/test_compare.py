@@ -17,7 +17,7 @@ from lockstep.drift.subjects import KINDS, all_expectations, environments, quest
 from lockstep.fleet.hosts import HostAnswer
 from lockstep.fleet.login import Login
 from lockstep.onhost.facts import machine
-from lockstep.resources.kind import SubjectView
+from lockstep.resources.fact_comparison import SubjectView
 
 ONE, TWO = host("spark1"), host("spark2")
 GOOD, GOOD_TOO = perfect(ONE), perfect(TWO)

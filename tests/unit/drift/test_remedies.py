@@ -15,7 +15,7 @@ from a_probe import program
 from lockstep.drift.subjects import KINDS
 from lockstep.onhost.facts import weights
 from lockstep.onhost.weights import weights_spec
-from lockstep.resources.kind import DriftRow
+from lockstep.resources.fact_comparison import DriftRow
 
 REVISION = 40 * "c"
 

@@ -17,7 +17,7 @@ from over_ssh import invoke_lockstep
 from lockstep.evidence import page, report
 from lockstep.evidence.parts import NEEDED, PARTS
 from lockstep.files import remote_exec
-from lockstep.onhost.facts import history
+from lockstep.onhost.facts import logged_events
 
 STARTS = report.questions(PLANS[0])["history.starts"]
 INVENTORY = """\
@@ -31,7 +31,7 @@ sparks = checked(
 
 def kept_text(line: str) -> str:
     """The part of a line that is kept, by the engines' own words."""
-    return history.telling_line(line, STARTS["tells"], STARTS["arguments"])
+    return logged_events.telling_line(line, STARTS["tells"], STARTS["arguments"])
 
 
 def facts(host_evidence: report.Evidence, part: str) -> dict[str, str]:
@@ -92,8 +92,8 @@ def test_a_host_or_part_that_is_missing_is_said_to_reader_and_owner() -> None:
 
 def test_a_host_whose_own_names_are_not_known_is_left_out() -> None:
     host_answer = answer()
-    host_answer["faults"]["own_names"] = "KeyError: 'x'"
-    del host_answer["answers"]["own_names"]
+    host_answer["faults"]["identifying_words"] = "KeyError: 'x'"
+    del host_answer["answers"]["identifying_words"]
     host_evidence = evidence(host_answer)
     assert host_evidence.code == 1
     assert host_evidence.document["hosts"][0]["parts"] == {}
@@ -130,9 +130,9 @@ def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
     assert document["facts"]["kernel"]["release"]
     assert document["facts"]["memory now"]["MemTotal GiB"]
     assert document["facts"]["OOM score"]["a session over SSH (this one)"]
-    assert document["answers"]["own_names"]["hosts"]
+    assert document["answers"]["identifying_words"]["hosts"]
     # Whatever this machine lacks is named, and no reader fails by a fault of its own.
-    readers = {"machine.kernel", "machine.system", "evidence.scores", "own_names"}
+    readers = {"machine.kernel", "machine.system", "evidence.scores", "identifying_words"}
     assert not readers & set(document["faults"])
     wrong = ("TypeError", "KeyError", "NameError", "AttributeError", "ImportError", "IndexError")
     assert not [why for why in document["faults"].values() if why.startswith(wrong)]
@@ -176,7 +176,7 @@ def test_of_a_line_with_every_argument_only_the_choices_are_taken() -> None:
 
 
 def test_a_long_part_keeps_its_beginning_and_its_end() -> None:
-    kind, part, text = history.lines_fact("x", map(str, range(1000)))
+    kind, part, text = logged_events.lines_fact("x", map(str, range(1000)))
     lines = str(text).splitlines()
     assert (kind, part) == ("lines", "x")
     assert lines[0] == "0" and lines[-1] == "999" and "(880 more lines)" in lines
@@ -209,7 +209,7 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
         *' INVOCATION_ID=abc + _SYSTEMD_INVOCATION_ID=abc') cat <<'END'\n{journal_text}\nEND\n;;
         *) exit 3;; esac""",
     )
-    assert list(history.starts({**STARTS, "units": ["vllm.service"]})) == [
+    assert list(logged_events.starts({**STARTS, "units": ["vllm.service"]})) == [
         (
             "lines",
             "start of vllm.service",
@@ -219,7 +219,7 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
     ]
     # One of which nothing is said is no fault.
     journal(tmp_path, monkeypatch, f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
-    [(_, _, text)] = history.starts({**STARTS, "units": ["vllm.service"]})
+    [(_, _, text)] = logged_events.starts({**STARTS, "units": ["vllm.service"]})
     assert text == ""
 
 
@@ -228,7 +228,7 @@ def test_the_boot_before_may_not_be_in_the_journal(
 ) -> None:
     entry = ENTRY % ('"NVRM: Xid (PCI:000f:01:00): 13"', "")
     journal(tmp_path, monkeypatch, f"case \"$*\" in *' -b 0') echo '{entry}';; *) exit 1;; esac")
-    assert {part: text for _, part, text in history.kernel(None)} == {
+    assert {part: text for _, part, text in logged_events.kernel(None)} == {
         "kernel, this boot": "2026-11-22 18:11:16 vllm: NVRM: Xid (PCI:000f:01:00): 13",
         "kernel, the boot before": "(the journal has no boot before this one)",
     }

@@ -109,7 +109,7 @@ def test_what_an_owner_is_asked_for_stays(text: str) -> None:
 
 
 def test_hosts_and_people_can_still_be_told_apart() -> None:
-    own = {plan.name: answer()["answers"]["own_names"] for plan in PLANS[:1]}
+    own = {plan.name: answer()["answers"]["identifying_words"] for plan in PLANS[:1]}
     names = known_words(HOSTS, own)
     text = (
         "SPARK-1 spark-1.attic.example.: Anna Lovelace (anna) as karl@spark-c0ffee.lan, spark-2,"
@@ -195,8 +195,8 @@ def planted_files(
 ) -> tuple[str, str]:
     """JSON and HTML of evidence with this text in every field, of a host and of ssh's own words."""
     host_answer = answer()
-    names = own or host_answer["answers"].pop("own_names")
-    host_answer["answers"].pop("own_names", None)
+    names = own or host_answer["answers"].pop("identifying_words")
+    host_answer["answers"].pop("identifying_words", None)
     planted_answer = everywhere(host_answer, text, separator)
     # Names of facts come from a host as well: of packages, devices, interfaces, files.
     planted_answer["facts"] = {
@@ -206,7 +206,7 @@ def planted_files(
     planted_answer["faults"] |= {f"part {text}": text}
     lines = planted_answer["facts"]["lines"]
     planted_answer["facts"]["lines"] = {**lines, **{f"start of {text}": text}}
-    planted_answer["answers"]["own_names"] = names
+    planted_answer["answers"]["identifying_words"] = names
     host_evidence = evidence(planted_answer, None, fault=f"no connection: {text}")
     return json.dumps(host_evidence.document, ensure_ascii=False), page.render(
         host_evidence.document

@@ -43,7 +43,7 @@ def test_a_reader_can_be_asked_alone(reader: str) -> None:
 
 
 def test_a_package_that_finds_its_modules_by_their_folder_finds_them_on_a_host_too() -> None:
-    code = remote_exec.COMMAND[-1].replace('program.take(sent["asked"])', "list(ENGINES)")
+    code = remote_exec.COMMAND[-1].replace('program.answer_request(sent["asked"])', "list(ENGINES)")
     code = code.replace("program =", "from lockstep.onhost.engines import ENGINES\nprogram =")
     answer = host_answer(remote_exec.program_input("facts", {}, "engines"), code)
     assert {"vllm", "sglang", "llamacpp"} <= set(answer)
@@ -63,6 +63,6 @@ def test_a_host_imports_what_it_has_installed_where_that_is_what_is_sent(
         if text is not None or path != MODULE:
             (tmp_path / path).write_text(source + (text or "" if path == MODULE else ""))
     code = remote_exec.COMMAND[-1].replace(PROGRAMS, str(tmp_path))
-    code = code.replace('program.take(sent["asked"])', "program.__file__")
+    code = code.replace('program.answer_request(sent["asked"])', "program.__file__")
     answer = host_answer(remote_exec.readers_input({"deploy_records.generation": None}), code)
     assert answer.startswith(f"{tmp_path}/") is is_imported

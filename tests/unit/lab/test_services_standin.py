@@ -25,7 +25,7 @@ from lockstep.fit.catalogue import FOLDER
 from lockstep.inventory.settings import HostPaths, Settings
 from lockstep.lock.pins import CheckpointPin, Pins
 from lockstep.onhost.core import config
-from lockstep.onhost.engine import log_phases, openai_api, sense_pooling
+from lockstep.onhost.engine import log_phases, openai_api, sense_of_vectors_and_orders
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 from lockstep.units.served_weights import weight_overrides
 
@@ -457,7 +457,7 @@ def test_sglang_makes_vectors_and_ranks_texts_and_generates_nothing(tmp_path: Pa
             model = config.Model("q", "q.service", url, "some/model", 1.0, kind=kind)
             earlier_counters = openai_api.counters(model, None)
             assert " in " in openai_api.ask_test_question(model, None, 5)
-            assert sense_pooling.WRONG[kind](model, None, 5) == ""
+            assert sense_of_vectors_and_orders.WRONG[kind](model, None, 5) == ""
             later_counters = openai_api.counters(model, None)
             assert (
                 earlier_counters

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from lockstep.cli.main import main
 from lockstep.monitoring.rules import rules_text
-from lockstep.onhost.monitoring.metrics import METRICS
+from lockstep.onhost.monitoring.metric_table import METRICS
 from lockstep.onhost.switching import wedge_watch
 
 TEXT = rules_text(spark(gpu={"max_clock_mhz": 2100}).settings, ["spark2"])

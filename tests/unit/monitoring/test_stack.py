@@ -15,7 +15,7 @@ from lockstep.deploy.questions import questions
 from lockstep.host.desired_state import DesiredState
 from lockstep.monitoring import stack
 from lockstep.monitoring.stack import SERIES
-from lockstep.onhost.monitoring.metrics import METRICS
+from lockstep.onhost.monitoring.metric_table import METRICS
 from lockstep.system.firewall import RULES
 
 

@@ -10,7 +10,7 @@ from a_spark import pins_for, spark
 from lockstep import preflight
 from lockstep.core.findings import FATAL
 from lockstep.host.desired_state import DesiredState
-from lockstep.host.shared_keys import SharedKey
+from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.inventory.cluster_join import join_clusters
 
 NAMES = ("spark1", "spark2")

@@ -9,7 +9,7 @@ from a_host import Host, run
 from a_snapshot import KEY, diff_report, host, perfect, snapshot_copy
 
 from lockstep.resources import units
-from lockstep.resources.kind import SubjectView
+from lockstep.resources.fact_comparison import SubjectView
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import run_state
 

@@ -10,7 +10,7 @@ from lockstep.core.errors import InventoryError
 from lockstep.drift.subjects.files import expectations
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
-from lockstep.resources.kind import SubjectView
+from lockstep.resources.fact_comparison import SubjectView
 from lockstep.system.firewall import RULES
 from lockstep.units.tls_unit import CADDYFILE, ROOT, UNIT
 

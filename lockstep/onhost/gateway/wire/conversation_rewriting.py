@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
-from lockstep.onhost.core.request_kinds_and_shapes import Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape
 from lockstep.onhost.gateway.wire import json_value_replacement
 from lockstep.onhost.gateway.wire.gateway_answers import Api
 
@@ -69,11 +69,11 @@ class ConversationForm:
     texts: tuple[str, str] = ("text", "text")  #: Types of a text, of the user and of the assistant.
     beside: Mapping[str, Any] | None = None  #: Keys that each message has besides.
 
-    def message(self, role: str, content: Any) -> dict[str, Any]:
+    def make_message(self, role: str, content: Any) -> dict[str, Any]:
         """Make a message of a role."""
         return {**(self.beside or {}), "role": role, "content": content}
 
-    def text(self, role: Any, text: str) -> dict[str, str]:
+    def make_text_part(self, role: Any, text: str) -> dict[str, str]:
         """Make a text part for a role's message."""
         return {"type": self.texts[role == "assistant"], "text": text}
 
@@ -140,12 +140,12 @@ class _Conversation:
                 evened_shapes.append(shape)
         return evened_shapes
 
-    def _set_turns(self, turns: list[Turn]) -> None:
-        is_same = len(turns) == len(self.turns) and all(map(_is_same_turn, turns, self.turns))
+    def _replace_changed_turns(self, turns: list[Turn]) -> None:
+        is_same = len(turns) == len(self.turns) and all(map(_is_unchanged_turn, turns, self.turns))
         self.turns = self.turns if is_same else turns
 
     def _rename_developer_role(self) -> None:
-        self._set_turns([_system_turn(turn) for turn in self.turns])
+        self._replace_changed_turns([_turn_without_developer_role(turn) for turn in self.turns])
 
     def _move_system_messages(self) -> None:
         """Join leading system words, and give later ones to the user.
@@ -171,7 +171,7 @@ class _Conversation:
                 self._append_user_words(out, *waiting)
                 waiting = []
             out += [turn] if turn else []
-        self._set_turns(out)
+        self._replace_changed_turns(out)
 
     def _extended_system_prompt(self, turns: Sequence[Turn]) -> dict[str, Any] | None:
         """Return a system prompt extended by these turns' texts; None if they are not all text."""
@@ -189,7 +189,7 @@ class _Conversation:
         words = [_text_of_content(content) for content in contents]
         if None in words or not self._ends_with_result(out):
             content = self._joined_content("user", *contents)
-            out.append(Turn("user", self._form.message("user", content)))
+            out.append(Turn("user", self._form.make_message("user", content)))
             return
         key, last = self._form.result, out[-1]
         content = self._joined_content("user", last.item.get(key), *words)
@@ -205,8 +205,8 @@ class _Conversation:
         out, pictures = list[Turn](), list[Any]()
         for turn in (*self.turns, None):
             if pictures and (turn is None or turn.kind != "tool"):
-                parts = [self._form.text("user", _PICTURES), *pictures]
-                out.append(Turn("user", self._form.message("user", parts)))
+                parts = [self._form.make_text_part("user", _PICTURES), *pictures]
+                out.append(Turn("user", self._form.make_message("user", parts)))
                 pictures = []
             if turn is None:
                 break
@@ -218,7 +218,7 @@ class _Conversation:
                 new_content = other_parts if words is None else words or _FOLLOWS
                 turn = replace(turn, item={**turn.item, self._form.result: new_content})
             out.append(turn)
-        self._set_turns(out)
+        self._replace_changed_turns(out)
 
     def _join_turns_of_one_role(self) -> None:
         """Join adjacent turns, and the assistant's words with its calls if an answer follows."""
@@ -235,7 +235,7 @@ class _Conversation:
             elif turn.kind == "user":
                 spoken_at = None
             out.append(turn)
-        self._set_turns(out)
+        self._replace_changed_turns(out)
 
     def _separate_user_from_tool_turns(self, alternates: bool) -> None:
         """Put a user's words behind the result before them, or a word of the assistant between.
@@ -259,10 +259,10 @@ class _Conversation:
             if turn is None:
                 break
             if turn.kind == "user" and apart:
-                out.append(Turn("assistant", self._form.message("assistant", _BETWEEN)))
+                out.append(Turn("assistant", self._form.make_message("assistant", _BETWEEN)))
             speaker = turn.kind if turn.kind in ("user", "assistant") else speaker
             out.append(turn)
-        self._set_turns(out)
+        self._replace_changed_turns(out)
 
     def _joined_turn(self, *turns: Turn) -> Turn:
         first, last = turns[0], turns[-1]
@@ -287,18 +287,20 @@ class _Conversation:
             return first
         parts: list[Any] = []
         for content in (first, *more):
-            new_parts = [self._form.text(role, content)] if isinstance(content, str) else content
+            new_parts = (
+                [self._form.make_text_part(role, content)] if isinstance(content, str) else content
+            )
             if parts and _is_text(parts[-1]) and _is_text(new_parts[0]):
-                parts.append(self._form.text(role, _BLANK_LINE))
+                parts.append(self._form.make_text_part(role, _BLANK_LINE))
             parts += new_parts
         return parts
 
 
-def _is_same_turn(first_turn: Turn, second_turn: Turn) -> bool:
+def _is_unchanged_turn(first_turn: Turn, second_turn: Turn) -> bool:
     return first_turn is second_turn
 
 
-def _system_turn(turn: Turn) -> Turn:
+def _turn_without_developer_role(turn: Turn) -> Turn:
     if turn.role != "developer":
         return turn
     return replace(turn, item={**turn.item, "role": "system"})

@@ -7,7 +7,7 @@ from email.message import Message
 from email.parser import BytesHeaderParser
 from typing import NamedTuple
 
-from lockstep.onhost.core.request_kinds_and_shapes import Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape
 from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
 from lockstep.onhost.gateway.wire.request_fields import Model, validate_fields
 

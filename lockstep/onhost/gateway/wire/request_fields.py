@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from lockstep.onhost.core.request_kinds_and_shapes import Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape
 from lockstep.onhost.gateway.wire import conversation_rewriting, json_value_replacement
 from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
 

@@ -135,7 +135,7 @@ def test_the_host_fetches_the_file_from_another_server_than_the_page(
     with serving({}) as pages:
         pages.answers |= site(files, has_hashes=has_hashes, host=files.url).answers
         more = [f"{pages.url}/whl/cu130"]
-        servers = wheel_store.variables(f"{pages.url}/simple", more, [files.url])
+        servers = wheel_store.pip_index_variables(f"{pages.url}/simple", more, [files.url])
         store = wheel_store.WheelStore(
             tmp_path, wheel_store.Pip(sys.executable, servers), peer_client.Copier(None)
         )

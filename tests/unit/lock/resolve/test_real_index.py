@@ -51,7 +51,7 @@ def test_a_host_fetches_locked_wheels_from_the_index_of_its_pip(tmp_path: Path) 
         if package.file.endswith("-any.whl")
     ]
     assert len(every) > 5
-    pip = wheel_store.Pip(sys.executable, wheel_store.variables(None, []))
+    pip = wheel_store.Pip(sys.executable, wheel_store.pip_index_variables(None, []))
     wheel_store.WheelStore(tmp_path, pip, peer_client.Copier(None)).bring_wheels("tools", every)
     assert {path.name for path in (tmp_path / "wheels").iterdir()} == {
         package.file for package in every

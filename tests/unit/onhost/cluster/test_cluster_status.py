@@ -12,11 +12,11 @@ MEMBERS = ["spark1", "spark2"]
 
 
 def member(state="hot", run="a", hot="glm", ready=True, reason=""):
-    group = {"model": "glm", "run": run, "state": state, "reason": reason}
+    cluster_run = {"model": "glm", "run": run, "state": state, "reason": reason}
     return {
         "hot": hot,
         "models": {"glm": {"ready": ready}},
-        "clusters": {"pair": {"run": group if state else None}},
+        "clusters": {"pair": {"run": cluster_run if state else None}},
     }
 
 
@@ -43,7 +43,7 @@ DOWN = member("down", hot=None, reason="3 starts in 30 min did not help")
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        pytest.param(member(), member(run="b"), "glm is not whole", id="two runs are no group"),
+        pytest.param(member(), member(run="b"), "glm is not whole", id="two runs are no cluster"),
         pytest.param(member(ready=False), member(), "glm generates nothing", id="no token"),
         pytest.param(DOWN, OFF, "left down", id="given up"),
     ],
@@ -70,17 +70,21 @@ def host(rank: int) -> config.HostConfig:
     return config.HostConfig("spark1", {"glm": model}, clusters={"pair": pair})
 
 
-def shown_lines(rank: int, group: run_record.ClusterRun) -> list[str]:
-    return cluster_status.status_lines(cluster_status.as_json(host(rank), {"pair": group}), 1000.0)
+def shown_lines(rank: int, cluster_run: run_record.ClusterRun) -> list[str]:
+    return cluster_status.status_lines(
+        cluster_status.as_json(host(rank), {"pair": cluster_run}), 1000.0
+    )
 
 
 def test_status_tells_when_the_last_token_came_and_who_is_silent():
     states = {"spark1": "hot", "spark2": "silent for 6 s"}
-    group = run_record.ClusterRun("pair", "glm", "a", since=900.0, sign_time=988.0, members=states)
-    head, *details = shown_lines(0, group)
+    cluster_run = run_record.ClusterRun(
+        "pair", "glm", "a", since=900.0, sign_time=988.0, members=states
+    )
+    head, *details = shown_lines(0, cluster_run)
     assert head.startswith("cluster pair (spark1, spark2): glm hot since ")
     assert details == ["  a token came 12 s ago", "  spark2: silent for 6 s"]
-    assert shown_lines(1, group)[1] == "  spark1 was heard 12 s ago"
+    assert shown_lines(1, cluster_run)[1] == "  spark1 was heard 12 s ago"
     assert cluster_status.answering_member(host(1), host(1).model("glm")) == (
         "rank 1 of 2; spark1 answers"
     )

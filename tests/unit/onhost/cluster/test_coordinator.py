@@ -10,8 +10,8 @@ from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import run_record as cluster_runs
 from lockstep.onhost.core import clock, config, errors, switch_lock
-from lockstep.onhost.records import model_of_boot, switch_history
-from lockstep.onhost.switching import hot_change, journal_tail
+from lockstep.onhost.records import boot_history, switch_history
+from lockstep.onhost.switching import hot_change_record, start_phase_printer
 
 
 @pytest.fixture
@@ -34,19 +34,19 @@ def one_rank_up(pair, seconds: int = 30):
     return work
 
 
-def after_the_first_plan(group, monkeypatch, do) -> None:
+def after_the_first_plan(cluster_switch, monkeypatch, do) -> None:
     """Have something done once, when who asks for a switch has made its plan."""
-    join, once = group._all_join, [do]
+    join, once = cluster_switch._ask_all_to_join, [do]
 
     def watch_join(*words):
         if once:
             once.pop()()
         return join(*words)
 
-    monkeypatch.setattr(group, "_all_join", watch_join)
+    monkeypatch.setattr(cluster_switch, "_ask_all_to_join", watch_join)
 
 
-def group_switch(spark, user: str, say=print) -> coordinator.ClusterSwitch:
+def new_cluster_switch(spark, user: str, say=print) -> coordinator.ClusterSwitch:
     host = config.load_host(spark.paths.models)
     return coordinator.ClusterSwitch(host, spark.paths, say, user)
 
@@ -58,7 +58,7 @@ def calls(spark) -> list[str]:
 def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
     work = one_rank_up(pair, 600)
 
-    hot_change.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change_record.request_cancellation(pair[0].paths, "ben", restore=True)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -69,16 +69,16 @@ def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
 
 
 def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
-    enter = journal_tail.JournalTail.__enter__
+    enter = start_phase_printer.StartPhasePrinter.__enter__
 
-    def late(tail: journal_tail.JournalTail) -> None:
+    def late(tail: start_phase_printer.StartPhasePrinter) -> None:
         clock.sleep(5)
         enter(tail)
 
-    monkeypatch.setattr(journal_tail.JournalTail, "__enter__", late)
+    monkeypatch.setattr(start_phase_printer.StartPhasePrinter, "__enter__", late)
     work = pair[0].switch_begun("glm")
     until(lambda: "starting glm" in pair[1].log.getvalue(), "it begins")
-    hot_change.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change_record.request_cancellation(pair[0].paths, "ben", restore=True)
 
     assert "hot again: own on spark2" in work.output()
     assert hot_everywhere(pair) == [[], ["own"]]
@@ -87,7 +87,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
 def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
     work = one_rank_up(pair, 600)
 
-    hot_change.request_cancellation(pair[0].paths, "ben", restore=False)
+    hot_change_record.request_cancellation(pair[0].paths, "ben", restore=False)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -110,7 +110,7 @@ def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
     [durations] = [line for line in lines if line.startswith("took: ")]
     assert durations.startswith("took: check ") and durations.count("took") == 1
     assert "spark2: stopping own" in lines
-    assert pair[0].group.run == pair[1].group.run
+    assert pair[0].cluster_run.run == pair[1].cluster_run.run
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
 
@@ -128,7 +128,7 @@ def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_a
     assert (back.model, back.code, back.words) == ("own", 1, "glm is hot")
     assert back.person.endswith(" on spark1")
     # Of `boot: "last"`.
-    assert [model_of_boot.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
+    assert [boot_history.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
 
 
 def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
@@ -152,7 +152,7 @@ def test_none_on_any_member_ends_the_whole_group(pair, asked_on):
     assert lines[-1] == "no model is hot on " + (
         "spark1, spark2" if not asked_on else "spark2, spark1"
     )
-    assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
+    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
 
 
 def test_none_stops_what_is_up_here_also_without_an_agent(pair):
@@ -175,7 +175,7 @@ def test_none_stops_what_is_up_here_also_without_an_agent(pair):
                 [["glm"], ["glm"]],
                 "the switch to own FAILED; hot again: glm on spark2, glm on spark1",
             ),
-            id="it fails: the group is back",
+            id="it fails: the cluster is back",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(p
     assert "spark2: glm needs 500.0 GiB" in lines[-1] and "nothing was stopped" in lines[-1]
     assert pair[1].hot == ["own"]
     assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
+    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
 
 
 def test_a_member_that_is_silent_stops_the_switch_before_anything_is_stopped(pair):
@@ -237,35 +237,41 @@ def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
 def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole(
     pair, monkeypatch, model, hot_models
 ):
-    """The second switch had seen no group yet, and would have ended a rank alone."""
-    group = group_switch(pair[1], "ben")
+    """The second switch had seen no cluster yet, and would have ended a rank alone."""
+    cluster_switch = new_cluster_switch(pair[1], "ben")
     outcomes = []
-    after_the_first_plan(group, monkeypatch, lambda: outcomes.append(pair[0].switch("glm")))
+    after_the_first_plan(
+        cluster_switch, monkeypatch, lambda: outcomes.append(pair[0].switch("glm"))
+    )
     assert (
-        pair[1].do(group.stop_all_groups if model == "none" else lambda: group.switch_to(model))
+        pair[1].do(
+            cluster_switch.stop_all_clusters
+            if model == "none"
+            else lambda: cluster_switch.switch_to(model)
+        )
         == 0
     )
     assert outcomes[0][0] == 0, outcomes
     assert hot_everywhere(pair) == hot_models
-    assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
+    assert [spark.cluster_run.state for spark in pair] == ["stopped", "stopped"]
 
 
 def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
     lines, runs = [], []
-    group = group_switch(pair[1], "ben", lines.append)
+    cluster_switch = new_cluster_switch(pair[1], "ben", lines.append)
 
     def somebody_else() -> None:
         assert pair[0].switch("glm")[0] == 0
-        runs.extend(spark.group.run for spark in pair)
+        runs.extend(spark.cluster_run.run for spark in pair)
 
-    after_the_first_plan(group, monkeypatch, somebody_else)
-    assert pair[1].do(lambda: group.switch_to("glm")) == 0
+    after_the_first_plan(cluster_switch, monkeypatch, somebody_else)
+    assert pair[1].do(lambda: cluster_switch.switch_to("glm")) == 0
     assert "glm is hot already" in lines[-1]
     assert hot_everywhere(pair) == [["glm"], ["glm"]]
-    assert [(spark.group.state, spark.group.run) for spark in pair] == [
+    assert [(spark.cluster_run.state, spark.cluster_run.run) for spark in pair] == [
         ("hot", run) for run in runs
     ]
-    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
+    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
 
 
 def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_as_a_whole(
@@ -287,7 +293,7 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
     pair[1].switch("glm")
     pair[1].switch("none")
     with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
-        pair[0].do(lambda: group_switch(pair[0], cluster_runs.WATCH).switch_to("glm"))
+        pair[0].do(lambda: new_cluster_switch(pair[0], cluster_runs.WATCH).switch_to("glm"))
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
@@ -388,7 +394,10 @@ def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
     work = one_rank_up(pair)
     work.kill()
     until(lambda: pair[1].hot == ["own"], "the second member has its model again")
-    until(lambda: not any(cluster_runs.recorded_part(spark.paths) for spark in pair), "both let go")
+    until(
+        lambda: not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair),
+        "both let go",
+    )
     assert pair[0].hot == []
 
 
@@ -397,7 +406,7 @@ def test_systemd_has_a_killed_switch_undone_at_once(pair):
     work.kill()
     assert pair[0].switch("--finish", "")[0] == 0
     assert pair[1].hot == ["own"]
-    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
+    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
 
 
 def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(pair):
@@ -406,7 +415,7 @@ def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(
     work = pair[1].switch_begun("own")
     until(lambda: pair[1].state(OWN) == "activating", "own is starting")
     work.kill()
-    until(lambda: hot_everywhere(pair) == [["glm"], ["glm"]], "the group is back")
+    until(lambda: hot_everywhere(pair) == [["glm"], ["glm"]], "the cluster is back")
 
 
 def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(pair):
@@ -458,7 +467,7 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     assert message == "it was undone: the cluster agent was restarted"
     work.output()
     assert pair[0].hot == []
-    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
+    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
 
 
 def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
@@ -467,7 +476,7 @@ def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
     assert code == 0, lines
     assert lines[-2:] == ["spark1: no model up", "spark2: would stop own"]
     assert [calls(spark) for spark in pair] == [[], []]
-    assert not any(cluster_runs.recorded_part(spark.paths) for spark in pair)
+    assert not any(cluster_runs.recorded_switch_part(spark.paths) for spark in pair)
 
 
 def test_the_launch_check_names_the_hash_that_differs_and_stops_nothing(pair):

@@ -94,7 +94,7 @@ def test_a_difference_gives_every_value():
 
 
 def test_where_nothing_was_deployed_that_is_said(spark):
-    # A deploy starts the group before its end: what it wrote is compared, not what was there.
+    # A deploy starts the cluster before its end: what it wrote is compared, not what was there.
     record = json.loads((spark.paths.generations / "0001.json").read_text())
     generations.record_begun(spark.paths, {**record, "digest": "new", "lock": "another"})
     assert spark.facts()["hash of the lock"] == "another"

@@ -1,4 +1,4 @@
-"""No half of a group stays up: whatever happens to a rank, its engine or its host."""
+"""No half of a cluster stays up: whatever happens to a rank, its engine or its host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from a_cluster import GLM, OWN, SPARE, cluster_of
 from lab_servers import until
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.cluster import rank_admission, run_record
+from lockstep.onhost.cluster import lone_rank_refusal, run_record
 from lockstep.onhost.core import clock, errors, layout, switch_lock
 from lockstep.onhost.records import watch_findings
 from lockstep.units.agent_unit import RECORDS
@@ -19,7 +19,7 @@ from lockstep.units.agent_unit import RECORDS
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
-    """Two members on which the group is hot."""
+    """Two members on which the cluster is hot."""
     with cluster_of(tmp_path, monkeypatch, 2) as sparks:
         code, lines = sparks[0].switch("glm")
         assert code == 0, lines
@@ -31,20 +31,22 @@ def hot(pair) -> list[list[str]]:
 
 
 def ends_with(spark, reason: str) -> bool:
-    return reason in spark.group.reason
+    return reason in spark.cluster_run.reason
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("how", [("inactive", "dead"), ("failed", "failed")])
 def test_a_rank_that_ends_takes_the_group_down_and_up_again(pair, rank, how):
-    run = pair[0].group.run
+    run = pair[0].cluster_run.run
     pair[rank].systemd.unit(GLM, ActiveState=how[0], SubState=how[1])
-    until(lambda: pair[0].group.run != run and pair[0].group.state == "hot", "hot again")
+    until(
+        lambda: pair[0].cluster_run.run != run and pair[0].cluster_run.state == "hot", "hot again"
+    )
 
     assert hot(pair) == [["glm"], ["glm"]]
     # Rank 0 saw it, or was told by the other: both name where.
-    assert f"spark{rank + 1}" in pair[0].group.reason
-    assert len(pair[0].group.starts) == 1
+    assert f"spark{rank + 1}" in pair[0].cluster_run.reason
+    assert len(pair[0].cluster_run.starts) == 1
     # Whole: the rank that lived was stopped too.
     peer_calls = pair[1 - rank].systemd.calls
     assert f"systemctl stop -- {GLM}" in peer_calls
@@ -55,15 +57,15 @@ def test_a_group_that_does_not_stay_is_left_down_with_the_reason(pair):
     for spark in pair:
         spark.systemd.unit(SPARE, start_ok=False)
     for times in (1, 2, 3):
-        run = pair[0].group.run
+        run = pair[0].cluster_run.run
         pair[1].systemd.unit(GLM, ActiveState="inactive")
-        until(lambda run=run: pair[0].group.run != run, f"hot again, {times}")
+        until(lambda run=run: pair[0].cluster_run.run != run, f"hot again, {times}")
     pair[0].systemd.unit(GLM, ActiveState="inactive")
-    until(lambda: pair[0].group.state == "down", "left down")
-    # The other one was told: by itself it would believe in the group for the lease.
+    until(lambda: pair[0].cluster_run.state == "down", "left down")
+    # The other one was told: by itself it would believe in the cluster for the lease.
     until(lambda: hot(pair) == [[], []], "stopped on both", 10)
 
-    assert "3 starts in 30 min did not help" in pair[0].group.reason
+    assert "3 starts in 30 min did not help" in pair[0].cluster_run.reason
 
 
 def end_by_memory_watch(spark, when: float) -> None:
@@ -80,28 +82,30 @@ def test_a_rank_that_the_memory_watch_ended_leaves_the_group_down(pair, rank, ag
     end_by_memory_watch(pair[rank], time.time())
     if agent == "is restarted":
         pair[rank].power_on()
-    until(lambda: pair[0].group.state == "down", "left down")
+    until(lambda: pair[0].cluster_run.state == "down", "left down")
     until(lambda: hot(pair) == [[], []], "stopped on both", 10)
 
-    assert "the memory watch ended it while serving: 3.8 GiB" in pair[0].group.reason
-    assert not pair[0].group.starts
+    assert "the memory watch ended it while serving: 3.8 GiB" in pair[0].cluster_run.reason
+    assert not pair[0].cluster_run.starts
 
 
 def test_what_the_memory_watch_ended_before_this_run_says_nothing_of_it(pair):
-    run = pair[0].group.run
-    end_by_memory_watch(pair[1], pair[1].group.since - 1.0)
-    until(lambda: pair[0].group.run != run and pair[0].group.state == "hot", "hot again")
-    assert "memory watch" not in pair[0].group.reason
+    run = pair[0].cluster_run.run
+    end_by_memory_watch(pair[1], pair[1].cluster_run.since - 1.0)
+    until(
+        lambda: pair[0].cluster_run.run != run and pair[0].cluster_run.state == "hot", "hot again"
+    )
+    assert "memory watch" not in pair[0].cluster_run.reason
 
 
 def test_a_start_that_fails_counts(pair):
     for spark in pair:
         for unit in (GLM, SPARE):
             spark.systemd.unit(unit, start_ok=False)
-    until(lambda: pair[0].group.state == "down", "left down")
+    until(lambda: pair[0].cluster_run.state == "down", "left down")
 
     assert hot(pair) == [[], []]
-    assert len(pair[0].group.starts) == 3
+    assert len(pair[0].cluster_run.starts) == 3
 
 
 def test_an_engine_that_generates_nothing_ends_the_group(pair):
@@ -114,28 +118,30 @@ def test_an_engine_that_generates_nothing_ends_the_group(pair):
 
 
 def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(pair):
-    run = pair[0].group.run
+    run = pair[0].cluster_run.run
     pair[1].power_off()
     until(lambda: pair[0].hot == [], "ended on the first")
     assert ends_with(pair[0], "spark2 was not heard for")
     # As long as a Spark needs to boot.
     clock.sleep(120)
-    assert pair[0].group.state == "recovering"
+    assert pair[0].cluster_run.state == "recovering"
     pair[1].power_on()
-    until(lambda: pair[0].group.run != run and pair[0].group.state == "hot", "hot again")
+    until(
+        lambda: pair[0].cluster_run.run != run and pair[0].cluster_run.state == "hot", "hot again"
+    )
     assert hot(pair) == [["glm"], ["glm"]]
 
 
 def test_a_member_that_does_not_return_leaves_the_group_down(pair):
     pair[1].power_off()
-    until(lambda: pair[0].group.state == "down", "given up", 700)
-    assert "; after 10 min: spark2 (127.0.1.2:7079) does not answer" in pair[0].group.reason
+    until(lambda: pair[0].cluster_run.state == "down", "given up", 700)
+    assert "; after 10 min: spark2 (127.0.1.2:7079) does not answer" in pair[0].cluster_run.reason
 
 
 def test_a_member_that_does_not_hear_rank_0_stops_by_itself(pair):
     pair[0].freeze()
     until(lambda: pair[1].hot == [], "stopped")
-    assert pair[1].group.state == "ended"
+    assert pair[1].cluster_run.state == "ended"
     assert ends_with(pair[1], "spark1, rank 0, was not heard for")
 
 
@@ -143,7 +149,10 @@ def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
     pair[1].freeze()
     until(lambda: pair[0].hot == [], "ended on the first")
     pair[1].thaw()
-    until(lambda: pair[1].hot == [] or pair[1].group.run == pair[0].group.run, "on the other")
+    until(
+        lambda: pair[1].hot == [] or pair[1].cluster_run.run == pair[0].cluster_run.run,
+        "on the other",
+    )
     until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
 
 
@@ -152,37 +161,37 @@ def test_rank_0_that_was_rebooted_starts_nothing_says_so_and_the_other_ends(pair
     pair[0].power_on()
     until(lambda: pair[1].hot == [], "stopped")
     assert hot(pair) == [[], []]
-    assert pair[0].group.state == "down"
-    assert pair[0].group.reason == "spark1 was rebooted or lost its power"
+    assert pair[0].cluster_run.state == "down"
+    assert pair[0].cluster_run.reason == "spark1 was rebooted or lost its power"
 
 
 def test_why_a_group_ended_outlives_a_boot_and_it_stays_down(pair):
     pair[1].power_off()
-    until(lambda: pair[0].group.state == "recovering", "recovering")
-    why = pair[0].group.reason
+    until(lambda: pair[0].cluster_run.state == "recovering", "recovering")
+    why = pair[0].cluster_run.reason
     pair[0].power_off()
     pair[1].power_on()
     pair[0].power_on()
-    assert pair[0].group.state == "down"
-    assert pair[0].group.reason == f"{why}; then spark1 was rebooted or lost its power"
-    assert pair[1].group.reason == "spark2 was rebooted or lost its power"
+    assert pair[0].cluster_run.state == "down"
+    assert pair[0].cluster_run.reason == f"{why}; then spark1 was rebooted or lost its power"
+    assert pair[1].cluster_run.reason == "spark2 was rebooted or lost its power"
     assert hot(pair) == [[], []]
 
 
 def test_what_rank_0_leaves_down_is_down_on_the_others_too(pair):
     pair[0].power_off()
-    until(lambda: pair[1].group.state == "ended", "ended")
-    assert "rank 0, was not heard" in pair[1].group.reason
+    until(lambda: pair[1].cluster_run.state == "ended", "ended")
+    assert "rank 0, was not heard" in pair[1].cluster_run.reason
     pair[0].power_on()
-    until(lambda: pair[1].group.state == "down", "left down")
-    assert pair[1].group.reason == "spark1 was rebooted or lost its power"
+    until(lambda: pair[1].cluster_run.state == "down", "left down")
+    assert pair[1].cluster_run.reason == "spark1 was rebooted or lost its power"
 
 
 def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
     assert pair[0].switch("glm")[0] == 0
     pair[0].kill_agent()
-    group = pair[0].group
-    run_record.save(pair[0].paths, replace(group, cluster="old"))
+    cluster_run = pair[0].cluster_run
+    run_record.save(pair[0].paths, replace(cluster_run, cluster="old"))
     pair[0].power_on()
     for path in (pair[0].paths.clusters, pair[0].paths.clusters_on_disk):
         assert list(json.loads(path.read_text())["runs"]) == ["pair"]
@@ -191,10 +200,10 @@ def test_of_a_cluster_that_this_host_left_nothing_is_known(pair):
 def test_a_run_that_an_earlier_version_recorded_stays_hot(pair):
     assert pair[0].switch("glm")[0] == 0
     pair[0].kill_agent()
-    group = pair[0].group
-    pair[0].paths.clusters.write_text(json.dumps({"pair": asdict(group)}))
+    cluster_run = pair[0].cluster_run
+    pair[0].paths.clusters.write_text(json.dumps({"pair": asdict(cluster_run)}))
     pair[0].power_on()
-    assert pair[0].group.run == group.run and pair[0].group.state == "hot"
+    assert pair[0].cluster_run.run == cluster_run.run and pair[0].cluster_run.state == "hot"
     assert hot(pair) == [["glm"], ["glm"]]
 
 
@@ -213,11 +222,11 @@ def test_a_disk_that_is_full_costs_the_memory_of_a_boot_only(tmp_path, capsys):
 
 def test_none_while_the_group_waits_to_be_started_is_final(pair):
     pair[1].power_off()
-    until(lambda: pair[0].group.state == "recovering", "recovering")
+    until(lambda: pair[0].cluster_run.state == "recovering", "recovering")
     code, lines = pair[0].switch("none")
     assert code == 0, lines
     assert any("it stops its rank by itself" in line for line in lines)
-    assert pair[0].group.state == "stopped"
+    assert pair[0].cluster_run.state == "stopped"
 
 
 def test_none_on_a_member_that_rank_0_did_not_hear_is_not_undone_by_rank_0(pair):
@@ -225,30 +234,30 @@ def test_none_on_a_member_that_rank_0_did_not_hear_is_not_undone_by_rank_0(pair)
     code, lines = pair[1].switch("none")
     assert code == 0, lines
     pair[0].thaw()
-    until(lambda: pair[0].group.state == "down", "left down")
+    until(lambda: pair[0].cluster_run.state == "down", "left down")
 
-    assert "spark2: alice switched to none on spark2" in pair[0].group.reason
+    assert "spark2: alice switched to none on spark2" in pair[0].cluster_run.reason
     until(lambda: hot(pair) == [[], []], "stopped on both")
 
 
 def test_a_member_that_chose_another_model_meanwhile_keeps_it(pair):
     pair[1].systemd.unit(GLM)
     pair[1].systemd.unit(OWN, ActiveState="active", SubState="running")
-    until(lambda: pair[0].group.state == "down", "left down")
+    until(lambda: pair[0].cluster_run.state == "down", "left down")
 
     assert hot(pair) == [[], ["own"]]
-    assert "spark2 has own hot now" in pair[0].group.reason
+    assert "spark2 has own hot now" in pair[0].cluster_run.reason
 
 
 def test_an_agent_that_is_restarted_keeps_the_group(pair):
-    run = pair[0].group.run
+    run = pair[0].cluster_run.run
     for spark in pair:
         spark.kill_agent()
     for spark in pair:
         spark.power_on()
-    until(lambda: pair[0].group.members == {"spark1": "hot", "spark2": "hot"}, "heard")
+    until(lambda: pair[0].cluster_run.members == {"spark1": "hot", "spark2": "hot"}, "heard")
     assert hot(pair) == [["glm"], ["glm"]]
-    assert [spark.group.run for spark in pair] == [run, run]
+    assert [spark.cluster_run.run for spark in pair] == [run, run]
     assert [spark.systemd.calls.count(f"systemctl start -- {GLM}") for spark in pair] == [1, 1]
 
 
@@ -268,16 +277,16 @@ def test_who_is_switching_is_left_alone(pair):
 
 def test_a_rank_alone_is_refused_with_the_remedy(pair):
     with pytest.raises(errors.Problem, match=r"never here alone\. Remedy: switch.sh glm"):
-        rank_admission.main(["admit", "glm"], pair[1].paths)
-    assert rank_admission.main(["admit", "own"], pair[1].paths) == 0
+        lone_rank_refusal.main(["admit", "glm"], pair[1].paths)
+    assert lone_rank_refusal.main(["admit", "own"], pair[1].paths) == 0
 
 
 def test_a_rank_is_let_in_while_its_group_starts(pair):
     pair[1].systemd.unit(GLM, on_start=5)
     until(lambda: pair[1].state() == "activating", "it starts")
-    assert rank_admission.main(["admit", "glm"], pair[1].paths) == 0
+    assert lone_rank_refusal.main(["admit", "glm"], pair[1].paths) == 0
 
 
 def test_admit_explains_itself(capsys):
-    assert rank_admission.main(["admit"]) == 2
+    assert lone_rank_refusal.main(["admit"]) == 2
     assert "cluster admit MODEL" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.onhost.core import output, terminal
+from lockstep.onhost.core import output, terminal_lines
 
 
 @pytest.mark.parametrize("kind", output.KINDS)
@@ -38,11 +38,11 @@ def test_people_get_the_text_and_programs_the_form(
     event = output.EventLine("done", "qwen is hot " * 20)
     monkeypatch.delenv(output.READER, raising=False)
     output.say(event)
-    terminal.say(event)
+    terminal_lines.say(event)
     first, *other_lines = capsys.readouterr().out.splitlines()
     assert first == event and other_lines[1:]
     assert not any("lockstep" in line for line in other_lines)
     monkeypatch.setenv(output.READER, "1")
-    terminal.say(event)
+    terminal_lines.say(event)
     assert capsys.readouterr().out == f"lockstep done: {event}\n"
-    assert terminal.fold_text(event) == event
+    assert terminal_lines.fold_text(event) == event

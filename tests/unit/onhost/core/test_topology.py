@@ -31,7 +31,7 @@ def load(tmp_path, **changes):
 
 def test_a_member_knows_its_rank_and_the_others(tmp_path):
     host = load(tmp_path)
-    cluster = host.cluster("glm")
+    cluster = host.cluster_of_model("glm")
 
     assert (cluster.own_member.name, cluster.first_member.address) == ("spark2", "10.77.0.11")
     assert [member.name for member in cluster.other_members] == ["spark1"]
@@ -43,7 +43,7 @@ def test_a_host_without_clusters_has_none(tmp_path):
     host = load(tmp_path, clusters={}, models={"own": {**GLM, "name": "own", "cluster": None}})
 
     assert host.clusters == {}
-    assert host.cluster("own") is None
+    assert host.cluster_of_model("own") is None
 
 
 @pytest.mark.parametrize(

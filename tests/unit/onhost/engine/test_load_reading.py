@@ -11,7 +11,7 @@ from a_model import model
 from onhost_fakes import host_root, put_in_container, write_meminfo
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.engine import load_guard, load_reading
+from lockstep.onhost.engine import free_pages_during_load, load_reading
 from lockstep.onhost.records import load_record
 from lockstep.onhost.system import read_ahead
 
@@ -143,7 +143,7 @@ def test_at_the_end_nothing_is_set_and_the_load_is_on_record(load: Load) -> None
     read_ahead.raise_read_ahead("m", [device], load.paths, pytest.fail)
     lines: list[str] = []
     progress: list[load_reading.LoadProgress] = []
-    guard = load_guard.LoadGuard(
+    guard = free_pages_during_load.LoadGuard(
         load.model, load.paths, lines.append, progress.append, lambda: load.time
     )
     load.use(mapped_files=tuple(load.shards))
@@ -164,10 +164,12 @@ def test_near_the_minimum_the_disk_has_its_own_read_ahead(load: Load) -> None:
     disk = Disk(load.paths)
     device = load.paths.root.stat().st_dev
     read_ahead.raise_read_ahead("m", [device], load.paths, pytest.fail)
-    guard = load_guard.LoadGuard(load.model, load.paths, lambda _: None, now=lambda: load.time)
+    guard = free_pages_during_load.LoadGuard(
+        load.model, load.paths, lambda _: None, now=lambda: load.time
+    )
     sizes = []
     for free_gib in (100.0, 60.0, 20.0, 14.0, 10.5, 10.5, 9.9, 10.0, 10.0):
-        load.time += load_guard.EVERY_S
+        load.time += free_pages_during_load.EVERY_S
         write_meminfo(load.paths, 100.0, free_gib)
         guard.check_free_memory()
         sizes.append(disk.kib)

@@ -19,14 +19,14 @@ from a_disk import Disk, write_checkpoint
 from a_model import model
 from onhost_fakes import host_root
 
-from lockstep.onhost.core import layout, meminfo
-from lockstep.onhost.engine import living_processes, load_guard, open_files, unit_end
+from lockstep.onhost.core import layout, unified_memory
+from lockstep.onhost.engine import free_pages_during_load, living_processes, open_files, unit_end
 from lockstep.onhost.system import read_ahead
 
 SEED = 43
 LOADS = 300
 TOTAL_GIB, MINIMUM_GIB, KILL_GIB = 119.6, 8.0, 8.0
-STEP_S = load_guard.EVERY_S
+STEP_S = free_pages_during_load.EVERY_S
 #: GiB/s of a mapped file in reads of 128 KiB (article 003).
 SMALL_GIB_S = 0.11
 ENDS = ("ready", "fails", "unit is stopped", "program is killed")
@@ -79,8 +79,8 @@ class Host:
         self.disk = Disk(self.paths)
         self.files = write_checkpoint(self.paths, 20)
         self.inodes = [open_files.inode_of(file) for file in self.files]
-        monkeypatch.setattr(meminfo, "memory", lambda _: self.memory())
-        monkeypatch.setattr(meminfo, "free_pages", lambda *_: self.drop(range(20)))
+        monkeypatch.setattr(unified_memory, "memory", lambda _: self.memory())
+        monkeypatch.setattr(unified_memory, "free_pages", lambda *_: self.drop(range(20)))
         monkeypatch.setattr(living_processes, "processes", lambda *_: [])
         monkeypatch.setattr(open_files, "open_and_mapped", lambda *_: (set(), self.mapped_inodes()))
         monkeypatch.setattr(os, "posix_fadvise", self.release)
@@ -91,12 +91,12 @@ class Host:
         #: GiB in the page cache by shard; what an engine maps of the present one cannot go.
         self.cache = [0.0] * 20
 
-    def memory(self) -> meminfo.Memory:
+    def memory(self) -> unified_memory.Memory:
         others_gib = self.plan.others_gib(self.time) if self.plan else 0.0
         available = TOTAL_GIB - others_gib - self.loaded_gib
         free = TOTAL_GIB - others_gib - self.loaded_gib - sum(self.cache)
         # The kernel takes the cache back before anybody goes without.
-        return meminfo.Memory(TOTAL_GIB, available, max(free, min(available, 0.5)))
+        return unified_memory.Memory(TOTAL_GIB, available, max(free, min(available, 0.5)))
 
     def share(self) -> float:
         return self.loaded_gib / (self.plan.shards * self.plan.shard_gib) if self.plan else 0.0
@@ -120,7 +120,7 @@ class Host:
         number = int(Path(f"/proc/self/fd/{descriptor}").readlink().stem)
         self.drop(range(number, number + 1))
 
-    def run(self, plan: Plan, guard: load_guard.LoadGuard | None) -> bool:
+    def run(self, plan: Plan, guard: free_pages_during_load.LoadGuard | None) -> bool:
         """Load until the plan's end; tells whether the memory watch killed it."""
         is_raised = was_short = False
         # Memory only gets less in a load, so its end tells enough of one that nobody guards.
@@ -164,7 +164,7 @@ def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(
         would_be_killed = host.run(plan, None)
         host.begin(plan)
         read_ahead.raise_read_ahead("m", [device], host.paths, pytest.fail)
-        guard = load_guard.LoadGuard(
+        guard = free_pages_during_load.LoadGuard(
             served_model, host.paths, lambda _: None, now=lambda: host.time
         )
         is_killed = host.run(plan, guard)

@@ -17,14 +17,14 @@ from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
 from lockstep.onhost.core import atomic_files, errors, layout
 from lockstep.onhost.engine import (
-    end_on_unit_stop,
-    load_guard,
+    end_of_start_checks,
+    free_pages_during_load,
     load_reading,
     openai_api,
     readiness,
-    sense_verdict,
+    sense_check,
 )
-from lockstep.onhost.records import model_of_boot, watch_findings
+from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.system import read_ahead
 
 
@@ -152,7 +152,7 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
         return 500, {}
 
     fake.chat = die
-    monkeypatch.setattr(sense_verdict, "judge_engine_sense", die)
+    monkeypatch.setattr(sense_check, "judge_engine_sense", die)
     waiting = waiter(fake.url, main_process.pid)
     with pytest.raises(errors.Problem) as problem:
         if stage == "test_question":
@@ -180,8 +180,8 @@ def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_s
 
 def test_answers_of_another_listener_are_not_recorded(fake, main_process, tmp_path, monkeypatch):
     waiting = waiter(fake.url, main_process.pid)
-    sound = sense_verdict.SenseVerdict(())
-    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: sound)
+    sound = sense_check.SenseVerdict(())
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sound)
     waiting.impostor_texts = lambda: STRANGER
     paths = host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
@@ -216,7 +216,7 @@ def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
 @pytest.fixture
 def host_maker(fake, main_process, tmp_path, monkeypatch):
     """Makes a host with one model; its program `ready` is then called with no arguments."""
-    monkeypatch.setattr(end_on_unit_stop, "start_program_after_stop", lambda _: None)
+    monkeypatch.setattr(end_of_start_checks, "start_program_after_stop", lambda _: None)
 
     def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
         q = {"engine": "vllm", "unit": "q.service", "url": fake.url, "start_timeout_s": 180}
@@ -238,7 +238,7 @@ def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, host_
 
 
 def test_an_old_request_for_records_asks_no_questions(fake, host_maker, monkeypatch):
-    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: pytest.fail("it was asked"))
     _, run = host_maker(sense="record")
     assert run() == 0
 
@@ -276,7 +276,7 @@ def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, caps
         guard.say_progress(load_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
         yield
 
-    monkeypatch.setattr(load_guard.LoadGuard, "watching", watching)
+    monkeypatch.setattr(free_pages_during_load.LoadGuard, "watching", watching)
     assert run() == 0
     line = "lockstep ready: loading weights: 1.0 of 2.0 GiB, 410 MB/s (this disk gives 470)"
     assert line in capsys.readouterr().out.splitlines()
@@ -286,7 +286,7 @@ def test_an_engine_behind_a_listener_is_asked_itself(
     fake, main_process, tmp_path, host_maker, monkeypatch
 ):
     ends = []
-    monkeypatch.setattr(end_on_unit_stop, "start_program_after_stop", ends.append)
+    monkeypatch.setattr(end_of_start_checks, "start_program_after_stop", ends.append)
     paths, run = host_maker(
         engine="sglang",
         # Nothing listens there: the gateway is down.
@@ -298,8 +298,8 @@ def test_an_engine_behind_a_listener_is_asked_itself(
 
     assert run() == 0
     # A power cut from now on meets a hot model.
-    assert [(boot.model, boot.phase) for boot in model_of_boot.load(paths).boots] == [
-        ("q", model_of_boot.HOT)
+    assert [(boot.model, boot.phase) for boot in boot_history.load(paths).boots] == [
+        ("q", boot_history.HOT)
     ]
     # systemd runs no ExecStop= of a unit that is stopped meanwhile.
     [end] = ends
@@ -309,8 +309,8 @@ def test_an_engine_behind_a_listener_is_asked_itself(
 def test_answers_that_make_sense_are_recorded_for_later(
     main_process, host_maker, monkeypatch, capsys
 ):
-    sound = sense_verdict.SenseVerdict((sense_verdict.SenseCheck("echo", "sound", ""),))
-    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: sound)
+    sound = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "sound", ""),))
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: sound)
     paths, run = host_maker(sense="answers")
     assert run() == 0
     assert "lockstep test_question: q makes sense: echo (0.0 s)" in capsys.readouterr().out
@@ -319,10 +319,10 @@ def test_answers_that_make_sense_are_recorded_for_later(
 
 
 def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch):
-    wrong = sense_verdict.SenseVerdict(
-        (sense_verdict.SenseCheck("count", "nonsense", "expected 1 to 100"),)
+    wrong = sense_check.SenseVerdict(
+        (sense_check.SenseCheck("count", "nonsense", "expected 1 to 100"),)
     )
-    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: wrong)
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: wrong)
     paths, run = host_maker(sense="answers")
     with pytest.raises(errors.Problem) as problem:
         run()
@@ -330,9 +330,9 @@ def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch
     for words in ("q talks nonsense", "count: expected 1 to 100", "another image, quantisation"):
         assert words in str(problem.value)
     assert watch_findings.load(paths).senses["q"].state == "nonsense"
-    assert [boot.phase for boot in model_of_boot.load(paths).boots] in (
+    assert [boot.phase for boot in boot_history.load(paths).boots] in (
         [],
-        [model_of_boot.STARTING],
+        [boot_history.STARTING],
     )
 
 

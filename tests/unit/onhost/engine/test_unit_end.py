@@ -10,7 +10,7 @@ from onhost_fakes import begin_boot, host_root
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.engine import unit_end
-from lockstep.onhost.records import model_of_boot
+from lockstep.onhost.records import boot_history
 from lockstep.onhost.system import read_ahead
 
 
@@ -23,13 +23,13 @@ def test_a_unit_that_ended_while_it_loaded_leaves_nothing(paths: layout.Paths) -
     disk = Disk(paths)
     device = paths.root.stat().st_dev
     read_ahead.raise_read_ahead("qwen", [device], paths, pytest.fail)
-    model_of_boot.record_model_phase(paths, "qwen", model_of_boot.STARTING)
+    boot_history.record_model_phase(paths, "qwen", boot_history.STARTING)
     assert unit_end.main(["ended", "mistral"], paths) == errors.EXIT_DONE
     assert disk.kib == read_ahead.RAISED_KIB
     assert unit_end.main(["ended", "qwen"], paths) == errors.EXIT_DONE
     assert disk.kib == 128 and not paths.read_ahead.exists()
     begin_boot(paths, "2")
-    assert model_of_boot.cut_off_boot(paths) is None
+    assert boot_history.cut_off_boot(paths) is None
 
 
 @pytest.mark.parametrize("argv", [[], ["ended"], ["noted", "qwen"]])

@@ -13,7 +13,7 @@ from lockstep.onhost.engines.engine_parser import ParsedCommand
 
 TOP = Path(lockstep.__file__).parent
 FOLDER = TOP / "onhost/engines"
-SHARED = {"command_line_flags", "__init__", "base", "metrics", "engine_parser"}
+SHARED = {"command_line_flags", "__init__", "base", "engine_counters", "engine_parser"}
 
 
 def test_an_engine_is_found_by_its_module() -> None:
@@ -79,7 +79,7 @@ def test_a_phase_is_told_in_the_words_that_its_line_has() -> None:
     ],
 )
 def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
-    assert ENGINES[engine].kind(words.split()) == kind
+    assert ENGINES[engine].request_kind(words.split()) == kind
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockstep.onhost.engines import ENGINES, EngineUnavailable
-from lockstep.onhost.environment.compiled_parts import Parts, traits
+from lockstep.onhost.environment.compiled_parts import Parts, checkpoint_traits
 
 VLLM = ENGINES["vllm"]
 ALWAYS = ["matrix product", "normalisation", "sampler"]
@@ -40,7 +40,7 @@ NVFP4 = {
 def test_a_checkpoint_says_whether_it_has_experts_and_how_wide_its_weights_are(
     config: dict[str, Any], expected_traits: set[str]
 ) -> None:
-    assert traits(SimpleNamespace(**config)) == expected_traits
+    assert checkpoint_traits(SimpleNamespace(**config)) == expected_traits
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_flags_variables_and_the_checkpoint_name_the_parts(
     words: str, variables: dict[str, str], of: set[str], parts: list[str]
 ) -> None:
     argv = ["vllm", "serve", "m", *words.split()]
-    assert VLLM.recipe_backends(argv, variables, of) == [*ALWAYS, *parts]
+    assert VLLM.recipe_kernels(argv, variables, of) == [*ALWAYS, *parts]
 
 
 def kernel(part: str, environment: Mapping[str, str], prefixes: tuple[str, ...]) -> float | str:
@@ -84,7 +84,7 @@ def test_a_kernel_that_ends_its_process_costs_the_others_nothing() -> None:
     parts = Parts("0.26.0")
     for part in ("dies", "unknown", "wrong", "agrees"):
         parts.wanted_parts[part, (("VLLM_X", "1"),)] = ["one", "two"]
-    parts.run(None, kernel)
+    parts.run_kernels(None, kernel)
     prefix = "recipe one, two: vLLM 0.26.0, "
     assert parts.wrong == [
         f"{prefix}dies: its kernel ended the process",

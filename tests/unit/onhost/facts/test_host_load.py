@@ -74,7 +74,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     models = {entry.name: entry for entry in (QWEN, OTHER)}
     monkeypatch.setattr(config, "load_host", lambda _: SimpleNamespace(models=models))
     unit_states = {name: SimpleNamespace(state=state) for name, state in states.items()}
-    monkeypatch.setattr(units, "show", lambda names: {name: unit_states[name] for name in names})
+    monkeypatch.setattr(
+        units, "units_by_name", lambda names: {name: unit_states[name] for name in names}
+    )
     return states
 
 

@@ -18,7 +18,7 @@ from a_probe import program
 from a_spark import healthy
 from onhost_fakes import FakeDocker, FakeSystemd
 
-from lockstep.onhost.core import layout, meminfo
+from lockstep.onhost.core import layout, unified_memory
 from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import machine, network, packages, preflight, reader_helpers
 
@@ -223,7 +223,7 @@ def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
     }
     assert answer["architecture"] == os.uname().machine
     assert answer["memory"]["MemTotal"] == pytest.approx(
-        meminfo.memory().total * meminfo.GIB, rel=1e-6
+        unified_memory.memory().total * unified_memory.GIB, rel=1e-6
     )
     assert answer["kernel"] == {
         "release": os.uname().release,

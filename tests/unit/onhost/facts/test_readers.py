@@ -25,7 +25,7 @@ from lockstep.deploy.questions import questions
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.desired_state import DesiredState
-from lockstep.onhost.core import layout, meminfo
+from lockstep.onhost.core import layout, unified_memory
 from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, units
 from lockstep.onhost.records import generations
@@ -73,7 +73,7 @@ def test_files_does_not_send_a_text_that_is_known(tmp_path: Path) -> None:
 
 
 def test_memory_is_what_the_kernel_has_available() -> None:
-    available = meminfo.memory().available * meminfo.GIB
+    available = unified_memory.memory().available * unified_memory.GIB
     assert ask("machine.available", None) == pytest.approx(available, rel=0.2)
 
 
@@ -388,9 +388,9 @@ def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -
             (folder / "RECORD").touch()
     folders = [str(tmp_path), "/nonexistent"]
     versions = {"uv": "0.9.1", "ruamel-yaml": "1.0"}
-    assert list(ask("environments.tools", folders).values()) == [versions, {}]
+    assert list(ask("environments.package_versions", folders).values()) == [versions, {}]
     (tmp_path / "unfinished").touch()
-    assert list(ask("environments.tools", folders).values()) == [{}, {}]
+    assert list(ask("environments.package_versions", folders).values()) == [{}, {}]
 
 
 def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             pass
         return {name: units.Unit(name, main_pid=process.pid) for name in names}
 
-    monkeypatch.setattr(units, "show", show)
+    monkeypatch.setattr(units, "units_by_name", show)
     yield variables
     for process in processes:
         process.communicate()

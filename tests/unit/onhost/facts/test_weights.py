@@ -38,7 +38,7 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
     store = weights_store.WeightsStore(
         spec, None, peer_client.Copier(None), content_claims.Claim(None)
     )
-    for part in spec.repositories[0].parts:
+    for part in spec.repositories[0].own_and_borrowed_parts:
         for file in part.files:
             path = spec.snapshot_folder(part.model, part.revision) / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
     deep = list(weights.every({"weights": weights_question, "deep": True}))
     assert {kind for kind, _, _ in quick} == {"weights"}
     assert set(quick) < set(deep)
-    parts = {part.model: part for part in spec.repositories[0].parts}
+    parts = {part.model: part for part in spec.repositories[0].own_and_borrowed_parts}
     findings = (
         ("org/own", "model.safetensors"),
         ("org/own", "config.json"),

@@ -133,7 +133,7 @@ def test_a_wrong_entry_is_told_with_what_is_allowed() -> None:
     text = json.dumps({"keys": [entry(until="soon")]})
     message = "keys.json: keys[0].until is not a day; allowed: YYYY-MM-DD"
     with pytest.raises(keys.BrokenKeys, match=f"^{re.escape(message)}$"):
-        keys.load_entries(text, "keys.json")
+        keys.entries_of_text(text, "keys.json")
 
 
 @pytest.mark.parametrize("text", ["soon", "", "20261123", "2026-11-31", "2026-11-23T12:00:00"])

@@ -9,7 +9,7 @@ import pytest
 from lockstep.onhost.core import atomic_files, errors
 from lockstep.onhost.gateway import keys, request_authentication
 from lockstep.onhost.gateway.configuration import GatewayConfiguration, ListenAddress
-from lockstep.onhost.gateway.peers import Peers
+from lockstep.onhost.gateway.peer_gateways import Peers
 from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
 
 KEY = keys.new_key()

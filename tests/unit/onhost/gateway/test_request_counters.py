@@ -40,16 +40,16 @@ def test_people_of_now_are_those_who_ask_or_have_asked_a_moment_ago(tmp_path) ->
     now = [0.0]
     counts = Counts(Usage(tmp_path / "usage.json"), lambda: now[0])
     with counts.mark_person_active("anna"), counts.mark_person_active("anna"):
-        assert counts.usage_since_start()["people"] == 1
+        assert counts.page_figures()["people"] == 1
         with counts.mark_person_active("bob"):
-            assert counts.usage_since_start()["people"] == 2
+            assert counts.page_figures()["people"] == 2
         now[0] = NOW_S - 1
-        assert counts.usage_since_start()["people"] == 2
+        assert counts.page_figures()["people"] == 2
         # Bob is gone, and Anna still waits for her answer.
         now[0] = NOW_S + 1
-        assert counts.usage_since_start()["people"] == 1
+        assert counts.page_figures()["people"] == 1
     now[0] += NOW_S + 1
-    assert counts.usage_since_start()["people"] == 0
+    assert counts.page_figures()["people"] == 0
 
 
 def test_the_speed_of_the_last_answer_is_after_its_first_byte_where_it_was_streamed(
@@ -59,11 +59,11 @@ def test_the_speed_of_the_last_answer_is_after_its_first_byte_where_it_was_strea
     usage = b'"usage":{"completion_tokens":60}}'
     counts.count_tokens("anna", "qwen", b"{" + usage, 3.0, 0.0)
     counts.count_tokens("anna", "mistral", b"data: {}\n\ndata: {" + usage, 3.0, 2.0)
-    assert counts.usage_since_start()["tok_s"] == {"qwen": 20.0, "mistral": 30.0}
+    assert counts.page_figures()["tok_s"] == {"qwen": 20.0, "mistral": 30.0}
     # Those without usage, and those that are too short, tell nothing.
     counts.count_tokens("anna", "qwen", b"{}", 3.0, 0.0)
     counts.count_tokens("anna", "qwen", b"{" + usage, 0.01, 0.0)
-    assert counts.usage_since_start()["tok_s"]["qwen"] == 20.0
+    assert counts.page_figures()["tok_s"]["qwen"] == 20.0
 
 
 def test_requests_of_which_a_shape_was_evened_out_are_counted_by_model(tmp_path) -> None:
@@ -71,7 +71,7 @@ def test_requests_of_which_a_shape_was_evened_out_are_counted_by_model(tmp_path)
     counts.count_rewritten_request("mistral", ["same_role", "developer"])
     counts.count_rewritten_request("mistral", ["same_role"])
     counts.count_rewritten_request("qwen", ["late_system"])
-    assert counts.usage_since_start()["evened"] == {
+    assert counts.page_figures()["evened"] == {
         "mistral": {"same_role": 2, "developer": 1},
         "qwen": {"late_system": 1},
     }

@@ -266,7 +266,7 @@ def test_an_index_of_several_platforms_is_no_pin(paths, origin):
         f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
     )
     with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
-        pull_image.fetch_image(
+        pull_image.fetch_into_store(
             pin, paths.layers, None, peer_client.Copier(None), content_claims.Claim(None)
         )
 

@@ -10,7 +10,7 @@ from onhost_fakes import host_root
 
 from lockstep.onhost.core import layout, switch_lock
 from lockstep.onhost.monitoring import metrics_writer
-from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S, MetricSample
+from lockstep.onhost.monitoring.metric_table import METRICS, QUICK_S, MetricSample
 from lockstep.onhost.system import gpu
 
 READING = gpu.GpuReading(

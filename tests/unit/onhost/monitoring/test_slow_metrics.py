@@ -13,8 +13,8 @@ from a_model import tell
 from onhost_fakes import write_models
 
 from lockstep.onhost.monitoring import slow_metrics
-from lockstep.onhost.monitoring.metrics import METRICS, SLOW_S, prometheus_text
-from lockstep.onhost.records import last_diff, model_of_boot, switch_history, watch_findings
+from lockstep.onhost.monitoring.metric_table import METRICS, SLOW_S, prometheus_text
+from lockstep.onhost.records import boot_history, last_diff, switch_history, watch_findings
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 
@@ -88,12 +88,12 @@ def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
 
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
-    model_of_boot.record_switch_result(spark.paths, "qwen")
+    boot_history.record_switch_result(spark.paths, "qwen")
     spark.shows("inactive")
     time.sleep(slow_metrics.live_state.FRESH_S)
     metrics = spark.look()
     assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
-    model_of_boot.record_switch_result(spark.paths, None)
+    boot_history.record_switch_result(spark.paths, None)
     assert "wanted_hot" not in spark.look()
 
 
@@ -144,7 +144,7 @@ def test_a_cap_of_the_clock_is_held_or_not(spark: Spark) -> None:
 
 def test_the_last_diff_by_severity(spark: Spark) -> None:
     differences = [{"severity": "error"}, {"severity": "note"}, {"severity": "note"}]
-    last_diff.take({"differences": differences, "more": 0, "unknown": None}, spark.paths)
+    last_diff.answer_request({"differences": differences, "more": 0, "unknown": None}, spark.paths)
     metrics = spark.look()
     assert metrics["drift_differences"] == {
         **{"error": 1, "warning": 0},

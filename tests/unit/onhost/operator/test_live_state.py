@@ -157,7 +157,7 @@ def test_a_running_switch_shows_its_person_and_last_words(spark):
 
 def test_the_last_switches_and_the_last_diff(spark):
     switch_history.switch_and_record(spark.paths, "anna", "qwen", lambda say: 0)
-    last_diff.take({"differences": [], "more": 0, "unknown": []}, spark.paths)
+    last_diff.answer_request({"differences": [], "more": 0, "unknown": []}, spark.paths)
     facts_now = spark.facts.facts_now()
     assert [switch["person"] for switch in facts_now["switches"]] == ["anna"]
     usual = {name: model["usual_s"] for name, model in facts_now["models"].items()}

@@ -9,13 +9,13 @@ import pytest
 from a_model_host import UP, ModelHost
 from onhost_fakes import put_in_container, timeless
 
-from lockstep.onhost.core import config, output, switch_lock, terminal
+from lockstep.onhost.core import config, output, switch_lock, terminal_lines
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import switch_history, watch_findings
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import units
-from lockstep.onhost.systemd.restart_key import GATEWAY, GATEWAY_SOCKET
+from lockstep.onhost.systemd.outdated_units import GATEWAY, GATEWAY_SOCKET
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
 NOW = 1_800_000_000.0
@@ -70,7 +70,7 @@ def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_model(spark):
 
 
 def test_a_healthy_host_in_40_columns(spark):
-    since = terminal.since(NOW - 11100, NOW)
+    since = terminal_lines.since(NOW - 11100, NOW)
     assert since.endswith("(3 h 5 min)")
     assert [re.sub(r"in \d+\.\d s", "in 0.0 s", line) for line in spark.lines()] == [
         "spark1: qwen hot",
@@ -107,7 +107,7 @@ def test_a_container_whose_unit_is_off_is_a_broken_rule(spark):
 
 
 def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
-    monkeypatch.setattr("lockstep.onhost.engine.generation_check.TOKEN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("lockstep.onhost.engine.hot_engine_check.TOKEN_TIMEOUT_S", 0.2)
     spark.engine.chat = lambda _: (503, {"error": "engine is dead"})
 
     lines = spark.lines(80)
@@ -269,9 +269,9 @@ def test_an_open_webui_that_does_not_start_is_said_with_who_has_its_port(spark, 
 
 def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
     requests = []
-    show = units.show
+    show = units.units_by_name
     monkeypatch.setattr(
-        "lockstep.onhost.systemd.units.show",
+        "lockstep.onhost.systemd.units.units_by_name",
         lambda names: requests.append(list(names)) or show(requests[-1]),
     )
 

@@ -20,8 +20,8 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
-from lockstep.onhost.records import model_of_boot, state_record, switch_history, watch_findings
-from lockstep.onhost.switching import hot_change, precheck
+from lockstep.onhost.records import boot_history, state_record, switch_history, watch_findings
+from lockstep.onhost.switching import hot_change_record, precheck
 from lockstep.onhost.switching import switch as switching
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
@@ -207,12 +207,12 @@ def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
 
 def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
-    model_of_boot.record_switch_result(spark.paths, "mistral")
+    boot_history.record_switch_result(spark.paths, "mistral")
     watch_findings.save(
         spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
     assert switch_worker._replace_ended_model("mistral", spark.paths) == 4
-    assert model_of_boot.load(spark.paths).hot is None
+    assert boot_history.load(spark.paths).hot is None
 
 
 def test_what_somebody_has_started_meanwhile_stays(spark):
@@ -712,7 +712,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 
     assert spark.hot == ["qwen"]
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
-    assert hot_change.load(spark.paths).switch is None
+    assert hot_change_record.load(spark.paths).switch is None
     last_switch = status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch
     assert (
         last_switch is not None
@@ -724,7 +724,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.to("qwen")
-    assert hot_change.take_unfinished_work(spark.paths, "switch") is None
+    assert hot_change_record.take_unfinished_work(spark.paths, "switch") is None
     assert switch_sh.main(["--finish"], spark.paths) == 0
     assert spark.hot == ["mistral"]
 
@@ -732,7 +732,9 @@ def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
 def test_what_was_cut_off_goes_back_when_its_model_does_not_start(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    record = hot_change.HotChange(switch=hot_change.HotWork("qwen", "anna", "mistral"))
+    record = hot_change_record.HotChange(
+        switch=hot_change_record.HotWork("qwen", "anna", "mistral")
+    )
     state_record.save(spark.paths.hot_change, record)
 
     assert switch_sh.main(["--finish"], spark.paths) == 1
@@ -775,7 +777,9 @@ def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
     spark.systemd.unit(QWEN_UNIT)
     assert switch_sh.main(["--fall-back", "qwen"], spark.paths) == 4
     spark.systemd.unit(MISTRAL_UNIT)
-    with hot_change.keep_on_record(spark.paths, "switch", hot_change.HotWork("mistral", "bob")):
+    with hot_change_record.keep_on_record(
+        spark.paths, "switch", hot_change_record.HotWork("mistral", "bob")
+    ):
         assert switch_sh.main(["--finish"], spark.paths) == 0
     with pytest.raises(errors.Problem):
         switch_sh.main(["--worker", "nothing", "anna"], spark.paths)

@@ -70,7 +70,7 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
         yield "\n"
         yield "ended done\n"
 
-    deploy_lock.take(asdict(MINE), deploy_lines())
+    deploy_lock.answer_request(asdict(MINE), deploy_lines())
     assert deploy_lock.lock_holder(path) is None and not path.with_suffix(".json").exists()
     assert journal == [
         "anna from laptop: deploy of spark: changed Base | Apply kernel settings",
@@ -95,7 +95,7 @@ def test_its_end_is_told_and_a_failed_job_is_forgotten_after_one_that_did_all(
     expected_commands: list[str],
     lines: list[str],
 ) -> None:
-    deploy_lock.take(asdict(MINE), iter([f"{end}\n"]))
+    deploy_lock.answer_request(asdict(MINE), iter([f"{end}\n"]))
     assert systemd.calls == expected_commands
     assert journal == [f"anna from laptop: deploy of spark: {line}" for line in lines]
 
@@ -108,7 +108,7 @@ def test_silence_ends_it(journal: list[str], path: Path, monkeypatch: pytest.Mon
         time.sleep(5)
         yield "changed what nobody hears"
 
-    deploy_lock.take(asdict(MINE), deploy_lines())
+    deploy_lock.answer_request(asdict(MINE), deploy_lines())
     assert deploy_lock.lock_holder(path) is None
     assert journal == ["anna from laptop: deploy of spark: nothing heard for 1 s"]
 
@@ -119,7 +119,7 @@ def test_the_younger_gives_up_at_once(
     monkeypatch.setattr(deploy_lock.time, "sleep", lambda _: pytest.fail("it waits"))
     busy = Busy(path, MINE)
     with pytest.raises(SystemExit) as error:
-        deploy_lock.take(asdict(YOUNGER), iter(()))
+        deploy_lock.answer_request(asdict(YOUNGER), iter(()))
     assert error.value.code == errors.EXIT_LOCKED and journal == []
     assert deploy_lock.other_lock_holder(YOUNGER, path) == MINE
     assert deploy_lock.lock_holder(path) == MINE
@@ -132,7 +132,7 @@ def test_one_that_gave_up_is_told_for_whom_also_where_that_one_has_ended_since(
     monkeypatch.setattr(deploy_lock, "_COMING_S", 0.0)
     busy = Busy(path, MINE)
     with pytest.raises(SystemExit):
-        deploy_lock.take(asdict(YOUNGER), iter(()))
+        deploy_lock.answer_request(asdict(YOUNGER), iter(()))
     busy.end()
     other_deploy = deploy_records.deploy_state(asdict(YOUNGER))["other"]
     assert other_deploy.startswith("anna from laptop: deploy of spark, since ")
@@ -142,7 +142,7 @@ def test_one_that_gave_up_is_told_for_whom_also_where_that_one_has_ended_since(
         assert deploy_lock.other_lock_holder(YOUNGER, path) is None
         yield "ended done"
 
-    deploy_lock.take(asdict(YOUNGER), deploy_lines())
+    deploy_lock.answer_request(asdict(YOUNGER), deploy_lines())
     with pytest.raises(errors.Problem, match="was not taken"):
         deploy_lock.other_lock_holder(YOUNGER, path)
 
@@ -161,7 +161,7 @@ def test_the_elder_waits_until_the_younger_has_given_up(journal: list[str], path
         elder_thread.join()
         yield "ended done"
 
-    deploy_lock.take(asdict(MINE), deploy_lines())
+    deploy_lock.answer_request(asdict(MINE), deploy_lines())
     assert answers == [None]
     assert journal == ["anna from laptop: deploy of spark: done"]
 
@@ -189,7 +189,7 @@ def test_a_host_says_that_another_deploy_ran_when_it_was_asked(
 
     monkeypatch.setattr(deploy_lock.time, "sleep", wait)
     elder_thread.start()
-    deploy_lock.take(asdict(MINE), deploy_lines())
+    deploy_lock.answer_request(asdict(MINE), deploy_lines())
     assert [answer["waited"] for answer in answers] == [True, False]
     assert [answer["other"] for answer in answers] == ["", ""]
 
@@ -198,7 +198,7 @@ def test_but_not_for_ever(journal: list[str], path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(deploy_lock, "PATIENCE_S", 0.2)
     busy = Busy(path, YOUNGER)
     with pytest.raises(SystemExit):
-        deploy_lock.take(asdict(MINE), iter(()))
+        deploy_lock.answer_request(asdict(MINE), iter(()))
     assert deploy_lock.other_lock_holder(MINE, path) == YOUNGER
     busy.end()
 
@@ -219,7 +219,7 @@ def test_one_that_ended_in_an_exception_is_in_nobodys_way(
         look.close()
 
     monkeypatch.setattr(deploy_lock.time, "sleep", sleep)
-    deploy_lock.take(asdict(YOUNGER), iter(["ended done"]))
+    deploy_lock.answer_request(asdict(YOUNGER), iter(["ended done"]))
     assert len(tries) == 1, "it tried again, and did not give up for one that has ended"
 
 
@@ -248,7 +248,7 @@ def returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[str])
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(
         deploy_lock.units,
-        "show",
+        "units_by_name",
         lambda names: {name: Unit(name, active="active", sub=unit_state["sub"]) for name in names},
     )
     return unit_state
@@ -274,7 +274,7 @@ def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
     capsys: Any,
 ) -> None:
     write_journal(tmp_path)
-    answer = deploy_lock.take(asdict(MINE), iter(["changed Services", *deploy_output]))
+    answer = deploy_lock.answer_request(asdict(MINE), iter(["changed Services", *deploy_output]))
     (command,) = returns["asked"]
     assert command[-3:] == ["rollout", "return", f"deploy of spark of anna: {how}"]
     end_message = f"{how}; this host returned to what it was before"
@@ -285,7 +285,7 @@ def test_a_host_between_two_generations_returns_and_the_next_deploy_is_told(
     )
     assert answer == {"returned": True, "said": "qwen is hot again\n"}
     assert capsys.readouterr().out == "", "the answer alone is printed, by who runs this"
-    assert deploy_lock.take(asdict(MINE), iter(["ended done"])) is None
+    assert deploy_lock.answer_request(asdict(MINE), iter(["ended done"])) is None
     assert deploy_lock.cut_off_deploy_outcome(Paths(tmp_path)) == ""
 
 
@@ -294,7 +294,7 @@ def test_a_return_that_fails_is_told_with_the_place_of_its_log(
 ) -> None:
     write_journal(tmp_path)
     returns["code"] = 4
-    deploy_lock.take(asdict(MINE), iter(["changed Services"]))
+    deploy_lock.answer_request(asdict(MINE), iter(["changed Services"]))
     assert journal[-1].endswith(
         "cut off; this host could not return, /var/log/lockstep/jobs/rollout.log says why"
     )
@@ -321,7 +321,7 @@ def test_when_a_host_returns(
 ) -> None:
     write_journal(tmp_path, **more)
     returns["sub"] = sub
-    deploy_lock.take({**asdict(MINE), "whole": whole}, iter(deploy_output))
+    deploy_lock.answer_request({**asdict(MINE), "whole": whole}, iter(deploy_output))
     assert len(returns["asked"]) == times
 
 
@@ -370,7 +370,7 @@ def test_the_journal_is_read_after_that_wait(
 
     monkeypatch.setattr(deploy_lock, "_wait_for_programs_under_way", lambda _: record("wait"))
     monkeypatch.setattr(deploy_lock, "_is_between_generations", lambda *_: record("read"))
-    deploy_lock.take(asdict(MINE), iter(["changed Services"]))
+    deploy_lock.answer_request(asdict(MINE), iter(["changed Services"]))
     assert order == ["wait", "read"]
-    deploy_lock.take(asdict(MINE), iter(["changed Services", "ended done"]))
+    deploy_lock.answer_request(asdict(MINE), iter(["changed Services", "ended done"]))
     assert order == ["wait", "read"], "a deploy that ended well has nothing under way"

@@ -221,7 +221,7 @@ def test_the_writer_of_files_notes_files_links_and_removals_first(
     monkeypatch.setattr(journal, "note_before_change", note)
     file = {"path": str(folder / "a.py"), "text": "", "mode": "0644", "owner": USER}
     with pytest.raises(SystemExit) as exit_error:
-        write_files.take(
+        write_files.answer_request(
             {
                 "files": [{**file, "group": GROUP}],
                 "remove": [str(folder / "gone")],

@@ -258,13 +258,13 @@ def test_a_packages_settings_are_replaced_only_as_shipped(
 def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) -> None:
     names = ["ssh.service", "sshd.service", "vllm.service", "none.service"]
     unit_origin = "/usr/lib/systemd/system/ssh.service, of package openssh-server"
-    assert root.judge("unit sshd").owners_of_units(names) == {
+    assert root.judge("unit sshd").foreign_owners_of_units(names) == {
         "ssh.service": unit_origin,
         "sshd.service": "",
         "vllm.service": "",
         "none.service": "",
     }
-    assert root.judge().owners_of_units([]) == {}
+    assert root.judge().foreign_owners_of_units([]) == {}
 
 
 def test_a_restart_of_docker_would_end_the_containers_of_others(
@@ -331,7 +331,7 @@ def test_a_unit_of_a_package_is_refused_whatever_its_containers(
     questions = {"files": [unit], "docker": {"label": "lockstep.unit", "restart_key": ""}}
     unit_origin = "/usr/lib/systemd/system/docker.service"
     monkeypatch.setattr(
-        ownership.Ownership, "owners_of_units", lambda *_: {"docker.service": unit_origin}
+        ownership.Ownership, "foreign_owners_of_units", lambda *_: {"docker.service": unit_origin}
     )
     for containers, full_reason in (
         ("", unit_origin),

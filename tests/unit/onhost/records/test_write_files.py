@@ -45,7 +45,7 @@ def write(
     """tests/unit/files/test_sent.py and the lab have it sent to a host."""
     request = {"files": list(files), "remove": list(map(str, remove)), **more}
     with redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as error:
-        write_files.take({**request, "adopt": list(map(str, adopt))})
+        write_files.answer_request({**request, "adopt": list(map(str, adopt))})
     code = error.value.code
     return (
         WriteResult(code, err.getvalue()) if isinstance(code, int) else WriteResult(1, f"{code}\n")

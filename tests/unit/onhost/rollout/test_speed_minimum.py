@@ -16,11 +16,11 @@ from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
 from lockstep.onhost.core import errors
-from lockstep.onhost.engine import openai_api, sense_verdict
+from lockstep.onhost.engine import openai_api, sense_check
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.records import accepted_speed
 from lockstep.onhost.rollout import speed_minimum as minimum
-from lockstep.onhost.rollout import speed_probe
+from lockstep.onhost.rollout import speed_request
 
 UNIT = "sglang-mistral4.service"
 LABEL = '{engine="0"}'
@@ -166,7 +166,9 @@ def test_it_asks_as_bench_does(spark):
     minimums = spark.engine.requests[-1]
     client = Client(spark.engine.url, "m")
     client.engine = ENGINES["vllm"]
-    client.complete(Ask("technical", user(speed_probe.PROMPT), speed_probe.TOKENS, ignore_eos=True))
+    client.complete(
+        Ask("technical", user(speed_request.PROMPT), speed_request.TOKENS, ignore_eos=True)
+    )
     assert minimums["stream"] and minimums["return_token_ids"]
     assert {**minimums, "messages": None} == {**spark.engine.requests[-1], "messages": None}
 
@@ -292,9 +294,9 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
 
     def look(model, key):
         sense_requests.append(model.url)
-        return sense_verdict.SenseVerdict((sense_verdict.SenseCheck("echo", state, "a reason"),))
+        return sense_check.SenseVerdict((sense_check.SenseCheck("echo", state, "a reason"),))
 
-    monkeypatch.setattr(sense_verdict, "judge_engine_sense", look)
+    monkeypatch.setattr(sense_check, "judge_engine_sense", look)
     spark.minimum(sense=True)
     assert spark.run() == code
     # A start that asks nothing does not make a minimum mean nothing.
@@ -305,8 +307,8 @@ def test_a_minimum_of_sense_asks_where_clients_ask(spark, monkeypatch, capsys, s
 
 
 def test_nonsense_is_not_measured(spark, monkeypatch):
-    wrong = sense_verdict.SenseVerdict((sense_verdict.SenseCheck("echo", "nonsense", "a reason"),))
-    monkeypatch.setattr(sense_verdict, "judge_engine_sense", lambda *_: wrong)
+    wrong = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "nonsense", "a reason"),))
+    monkeypatch.setattr(sense_check, "judge_engine_sense", lambda *_: wrong)
     spark.minimum(sense=True, decode_tok_s=1)
     assert spark.run() == 1
     assert spark.engine.requests == []

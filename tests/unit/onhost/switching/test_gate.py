@@ -16,7 +16,7 @@ from a_model_host import ModelHost
 from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_models
 
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.records import model_of_boot, watch_findings
+from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.switching import gate
 from lockstep.onhost.system import read_ahead
 from lockstep.onhost.systemd import transient_job
@@ -407,8 +407,8 @@ def test_an_unreadable_configuration_names_file_key_and_remedy(tmp_path, text, w
 
 def test_a_start_that_may_begin_is_noted_before_the_engine_runs(spark):
     spark.gate("qwen").pass_or_refuse()
-    assert [(boot.model, boot.phase) for boot in model_of_boot.load(spark.paths).boots] == [
-        ("qwen", model_of_boot.STARTING)
+    assert [(boot.model, boot.phase) for boot in boot_history.load(spark.paths).boots] == [
+        ("qwen", boot_history.STARTING)
     ]
 
 
@@ -416,7 +416,7 @@ def test_a_start_that_is_refused_is_not_noted(spark):
     write_meminfo(spark.paths, 1.0)
     with pytest.raises(errors.Problem):
         spark.gate("qwen").pass_or_refuse()
-    assert model_of_boot.load(spark.paths) == model_of_boot.BootRecord()
+    assert boot_history.load(spark.paths) == boot_history.BootRecord()
 
 
 def test_a_disk_that_takes_no_note_keeps_no_engine_down(spark, capsys):
@@ -452,7 +452,7 @@ def test_the_disk_of_the_weights_is_measured_at_the_first_start_of_a_boot(
     weights = tmp_path / "weights"
     weights.write_bytes(b"x" * 2**25)
     monkeypatch.setattr(disk_rate, "LEAST", 2**20)
-    monkeypatch.setattr(disk_rate, "_bytes_per_second", lambda path: 470.4e6)
+    monkeypatch.setattr(disk_rate, "_measure_bytes_per_second", lambda path: 470.4e6)
     monkeypatch.setattr(gate.model_files, "model_files", lambda model, paths: [weights])
 
     spark.gate("qwen").pass_or_refuse()

@@ -11,7 +11,7 @@ from a_gpu import AGpu
 from a_hot_spark import HotSpark
 
 from lockstep.onhost.core import config
-from lockstep.onhost.records import accepted_speed, model_of_boot, watch_findings
+from lockstep.onhost.records import accepted_speed, boot_history, watch_findings
 from lockstep.onhost.switching import gpu_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.system.gpu import CAP_UNIT
@@ -226,14 +226,14 @@ def test_without_a_driver_nothing_is_told(spark):
     ],
 )
 def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, words):
-    model_of_boot.record_model_phase(spark.paths, "qwen", model_of_boot.HOT)
+    boot_history.record_model_phase(spark.paths, "qwen", boot_history.HOT)
     spark.boot("c")
     spark.systemd.unit("kernel", journal=kernel)
     assert spark.look() == {}
     status_text = spark.status_text()
     assert "last boot cut off at " in status_text and "while qwen was hot" in status_text
     assert words in status_text
-    model_of_boot.record_switch_result(spark.paths, "qwen")
+    boot_history.record_switch_result(spark.paths, "qwen")
     spark.look()
     assert "last boot" not in spark.status_text()
 
@@ -241,8 +241,8 @@ def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, wo
 def test_an_orderly_end_and_the_first_boot_are_told_nothing_of(spark):
     spark.look()
     assert "last boot" not in spark.status_text()
-    model_of_boot.record_model_phase(spark.paths, "qwen", model_of_boot.STARTING)
-    model_of_boot.record_model_end(spark.paths, "qwen")
+    boot_history.record_model_phase(spark.paths, "qwen", boot_history.STARTING)
+    boot_history.record_model_end(spark.paths, "qwen")
     spark.boot("c")
     spark.look()
     assert "last boot" not in spark.status_text()

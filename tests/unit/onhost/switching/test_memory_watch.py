@@ -155,13 +155,13 @@ def test_another_container_s_processes_are_not_ended(spark):
 
 
 def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
-    show_units = memory_watch.units.show
+    show_units = memory_watch.units.units_by_name
 
     def show(names):
         write_meminfo(spark.paths, 30.0)
         return show_units(names)
 
-    monkeypatch.setattr(memory_watch.units, "show", show)
+    monkeypatch.setattr(memory_watch.units, "units_by_name", show)
     spark.step(3.0)
 
     assert spark.systemd.calls == []

@@ -61,9 +61,9 @@ class Spark:
         self.paths = host_root(tmp_path / "root", {})
         self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
         # One process of `systemctl` for each look would take minutes here.
-        monkeypatch.setattr(memory_watch.units, "show", self.show)
+        monkeypatch.setattr(memory_watch.units, "units_by_name", self.show)
         monkeypatch.setattr(gate.runner, "run", lambda *_, **__: None)
-        monkeypatch.setattr(memory_watch, "_control", lambda *_: None)
+        monkeypatch.setattr(memory_watch, "_control_unit", lambda *_: None)
         monkeypatch.setattr(memory_watch, "_sigkill", lambda *_: None)
         monkeypatch.setattr(memory_watch.docker_api.Docker, "container", lambda *_: None)
         self.state: dict[str, Any] = {}

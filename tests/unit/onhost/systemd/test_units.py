@@ -17,12 +17,12 @@ def test_a_template_among_units_has_no_state_and_spoils_no_answer(
     systemd = FakeSystemd(tmp_path, monkeypatch)
     systemd.unit("a.service", ActiveState="active")
     systemd.unit("b@.service")
-    answer = units.show(["b@.service", "a.service"])
+    answer = units.units_by_name(["b@.service", "a.service"])
     assert {name: unit.active for name, unit in answer.items()} == {
         "b@.service": "inactive",
         "a.service": "active",
     }
-    assert units.show(["b@.service"])["b@.service"].load == "not-found"
+    assert units.units_by_name(["b@.service"])["b@.service"].load == "not-found"
 
 
 def test_a_pattern_stands_for_the_units_that_systemd_holds(
@@ -31,7 +31,7 @@ def test_a_pattern_stands_for_the_units_that_systemd_holds(
     systemd = FakeSystemd(tmp_path, monkeypatch)
     for name in ("job-a.service", "job-b.service", "z.service"):
         systemd.unit(name)
-    assert sorted(units.show(["job-*.service", "z.service"])) == [
+    assert sorted(units.units_by_name(["job-*.service", "z.service"])) == [
         "job-a.service",
         "job-b.service",
         "z.service",
@@ -40,6 +40,6 @@ def test_a_pattern_stands_for_the_units_that_systemd_holds(
 
 
 def test_a_unit_without_an_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "_answer", lambda *words: "Id=a.service\n")
+    monkeypatch.setattr(units, "_systemctl_output", lambda *words: "Id=a.service\n")
     with pytest.raises(errors.Problem, match=r"said nothing of b\.service"):
-        units.show(["a.service", "b.service"])
+        units.units_by_name(["a.service", "b.service"])

@@ -322,7 +322,7 @@ def test_verified_files_are_never_read_twice(spec, monkeypatch):
     store = weights_store.WeightsStore(
         weights, None, peer_client.Copier(None), content_claims.Claim(None)
     )
-    parts = weights.repositories[0].parts
+    parts = weights.repositories[0].own_and_borrowed_parts
 
     def unreadable(*_: object) -> None:
         raise AssertionError("a weight was read")
@@ -486,7 +486,7 @@ def test_what_is_done_is_told_by_one_thread():
 
 def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     copier = peer_client.Copier(None)
-    monkeypatch.setattr(copier, "source", lambda origin: f"waiting for spark2, else {origin}")
+    monkeypatch.setattr(copier, "source_text", lambda origin: f"waiting for spark2, else {origin}")
     weights = weights_spec.parse_spec(spec.read_text())
     repository = weights_spec.RepositoryPart(
         "org/small",

@@ -138,7 +138,7 @@ class Spark(SwitchingSpark):
             {"severity": "warning", "kind": "sysctl", "item": "vm.swappiness", "how": "deploy"},
             {"severity": "note", "kind": "apt package", "item": "htop", "how": "by hand"},
         ]
-        last_diff.take({"differences": differences, "more": 0, "unknown": []}, self.paths)
+        last_diff.answer_request({"differences": differences, "more": 0, "unknown": []}, self.paths)
 
 
 @pytest.fixture(scope="module")

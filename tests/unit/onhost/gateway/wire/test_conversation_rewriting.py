@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, TemplateError
 
-from lockstep.onhost.core.request_kinds_and_shapes import SHAPES, Shape
+from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES, Shape
 from lockstep.onhost.gateway.wire.request_fields import JsonBody
 
 CHAT, RESPONSES, MESSAGES_PATH = "/v1/chat/completions", "/v1/responses", "/v1/messages"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.onhost.core.request_kinds_and_shapes import SHAPES
+from lockstep.onhost.core.request_kinds_and_refused_shapes import SHAPES
 from lockstep.onhost.gateway.wire import json_value_replacement
 from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
 from lockstep.onhost.gateway.wire.request_fields import JsonBody, ModelRequest

@@ -1,0 +1,179 @@
+"""The program that switches for the gateway: its callers, its input, and its messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+
+import pytest
+from a_switching_spark import UNITS, SwitchingSpark
+from onhost_fakes import program, timeless
+
+from lockstep.onhost.core import errors, switch_lock
+from lockstep.onhost.gateway import keys, privileged_switch
+
+
+def exchange(spark: SwitchingSpark, question: bytes) -> list[dict]:
+    """The answer to a line."""
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.settimeout(180)
+        asker.connect(str(spark.socket))
+        asker.sendall(question)
+        with asker.makefile("rb") as answer:
+            return [json.loads(line) for line in answer]
+
+
+def request_switch(spark: SwitchingSpark, model: str) -> list[dict]:
+    line = json.dumps({"model": model, "person": "anna"}).encode()
+    return exchange(spark, line + b"\n")
+
+
+def test_it_switches_as_switch_sh_does_and_tells_the_phases(spark):
+    journal = [
+        "lockstep gate: 100.0 of 119.6 GiB available, 60.0 GiB needed",
+        "lockstep load: loading the engine's program",
+        "lockstep answer: answered with 16 tokens in 0.3 s (57.0 tok/s)",
+    ]
+    spark.systemd.unit(UNITS["qwen"], journal=journal, on_start=["sleep", "0.3"])
+
+    *messages, end = request_switch(spark, "qwen")
+
+    assert spark.hot == ["qwen"]
+    assert end["code"] == 0
+    assert timeless(end["said"]) == (
+        "qwen is hot, started in 0 s, answered with 16 tokens in 0.3 s (57.0 tok/s)"
+    )
+    phases = list(dict.fromkeys(message["phase"] for message in messages))
+    assert phases == ["stop", "gate", "load", "test_question", "done"]
+    assert messages[0] == {"phase": "stop", "line": "stopping mistral", "kind": "stop"}
+    # The job that switch.sh starts too: one at a time, and it outlives this connection.
+    (call,) = [call for call in spark.systemd.calls if call.startswith("systemd-run ")]
+    assert "--unit=lockstep-switch.service" in call
+    assert call.endswith("--worker qwen anna, by the gateway")
+
+
+def test_a_model_that_fails_is_told_with_the_engines_own_reason(spark):
+    spark.tell("qwen", fallback=None)
+    spark.systemd.unit(
+        UNITS["qwen"], start_ok=False, journal=["torch.AcceleratorError: out of memory"]
+    )
+
+    *messages, end = request_switch(spark, "qwen")
+
+    assert (spark.hot, end["code"]) == (["mistral"], 1)
+    assert timeless(end["said"]) == (
+        "qwen FAILED after 0 s: exit-code, exit status 3; torch.AcceleratorError: out of memory; "
+        "the switch to qwen FAILED; mistral is hot again"
+    )
+    phases = [message["phase"] for message in messages]
+    assert phases.index("failed") < len(phases) - 1 - phases[::-1].index("gate")
+
+
+def test_while_somebody_switches_their_name_comes_back(spark):
+    with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
+        (end,) = request_switch(spark, "qwen")
+
+    assert (spark.hot, end["code"]) == (["mistral"], 75)
+    assert timeless(end["said"]) == f"ben is switching to mistral since 0 s (process {os.getpid()})"
+
+
+def test_a_lost_connection_ends_the_display_and_not_the_switch(spark, tmp_path):
+    go = tmp_path / "go"
+    wait = ["sh", "-c", f"while ! test -e {go}; do sleep 0.05; done"]
+    spark.systemd.unit(UNITS["qwen"], on_start=wait)
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.connect(str(spark.socket))
+        asker.sendall(b'{"model": "qwen", "person": "anna"}\n')
+        with asker.makefile("rb") as answer:
+            assert json.loads(answer.readline())["line"] == "stopping mistral"
+    holder = switch_lock.holder(spark.paths.switch_lock)
+    assert holder and holder.user == "anna, by the gateway"
+    go.touch()
+
+    assert spark.processes[0].wait(180) == 0
+    # The answer to who asks next waits for the end of it.
+    while switch_lock.holder(spark.paths.switch_lock):
+        os.sched_yield()
+    assert spark.hot == ["qwen"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]",
+        b'{"model": 1, "person": "anna"}',
+        b'{"model": "qwen"}',
+        b'{"model": "qwen", "person": "$HOME"}',
+        b'{"model": "qwen", "person": "--a"}',
+        b'{"model": "qwen", "person": ["anna"]}',
+        b'{"model": "qwen", "person": "anna", "wait": true}',
+    ],
+)
+def test_a_wish_is_a_model_and_a_person_and_nothing_else(line):
+    with pytest.raises(errors.Problem, match=r"expected \{"):
+        privileged_switch.parse_switch_request(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"qwen\n", "expected {"),
+        (b'{"model": "status", "person": "anna"}\n', "unknown model 'status'"),
+        (b'{"model": "--fall-back", "person": "anna"}\n', "unknown model '--fall-back'"),
+        (b"x" * 5000, "no line of at most 4096 bytes"),
+    ],
+)
+def test_what_is_no_request_switches_nothing(spark, line, words):
+    (end,) = exchange(spark, line)
+
+    assert (end["code"], spark.hot) == (2, ["mistral"])
+    assert words in end["said"]
+    assert not [call for call in spark.systemd.calls if call.startswith("systemd-run ")]
+
+
+def test_who_sends_nothing_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(privileged_switch, "_LINE_S", 0.1)
+    own_end, client_end = socket.socketpair()
+    with own_end, client_end, pytest.raises(errors.Problem, match="no line of"):
+        client_end.sendall(b'{"model"')
+        privileged_switch.request_line(own_end)
+
+
+def of_nobody() -> tuple[socket.socket, socket.socket]:
+    """A connection of another account; the kernel tells which it was when that was opened."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    os.seteuid(65534)
+    try:
+        return socket.socketpair()
+    finally:
+        os.seteuid(0)
+
+
+def test_a_stranger_is_refused_before_a_word_is_read():
+    own_end, client_end = of_nobody()
+    with own_end, client_end:
+        result = subprocess.run(
+            program("gateway-switch"),
+            stdin=own_end,
+            stdout=own_end,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        own_end.close()
+        with client_end.makefile("rb") as answer:
+            (reply_line,) = answer
+    assert (result.returncode, json.loads(reply_line)["code"]) == (77, 77)
+    assert b"account 65534 may not switch here" in result.stderr
+
+
+def test_nobody_but_root_and_the_gateway_is_obeyed(monkeypatch):
+    own_end, client_end = of_nobody()
+    with own_end, client_end:
+        monkeypatch.setattr(keys, "ACCOUNT", "nobody")
+        privileged_switch.check_asker(own_end)
+    own_end, client_end = socket.socketpair()
+    with own_end, client_end:
+        privileged_switch.check_asker(own_end)

@@ -1,0 +1,169 @@
+"""The kernel's target for its messages, against a stand-in of configfs with the kernel's rules."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.onhost.core import errors, layout, runner
+from lockstep.onhost.monitoring import netconsole_sender
+
+STAND_IN = Path(__file__).parents[4] / "lab/guest/root/usr/lib/lockstep-lab/netconsole"
+WHERE = ("10.77.0.1", "10.77.0.2", "6666")
+ROUTE = {"dst": "10.77.0.2", "dev": "lo", "prefsrc": "10.77.0.1"}
+MAC = "02:00:00:00:00:07"
+
+
+def stand_in() -> Any:
+    loader = SourceFileLoader("netconsole_stand_in", str(STAND_IN))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+class Kernel(netconsole_sender.NetconsoleTarget):
+    """A target whose attributes are the stand-in's; it exists while its folder does."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.target = stand_in().Target()
+        self.puts: list[str] = []
+
+    def _read_attribute(self, name: str) -> str:
+        value: str = self.target.has[name]
+        return value
+
+    def _write_attribute(self, name: str, value: str) -> None:
+        self.puts.append(name)
+        try:
+            self.target.put(name, value)
+        except OSError as fault:
+            raise errors.Problem(f"the kernel does not take {name}: {fault}") from fault
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    folder = tmp_path / "sys/kernel/config/netconsole"
+    folder.mkdir(parents=True)
+    return Kernel(folder / "lockstep")
+
+
+@pytest.fixture
+def ip(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
+    """The output of `ip`, by its first word."""
+    replies: dict[str, list[dict[str, Any]]] = {"route": [ROUTE], "neigh": [{"lladdr": MAC}]}
+
+    def run(argv: list[str], timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+        assert argv[:2] == ["ip", "-json"]
+        return subprocess.CompletedProcess(argv, 0, json.dumps(replies[argv[2]]), "")
+
+    monkeypatch.setattr(runner, "run", run)
+    return replies
+
+
+def test_the_kernel_is_told_where_to_send(kernel: Kernel, ip: Any) -> None:
+    attributes = netconsole_sender.wanted_attributes(*WHERE)
+    assert not kernel.sends_as_wanted(attributes)
+    kernel.set_up(attributes)
+    assert kernel.sends_as_wanted(attributes)
+    has = kernel.target.has
+    assert (has["enabled"], has["extended"], has["remote_mac"]) == ("1", "1", MAC)
+    assert (has["dev_name"], has["local_ip"], has["remote_ip"]) == ("lo", *WHERE[:2])
+
+
+def test_one_that_sends_takes_a_change_only_after_a_stop(kernel: Kernel, ip: Any) -> None:
+    kernel.set_up(netconsole_sender.wanted_attributes(*WHERE))
+    ip["neigh"] = [{"lladdr": "02:00:00:00:00:08"}]
+    attributes = netconsole_sender.wanted_attributes(*WHERE)
+    assert not kernel.sends_as_wanted(attributes)
+    kernel.puts.clear()
+    kernel.set_up(attributes)
+    assert kernel.puts[0] == "enabled" and kernel.sends_as_wanted(attributes)
+
+
+def test_a_neighbour_that_is_not_known_is_everybody_and_changes_nothing_later(
+    kernel: Kernel, ip: Any
+) -> None:
+    attributes = netconsole_sender.wanted_attributes(*WHERE)
+    ip["neigh"] = [{"state": ["FAILED"]}]
+    kernel.set_up(netconsole_sender.wanted_attributes(*WHERE))
+    assert kernel.target.has["remote_mac"] == "ff:ff:ff:ff:ff:ff"
+    kernel.set_up(attributes)
+    assert kernel.sends_as_wanted(netconsole_sender.wanted_attributes(*WHERE))
+    assert kernel.target.has["remote_mac"] == MAC
+
+
+@pytest.mark.parametrize(
+    "ways", [[], [{**ROUTE, "prefsrc": "192.168.1.7", "gateway": "192.168.1.1"}]]
+)
+def test_without_the_cable_it_does_not_send_another_way(ip: Any, ways: list[Any]) -> None:
+    ip["route"] = ways
+    with pytest.raises(errors.Problem, match="there is no way from"):
+        netconsole_sender.wanted_attributes(*WHERE)
+
+
+def test_a_kernel_without_the_module_is_said_with_a_remedy(tmp_path: Path) -> None:
+    nowhere = netconsole_sender.NetconsoleTarget(tmp_path / "sys/kernel/config/netconsole/lockstep")
+    with pytest.raises(errors.Problem, match=r"has no netconsole.*Remedy: `modprobe netconsole`"):
+        nowhere.set_up({})
+    nowhere.remove()
+
+
+def test_a_refusal_names_the_attribute(kernel: Kernel, ip: Any) -> None:
+    attributes = {**netconsole_sender.wanted_attributes(*WHERE), "dev_name": "gone0"}
+    with pytest.raises(errors.Problem, match="enabled"):
+        kernel.set_up(attributes)
+
+
+def test_the_end_takes_it_away(kernel: Kernel, ip: Any) -> None:
+    kernel.set_up(netconsole_sender.wanted_attributes(*WHERE))
+    kernel.remove()
+    assert kernel.target.has["enabled"] == "0" and not kernel._folder.exists()
+
+
+class Enough(Exception):
+    pass
+
+
+def test_it_is_set_up_again_and_told_once(
+    kernel: Kernel, ip: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(netconsole_sender, "NetconsoleTarget", lambda _: kernel)
+    sleeps = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal sleeps
+        sleeps += 1
+        if sleeps == 3:
+            # The cable went and came.
+            kernel.target.has["enabled"] = "0"
+        if sleeps == 5:
+            raise Enough
+
+    with pytest.raises(Enough):
+        netconsole_sender.main(["send", *WHERE], layout.Paths(kernel._folder), sleep)
+    assert kernel.target.has["enabled"] == "1"
+    message = "lockstep netconsole: the kernel sends to 10.77.0.2, port 6666, by lo"
+    assert capsys.readouterr().out.splitlines() == [message]
+
+
+def test_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert netconsole_sender.main(["send"]) == 2
+    assert "usage: netconsole send FROM TO PORT" in capsys.readouterr().err
+
+
+def test_the_stand_in_sends_long_messages_in_pieces_as_the_kernel_does() -> None:
+    packets = stand_in().packets
+    (whole,) = packets(3, 7, "x", True)
+    assert whole.startswith(b"3,7,") and whole.endswith(b",-;x\n")
+    pieces = packets(3, 8, "y" * 1500, True)
+    assert [len(piece) <= 1000 for piece in pieces] == [True, True]
+    assert b",ncfrag=0/1501;" in pieces[0] and pieces[1].endswith(b"y\n")

@@ -1,0 +1,111 @@
+"""A rank is started only where its fast link is: without its cable a Spark has none of it."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from a_model import about, tell
+from onhost_fakes import FakeDocker, FakeSystemd, host_root
+
+from lockstep.onhost.cluster import lone_rank_refusal, member_server, run_record
+from lockstep.onhost.core import config, errors, layout, topology
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.switching import precheck
+from lockstep.onhost.system import link_presence
+from lockstep.onhost.systemd import units
+
+PORT_PAIR = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
+PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": PORT_PAIR}
+GLM = about(unit="vllm-glm.service", model="glm")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> layout.Paths:
+    """A host that is a member, with both interfaces of a port and their RDMA devices."""
+    models = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
+    paths = host_root(tmp_path, models)
+    tell(paths, clusters={"pair": PAIR})
+    for interface, device in PORT_PAIR.items():
+        (paths.root / "sys/class/net" / interface).mkdir(parents=True)
+        (paths.root / "sys/class/infiniband" / device).mkdir(parents=True)
+    paths.run.mkdir(parents=True, exist_ok=True)
+    return paths
+
+
+def unplug(paths: layout.Paths) -> None:
+    """Unplug the cable as DGX OS does: both functions of the port are gone."""
+    for interface, device in PORT_PAIR.items():
+        (paths.root / "sys/class/net" / interface).rmdir()
+        (paths.root / "sys/class/infiniband" / device).rmdir()
+
+
+def admit_model(paths: layout.Paths) -> None:
+    part = run_record.SwitchPart("1", "anna", "spark1", "glm", None).with_admitted("glm")
+    run_record.save_switch_part(paths, part)
+
+
+def test_no_rank_starts_with_a_device_that_is_not_there(paths):
+    admit_model(paths)
+    assert lone_rank_refusal.main(["admit", "glm"], paths) == 0
+    unplug(paths)
+    with pytest.raises(errors.Problem) as problem:
+        lone_rank_refusal.main(["admit", "glm"], paths)
+    assert str(problem.value) == (
+        "glm runs over the fast link of cluster pair, and spark1 has no network interface "
+        "enp1s0f0np0 and no network interface enP2p1s0f0np0; nothing was stopped. Remedy: plug "
+        "the cable in, and see that the Spark at its other end is on. DGX OS hides a ConnectX "
+        "port without a link; sudo rm /etc/nvidia/cx7-hotplug-enabled and a reboot keep it"
+    )
+    # What needs no link starts.
+    assert lone_rank_refusal.main(["admit", "own"], paths) == 0
+
+
+def test_an_interface_whose_rdma_device_is_gone_is_no_link(paths):
+    (paths.root / "sys/class/infiniband/rocep1s0f0").rmdir()
+    host = config.load_host(paths.models)
+    with pytest.raises(errors.Problem, match="has no RDMA device rocep1s0f0 at enp1s0f0np0"):
+        link_presence.check_links("glm", host.clusters["pair"], paths)
+
+
+def test_a_link_without_rdma_needs_no_device(paths):
+    plain = replace(config.load_host(paths.models).clusters["pair"], links={"enp1s0f0np0": ""})
+    link_presence.check_links("glm", plain, paths)
+
+
+def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
+    systemd = FakeSystemd(paths.root / "systemd", monkeypatch)
+    for name in ("vllm-glm.service", "vllm-own.service"):
+        systemd.unit(name)
+    docker = FakeDocker(paths.docker_socket)
+    unplug(paths)
+    host = config.load_host(paths.models)
+    unit_states = units.units_by_name(model.unit for model in host.models.values())
+    check = precheck.Precheck(host, paths, docker_api.Docker(paths.docker_socket), unit_states)
+    try:
+        with pytest.raises(errors.Problem, match="no network interface enp1s0f0np0"):
+            check.check_start(host.model("glm"))
+        check.check_start(host.model("own"))
+    finally:
+        docker.close()
+
+
+def test_what_a_deploy_of_before_wrote_has_no_links(paths):
+    tell(paths, clusters={"pair": {key: PAIR[key] for key in PAIR if key != "links"}})
+    assert config.load_host(paths.models).clusters["pair"].links == {}
+    tell(paths, clusters={"pair": {**PAIR, "links": ["enp1s0f0np0"]}})
+    with pytest.raises(errors.Problem, match=r"clusters.pair.links must be a mapping; found"):
+        config.load_host(paths.models)
+
+
+def test_the_agent_listens_at_an_address_that_comes_with_the_cable():
+    """Documentation's own network (RFC 5737, 3849): no machine has an address of it."""
+    for address in ("192.0.2.1", "2001:db8::1"):
+        member = topology.TopologyMember("spark1", address)
+        pair = topology.Cluster("pair", 0, 7079, (member,))
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server = member_server.ClusterServer([pair], tls, lambda *_: {})
+        server.server_close()
