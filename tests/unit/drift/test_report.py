@@ -141,7 +141,7 @@ def test_this_machine_can_be_read_and_what_it_lacks_is_told() -> None:
     assert snapshot["facts"]["kernel"]["release"]
     assert snapshot["facts"]["sysctl"]["vm.swappiness"]
     assert snapshot["facts"]["account"]["root"] == "uid 0"
-    readers = {"accounts", "machine.kernel", "files.settings", "files.managed_files"}
+    readers = {"accounts", "machine.kernel", "files.foreign_setting_files", "files.managed_files"}
     assert not readers & set(snapshot["faults"])
     # Of every part that failed there are kinds that must not be compared.
     assert set(snapshot["faults"]) <= {reader_name(about.reader) for about in KINDS.values()}

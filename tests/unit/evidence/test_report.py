@@ -19,7 +19,7 @@ from lockstep.evidence.parts import NEEDED, PARTS
 from lockstep.files import remote_exec
 from lockstep.onhost.facts import logged_events
 
-STARTS = report.questions(PLANS[0])["history.starts"]
+STARTS = report.questions(PLANS[0])["logged_events.starts"]
 INVENTORY = """\
 from lockstep.deploy.checked import checked
 
@@ -113,7 +113,7 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
 
 def test_a_host_is_asked_without_a_lock() -> None:
     questions = report.questions(PLANS[0])
-    assert questions["history.starts"]["units"] == [
+    assert questions["logged_events.starts"]["units"] == [
         "vllm-qwen36.service",
         "vllm-qwen36-fallback.service",
         "sglang-mistral4.service",
