@@ -14,7 +14,6 @@ from lockstep.files.managed_file import (
     GATEWAY_HOME,
     GATEWAY_KEYS,
     OPERATORS_GROUP,
-    PEER_KEY,
     PROGRAMS,
     PROXY_ENVIRONMENT,
     SYSTEMD,
@@ -52,9 +51,8 @@ _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
 _NAMED = (
     # The authority of Sparks, and what a host shows to others.
     f"{CONFIGURATION}/secrets/peer-*.pem",
-    PEER_KEY,
-    # Keys of clusters, which an earlier version made.
-    f"{CONFIGURATION}/secrets/cluster-*.key",
+    # Keys of clusters and of gateways, which an earlier version made.
+    *(f"{CONFIGURATION}/secrets/{name}.key" for name in ("cluster-*", "gateway-peers")),
     authority_path("*"),
     *GIVEN.values(),
     CADDYFILE,

@@ -46,8 +46,6 @@ GATEWAY_ACCOUNT = "lockstep-gateway"
 BACKUP_ACCOUNT = "lockstep-backup"
 # Signs the certificates by which the Sparks of an inventory know each other; the same on each.
 PEER_AUTHORITY = f"{CONFIGURATION}/secrets/peer-authority.pem"
-# The key by which gateways of peers recognise each other, the same on each of them.
-PEER_KEY = f"{CONFIGURATION}/secrets/gateway-peers.key"
 GATEWAY_UNIT = "lockstep-gateway.service"
 # The unit that gives the gateway, which has no rights, the switch.
 GATEWAY_SWITCH = "lockstep-gateway-switch"

@@ -13,7 +13,6 @@ from lockstep.files.managed_file import (
     AGENT_UNIT,
     GATEWAY_UNIT,
     PEER_AUTHORITY,
-    PEER_KEY,
     command,
     peer_identity,
 )
@@ -120,19 +119,19 @@ class SharedKey:
 
 def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
     """Yield the keys that a host shares with others."""
-    if plan.groups:
-        words = (PEER_AUTHORITY, plan.name, peer_tls.AGENT)
+    units = {peer_tls.AGENT: AGENT_UNIT} if plan.groups else {}
+    units |= {peer_tls.GATEWAY: GATEWAY_UNIT} if plan.peers else {}
+    if units:
+        words = (PEER_AUTHORITY, plan.name, *units)
         yield SharedKey(
             "authority of Sparks",
             PEER_AUTHORITY,
             plan.peer_hosts,
             command("peer-certificates", *words),
             command("peer-certificates", "--take", *words),
-            (AGENT_UNIT,),
-            own_paths=(peer_identity(peer_tls.AGENT, plan.name),),
+            tuple(units.values()),
+            own_paths=tuple(peer_identity(role, plan.name) for role in units),
         )
-    if plan.gateways:
-        yield _secret_key("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)
     if authority := plan.authority:
         path = tls_unit.authority_path(authority.id)
         yield SharedKey(
@@ -156,11 +155,6 @@ def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
         host_key = backup_peer.host_key_path(peer)
         make = command("backup-key", "host-key", backup_peer.ssh_alias(peer), host_key)
         yield _public_key(f"host key of {peer} for backups", host_key, (peer, of), make)
-
-
-def _secret_key(description: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
-    words = (command("make-secrets", path), command("make-secrets", "--take", path))
-    return SharedKey(description, path, hosts, *words, (unit,))
 
 
 def _public_key(

@@ -34,16 +34,17 @@ def join_clusters(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]
     every = [plan.settings for plan in plans]
     clusters = _clusters(plans_by_name)
     plans_with_groups = [_with_groups(plan, clusters, plans_by_name) for plan in plans]
-    peer_hosts = tuple(plan.name for plan in plans_with_groups if plan.groups)
-    gateways = tuple(plan.name for plan in plans if {*plan.settings.gateway.peers} - {plan.name})
+    peers_by_host = {plan.name: tuple(_peers(plan, plans_by_name)) for plan in plans}
+    peer_hosts = tuple(
+        plan.name for plan in plans_with_groups if plan.groups or peers_by_host[plan.name]
+    )
     ring, backup_partners = rings(every), partners(every)
     own = [(plan.name, plan.names) for plan in plans if plan.settings.gateway.tls == "own"]
     return tuple(
         replace(
             plan,
-            peer_hosts=peer_hosts if plan.groups else (),
-            peers=tuple(_peers(plan, plans_by_name)),
-            gateways=gateways if plan.name in gateways else (),
+            peer_hosts=peer_hosts if plan.name in peer_hosts else (),
+            peers=peers_by_host[plan.name],
             authority=authority(own) if plan.settings.gateway.tls == "own" else None,
             ring=ring[plan.name],
             backups=backup_partners[plan.name],

@@ -44,8 +44,8 @@ class HostPlan:
         settings: Its data, checked.
         models: Its models with their recipes.
         peers: The gateways of the hosts that `gateway.peers` names, once the inventory is joined.
-        peer_hosts: Every host of the inventory that is a member of a cluster, this one among them.
-        gateways: Every host of the inventory whose gateway has peers, this one among them.
+        peer_hosts: Every host of the inventory that others know by a certificate, this one among
+            them: members of clusters, and those whose gateways have peers.
         authority: Signer of its gateway's certificate, where that is an authority of ours.
         names: Names and addresses by which other machines reach it, for that certificate.
         ring: Its place among the monitored hosts of the inventory, once that is joined.
@@ -58,7 +58,6 @@ class HostPlan:
     models: tuple[BoundModel, ...]
     peers: tuple[PeerGateway, ...] = ()
     peer_hosts: tuple[str, ...] = ()
-    gateways: tuple[str, ...] = ()
     authority: Authority | None = None
     names: tuple[str, ...] = ()
     ring: Ring = field(default_factory=Ring)

@@ -18,10 +18,10 @@ from lockstep.files.managed_file import (
     GATEWAY_CONFIGURATION,
     GATEWAY_SWITCH,
     GATEWAY_UNIT,
-    PEER_KEY,
     TOOLS_VENV,
     ManagedFile,
     command,
+    peer_identity,
     unit_file,
 )
 from lockstep.files.programs import modules_with_imports
@@ -32,6 +32,7 @@ from lockstep.inventory.values import is_loopback
 from lockstep.lock.packages import tool_requirements
 from lockstep.lock.pins import Pins
 from lockstep.onhost.__main__ import MODULES
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import address_text
 from lockstep.onhost.gateway import configuration
 from lockstep.onhost.gateway.configuration import BODIES
@@ -104,7 +105,7 @@ def gateway_files(
     """
     document = gateway_configuration(settings, variants, peers)
     text = json.dumps(asdict(document), indent=2) + "\n"
-    credentials = _credentials(variants, peers)
+    credentials = _credentials(settings.name, variants, peers)
     exact = tool_requirements(settings, pins)
     unit = with_restart_key(
         "units/gateway.service.j2",
@@ -127,6 +128,7 @@ def gateway_files(
         "units/gateway.socket.j2",
         listeners=[_listen_stream(listener) for listener in document.listening],
         account=GATEWAY_ACCOUNT,
+        shares_port=document.shares_port,
         loopback=_is_of_loopback(document),
     )
     socket = render_template("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT)
@@ -212,9 +214,10 @@ def _own_host_names(settings: Settings) -> tuple[str, ...]:
 
 
 def _credentials(
-    variants: Sequence[Variant], peers: Sequence[configuration.PeerGateway]
+    host: str, variants: Sequence[Variant], peers: Sequence[configuration.PeerGateway]
 ) -> dict[str, str]:
     """Return name of a systemd credential → file on the host."""
     needs_key = any(variant.model.open for variant in variants)
-    host = {configuration.API_KEY_CREDENTIAL: API_KEY} if needs_key else {}
-    return host | ({configuration.PEER_KEY_CREDENTIAL: PEER_KEY} if peers else {})
+    own_key = {configuration.API_KEY_CREDENTIAL: API_KEY} if needs_key else {}
+    role = peer_tls.GATEWAY
+    return own_key | ({peer_tls.credential_name(role): peer_identity(role, host)} if peers else {})

@@ -141,8 +141,8 @@ class Spark:
             self.commands.append(f"? {command}")
             return str(self.state["files"][words[1]]["text"])
         takes = (
-            *(["make-secrets", "--take"], ["make-authority", "--take"]),
-            *(["peer-certificates", "--take"], ["backup-key", "take"]),
+            *(["make-authority", "--take"], ["peer-certificates", "--take"]),
+            ["backup-key", "take"],
         )
         if words[1:2] == [PROGRAMS] and words[2:4] in takes:
             self._changes(command)
@@ -151,7 +151,7 @@ class Spark:
             elif words[2] == "peer-certificates":
                 self._peer_certificates(words[4:], stdin.strip())
             else:
-                self._secret(words[4], stdin.strip(), "0600" if "--take" in words else "0644")
+                self._secret(words[4], stdin.strip(), "0644")
             return ""
         if words[1:3] == [PROGRAMS, "job"]:
             at = words.index("--")

@@ -19,7 +19,7 @@ from lockstep.onhost.gateway.keys import Entry
 pytestmark = pytest.mark.slow
 
 SECRETS = "/etc/lockstep/secrets"
-PEERS = f"{SECRETS}/gateway-peers.key"
+PEERS = f"{SECRETS}/peer-authority.pem"
 CERTIFICATE = "/etc/lockstep/authority.crt"
 PERSONS = "/etc/lockstep/gateway/keys.json"
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep"

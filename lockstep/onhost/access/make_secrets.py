@@ -1,11 +1,10 @@
-"""Make Open WebUI's secret key and administrator, the API key of engines, or gateways' key, once.
+"""Make Open WebUI's secret key and administrator, or the API key of engines, once.
 
 usage: make-secrets FILE [EMAIL]
-       make-secrets --take FILE
 
 With EMAIL, the administrator's login, FILE is Open WebUI's; an empty one makes no administrator.
-Without EMAIL it holds one key. An existing file keeps its values and gets mode 0600 again. --take
-replaces it by standard input, a key that was made on another host. Prints no value.
+Without EMAIL it holds one key. An existing file keeps its values and gets mode 0600 again. Prints
+no value.
 
 exit codes: 0 the file is there, 1 it cannot be written, 2 wrong use
 """
@@ -13,7 +12,6 @@ exit codes: 0 the file is there, 1 it cannot be written, 2 wrong use
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import sys
 from collections.abc import Callable
@@ -50,27 +48,13 @@ def make_secret_file(path: Path, contents: Callable[[], str]) -> bool:
     return True
 
 
-def single_key(text: str) -> str:
-    """Return one key alone on its line; raise Problem for any other text."""
-    if not re.fullmatch(r"sk-[\w-]{43}\n?", text, re.ASCII):
-        raise errors.Problem(f"standard input holds no key but {len(text)} other characters")
-    return text.strip() + "\n"
-
-
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    taking = argv[:1] == ["--take"] and len(argv) == 2
-    if len(argv) not in (1, 2) or (argv[0].startswith("-") and not taking):
+    if len(argv) not in (1, 2) or argv[0].startswith("-"):
         print((__doc__ or "").strip(), file=sys.stderr)
         return errors.EXIT_USAGE
-    if taking:
-        argv = argv[1:]
     path, *emails = argv
     try:
-        if taking:
-            atomic_files.write(Path(path), single_key(sys.stdin.read()), mode=0o600)
-            output.say(f"took {path} over")
-            return errors.EXIT_DONE
         new = make_secret_file(
             Path(path), partial(new_webui_secrets, *emails) if emails else new_api_key
         )

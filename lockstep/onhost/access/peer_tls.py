@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from lockstep.onhost.core import errors, http_client, layout
 
 #: The role of the agent of a cluster's member, and of the programs that ask it.
 AGENT = "agent"
+#: The role of a gateway.
+GATEWAY = "gateway"
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h; Python has no name for it.
 _NO_CHECK_TIME = 0x200000
 _CERTIFICATE = re.compile(
@@ -78,6 +81,25 @@ def make_context(identity: Path, *, is_server: bool) -> ssl.SSLContext:
     return context
 
 
+def client_context(identity: Path, role: str, hosts: Mapping[str, str]) -> ssl.SSLContext:
+    """Return a client's side for libraries that open connections by themselves.
+
+    At each address of `hosts` (address → host) it accepts only that host in that role.
+
+    Raises:
+        errors.Problem: As `make_context`.
+    """
+
+    class _Connection(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            _check_name(self, certificate_name(role, hosts[str(self.server_hostname)]))
+
+    context = make_context(identity, is_server=False)
+    context.sslobject_class = _Connection
+    return context
+
+
 def names_of(connection: Any) -> list[str]:
     """Return the names in the certificate of the other side of a TLS connection."""
     certificate = connection.getpeercert() or {}
@@ -88,8 +110,11 @@ def expected_peer(context: ssl.SSLContext, role: str, host: str) -> http_client.
     """Return the peer that a client asks, for `http_client`."""
     name = certificate_name(role, host)
 
-    def check(connection: Any) -> None:
-        if name not in (names := names_of(connection)):
-            raise ConnectionError(f"expected {name}, found {', '.join(names) or 'no name'}")
+    return http_client.ExpectedPeer(context, lambda connection: _check_name(connection, name))
 
-    return http_client.ExpectedPeer(context, check)
+
+def _check_name(connection: Any, name: str) -> None:
+    if name not in (names := names_of(connection)):
+        # Libraries know this error as one of a handshake.
+        found = ", ".join(names) or "no name"
+        raise ssl.SSLCertVerificationError(f"expected {name}, found {found}")

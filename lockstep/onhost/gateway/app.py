@@ -24,7 +24,7 @@ from lockstep.onhost.gateway.concurrency_limits import Slots
 from lockstep.onhost.gateway.configuration import PEER_HEADERS, GatewayConfiguration
 from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.model_names import AUTO, Models
-from lockstep.onhost.gateway.outgoing_connections import dead_peer_socket_options
+from lockstep.onhost.gateway.outgoing_connections import http_transport
 from lockstep.onhost.gateway.page import Page
 from lockstep.onhost.gateway.peer_gateways import Peers, peer_url
 from lockstep.onhost.gateway.request_authentication import KEY_HEADERS, Access, Caller, is_loopback
@@ -86,7 +86,8 @@ class Application:
         self._models = Models(self.gateway, self.host, self.hot)
         self._slots = Slots(self.gateway.limits)
         self._pages = CrossOrigin(self.gateway.origins)
-        self._upstream, self._peer_upstream = Upstream(), Upstream(dead_peer_socket_options())
+        self._upstream = Upstream(http_transport())
+        self._peer_upstream = Upstream(self.peers.transport)
         self._most = self.gateway.limits.body_mib * 2**20
         self._router = Router(
             [

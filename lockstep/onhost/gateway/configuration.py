@@ -11,11 +11,11 @@ from typing import Literal
 
 from lockstep.onhost.core import config
 
-#: Headers between two gateways: the key, and the person that the first gateway authenticated.
-PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
-PEER_HEADERS = (PEER_KEY.encode(), PEER_PERSON.encode(), PEER_ROLE.encode())
-#: Names of systemd credentials: the key of this host's open ports, and the one between gateways.
-API_KEY_CREDENTIAL, PEER_KEY_CREDENTIAL = "api-key", "peer-key"
+#: Headers between two gateways: the person that the first gateway authenticated.
+PEER_PERSON, PEER_ROLE = "x-lockstep-person", "x-lockstep-role"
+PEER_HEADERS = (PEER_PERSON.encode(), PEER_ROLE.encode())
+#: Name of the systemd credential with the key of this host's open ports.
+API_KEY_CREDENTIAL = "api-key"
 TLS_SOCKET = "/run/lockstep-gateway/tls.sock"  #: The Unix socket of the `tls` listener.
 #: Wildcard addresses: all addresses of this host.
 ANYWHERE = ("0.0.0.0", "::")
@@ -76,7 +76,8 @@ class GatewayConfiguration:
 
     host: str  #: This host's name in the inventory.
     #: Every listener. If one has a wildcard address ("0.0.0.0", "::"), others of the same port open
-    #: no socket of their own: the address that a client connected to tells them apart.
+    #: no socket of their own: the address that a client connected to tells them apart. Only that of
+    #: peers always has its own, because it speaks TLS.
     listeners: tuple[ListenAddress, ...]
     #: Names and addresses of this host that are valid as `Host` at the local listener.
     names: tuple[str, ...] = ()
@@ -98,12 +99,25 @@ class GatewayConfiguration:
     @property
     def listening(self) -> tuple[ListenAddress, ...]:
         """Listeners with a socket of their own; a wildcard address covers its whole port."""
-        wide = {listener.port for listener in self.listeners if listener.address in ANYWHERE}
         return tuple(
             listener
             for listener in self.listeners
-            if listener.address in ANYWHERE or listener.port not in wide
+            if listener.kind == "peers"
+            or listener.address in ANYWHERE
+            or listener.port not in self._wide_ports
         )
+
+    @property
+    def shares_port(self) -> bool:
+        """True where peers have a socket at a port whose other addresses belong to another one."""
+        return any(
+            listener.kind == "peers" and listener.port in self._wide_ports
+            for listener in self.listeners
+        )
+
+    @property
+    def _wide_ports(self) -> set[int]:
+        return {listener.port for listener in self.listeners if listener.address in ANYWHERE}
 
 
 def load(path: Path) -> GatewayConfiguration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +19,16 @@ FAULTS = (httpx2.HTTPError, OSError, ValueError, LookupError, TypeError)
 SocketOption = tuple[int, int, int]
 
 
-def http_transport(options: Sequence[SocketOption] = ()) -> httpx2.AsyncHTTPTransport:
-    """Return a transport with one connection per request: servers close idle ones at any time."""
+def http_transport(
+    options: Sequence[SocketOption] = (), tls: ssl.SSLContext | None = None
+) -> httpx2.AsyncHTTPTransport:
+    """Return a transport with one connection per request: servers close idle ones at any time.
+
+    `tls` is the client's side where servers speak TLS.
+    """
     return httpx2.AsyncHTTPTransport(
-        # No server here speaks TLS, so loading a list of authorities would be wasted time.
-        verify=False,
+        # Without one of our own, loading a list of authorities would be wasted time.
+        verify=tls or False,
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
         socket_options=list(options),
     )

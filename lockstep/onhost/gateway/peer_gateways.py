@@ -1,14 +1,14 @@
-"""The gateways of peers: their models and facts, and authentication between gateways.
+"""The gateways of peers: their models and facts, and requests between gateways.
 
-A request is forwarded once at most: a gateway answers forwarded requests itself or refuses them.
+Both sides show a certificate of the authority of Sparks (`access.peer_tls`). A request is forwarded
+once at most: a gateway answers forwarded requests itself or refuses them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import os
 import re
+import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ from typing import Any
 
 import httpx2
 
-from lockstep.onhost.core import address_text, errors, output
+from lockstep.onhost.access import peer_tls
+from lockstep.onhost.core import address_text, errors, layout, output
 from lockstep.onhost.gateway import outgoing_connections
 from lockstep.onhost.gateway.configuration import (
     PEER_HEADERS,
-    PEER_KEY_CREDENTIAL,
     GatewayConfiguration,
     PeerGateway,
 )
@@ -62,23 +62,14 @@ class _PeerState:
 
 
 class Peers:
-    """The gateways of all peers of one host.
+    """The gateways of all peers of one host; `tls` is this one's side if there are any."""
 
-    Raises:
-        errors.Problem: There are peers, but their key is missing.
-    """
-
-    def __init__(self, gateway: GatewayConfiguration, key: str = "") -> None:
+    def __init__(self, gateway: GatewayConfiguration, tls: ssl.SSLContext | None = None) -> None:
         self._host = gateway.host
         self._states = {peer.name: _PeerState(peer) for peer in gateway.peers}
-        self._key = key.encode("ascii")
-        if self._states and not key:
-            subject = (
-                f"credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by"
-            )
-            raise errors.Problem(f"no {subject}. Remedy: run the deploy")
-        self._transport = outgoing_connections.http_transport(
-            outgoing_connections.dead_peer_socket_options()
+        #: The transport of requests to peers.
+        self.transport = outgoing_connections.http_transport(
+            outgoing_connections.dead_peer_socket_options(), tls
         )
 
     async def models_with_peers(self, own: Iterable[Model]) -> list[Model]:
@@ -152,18 +143,15 @@ class Peers:
 
     def forwarding_headers(self, person: Person) -> Headers:
         """Return the headers that a request to another gateway carries beside the client's."""
-        values = (self._key, person.name.encode(), person.role.encode())
+        values = (person.name.encode(), person.role.encode())
         return list(zip(PEER_HEADERS, values, strict=True))
 
     def caller_of(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
-        """Return the person another gateway forwards for; None if its headers prove nothing."""
+        """Return the person another gateway forwards for; None if its headers name none."""
         peer_headers = sorted((name, value) for name, value in headers if name in PEER_HEADERS)
-        if [name for name, _ in peer_headers] != sorted(PEER_HEADERS) or not self._key:
+        if [name for name, _ in peer_headers] != sorted(PEER_HEADERS):
             return None
-        key, *encoded_words = (dict(peer_headers)[header] for header in PEER_HEADERS)
-        if not hmac.compare_digest(key, self._key):
-            return None
-        name, role = (value.decode("latin-1") for value in encoded_words)
+        name, role = (dict(peer_headers)[header].decode("latin-1") for header in PEER_HEADERS)
         if role not in ROLES or not re.fullmatch(r"[\w.@-]{1,64}", name, re.ASCII):
             return None
         return Person(name, "operate" if role == "operate" else "use")
@@ -206,16 +194,38 @@ class Peers:
         """Return a JSON document of another gateway; raise one of `FAULTS` if it gives none."""
         own_headers = self.forwarding_headers(Person(self._host, "use"))
         request = httpx2.Request("GET", peer_url(peer) + path, headers=own_headers)
-        return await outgoing_connections.fetch_json_object(self._transport, request)
+        return await outgoing_connections.fetch_json_object(self.transport, request)
 
 
 def peer_url(peer: PeerGateway) -> str:
     """Return the URL of a gateway's `peers` listener, without a path."""
-    return address_text.url(peer.address, peer.port)
+    return address_text.url(peer.address, peer.port, "https")
 
 
-def credential_key() -> str:
-    """Return the key that systemd gave this unit, or ""."""
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(folder or "/nonexistent", PEER_KEY_CREDENTIAL)
-    return path.read_text(encoding="ascii").strip() if folder and path.exists() else ""
+def client_context(gateway: GatewayConfiguration, paths: layout.Paths) -> ssl.SSLContext | None:
+    """Return this gateway's side of TLS as a client of its peers; None if it has none.
+
+    Raises:
+        errors.Problem: This host's certificate cannot be read.
+    """
+    if not gateway.peers:
+        return None
+    hosts = {peer.address: peer.name for peer in gateway.peers}
+    return peer_tls.client_context(_identity(gateway, paths), peer_tls.GATEWAY, hosts)
+
+
+def server_context(gateway: GatewayConfiguration, paths: layout.Paths) -> ssl.SSLContext | None:
+    """Return this gateway's side of TLS at its listener for peers; else as `client_context`."""
+    if not gateway.peers:
+        return None
+    return peer_tls.make_context(_identity(gateway, paths), is_server=True)
+
+
+def certificate_names(gateway: GatewayConfiguration) -> frozenset[str]:
+    """Return the names of the certificates that peers show."""
+    names = (peer_tls.certificate_name(peer_tls.GATEWAY, peer.name) for peer in gateway.peers)
+    return frozenset(names)
+
+
+def _identity(gateway: GatewayConfiguration, paths: layout.Paths) -> Path:
+    return peer_tls.identity_path(paths, peer_tls.GATEWAY, gateway.host)

@@ -107,8 +107,8 @@ class Access:
     def _forwarded_caller(self, headers: Headers) -> Caller:
         person = self._peers.caller_of(headers)
         if person is None:
-            message = "this port is for other gateways, which have its key"
-            raise GatewayRefusal(401, message, "key", close=True)
+            message = "this port is for other gateways, which name the person"
+            raise GatewayRefusal(400, message, "header", close=True)
         # A client without a key on the first gateway's own host has no limit here either.
         return Caller(person, is_limited=person != LOCAL, hops=1)
 

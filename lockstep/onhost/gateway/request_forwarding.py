@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import httpx2
 
 from lockstep.onhost.core import errors, output
-from lockstep.onhost.gateway import outgoing_connections
-from lockstep.onhost.gateway.outgoing_connections import SocketOption
 from lockstep.onhost.gateway.request_counters import TAIL
 from lockstep.onhost.gateway.wire import gateway_answers
 from lockstep.onhost.gateway.wire.gateway_answers import Api, GatewayRefusal, Headers, Message, Send
@@ -44,8 +42,8 @@ class Upstream:
     cookies, compression and proxies are not followed or added.
     """
 
-    def __init__(self, options: Sequence[SocketOption] = ()) -> None:
-        self._transport = outgoing_connections.http_transport(options)
+    def __init__(self, transport: httpx2.AsyncHTTPTransport) -> None:
+        self._transport = transport
 
     async def send_request(
         self, scope: Message, url: str, headers: Headers, content: Content

@@ -20,7 +20,8 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator, Sequence
+import ssl
+from collections.abc import Coroutine, Iterator, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import address_text, command_lines, config, errors, layout, output
 from lockstep.onhost.gateway import (
     app,
@@ -66,10 +68,18 @@ _LAST_S = 0.5
 
 
 class Listeners:
-    """All listeners: their sockets, and the listener of each connection."""
+    """All listeners: the listener of each connection, and whether that is for its client."""
 
-    def __init__(self, listeners: Sequence[ListenAddress]) -> None:
+    def __init__(self, listeners: Sequence[ListenAddress], peer_names: Set[str]) -> None:
         self._listeners = {(listener.address, listener.port): listener for listener in listeners}
+        self._peer_names = peer_names
+
+    def is_for_client(self, listener: ListenAddress, transport: asyncio.BaseTransport) -> bool:
+        """Tell whether a client may ask there: that of peers is for their gateways alone."""
+        if listener.kind != "peers":
+            return True
+        connection = transport.get_extra_info("ssl_object")
+        return not self._peer_names.isdisjoint(peer_tls.names_of(connection))
 
     def listener_of(self, transport: asyncio.BaseTransport) -> ListenAddress:
         """Return the listener of a connection: that of its own address, else the wildcard one."""
@@ -108,7 +118,10 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
-        self.app_state = {"listener": self.listeners.listener_of(transport)}
+        listener = self.listeners.listener_of(transport)
+        if not self.listeners.is_for_client(listener, transport):
+            transport.close()
+        self.app_state = {"listener": listener}
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -125,6 +138,9 @@ class Protocol(HttpToolsProtocol):
         A client that has closed looks the same until something is written to it, so a request that
         keeps an engine busy ends with its client's half. Short answers are sent at once.
         """
+        # TLS has no half of a connection, and a peer's client stays for its answer.
+        if self.transport.get_extra_info("ssl_object"):
+            return False
         cycles = [cycle for cycle in (self._answering, self.cycle) if cycle is not None]
         if not cycles or any(cycle.scope["method"] not in ("GET", "HEAD") for cycle in cycles):
             return False
@@ -229,8 +245,12 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
 
-def listening_sockets(listeners: Sequence[ListenAddress]) -> list[socket.socket]:
+def listening_sockets(
+    listeners: Sequence[ListenAddress], shares_port: bool = False
+) -> list[socket.socket]:
     """Return a listening socket for each address, from systemd if it started this process.
+
+    With `shares_port`, one of them has a port whose other addresses another one has.
 
     Raises:
         errors.Problem: A socket is not available.
@@ -252,7 +272,9 @@ def listening_sockets(listeners: Sequence[ListenAddress]) -> list[socket.socket]
                 f"systemd has not opened {where}. Remedy: systemctl restart {GATEWAY_SOCKET}; "
                 f"systemctl status {GATEWAY_SOCKET} says why it could not"
             )
-        sockets.append(_set_client_socket_options(listening or open_listener(listener)))
+        sockets.append(
+            _set_client_socket_options(listening or open_listener(listener, shares_port))
+        )
     for spare_socket in handed_sockets.values():
         spare_socket.close()
     return sockets
@@ -286,7 +308,7 @@ def _set_client_socket_options(listening: socket.socket) -> socket.socket:
     return listening
 
 
-def open_listener(listener: ListenAddress) -> socket.socket:
+def open_listener(listener: ListenAddress, shares_port: bool = False) -> socket.socket:
     """Open a listening socket; raise Problem if that fails."""
     try:
         if not listener.port:
@@ -296,6 +318,7 @@ def open_listener(listener: ListenAddress) -> socket.socket:
             (listener.address, listener.port),
             family=family,
             backlog=_BACKLOG,
+            reuse_port=shares_port,
             dualstack_ipv6=listener.address == "::",
         )
     except OSError as fault:
@@ -337,7 +360,8 @@ def main(
     paths = paths or layout.Paths()
     gateway, host = configuration.load(paths.gateway), config.load_host(paths.models)
     people = Keys(paths.gateway_keys)
-    peers = peer_gateways.Peers(gateway, peer_gateways.credential_key())
+    peers = peer_gateways.Peers(gateway, peer_gateways.client_context(gateway, paths))
+    tls = peer_gateways.server_context(gateway, paths)
     totals = usage_totals.Usage(target_path)
     counts = Counts(totals)
     webui = asdict(gateway.webui) if gateway.webui else None
@@ -362,8 +386,8 @@ def main(
         ),
         authority=paths.authority,
     )
-    listeners = Listeners(gateway.listeners)
-    sockets = listening_sockets(gateway.listening)
+    listeners = Listeners(gateway.listeners, peer_gateways.certificate_names(gateway))
+    sockets = listening_sockets(gateway.listening, gateway.shares_port)
     for listener in gateway.listeners:
         where = (
             address_text.address_with_port(listener.address, listener.port)
@@ -376,12 +400,49 @@ def main(
     beside = [totals.write_periodically()]
     if gateway.ttl_s is not None:
         beside.append(IdleStop(hot, host, swaps, gateway.ttl_s, paths).check_until_cancelled())
-    uvloop.run(_answer_until_signal(application, listeners, sockets, beside))
+    by_kind = list(zip((listener.kind for listener in gateway.listening), sockets, strict=True))
+    server = GatewayServer(
+        _uvicorn_config(application, listeners),
+        [listening for kind, listening in by_kind if kind == "peers"],
+        tls,
+    )
+    plain_sockets = [listening for kind, listening in by_kind if kind != "peers"]
+    uvloop.run(_answer_until_signal(server, plain_sockets, beside))
     return errors.EXIT_DONE
 
 
 class GatewayServer(uvicorn.Server):
-    """uvicorn's server, which ends after a signal instead of raising it again."""
+    """uvicorn's server, which ends after a signal instead of raising it again.
+
+    At `peer_sockets` it speaks TLS, with `tls` as its side.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        peer_sockets: Sequence[socket.socket],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        super().__init__(config)
+        self._peer_sockets, self._tls = peer_sockets, tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections at all sockets."""
+        await super().startup(sockets)
+        for listening in self._peer_sockets:
+            self.servers.append(
+                await asyncio.get_running_loop().create_server(
+                    self._protocol,
+                    sock=listening,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=HEAD_S,
+                    backlog=_BACKLOG,
+                )
+            )
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: type[Protocol] = self.config.http_protocol_class  # type: ignore[assignment]
+        return protocol(self.config, self.server_state, self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -392,14 +453,8 @@ class GatewayServer(uvicorn.Server):
         yield
 
 
-async def _answer_until_signal(
-    application: app.Application,
-    listeners: Listeners,
-    sockets: list[socket.socket],
-    beside: Sequence[Coroutine[Any, Any, None]],
-) -> None:
-    """Answer requests until a signal; `beside` is cancelled then."""
-    uvicorn_config = uvicorn.Config(
+def _uvicorn_config(application: app.Application, listeners: Listeners) -> uvicorn.Config:
+    return uvicorn.Config(
         application,
         http=type("ProtocolOfListeners", (Protocol,), {"listeners": listeners}),
         ws="none",
@@ -413,9 +468,17 @@ async def _answer_until_signal(
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_S,
     )
+
+
+async def _answer_until_signal(
+    server: GatewayServer,
+    sockets: list[socket.socket],
+    beside: Sequence[Coroutine[Any, Any, None]],
+) -> None:
+    """Answer requests until a signal; `beside` is cancelled then."""
     tasks = [asyncio.create_task(work) for work in beside]
     try:
-        await GatewayServer(uvicorn_config).serve(sockets=sockets)
+        await server.serve(sockets)
     finally:
         for task in tasks:
             task.cancel()

@@ -58,7 +58,7 @@ _HEADERS = (
     *(b"connection: upgrade\r\nupgrade: h2c", b"connection: close, authorization, host"),
     *(b"x: " + b"y" * 70000, b"x\x00: y", b" folded", b"novalue", b"host: evil.example", b"host: "),
     *(b"host: a\r\nhost: b", b"origin: https://evil.example", b"x-forwarded-for: 10.0.0.1"),
-    *(b"forwarded: for=10.0.0.1", b"x-lockstep-peer: x", b"x-lockstep-role: operate"),
+    *(b"forwarded: for=10.0.0.1", b"x-lockstep-person: x", b"x-lockstep-role: operate"),
     *(b"range: bytes=0-1", b"accept: text/event-stream"),
     b"\r\n".join(b"h%d: v" % n for n in range(300)),
 )

@@ -117,15 +117,16 @@ def test_another_certificate_restarts_caddy() -> None:
     assert len(units) == 3
 
 
-def test_gateways_of_peers_have_one_key_and_reach_each_other_alone() -> None:
+def test_gateways_of_peers_have_certificates_of_one_authority_and_reach_each_other_alone() -> None:
     # Group data names all of them, the host itself too.
     first, second = hosts(peers=("Spark-1.local", "spark2"))
-    (key,) = first.shared_keys
-    assert second.shared_keys == (key,)
+    (key,), (second_key,) = first.shared_keys, second.shared_keys
+    assert (key.path, key.hosts) == (second_key.path, second_key.hosts)
     assert (key.hosts[0], key.units) == ("Spark-1.local", (GATEWAY,))
-    assert f"LoadCredential=peer-key:{key.path}\n" in file_text(first, GATEWAY)
+    (identity,) = key.own_paths
+    assert f"LoadCredential=peer-gateway:{identity}\n" in file_text(first, GATEWAY)
     rule = 'ip saddr { 10.77.0.12/32 } tcp dport 8090 accept comment "gateways"'
     assert rule in file_text(first, RULES)
     alone, _ = hosts()
-    assert alone.shared_keys == () and "peer-key" not in file_text(alone, GATEWAY)
+    assert alone.shared_keys == () and "peer-" not in file_text(alone, GATEWAY)
     assert "gateways" not in file_text(alone, RULES)

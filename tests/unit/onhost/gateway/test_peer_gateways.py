@@ -1,20 +1,21 @@
-"""Other gateways: their models, who is silent, and the key by which they know each other."""
+"""Other gateways: their models, who is silent, and the certificates by which they are known."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockstep.onhost.core import errors
+from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.gateway import peer_gateways
 from lockstep.onhost.gateway.configuration import (
-    PEER_KEY,
     PEER_PERSON,
     PEER_ROLE,
     GatewayConfiguration,
@@ -22,8 +23,6 @@ from lockstep.onhost.gateway.configuration import (
 )
 from lockstep.onhost.gateway.keys import Person
 from lockstep.onhost.gateway.peer_gateways import Peers
-
-KEY = "sk-" + 43 * "k"
 
 
 def model(name: str, state: str = "hot", host: str = "spark2") -> dict[str, Any]:
@@ -39,7 +38,8 @@ class StandInPeer:
     status: int = 200
     silent: bool = False
     requests: list[str] = field(default_factory=list)
-    port: int = 0
+    #: The host whose certificate it shows; "" for the one at its place.
+    certificate: str = ""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
@@ -52,27 +52,51 @@ class StandInPeer:
         writer.close()
 
 
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> layout.Paths:
+    """The paths of a host that has everybody's certificates."""
+    paths = layout.Paths(tmp_path_factory.mktemp("identities"))
+    paths.secrets.mkdir(parents=True)
+    authority = paths.secrets / "authority.pem"
+    authority.write_text(certificate_authority.make_authority((), "peers"))
+    for host in ("spark1", "spark2", "spark3"):
+        identity = peer_certificates.make_identity(authority, host, peer_tls.GATEWAY)
+        (paths.secrets / peer_tls.identity_file(peer_tls.GATEWAY, host)).write_text(identity)
+    return paths
+
+
 @asynccontextmanager
-async def listening(peer: StandInPeer) -> AsyncIterator[None]:
-    server = await asyncio.start_server(peer.answer, "127.0.0.1", 0)
-    peer.port = server.sockets[0].getsockname()[1]
+async def listening(
+    peer: StandInPeer, gateway: PeerGateway, paths: layout.Paths
+) -> AsyncIterator[PeerGateway]:
+    """Let a stand-in answer at a gateway's address; yields the gateway with its port."""
+    own = GatewayConfiguration(peer.certificate or gateway.name, (), peers=(gateway,))
+    tls = peer_gateways.server_context(own, paths)
+    server = await asyncio.start_server(peer.answer, gateway.address, 0, ssl=tls)
     try:
-        yield
+        yield replace(gateway, port=server.sockets[0].getsockname()[1])
     finally:
         server.close()
 
 
-def run_check(check: Callable[[Peers], Awaitable[None]], *peers: StandInPeer) -> None:
-    """Run a check against gateways called spark2, spark3 …"""
+#: Runs a check against gateways called spark2, spark3 …
+RunCheck = Callable[..., None]
 
-    async def run() -> None:
-        async with listening(peers[0]), listening(peers[-1]):
-            asked_peers = [
-                PeerGateway(f"spark{n}", "127.0.0.1", peer.port) for n, peer in enumerate(peers, 2)
+
+@pytest.fixture
+def run_check(identities: layout.Paths) -> RunCheck:
+    async def run(check: Callable[[Peers], Awaitable[None]], *stand_ins: StandInPeer) -> None:
+        async with AsyncExitStack() as stack:
+            gateways = [
+                await stack.enter_async_context(
+                    listening(peer, PeerGateway(f"spark{n}", f"127.0.0.{n}", 0), identities)
+                )
+                for n, peer in enumerate(stand_ins, 2)
             ]
-            await check(Peers(GatewayConfiguration("spark1", (), peers=tuple(asked_peers)), KEY))
+            own = GatewayConfiguration("spark1", (), peers=tuple(gateways))
+            await check(Peers(own, peer_gateways.client_context(own, identities)))
 
-    asyncio.run(asyncio.wait_for(run(), 180))
+    return lambda *arguments: asyncio.run(asyncio.wait_for(run(*arguments), 180))
 
 
 @pytest.fixture(autouse=True)
@@ -91,12 +115,12 @@ def silent(asked_peers: Peers) -> list[str]:
 
 def headers(**changes: str | None) -> list[tuple[bytes, bytes]]:
     """The headers of another gateway's request; None leaves a header out."""
-    values = {PEER_KEY: KEY, PEER_PERSON: "anna", PEER_ROLE: "operate"}
+    values = {PEER_PERSON: "anna", PEER_ROLE: "operate"}
     values |= {"x-lockstep-" + name: value for name, value in changes.items()}  # type: ignore[misc]
     return [(name.encode(), value.encode()) for name, value in values.items() if value is not None]
 
 
-def test_the_models_of_others_are_listed_once_with_their_host() -> None:
+def test_the_models_of_others_are_listed_once_with_their_host(run_check: RunCheck) -> None:
     peer = StandInPeer([model("qwen"), model("mistral", "cold"), model("only-there", "cold")])
 
     async def check(asked_peers: Peers) -> None:
@@ -116,7 +140,7 @@ def test_the_models_of_others_are_listed_once_with_their_host() -> None:
     run_check(check, peer)
 
 
-def test_of_others_with_one_model_the_hot_one_is_the_entry() -> None:
+def test_of_others_with_one_model_the_hot_one_is_the_entry(run_check: RunCheck) -> None:
     async def check(asked_peers: Peers) -> None:
         (entry,) = await asked_peers.models_with_peers([])
         assert entry["lockstep"]["host"] == "spark3"
@@ -131,7 +155,7 @@ def test_of_others_with_one_model_the_hot_one_is_the_entry() -> None:
     run_check(check, StandInPeer([model("qwen", "cold")]), StandInPeer([model("qwen")]))
 
 
-def test_they_are_asked_with_the_key_and_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_asked_seldom(run_check: RunCheck, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_gateways, "FRESH_S", 3600.0)
     peer = StandInPeer([model("qwen")])
 
@@ -140,14 +164,17 @@ def test_they_are_asked_with_the_key_and_seldom(monkeypatch: pytest.MonkeyPatch)
             await asked_peers.gateways_serving("qwen")
         (request,) = peer.requests
         assert request.startswith("GET /v1/models ")
-        assert f"{PEER_KEY}: {KEY}" in request and f"{PEER_PERSON}: spark1" in request
+        assert f"{PEER_PERSON}: spark1" in request
 
     run_check(check, peer)
 
 
 @pytest.mark.parametrize("fault", ["silent", "refuses", "nonsense"])
 def test_one_that_gives_no_answer_holds_nothing_and_is_named(
-    fault: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run_check: RunCheck,
+    fault: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     peer, other_peer = StandInPeer([model("qwen")]), StandInPeer([model("qwen")])
 
@@ -173,10 +200,11 @@ def test_one_that_gives_no_answer_holds_nothing_and_is_named(
     run_check(check, peer, other_peer)
     output = capfd.readouterr()
     assert "spark2 does not answer" in output.out + output.err
-    assert KEY not in output.out + output.err
 
 
-def test_a_silent_one_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_one_is_not_waited_for_again(
+    run_check: RunCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(peer_gateways, "ANSWER_S", 0.2)
     peer = StandInPeer([model("qwen")], silent=True)
 
@@ -190,7 +218,9 @@ def test_a_silent_one_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -
     run_check(check, peer)
 
 
-def test_one_that_was_silent_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_was_silent_comes_back(
+    run_check: RunCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(peer_gateways, "ANSWER_S", 0.2)
     peer = StandInPeer([model("qwen")], silent=True)
 
@@ -206,7 +236,7 @@ def test_one_that_was_silent_comes_back(monkeypatch: pytest.MonkeyPatch) -> None
     run_check(check, peer)
 
 
-def test_after_a_failed_request_none_is_sent_there() -> None:
+def test_after_a_failed_request_none_is_sent_there(run_check: RunCheck) -> None:
     async def check(asked_peers: Peers) -> None:
         first, second = await asked_peers.gateways_serving("qwen")
         asked_peers.mark_failed(first)
@@ -215,16 +245,13 @@ def test_after_a_failed_request_none_is_sent_there() -> None:
     run_check(check, StandInPeer([model("qwen")]), StandInPeer([model("qwen")]))
 
 
-def test_a_gateway_is_believed_by_the_key_alone() -> None:
+def test_a_request_of_a_gateway_names_one_person_with_a_role(run_check: RunCheck) -> None:
     async def check(asked_peers: Peers) -> None:
         assert asked_peers.caller_of(headers()) == Person("anna", "operate")
         assert asked_peers.caller_of(
             asked_peers.forwarding_headers(Person("bert", "use"))
         ) == Person("bert", "use")
         for wrong in (
-            headers(peer="sk-" + 43 * "x"),
-            headers(peer=""),
-            headers(peer=None),
             headers(role="root"),
             headers(role=None),
             headers(person="a b"),
@@ -236,17 +263,37 @@ def test_a_gateway_is_believed_by_the_key_alone() -> None:
     run_check(check, StandInPeer())
 
 
-def test_without_a_key_nobody_is_believed() -> None:
-    assert Peers(GatewayConfiguration("spark1", ())).caller_of(headers(peer="")) is None
-    with pytest.raises(errors.Problem, match="peer-key"):
-        Peers(GatewayConfiguration("spark1", (), peers=(PeerGateway("spark2", "127.0.0.1", 1),)))
+def test_one_with_the_certificate_of_another_host_is_sent_nothing(
+    run_check: RunCheck, capfd: pytest.CaptureFixture[str]
+) -> None:
+    impostor = StandInPeer([model("qwen")], certificate="spark3")
+
+    async def check(asked_peers: Peers) -> None:
+        assert await asked_peers.gateways_serving("qwen") == []
+
+    run_check(check, impostor)
+    assert impostor.requests == []
+    expected = "expected lockstep:gateway:spark2, found lockstep:gateway:spark3"
+    assert expected in " ".join(capfd.readouterr())
+
+
+def test_without_its_certificate_a_gateway_with_peers_does_not_start(tmp_path: Path) -> None:
+    paths = layout.Paths(tmp_path)
+    alone = GatewayConfiguration("spark1", ())
+    assert peer_gateways.client_context(alone, paths) is None
+    with pytest.raises(errors.Problem, match=r"peer-gateway-spark1\.pem.*run the deploy"):
+        peer_gateways.server_context(
+            replace(alone, peers=(PeerGateway("spark2", "127.0.0.1", 1),)), paths
+        )
 
 
 def test_an_address_of_ipv6_is_an_url() -> None:
-    assert peer_gateways.peer_url(PeerGateway("spark2", "fd00::2", 8090)) == "http://[fd00::2]:8090"
+    assert (
+        peer_gateways.peer_url(PeerGateway("spark2", "fd00::2", 8090)) == "https://[fd00::2]:8090"
+    )
 
 
-def test_what_is_hot_elsewhere_is_known_by_the_models_own_name() -> None:
+def test_what_is_hot_elsewhere_is_known_by_the_models_own_name(run_check: RunCheck) -> None:
     alias = model("auto")
     alias["lockstep"]["alias_of"] = "qwen"
     resting, busy = StandInPeer([model("qwen", "cold")]), StandInPeer([alias, model("qwen")])

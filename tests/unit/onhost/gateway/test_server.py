@@ -51,7 +51,7 @@ def connect_to(application: Any) -> tuple[server.Protocol, Closing]:
     config = uvicorn.Config(application, http=server.Protocol, lifespan="off", log_config=None)
     config.load()
     protocol, transport = server.Protocol(config, ServerState(), {}), Closing()
-    protocol.listeners = server.Listeners([LISTENER])
+    protocol.listeners = server.Listeners([LISTENER], frozenset())
     protocol.connection_made(transport)
     return protocol, transport
 

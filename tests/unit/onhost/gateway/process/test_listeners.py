@@ -74,7 +74,7 @@ def test_a_page_of_a_listed_origin_may_ask_with_a_key_at_each_listener(tmp_path:
 
 
 def test_no_engine_sees_a_key(spark: Spark) -> None:
-    for headers in (USE, OPERATE, {"x-lockstep-peer": "secret"}):
+    for headers in (USE, OPERATE, {"x-lockstep-person": "boss"}):
         client = spark.client()
         client.request("POST", CHAT, b'{"model":"qwen"}', headers)
         names = {name.lower() for name, _ in spark.accept().next_request().headers}

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gateway_process import KEYS, MODELS, Spark, running
 from lab_servers import free_port
-from raw_engine import chunk
+from raw_engine import LIMIT_S, chunk
 
+from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
 from lockstep.onhost.gateway.configuration import (
-    PEER_KEY,
     PEER_PERSON,
     PEER_ROLE,
     ListenAddress,
@@ -25,8 +26,6 @@ from lockstep.onhost.gateway.configuration import (
 
 pytestmark = pytest.mark.slow
 
-KEY = "sk-" + 43 * "p"
-
 
 @dataclass
 class Pair:
@@ -34,14 +33,16 @@ class Pair:
 
     first: Spark
     two: Spark
+    credentials: Path
 
 
 def listeners(folder: Path) -> tuple[ListenAddress, ...]:
-    """The listen addresses of one gateway."""
+    """The listen addresses of one gateway; that of peers is at the port of all other addresses."""
+    port = free_port()
     return (
         ListenAddress("local", "127.0.0.1", free_port()),
-        ListenAddress("open", "127.0.0.2", free_port()),
-        ListenAddress("peers", "127.0.0.3", free_port()),
+        ListenAddress("open", "0.0.0.0", port),
+        ListenAddress("peers", "127.0.0.3", port),
         ListenAddress("tls", str(folder / "tls.sock")),
         ListenAddress("model", "127.0.0.1", free_port(), ("mistral", "safe")),
     )
@@ -52,21 +53,34 @@ def peer(name: str, of: tuple[ListenAddress, ...]) -> PeerGateway:
     return PeerGateway(name, listener.address, listener.port)
 
 
+def make_identities(folder: Path, *hosts: str) -> None:
+    """Make the credentials of hosts of one authority: those of a gateway, and those of an agent."""
+    authority = folder / "authority.pem"
+    folder.mkdir()
+    authority.write_text(certificate_authority.make_authority((), "peers"))
+    for host in hosts:
+        (folder / host).mkdir()
+        for role in (peer_tls.GATEWAY, peer_tls.AGENT):
+            identity = peer_certificates.make_identity(authority, host, role)
+            (folder / host / peer_tls.credential_name(role)).write_text(identity)
+
+
+def credentials(folder: Path, host: str) -> dict[str, str]:
+    return {"CREDENTIALS_DIRECTORY": str(folder / "credentials" / host)}
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Both gateways, each with the other as its peer."""
     folder = tmp_path_factory.mktemp("pair")
-    credentials = folder / "credentials"
-    credentials.mkdir()
-    (credentials / "peer-key").write_text(KEY + "\n")
-    environment = {"CREDENTIALS_DIRECTORY": str(credentials)}
+    make_identities(folder / "credentials", "spark1", "spark2", "spark3")
     for name in ("one", "two"):
         (folder / name).mkdir()
     first, second = listeners(folder / "one"), listeners(folder / "two")
     with (
         running(
             folder / "two",
-            environment,
+            credentials(folder, "spark2"),
             host="spark2",
             listeners=second,
             models={"qwen": {"aliases": ("theirs",)}},
@@ -75,13 +89,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         ) as two,
         running(
             folder / "one",
-            environment,
+            credentials(folder, "spark1"),
             host="spark1",
             listeners=first,
             peers=(peer("spark2", second),),
         ) as first_spark,
     ):
-        yield Pair(first_spark, two)
+        yield Pair(first_spark, two, folder)
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +145,7 @@ def test_a_stream_of_a_model_that_is_hot_there_comes_from_there(pair: Pair) -> N
     assert json.loads(request.body)["model"] == MODELS["qwen"]
     # No key and nothing of ours reaches an engine.
     text = repr(request)
-    assert KEYS["use"] not in text and KEY not in text and "lockstep" not in text.lower()
+    assert KEYS["use"] not in text and "lockstep" not in text.lower()
     engine.send(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
     assert answer.read() == b"data: [DONE]\n\n"
     pair.first.nobody_asked("qwen")
@@ -162,10 +176,18 @@ def test_both_list_the_models_of_both_and_neither_asks_on(pair: Pair) -> None:
     assert not any("peers" in model["lockstep"] for model in data)
 
 
+def peer_client(pair: Pair, host: str = "spark1", role: str = peer_tls.GATEWAY) -> HTTPSConnection:
+    """A connection to spark2's listener for peers, with the certificate of a host's role."""
+    identity = pair.credentials / "credentials" / host / peer_tls.credential_name(role)
+    listener = pair.two.listener("peers")
+    context = peer_tls.make_context(identity, is_server=False)
+    return HTTPSConnection(listener.address, listener.port, context=context, timeout=LIMIT_S)
+
+
 def by_peer(pair: Pair, method: str, path: str, body: str = "", **changes: str) -> HTTPResponse:
     """The answer of spark2's listener for peers."""
-    headers = {PEER_KEY: KEY, PEER_PERSON: "anna", PEER_ROLE: "use", **changes}
-    client = pair.two.client("peers")
+    headers = {PEER_PERSON: "anna", PEER_ROLE: "use", **changes}
+    client = peer_client(pair)
     client.request(method, path, body, {"content-type": "application/json", **headers})
     return client.getresponse()
 
@@ -177,13 +199,35 @@ def test_what_came_from_a_gateway_goes_to_no_third_one(pair: Pair) -> None:
     pair.first.nobody_asked("mistral")
 
 
-def test_without_the_key_of_the_gateways_their_listener_is_closed(pair: Pair) -> None:
-    """Each way to prove nothing: test_peers.py."""
-    assert by_peer(pair, "GET", "/v1/models", **{PEER_KEY: "sk-" + 43 * "x"}).status == 401
-    # Nor is a person's key one there.
-    client = pair.two.client("peers")
+@pytest.mark.parametrize(
+    ("host", "role"), [("spark3", peer_tls.GATEWAY), ("spark1", peer_tls.AGENT)]
+)
+def test_who_is_no_gateway_of_a_peer_gets_no_answer(pair: Pair, host: str, role: str) -> None:
+    headers = {PEER_PERSON: "anna", PEER_ROLE: "operate"}
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        client = peer_client(pair, host, role)
+        client.request("GET", "/v1/models", headers=headers)
+        client.getresponse()
+
+
+def test_without_a_certificate_the_listener_for_peers_is_closed(pair: Pair) -> None:
+    key = {"authorization": f"Bearer {KEYS['operate']}"}
+    listener = pair.two.listener("peers")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for client in (
+        pair.two.client("peers"),
+        HTTPSConnection(listener.address, listener.port, context=context, timeout=LIMIT_S),
+    ):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            client.request("GET", "/v1/models", headers=key)
+            client.getresponse()
+
+
+def test_a_person_s_key_names_nobody_there(pair: Pair) -> None:
+    client = peer_client(pair)
     client.request("GET", "/v1/models", headers={"authorization": f"Bearer {KEYS['operate']}"})
-    assert client.getresponse().status == 401
+    assert client.getresponse().status == 400
 
 
 def test_the_page_has_the_facts_of_both(pair: Pair) -> None:
