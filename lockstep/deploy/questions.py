@@ -167,6 +167,7 @@ def _files(desired_state: DesiredState) -> dict[str, Any]:
         "paths": [*(file.path for file in files), *places, *absent, *secrets],
         "private": [*(file.path for file in files if file.private), *absent, *secrets],
         "absent": list(absent),
+        "certificates": desired_state.certificates,
         "key": KEY,
         "known": {
             file.path: hashlib.sha256(file.text.encode()).hexdigest()

@@ -152,6 +152,15 @@ class DesiredState:
         """The keys that the host shares with other hosts."""
         return tuple(shared_keys(self.plan))
 
+    @property
+    def certificates(self) -> dict[str, tuple[str, str]]:
+        """Path of each certificate for other Sparks → path of its authority, and its name."""
+        return {
+            path: (key.path, name)
+            for key in self.shared_keys
+            for path, name in key.certificates.items()
+        }
+
     @cached_property
     def uploaded_secrets(self) -> tuple[UploadedSecret, ...]:
         """The secrets that a deploy brings to the host."""

@@ -6,7 +6,7 @@ A key is a secret, or the public half of a pair whose other half stays on the ho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.files.managed_file import (
@@ -41,7 +41,8 @@ class SharedKey:
         units: Units that read the key when they start.
         mode: Permissions there, octal; a public half is no secret.
         private: Path of the other half on the host that makes it, for root alone; "": no pair.
-        own_paths: Paths of what each host makes for itself with the key, for root alone.
+        certificates: What each host makes for itself with the key, for root alone: path → name in
+            the certificate.
         public: Path of a part that everybody may read and that comes with the key; "": none.
         own: Whether the key belongs to the first host, so that no other one can give it.
         announcement: Message for people about a new key; "": no device of theirs knows it. A key
@@ -56,14 +57,14 @@ class SharedKey:
     units: tuple[str, ...]
     mode: str = "0600"
     private: str = ""
-    own_paths: tuple[str, ...] = ()
+    certificates: Mapping[str, str] = field(default_factory=dict)
     public: str = ""
     own: bool = False
     announcement: str = ""
 
     def file_modes(self, host: str) -> dict[str, str]:
         """Return path → mode of the key's files on a host."""
-        own = dict.fromkeys(self.own_paths, "0600")
+        own = dict.fromkeys(self.certificates, "0600")
         if self.private and host == self.hosts[0]:
             own[self.private] = "0600"
         public = {self.public: "0644"} if self.public else {}
@@ -130,7 +131,10 @@ def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
             command("peer-certificates", *words),
             command("peer-certificates", "--take", *words),
             tuple(units.values()),
-            own_paths=tuple(peer_identity(role, plan.name) for role in units),
+            certificates={
+                peer_identity(role, plan.name): peer_tls.certificate_name(role, plan.name)
+                for role in units
+            },
         )
     if authority := plan.authority:
         path = tls_unit.authority_path(authority.id)

@@ -467,6 +467,11 @@ class Spark:
 
     def _read_files(self, question: dict[str, Any]) -> Any:
         files = {path: self.state["files"].get(path) for path in question["paths"]}
+        for path, (authority, name) in question["certificates"].items():
+            _, role, host = name.split(":", 2)
+            authority_text = (files[authority] or {}).get("text")
+            if files[path] and files[path]["text"] != f"{role} of {host} by {authority_text}":
+                files[path] = None
         for path in set(question.get("private", [])) & set(files):
             if files[path]:
                 text = (files[path]["text"] or "").encode()

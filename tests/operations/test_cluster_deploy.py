@@ -89,14 +89,14 @@ def test_each_member_makes_a_certificate_of_its_own_which_is_never_shown(duo: Si
     assert peer_identity("agent", HOSTS[0]) not in duo.document["hosts"][HOSTS[1]]["files"]
 
 
-def test_a_certificate_that_is_lost_or_open_is_made_again(again: Site) -> None:
+def test_a_certificate_that_is_lost_open_or_damaged_is_made_again(again: Site) -> None:
     first, second = HOSTS
     for host, command in ((first, f"{MADE} {KEY} {first} agent"), (second, TAKEN)):
-        for mode in (None, "0644"):
-            path = peer_identity("agent", host)
+        path = peer_identity("agent", host)
+        for change in (None, {"mode": "0644"}, {"text": "damaged"}):
             files = again.document["hosts"][host]["files"]
             have = files.pop(path)
-            files |= {path: {**have, "mode": mode}} if mode else {}
+            files |= {path: {**have, **change}} if change else {}
             assert again.deploy().returncode == 0
             assert again.changes(host) == [command, f"systemctl restart {AGENT}"]
             assert identity(again, host) == f"agent of {host} by {key(again, first)}"

@@ -91,6 +91,7 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
             "secrets": [*entries, *other_paths, PASSWORD],
             "entries": entries,
             "shared": [key.path for key in desired_state.shared_keys],
+            "certificates": desired_state.certificates,
             "token": HUB_TOKEN,
         },
     }

@@ -4,9 +4,9 @@ usage: peer-certificates AUTHORITY HOST ROLE...
        peer-certificates --take AUTHORITY HOST ROLE...
 
 AUTHORITY holds the key and the certificate of the inventory's authority for Sparks (PEM), and is
-made if it is missing. --take replaces it by standard input, which was made on another host. Beside
-it, each ROLE of HOST gets a file of its own, with a new key, its certificate, and that of the
-authority. All files are for root alone. Prints no key.
+made if it is missing or damaged. --take replaces it by standard input, which was made on another
+host. Beside it, each ROLE of HOST gets a file of its own, with a new key, its certificate, and that
+of the authority. All files are for root alone. Prints no key.
 
 exit codes: 0 the files are there, 1 they cannot be made, 2 wrong use
 """
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     try:
         if options.take:
             text = sys.stdin.read().rstrip("\n") + "\n"
-        elif path.exists():
+        elif peer_tls.is_authority(path):
             text = path.read_text(encoding="ascii")
         else:
             text = certificate_authority.make_authority((), f"{socket.gethostname()} peers")

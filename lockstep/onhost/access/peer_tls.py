@@ -11,6 +11,7 @@ import os
 import re
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,36 @@ def client_context(identity: Path, role: str, hosts: Mapping[str, str]) -> ssl.S
     context = make_context(identity, is_server=False)
     context.sslobject_class = _Connection
     return context
+
+
+def is_authority(path: Path) -> bool:
+    """Tell whether a file has a certificate and its key."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def is_accepted(identity: Path, authority: Path, name: str) -> bool:
+    """Tell whether the holders of `authority` accept `identity` as `name`, by trying it on itself.
+
+    Its end is no reason to refuse it, as nowhere on this wire.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        server, client = (make_context(identity, is_server=side) for side in (True, False))
+        texts = [path.read_text(encoding="ascii") for path in (identity, authority)]
+        identity_authority, own_authority = (_CERTIFICATE.findall(text)[-1:] for text in texts)
+        near = client.wrap_bio(to_client, to_server)
+        far = server.wrap_bio(to_server, to_client, server_side=True)
+        # Each side speaks twice in TLS 1.3.
+        for side in (near, far, near, far):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    except (errors.Problem, OSError, ValueError):
+        return False
+    return identity_authority == own_authority and name in names_of(far)
 
 
 def names_of(connection: Any) -> list[str]:

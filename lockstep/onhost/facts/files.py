@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reader_helpers import (
     Facts,
@@ -41,17 +42,19 @@ def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
     Args:
         question: "paths", those of them that are "private", the "key" that seals these, the SHA-256
             of others that is "known", and those of "paths" that are "absent" by the inventory. A
-            foreign file at one of these counts as none.
+            foreign file at one of these counts as none, and so does a damaged one among those that
+            are "certificates", as for `secrets`.
 
     Returns:
         Path → {"kind", "mode", "owner", "group", "text"}; for a private file its "seal", and
         "sha256" if that is the known one.
     """
     private, known_hashes = set(question.get("private", [])), question.get("known", {})
-    stays = _foreign_paths(question.get("absent", []))
+    as_none = _foreign_paths(question.get("absent", []))
+    as_none |= damaged_certificates(question.get("certificates", {}))
     return {
         path: None
-        if path in stays
+        if path in as_none
         else _describe(path, question["key"] if path in private else None, known_hashes.get(path))
         for path in question["paths"]
     }
@@ -193,14 +196,37 @@ def strangers(folder: str, allowed_paths: set[str], inside: tuple[str, ...]) -> 
             yield path
 
 
+def damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
+    """Return the files among certificates that other Sparks would refuse, and their authorities.
+
+    `certificates` is the file of each → the file of its authority, and the name in it.
+    """
+    return {
+        *(
+            path
+            for path, (authority, name) in certificates.items()
+            if not peer_tls.is_accepted(Path(path), Path(authority), name)
+        ),
+        *(
+            authority
+            for authority, _ in certificates.values()
+            if not peer_tls.is_authority(Path(authority))
+        ),
+    }
+
+
 def secrets(question: dict[str, Any]) -> Facts:
     """Yield secrets: their presence, owner and mode, and of their content at most a keyed hash.
 
-    `question` has "key", the "secrets", those of them with named "entries" and those that several
-    hosts share ("shared"), and the hub's "token".
+    `question` has "key", the "secrets", those of them with named "entries", those that several
+    hosts share ("shared"), those that are "certificates", and the hub's "token".
     """
+    damaged_paths = damaged_certificates(question["certificates"])
     for path in question["secrets"]:
         if not os.path.exists(path):
+            continue
+        if path in damaged_paths:
+            yield "secret", path, "damaged"
             continue
         yield "secret", path, owner(os.stat(path))
         if path in question["shared"]:

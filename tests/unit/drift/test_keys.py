@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from a_cluster import give_identity
 from a_snapshot import KEY, diff_report, difference_keys, perfect, snapshot_copy
 from a_spark import pins_for, spark
 
@@ -13,6 +14,7 @@ from lockstep.drift.subjects import questions
 from lockstep.files.managed_file import PEER_AUTHORITY as PATH
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
+from lockstep.onhost.core import layout
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal_file
 
@@ -71,8 +73,8 @@ def test_members_with_one_key_and_a_host_without_it_are_as_asked() -> None:
     assert differences(same_snapshots()) == []
 
 
-def test_a_key_that_is_missing_or_readable_by_others_is_drift() -> None:
-    for value in (None, "0644 root:root"):
+def test_a_key_that_is_missing_damaged_or_readable_by_others_is_drift() -> None:
+    for value in (None, "0644 root:root", "damaged"):
         snapshots = same_snapshots()
         if value is None:
             del snapshots["spark-1"]["facts"]["secret"][PATH]
@@ -112,6 +114,41 @@ def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path)
     assert set(facts) == {("secret", str(key)), ("secret", str(api))}
     assert str(facts["secret", str(key)]).startswith("0600 ")
     assert "c2VjcmV0" not in json.dumps(list(facts.values()))
+
+
+def test_deploy_and_diff_see_that_a_certificate_is_damaged(tmp_path: Path) -> None:
+    paths = layout.Paths(tmp_path)
+    give_identity(paths, "spark-1")
+    authority, identity = (paths.secrets / Path(path).name for path in (PATH, *FIRST.certificates))
+    texts = {path: path.read_text() for path in (authority, identity)}
+    name = "lockstep:agent:spark-1"
+    assert [*FIRST.certificates.values()] == [(PATH, name)]
+    about = {"key": KEY.hex(), "certificates": {str(identity): (str(authority), name)}}
+    paths_here = [str(authority), str(identity)]
+
+    def damaged_files() -> list[str]:
+        """Files that a deploy makes anew; `diff` calls the same ones damaged."""
+        question = questions(FIRST, key=KEY, deep=False)["files.secrets"] | about
+        question |= {"secrets": paths_here, "shared": [paths_here[0]], "token": "/nonexistent"}
+        facts = list(files.secrets(question))
+        named_paths = [
+            path for kind, path, value in facts if (kind, value) == ("secret", "damaged")
+        ]
+        assert [path for kind, path, _ in facts if kind == "shared key"] == [
+            path for path in paths_here[:1] if path not in named_paths
+        ]
+        descriptions = files.read(about | {"paths": paths_here, "private": paths_here})
+        assert [path for path in paths_here if descriptions[path] is None] == named_paths
+        return named_paths
+
+    assert damaged_files() == []
+    identity.write_text(texts[identity][:-80])
+    assert damaged_files() == paths_here[1:]
+    authority.write_text(texts[authority][30:])
+    assert damaged_files() == paths_here
+    # Its certificate is whole, and what it signed counts.
+    identity.write_text(texts[identity])
+    assert damaged_files() == paths_here[:1]
 
 
 def test_of_two_authorities_neither_is_right_and_nobody_replaces_one() -> None:

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from lockstep.onhost.access import peer_certificates
+from lockstep.onhost.access import peer_certificates, peer_tls
 from lockstep.onhost.core import errors
 
 KEY = "-----BEGIN PRIVATE KEY-----"
@@ -57,6 +57,13 @@ def test_the_authority_is_made_once(authority: Path) -> None:
     assert authority.read_text() == earlier_text
     assert stat.S_IMODE(authority.stat().st_mode) == 0o600
     assert authority.with_name("peer-agent-spark1.pem").exists()
+
+
+def test_a_damaged_authority_is_made_anew(authority: Path) -> None:
+    authority.write_text(authority.read_text()[:-60])
+    assert run(authority, "spark1", "agent")[0] == 0
+    identity = authority.with_name("peer-agent-spark1.pem")
+    assert peer_tls.is_accepted(identity, authority, "lockstep:agent:spark1")
 
 
 def test_the_authority_of_another_host_takes_the_place_of_ones_own(

@@ -90,6 +90,42 @@ def test_no_clock_decides(paths: layout.Paths) -> None:
         names_of_client(client, server)
 
 
+def is_accepted(paths: layout.Paths, name: str = "lockstep:agent:spark1") -> bool:
+    return peer_tls.is_accepted(identity(paths), paths.secrets / "peer-authority.pem", name)
+
+
+def test_a_certificate_is_tried_before_another_host_does(paths: layout.Paths) -> None:
+    assert is_accepted(paths)
+    assert not is_accepted(paths, "lockstep:agent:spark2")
+    assert not is_accepted(paths, "lockstep:gateway:spark1")
+    authority = paths.secrets / "peer-authority.pem"
+    whole, own_authority = identity(paths).read_text(), authority.read_text()
+    give_identity(paths, "spark1", authority="another")
+    other_text = identity(paths).read_text()
+    # It agrees with itself, and the authority of this host does not know it.
+    authority.write_text(own_authority)
+    assert not is_accepted(paths)
+    key, mark, certificates = whole.partition("-----END PRIVATE KEY-----\n")
+    for damaged_text in (
+        "",
+        "nonsense",
+        certificates,
+        key + mark,
+        # The key of another certificate.
+        other_text.partition("-----END PRIVATE KEY-----\n")[0] + mark + certificates,
+        # Another authority has signed it.
+        other_text.rpartition("-----BEGIN C")[0]
+        + "-----BEGIN C"
+        + certificates.rpartition("-----BEGIN C")[2],
+        whole.replace("A", "B"),
+        "\N{SNOWMAN}" + whole,
+    ):
+        identity(paths).write_text(damaged_text)
+        assert not is_accepted(paths), damaged_text
+    identity(paths).write_text(whole)
+    assert is_accepted(paths)
+
+
 def test_systemd_gives_an_account_without_rights_its_identity(
     paths: layout.Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
