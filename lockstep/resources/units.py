@@ -85,13 +85,10 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
 
 def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
     """Yield the wanted state of the deploy's units, of the system's services, and of Docker."""
-    off_units = units_off_at_boot(desired_state)
+    off_units, running = units_off_at_boot(desired_state), running_units(desired_state)
     for name in desired_state.unit_files:
         restart_key = wanted_restart_key(desired_state.all_files, name)
-        at_boot = name not in off_units
-        # A unit with a place in the boot must run; a model has none. One does nothing before the
-        # next boot.
-        runs = at_boot and name != boot_history.UNIT
+        at_boot, runs = name not in off_units, name in running
         yield from unit_expectations(name, restart_key, at_boot=at_boot, runs=runs)
     yield from _service_expectations(system_units(desired_state.plan.settings))
     docker = docker_restart_key(desired_state.plan.settings)
@@ -106,6 +103,15 @@ def units_off_at_boot(desired_state: DesiredState) -> list[str]:
         if (name := PurePosixPath(file.path).name) in desired_state.unit_files
         and "\n[Install]\n" not in file.text
     ]
+
+
+def running_units(desired_state: DesiredState) -> list[str]:
+    """Return the deploy's units that must run: those with a place in the boot, which no model has.
+
+    One of them does nothing before the next boot.
+    """
+    idle_units = (*units_off_at_boot(desired_state), boot_history.UNIT)
+    return [name for name in desired_state.unit_files if name not in idle_units]
 
 
 def unit_expectations(

@@ -10,8 +10,8 @@ from pyinfra.api import operation
 
 from lockstep.deploy.summary import hot_names, rows
 from lockstep.resources.fact_comparison import unmet_rows
-from lockstep.resources.units import unit_expectations, unit_facts
-from lockstep.tasks import run_report, run_state
+from lockstep.resources.units import running_units, unit_expectations, unit_facts
+from lockstep.tasks import remote_commands, run_report, run_state
 from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations.generations import RECORD
 from lockstep.tasks.remote_commands import Commands
@@ -19,12 +19,16 @@ from lockstep.units.gateway_unit import chat_url, local_url, open_url
 from lockstep.units.scripts import switch_path
 
 # The record is read with them, for the operation after this one.
+UNSETTLED = "units.unsettled_units"
 READ_BACK = {"units", "environments", "machine.available", RECORD}
 
 
 @operation()
 def collect_closing_state() -> Commands:
-    """Collect units, engine versions and the hot model for the closing table; change nothing."""
+    """Collect units, engine versions and the hot model for the closing table; change nothing.
+
+    It fails where a unit that must run does not come up.
+    """
     host.noop("the state is read, nothing is written")
     if not state.is_executing:
         return
@@ -32,7 +36,16 @@ def collect_closing_state() -> Commands:
     answers = facts.reader_answers(READ_BACK)
     if not set(answers) >= READ_BACK:
         return
-    for fault in unit_differences(desired_state.unit_files, answers["units"]):
+    states = answers["units"]
+    names = [name for name in running_units(desired_state) if not states[name]["settled"]]
+    reasons = facts.refreshed_answers({UNSETTLED: names}).get(UNSETTLED) if names else {}
+    if reasons is None:
+        return
+    if reasons:
+        lines = [f"{name} is {reason}" for name, reason in reasons.items()]
+        yield from remote_commands.fail_host_operation("\n".join(lines))
+        return
+    for fault in unit_differences(desired_state.unit_files, states):
         run_report.record_closing_text(host.name, f"{host.name}: {fault}")
     engines = answers["environments"]
     address = host.data.get("ssh_hostname") or host.name
@@ -59,7 +72,6 @@ def collect_closing_state() -> Commands:
             if record
         },
     }
-    yield from ()
 
 
 def unit_differences(

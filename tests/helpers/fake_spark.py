@@ -493,7 +493,13 @@ class Spark:
         return {"system service": dict.fromkeys(question["services"], "on")}
 
     def _read_units(self, question: dict[str, Any]) -> Any:
-        return {name: self.state["units"].get(name, UNIT) for name in question["programs"]}
+        return {
+            name: {"settled": True, **self.state["units"].get(name, UNIT)}
+            for name in question["programs"]
+        }
+
+    def _read_units_unsettled_units(self, question: list[str]) -> Any:
+        return {name: "activating (auto-restart): why" for name in question}
 
     def _read_host_load_hot_models(self, question: None) -> Any:
         hot = [name for name, unit in self.state["units"].items() if unit.get("restart_key")]

@@ -104,6 +104,17 @@ def test_a_certificate_that_is_lost_open_or_damaged_is_made_again(again: Site) -
         assert again.changes(host) == []
 
 
+def test_a_deploy_is_not_done_where_a_unit_does_not_come_up(again: Site) -> None:
+    second = HOSTS[1]
+    again.document["hosts"][second]["units"]["lockstep-memory.service"]["settled"] = False
+    result = again.deploy()
+    assert result.returncode == 1
+    reason = "lockstep-memory.service is activating (auto-restart): why"
+    step = f"FAILED {second}: Verify | Read back the state of the host"
+    assert f"{step} {reason}" in " ".join(result.stdout.split())
+    assert "Done on: " + HOSTS[0] in result.stdout
+
+
 def test_the_agent_runs_on_every_member_and_no_rank_starts_at_boot(duo: Site) -> None:
     for host in HOSTS:
         units = duo.document["hosts"][host]["units"]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import layout, process
+from lockstep.onhost.core import clock, layout, process
 from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
 from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.records.ownership import is_marked
@@ -23,7 +23,7 @@ from lockstep.onhost.systemd import units
 _PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "NeedDaemonReload"),
     *("MainPID", "ControlPID", "ActiveEnterTimestamp", "FragmentPath", "DropInPaths"),
-    *("EnvironmentFiles", "Job"),
+    *("EnvironmentFiles", "Job", "StateChangeTimestampMonotonic"),
 )
 _FOLDER = "/etc/systemd/system"
 _WANTS = (".wants", ".requires", ".upholds")  # Folders whose links name the units to start.
@@ -38,6 +38,10 @@ _RUNNING = ("active", "activating", "reloading")
 ON, OFF_AT_BOOT = "on", "off at boot"
 # The unit that starts a service on demand: Ubuntu's sshd waits for its socket, not a boot.
 _SOCKETS = {"ssh.service": "ssh.socket"}
+# Seconds for which a process runs before its unit counts as up: a fault at its start shows earlier.
+_SETTLED_S = 5.0
+# Longest wait for that, seconds.
+_SETTLING_S = 30.0
 # "enabled-runtime" lasts only until the next boot.
 _NOT_ENABLED = ("disabled", "enabled-runtime")
 
@@ -53,8 +57,8 @@ def read(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     unit that has done its work, and a socket, has no process with a key, so its own file counts.
 
     Returns:
-        Unit → systemd's properties, its restart key ("restart_key"), its boot "links", and
-        "outdated".
+        Unit → systemd's properties, its restart key ("restart_key"), its boot "links", "outdated",
+        and "settled": whether it has run for so long that its start is over.
     """
     boot, programs = _links(), question["programs"]
     return {
@@ -63,9 +67,50 @@ def read(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "restart_key": running_restart_key(state),
             "outdated": _is_outdated(name, state, programs.get(name, ())),
             "links": sorted(boot.get(name, [])),
+            "settled": _is_settled(units.unit_of(state)),
         }
         for name, state in units.properties(programs, *_PROPERTIES).items()
     }
+
+
+def _is_settled(unit: units.Unit) -> bool:
+    """Tell whether a unit is up for good, or has done its work; one that never ran has done so."""
+    if unit.active == "inactive":
+        return unit.result == "success"
+    is_old = unit.sub != "running" or clock.now() - unit.change_time >= _SETTLED_S
+    return unit.active == "active" and is_old
+
+
+def unsettled_units(names: list[str]) -> dict[str, str]:
+    """Return those of the units that do not come up → why, with the last line of each.
+
+    Each has 30 s, unless it has failed meanwhile, or has twice been started again.
+    """
+    first_states = units.units_by_name(names)
+    deadline = clock.now() + _SETTLING_S
+    while True:
+        faulty_units = [
+            unit for unit in units.units_by_name(names).values() if not _is_settled(unit)
+        ]
+        if clock.now() >= deadline or all(
+            unit.active in ("failed", "inactive")
+            or unit.restarts >= first_states[unit.name].restarts + 2
+            for unit in faulty_units
+        ):
+            return {
+                unit.name: f"{unit.active} ({unit.sub}), restarted {unit.restarts} times: "
+                f"{_last_line(unit.name)}"
+                for unit in faulty_units
+            }
+        clock.sleep(0.5)
+
+
+def _last_line(name: str) -> str:
+    """Return the last line of a unit's processes in its journal, or else systemd's."""
+    lines = units.last_lines(name, 20)
+    by_systemd = (f"{name}: ", f"Starting {name}", f"Started {name}", f"Stopped {name}")
+    own_lines = [line for line in lines if not line.startswith(by_systemd)]
+    return (own_lines or lines or ["its journal is empty"])[-1].strip()
 
 
 def running_restart_key(state: Mapping[str, str]) -> str:

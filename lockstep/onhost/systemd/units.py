@@ -117,10 +117,11 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 def units_by_name(names: Iterable[str]) -> dict[str, Unit]:
     """Ask systemd about all units in one call; a unit that does not exist is `not-found`."""
-    return {name: _unit(state) for name, state in properties(names, *_FIELDS).items()}
+    return {name: unit_of(state) for name, state in properties(names, *_FIELDS).items()}
 
 
-def _unit(state: Mapping[str, str]) -> Unit:
+def unit_of(state: Mapping[str, str]) -> Unit:
+    """Return the unit of these properties; one that is missing has its default."""
     fields = ((name, read, state.get(key)) for key, (name, read) in _FIELDS.items())
     return Unit(**{name: read(text) for name, read, text in fields if text is not None})
 

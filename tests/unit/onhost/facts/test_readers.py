@@ -25,7 +25,7 @@ from lockstep.deploy.questions import questions
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.desired_state import DesiredState
-from lockstep.onhost.core import layout, unified_memory
+from lockstep.onhost.core import clock, layout, unified_memory
 from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import environments, files, units
 from lockstep.onhost.records import generations
@@ -148,9 +148,76 @@ def test_units_answers_state_restart_key_and_boot_links(
         systemd.unit(unit["Id"], **unit)
     monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
     assert ask("units", {"programs": {"a.service": [], "b.service": []}}) == {
-        "a.service": {**a, "restart_key": "0123456789abcdef", "outdated": False, "links": []},
-        "b.service": {**b, "restart_key": "", "outdated": False, "links": list(map(str, links))},
+        "a.service": {
+            **{**a, "restart_key": "0123456789abcdef", "outdated": False, "links": []},
+            "settled": True,
+        },
+        "b.service": {
+            **{**b, "restart_key": "", "outdated": False, "links": list(map(str, links))},
+            "settled": True,
+        },
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "is_settled"),
+    [
+        ({"ActiveState": "active", "SubState": "running", "age": 5.0}, True),
+        ({"ActiveState": "active", "SubState": "running", "age": 4.0}, False),
+        ({"ActiveState": "active", "SubState": "exited", "FragmentPath": "/"}, True),
+        ({"ActiveState": "active", "SubState": "waiting"}, True),
+        ({"ActiveState": "activating", "SubState": "auto-restart", "age": 9.0}, False),
+        ({"ActiveState": "activating", "SubState": "start", "age": 9.0}, False),
+        ({"ActiveState": "inactive", "SubState": "dead", "Result": "success"}, True),
+        ({"ActiveState": "inactive", "SubState": "dead", "Result": "exit-code"}, False),
+        ({"ActiveState": "failed", "SubState": "failed", "Result": "exit-code"}, False),
+    ],
+)
+def test_a_unit_is_settled_when_its_start_is_over(
+    state: dict[str, Any], is_settled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "now", lambda: 1000.0)
+    since = 1e6 * (1000 - state.pop("age", 0))
+    FakeSystemd(tmp_path, monkeypatch).unit(
+        "a.service", **state, StateChangeTimestampMonotonic=f"{since:.0f}"
+    )
+    assert units.read({"programs": {"a.service": ()}})["a.service"]["settled"] is is_settled
+
+
+def test_a_unit_that_does_not_come_up_is_named_with_its_last_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemd = FakeSystemd(tmp_path, monkeypatch)
+    monkeypatch.setattr(clock, "now", lambda: 1000.0 + len(waits))
+    monkeypatch.setattr(clock, "sleep", lambda seconds: next(events, lambda: waits.append(None))())
+    monkeypatch.setattr(
+        units.units, "last_lines", lambda name, count: [f"{name} says why", f"{name}: it ended"]
+    )
+    waits: list[None] = []
+    running = {"ActiveState": "active", "SubState": "running"}
+    running |= {"StateChangeTimestampMonotonic": "996000000"}
+    young = {"StateChangeTimestampMonotonic": "999000000"}
+    again = {"ActiveState": "activating", "SubState": "auto-restart", "NRestarts": "7"}
+    systemd.unit("good.service", **running)
+    systemd.unit("bad.service", **again)
+    events = iter(
+        (
+            lambda: systemd.unit("bad.service", **{**running, **young, "NRestarts": "8"}),
+            lambda: waits.append(None),
+            lambda: systemd.unit("bad.service", **{**again, "NRestarts": "9"}),
+        )
+    )
+    assert units.unsettled_units(["good.service", "bad.service"]) == {
+        "bad.service": "activating (auto-restart), restarted 9 times: bad.service says why"
+    }
+    assert next(events, None) is None
+    # One that hangs in its start has no more than 30 s.
+    systemd.unit("bad.service", ActiveState="activating", SubState="start")
+    events = iter([lambda: waits.append(None)] * 40)
+    assert units.unsettled_units(["bad.service"]) == {
+        "bad.service": "activating (start), restarted 0 times: bad.service says why"
+    }
+    assert len(waits) == 31
 
 
 OutdatedCheck = Callable[..., bool]
