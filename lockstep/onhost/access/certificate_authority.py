@@ -44,6 +44,23 @@ def make_authority(names: Sequence[str], host: str) -> str:
         *(f"permitted;DNS.{n} = {name}" for n, name in enumerate((*SUFFIXES, *names))),
         *(f"permitted;IP.{n} = {network}" for n, network in enumerate(NETWORKS)),
     ]
+    return make_certificate(
+        host,
+        "basicConstraints = critical, CA:true",
+        "keyUsage = critical, keyCertSign, cRLSign",
+        "subjectKeyIdentifier = hash",
+        "nameConstraints = critical, @permitted",
+        "[permitted]",
+        *permitted_names,
+    )
+
+
+def make_certificate(name: str, *extensions: str, signer: Path | None = None) -> str:
+    """Make a new key and its certificate, PEM; raise Problem if openssl cannot make them.
+
+    `extensions` are lines of its configuration. Without `signer`, the file of an authority, the
+    certificate signs itself.
+    """
     settings = f"""\
 [req]
 distinguished_name = name
@@ -51,29 +68,17 @@ x509_extensions = extensions
 prompt = no
 utf8 = yes
 [name]
-CN = Lockstep {host}
+CN = Lockstep {name}
 [extensions]
-basicConstraints = critical, CA:true
-keyUsage = critical, keyCertSign, cRLSign
-subjectKeyIdentifier = hash
-nameConstraints = critical, @permitted
-[permitted]
 """
-    return make_certificate(settings + "\n".join(permitted_names) + "\n")
-
-
-def make_certificate(settings: str, *signer: str) -> str:
-    """Make a new key and its certificate, PEM, by `settings` of `openssl req`.
-
-    `signer` are further words of that program; without them the certificate signs itself. Raises
-    Problem if openssl cannot make them.
-    """
+    settings += "".join(f"{line}\n" for line in extensions)
     with tempfile.NamedTemporaryFile("w", prefix="lockstep-authority-", encoding="utf-8") as file:
         file.write(settings)
         file.flush()
         argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
         argv += ["-nodes", "-days", str(_DAYS), "-config", file.name, "-keyout", "-", "-out", "-"]
-        result = subprocess.run([*argv, *signer], capture_output=True, text=True, check=False)
+        argv += ["-CA", str(signer), "-CAkey", str(signer)] if signer else []
+        result = subprocess.run(argv, capture_output=True, text=True, check=False)
     if result.returncode:
         raise errors.Problem(f"openssl: {result.stderr.strip()}")
     return result.stdout

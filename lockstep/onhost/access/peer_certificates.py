@@ -23,24 +23,16 @@ from lockstep.onhost.core import atomic_files, command_lines, errors, output
 
 def make_identity(authority: Path, host: str, role: str) -> str:
     """Return a new key with its certificate, and the authority's; raise Problem if that fails."""
-    settings = f"""\
-[req]
-distinguished_name = name
-x509_extensions = extensions
-prompt = no
-utf8 = yes
-[name]
-CN = Lockstep {role}
-[extensions]
-basicConstraints = critical, CA:false
-keyUsage = critical, digitalSignature
-extendedKeyUsage = serverAuth, clientAuth
-subjectAltName = @names
-[names]
-URI = {peer_tls.certificate_name(role, host)}
-"""
-    signer = ("-CA", str(authority), "-CAkey", str(authority))
-    identity = certificate_authority.make_certificate(settings, *signer)
+    identity = certificate_authority.make_certificate(
+        role,
+        "basicConstraints = critical, CA:false",
+        "keyUsage = critical, digitalSignature",
+        "extendedKeyUsage = serverAuth, clientAuth",
+        "subjectAltName = @names",
+        "[names]",
+        f"URI = {peer_tls.certificate_name(role, host)}",
+        signer=authority,
+    )
     text = authority.read_text(encoding="ascii")
     return identity + certificate_authority.certificate_in_file_text(text)
 
