@@ -123,7 +123,7 @@ def test_gateways_of_peers_have_certificates_of_one_authority_and_reach_each_oth
     (key,), (second_key,) = first.shared_keys, second.shared_keys
     assert (key.path, key.hosts) == (second_key.path, second_key.hosts)
     assert (key.hosts[0], key.units) == ("Spark-1.local", (GATEWAY,))
-    (identity,) = key.own_paths
+    (identity,) = key.certificates
     assert f"LoadCredential=peer-gateway:{identity}\n" in file_text(first, GATEWAY)
     rule = 'ip saddr { 10.77.0.12/32 } tcp dport 8090 accept comment "gateways"'
     assert rule in file_text(first, RULES)
