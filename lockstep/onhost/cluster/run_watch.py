@@ -183,7 +183,7 @@ class RunWatch:
         """Ask for a token unless the engine's counters move."""
         host = self._member.host
         looker = wedge_watch.WedgeWatch(
-            host, self._paths, self._times.token_wait, idle_s=0.0, record=observation.counters
+            host, self._paths, self._times.token_wait, record=observation.counters
         )
         try:
             observation.no_token = looker.wedge_reason(host.model(cluster_run.model)) or ""

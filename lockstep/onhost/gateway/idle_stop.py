@@ -44,7 +44,7 @@ class IdleTime:
     def idle_seconds(self, look: IdleState, now: float) -> float:
         """Return seconds since its last request, or since it became hot, as far as observed."""
         fresh = (look.hot, look.since) != (self._last.hot, self._last.since)
-        # Every few minutes the watch asks an idle engine for a token.
+        # Every minute the watch asks an idle engine for a token.
         engine = look.outstanding != 0 or look.counters != self._last.counters
         if fresh or look.running or (engine and not look.is_watched):
             self._busy = now

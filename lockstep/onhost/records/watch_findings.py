@@ -28,7 +28,7 @@ class Deed:
 
 @dataclass
 class WedgeRecord:
-    """The process last looked at, its counters, its last sign of life, and the actions.
+    """The process last looked at, its counters, and the actions.
 
     `asked_at` is the time of the watch's last request for a token. Times are seconds since boot, so
     that a jump of the clock changes nothing.
@@ -36,7 +36,6 @@ class WedgeRecord:
 
     pid: int = 0
     counters: dict[str, float] = field(default_factory=dict)
-    alive_at: float = 0.0
     asked_at: float = 0.0
     deeds: list[Deed] = field(default_factory=list)
 

@@ -2,11 +2,12 @@
 
 usage: wedge [--token-wait SECONDS]
 
-Runs every minute as root (lockstep-wedge.timer). If requests are outstanding and no counter moved
-since the last look, or there was no sign of life for five minutes, it asks for one token. The
-engine is wedged if no answer comes in time, or two fail at once, and still no counter moved. Starts
-no model that is not hot, does nothing while somebody is switching, and leaves a cluster's models
-to the agents. Then it looks at the GPU (docs/gpu.md).
+Runs every minute as root (lockstep-wedge.timer). If no counter moved since the last look, it asks
+for one token, however few requests the engine counts: vLLM's counters freeze with its engine
+process, so one that froze at rest looks idle for ever. The engine is wedged if no answer comes in
+time, or two fail at once, and still no counter moved. Starts no model that is not hot, does nothing
+while somebody is switching, and leaves a cluster's models to the agents. Then it looks at the GPU
+(docs/gpu.md).
 
 exit codes: 0 looked, with any finding; 1 the restart or stop failed; 2 wrong use
 """
@@ -24,8 +25,6 @@ from lockstep.onhost.systemd import units
 
 # A long prompt may delay a small request for a minute or two.
 TOKEN_WAIT_S = 120.0
-# vLLM's gauges freeze with its engine process: a wedge before the first request looks idle.
-IDLE_S = 300.0
 # An engine's own hiccup must not cost a restart that takes minutes.
 _AGAIN_S = 5.0
 #: Restarts of one engine within so many seconds, after which it is left down.
@@ -41,7 +40,6 @@ class WedgeWatch:
     paths: layout.Paths
     token_wait_s: float = TOKEN_WAIT_S
     record: watch_findings.WedgeRecord = field(default_factory=watch_findings.WedgeRecord)
-    idle_s: float = IDLE_S
 
     def check_hot_model(self) -> list[config.Model]:
         """Look at the hot model and act; return the models that stay hot.
@@ -64,7 +62,6 @@ class WedgeWatch:
             unit = state[model.unit]
             if unit.main_pid != self.record.pid:
                 self.record.pid, self.record.counters = unit.main_pid, {}
-                self.record.alive_at = clock.now()
             reason = self.wedge_reason(model)
             watch_findings.save(self.paths, self.record)
             if reason:
@@ -80,14 +77,10 @@ class WedgeWatch:
             counters = openai_api.counters(model, key)
         except openai_api.NotReady as answer:
             return self._wedge_reason_by_token(model, key, f"its metrics do not answer ({answer})")
-        has_moved = counters is not None and counters.moving != self.record.counters
-        outstanding = counters.outstanding if counters else 0
-        if counters:
+        if counters is not None and counters.moving != self.record.counters:
             self.record.counters = dict(counters.moving)
-        if has_moved:
-            self.record.alive_at = clock.now()
-        if has_moved or (not outstanding and clock.now() - self.record.alive_at < self.idle_s):
             return None
+        outstanding = counters.outstanding if counters else 0
         return self._wedge_reason_by_token(model, key, f"requests outstanding: {outstanding}")
 
     def _wedge_reason_by_token(self, model: config.Model, key: str | None, why: str) -> str | None:
@@ -98,8 +91,8 @@ class WedgeWatch:
         for attempt in (1, 2):
             seconds_left = self.token_wait_s - (clock.now() - began)
             failure = self._token_failure(model, key, max(1.0, seconds_left))
-            if failure is None or self._has_engine_worked(model, key):
-                self.record.alive_at = clock.now()
+            # First the counters: what this question moved is no life at the next look.
+            if self._has_engine_worked(model, key) or failure is None:
                 return None
             waited_s = clock.now() - began
             if attempt == 2 or waited_s >= self.token_wait_s:

@@ -132,18 +132,31 @@ def test_a_model_that_makes_vectors_is_asked_for_these(spark):
     assert spark.look() == RESTART
 
 
-def test_an_idle_engine_is_asked_after_five_minutes_only(spark):
-    """vLLM's gauges freeze with its engine process: a wedge that came in idleness looks idle."""
+def test_an_engine_that_counts_no_request_is_asked_too(spark):
+    """vLLM's counters freeze with its engine process: one that froze at rest looks idle."""
     spark.running = -1.0
     spark.look()
+    assert spark.look() == RESTART
+    assert "requests outstanding: 0" in watch_findings.load(spark.paths).wedge.deeds[-1].reason
+
+
+def test_what_its_own_question_moves_is_no_sign_of_life_at_the_next_look(spark):
+    spark.running = -1.0
+
+    def answer(_: dict) -> tuple[int, object]:
+        spark.tokens += 1
+        spark.engine.metrics = METRICS.format(running=spark.running, tokens=spark.tokens)
+        return 200, FakeEngine.answer("x", 1)
+
+    spark.engine.chat = answer
     assert [spark.look() for _ in range(4)] == [[], [], [], []]
-    assert spark.engine.requests == []
+    assert len(spark.engine.requests) == 3
+    spark.engine.chat = lambda _: (503, {})
     assert spark.look() == RESTART
 
 
-def test_an_engine_without_metrics_is_asked_after_five_minutes_only(spark):
+def test_an_engine_without_metrics_is_asked_at_every_look(spark):
     spark.engine.metrics = None
-    assert [spark.look() for _ in range(5)] == [[], [], [], [], []]
     assert spark.look() == RESTART
 
 
