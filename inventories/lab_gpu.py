@@ -1,6 +1,7 @@
-"""The lab's first host with a GPU of this machine: what differs from a stand-in Spark's, as data.
+"""The lab's hosts with a GPU of this machine: what differs from stand-in Sparks, as data.
 
-`lockstep lab up --hosts 1 --gpu`, with the engine's wheels in the lab's index (docs/cuda.md).
+`lockstep lab up --hosts 1 --gpu`, or as many as there are GPUs, with the engine's wheels in the
+lab's index (docs/cuda.md).
 """
 
 import runpy
@@ -9,7 +10,6 @@ from pathlib import Path
 from lockstep.deploy.checked import checked
 
 _hosts, _ = runpy.run_path(str(Path(__file__).with_name("lab.py")))["lab"]
-[(_name, _data), *_] = _hosts
 #: An H200. The engine's environment is PyTorch's of the machine, with the vLLM that asks for it.
 _machine = {
     "python": "3.12",
@@ -39,4 +39,4 @@ _machine = {
     "packages": ("earlyoom", "git", "jq", "nftables", "python3-venv", "python3.12-dev", "rsync"),
 }
 
-lab_gpu = checked(__file__, [(_name, {**_data, **_machine})])
+lab_gpu = checked(__file__, [(name, {**data, **_machine}) for name, data in _hosts])

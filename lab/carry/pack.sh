@@ -130,5 +130,8 @@ index_repository(pathlib.Path(sys.argv[1]))' "$work/services/root-$identity/apt"
 (cd services && tar -c --owner=0 --group=0 .) >"$out/services.tar"
 # The deploy asks the package index for these two, and no machine has them installed.
 "$checkout/.venv/bin/uv" run --no-project --with pip python -m pip download -q --no-deps -d "$out/more" pip uv
-cp "$here/boot.sh" "$here/first_look.sh" "$here/whole_run.py" "$here/probe.py" "$out/"
+cp "$here/boot.sh" "$here/first_look.sh" "$out/"
+# The whole run, under its own name: `python3 -m lab.carry.whole_run` in the folder of the parts.
+(cd "$checkout" && git ls-files -co --exclude-standard lab/__init__.py 'lab/carry/*.py') |
+    tar -C "$checkout" -c --owner=0 --group=0 -T - | tar -x -C "$out"
 ls -l "$out"

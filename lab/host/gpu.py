@@ -1,10 +1,11 @@
-"""The NVIDIA GPUs of this machine, one for each host: devices, driver, toolkit."""
+"""The NVIDIA GPUs of this machine, one for each host: devices, driver, toolkit, CDI file."""
 
 from __future__ import annotations
 
+import json
 import platform
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from lab.core.errors import LabError
@@ -25,7 +26,8 @@ def options(host: Host, machine: Path = Path("/")) -> list[str]:
 
     The driver's files go, read-only, where Ubuntu's packages of the driver put them: the stand-in
     for nvidia-smi lies below the real one, and the stand-in for CUDA below the toolkit. The
-    stand-ins for the container toolkit stay. ``machine`` is the root of this machine's files.
+    programs of the container toolkit stay stand-ins. ``machine`` is the root of this machine's
+    files.
 
     Raises ``LabError`` where the machine has no working driver.
     """
@@ -52,6 +54,34 @@ def options(host: Host, machine: Path = Path("/")) -> list[str]:
     if (machine / _TOOLKIT / "bin/nvcc").exists():
         read_only[f"/{_TOOLKIT}"] = machine / _TOOLKIT
     return [*binds, *(f"--bind-ro={path.resolve()}:{at}" for at, path in read_only.items())]
+
+
+def cdi_file(words: Sequence[str]) -> str:
+    """The CDI file of a host that has the GPU by these words of `options`: the same, in containers.
+
+    It is what `nvidia-ctk cdi generate` writes on a Spark, less the toolkit's own hooks: libraries
+    are where the loader looks for them without a list. The format is 0.5.0 of the specification
+    (github.com/cncf-tags/container-device-interface, SPEC.md). JSON is YAML.
+    """
+    nodes = [word.rpartition(":")[2] for word in words if word.startswith("--bind=")]
+    # A folder of nodes for parts of a GPU (MIG), which nothing here uses.
+    nodes = [node for node in nodes if not node.endswith("/nvidia-caps")]
+    files = [word.rpartition(":")[2] for word in words if word.startswith("--bind-ro=")]
+    edits = {
+        "deviceNodes": [{"path": node} for node in nodes],
+        "mounts": [
+            {"hostPath": file, "containerPath": file, "options": ["ro", "nosuid", "nodev", "rbind"]}
+            for file in files
+        ],
+    }
+    devices = [{"name": name, "containerEdits": edits} for name in ("0", "all")]
+    document = {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": devices,
+        "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
+    }
+    return json.dumps(document, indent=1) + "\n"
 
 
 def devices(names: Iterable[str], index: int) -> list[str]:

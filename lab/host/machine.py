@@ -188,7 +188,7 @@ class Machine:
             groups = [str(group) for group in cgroup.make_everywhere(self._lab, name)]
         else:
             groups = [str(cgroup.make(self._lab, name))]
-        more = gpu.options(self.host) if self._has_gpu else []
+        more = self._gpu_options() if self._has_gpu else []
         with self._console.open("ab") as console:
             return await asyncio.create_subprocess_exec(
                 *("sh", "-c", _ENTER_GROUPS, "sh", *groups, "--"),
@@ -203,6 +203,15 @@ class Machine:
                     "NOTIFY_SOCKET": str(self._notify_path),
                 },
             )
+
+    def _gpu_options(self) -> list[str]:
+        """The words that pass a GPU in, with the CDI file for the host's containers."""
+        words = gpu.options(self.host)
+        if words:
+            cdi = self._folder / "nvidia.yaml"
+            cdi.write_text(gpu.cdi_file(words), encoding="ascii")
+            words.append(f"--bind-ro={cdi}:/etc/cdi/nvidia.yaml")
+        return words
 
     def _kill(self) -> None:
         # Killing systemd-nspawn itself would leave the guest alive.

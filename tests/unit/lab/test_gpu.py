@@ -6,6 +6,7 @@ import platform
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab import up
 from lab.core.errors import LabError
@@ -96,3 +97,19 @@ def test_a_running_lab_gets_no_gpu_later(tmp_path: Path, monkeypatch: pytest.Mon
         up._require_equal(lab, up.LabRequest(gpu=True))
     status["gpu"] = True
     up._require_equal(lab, up.LabRequest(gpu=True))
+
+
+def test_the_cdi_file_gives_containers_what_the_host_has(machine: Path) -> None:
+    (machine / "dev/nvidia-caps").mkdir()
+    words = gpu.options(hosts(2)[1], machine)
+    document = yaml.safe_load(gpu.cdi_file(words))
+    assert document["kind"] == "nvidia.com/gpu"
+    assert [device["name"] for device in document["devices"]] == ["0", "all"]
+    for device in document["devices"]:
+        edits = device["containerEdits"]
+        nodes = [node["path"] for node in edits["deviceNodes"]]
+        assert nodes == ["/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+        places = [mount["containerPath"] for mount in edits["mounts"]]
+        assert places[0] == f"/usr/lib/{TRIPLET}/libcuda.so.1" and "/usr/bin/nvidia-smi" in places
+        assert all(mount["hostPath"] == mount["containerPath"] for mount in edits["mounts"])
+        assert all("ro" in mount["options"] for mount in edits["mounts"])

@@ -82,6 +82,28 @@ def test_a_later_call_goes_on_and_repeats_only_what_failed_or_is_asked_for(
     assert step_names[-1] == "first"
 
 
+def test_the_steps_of_a_cluster_are_left_out_on_one_host_and_commands_reach_the_host_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "boot.sh").write_text('echo "$@"')
+
+    def reach(run: whole_run.Run) -> dict[str, Any]:
+        """A step that asks two hosts."""
+        return {"said": [run.on_host("true").strip(), run.on_host("true", host="spark9").strip()]}
+
+    steps = {"one": (reach, 10, 1, ()), "cluster-two": (reach, 10, 1, ())}
+    monkeypatch.setattr(whole_run, "STEPS", steps)
+    words = ("--parts", str(tmp_path), "--host", "spark3")
+    _, results = _run(monkeypatch, tmp_path / "alone", *words)
+    assert set(results) == {"one"}
+    assert results["one"]["figures"]["said"] == [
+        "do lockstep lab ssh spark3 -- true",
+        "do lockstep lab ssh spark9 -- true",
+    ]
+    _, results = _run(monkeypatch, tmp_path / "pair", *words, "--hosts", "2")
+    assert set(results) == {"one", "cluster-two"}
+
+
 def test_each_step_comes_after_those_that_it_needs() -> None:
     names = list(whole_run.STEPS)
     for name, (_, limit_s, usual_s, needs) in whole_run.STEPS.items():
