@@ -15,6 +15,8 @@ from lab.core.state import Host
 _GPU = re.compile(r"nvidia(\d+)")
 _SHARED = ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps")
 _LIBRARY = re.compile(r"lib(cuda|cudadebugger|nvcuvid|nvidia-[\w-]+)\.so(\.[\d.]+)?")
+#: The driver's settings, which its libraries read.
+PARAMETERS = "/proc/driver/nvidia/params"
 #: Where drivers are, packages' folders last: a machine's own beside them goes first.
 _DRIVER = ("usr/local/nvidia/lib64", "usr/local/nvidia/lib", "usr/lib/{triplet}", "usr/lib64")
 _PROGRAMS = ("usr/local/nvidia/bin", "usr/bin")
@@ -82,6 +84,15 @@ def cdi_file(words: Sequence[str]) -> str:
         "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def host_parameters(text: str) -> str:
+    """The driver's settings as a host sees them: its libraries make no device nodes there.
+
+    Otherwise the first program of root makes the nodes of all GPUs, and each host uses the first
+    one (seen with two H200, 2026-11-29). NVIDIA's container toolkit does the same.
+    """
+    return text.replace("ModifyDeviceFiles: 1", "ModifyDeviceFiles: 0")
 
 
 def devices(names: Iterable[str], index: int) -> list[str]:

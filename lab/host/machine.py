@@ -211,6 +211,11 @@ class Machine:
             cdi = self._folder / "nvidia.yaml"
             cdi.write_text(gpu.cdi_file(words), encoding="ascii")
             words.append(f"--bind-ro={cdi}:/etc/cdi/nvidia.yaml")
+            # Sources of mounts below /proc are looked up inside the guest.
+            parameters = self._folder / "kept/nvidia-parameters"
+            text = Path(gpu.PARAMETERS).read_text(encoding="ascii")
+            parameters.write_text(gpu.host_parameters(text), encoding="ascii")
+            words.append(f"--bind-ro={disk.SEEN_AS}/{parameters.name}:{gpu.PARAMETERS}")
         return words
 
     def _kill(self) -> None:

@@ -11,8 +11,8 @@ import yaml
 from lab import up
 from lab.core.errors import LabError
 from lab.core.state import Lab, hosts
-from lab.host import gpu
-from lab.host.machine import nspawn_command
+from lab.host import disk, gpu
+from lab.host.machine import Machine, nspawn_command
 
 TRIPLET = f"{platform.machine()}-linux-gnu"
 
@@ -113,3 +113,26 @@ def test_the_cdi_file_gives_containers_what_the_host_has(machine: Path) -> None:
         assert places[0] == f"/usr/lib/{TRIPLET}/libcuda.so.1" and "/usr/bin/nvidia-smi" in places
         assert all(mount["hostPath"] == mount["containerPath"] for mount in edits["mounts"])
         assert all("ro" in mount["options"] for mount in edits["mounts"])
+
+
+def test_the_drivers_libraries_make_no_device_nodes_in_a_host() -> None:
+    text = "Mobile: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileMode: 438\n"
+    assert gpu.host_parameters(text) == text.replace("Files: 1", "Files: 0")
+
+
+def test_a_host_with_a_gpu_has_its_cdi_file_and_the_drivers_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, every = Lab("one", tmp_path, tmp_path), hosts(1)
+    (lab.host_folder(every[0]) / "kept").mkdir(parents=True)
+    settings = tmp_path / "params"
+    settings.write_text("ModifyDeviceFiles: 1\n")
+    monkeypatch.setattr(gpu, "PARAMETERS", str(settings))
+    monkeypatch.setattr(gpu, "options", lambda host: ["--bind=/dev/nvidia0:/dev/nvidia0"])
+    words = Machine(lab, every[0], tmp_path, every, "v2", has_gpu=True)._gpu_options()
+    cdi = next(word for word in words if word.endswith(":/etc/cdi/nvidia.yaml"))
+    assert "/dev/nvidia0" in Path(cdi.removeprefix("--bind-ro=").split(":")[0]).read_text()
+    # The source is looked up inside the guest, which sees only this folder of the host's.
+    assert words[-1] == f"--bind-ro={disk.SEEN_AS}/nvidia-parameters:{settings}"
+    text = (lab.host_folder(every[0]) / "kept/nvidia-parameters").read_text()
+    assert text == "ModifyDeviceFiles: 0\n"
