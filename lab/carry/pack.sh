@@ -78,7 +78,7 @@ program() {
     chmod +x "m1/opt/venv/bin/$1"
 }
 program lockstep lockstep.cli.main main
-program pyinfra pyinfra_cli.cli cli
+program pyinfra pyinfra_cli.main main
 echo /lockstep >"m1/$site/lockstep.pth"
 umount m1
 find u1 -name __pycache__ -prune -exec rm -rf {} +

@@ -65,7 +65,7 @@ STEPS: dict[str, tuple[Callable[[Run], Figures], int, int, tuple[str, ...]]] = {
     "ruler": (requests.ruler, 150, 70, ("first-switch",)),
     "bench": (requests.bench, 150, 60, ("first-switch",)),
     "evidence": (changes.evidence, 60, 10, ("deploy",)),
-    "frozen": (faults.frozen, 620, 480, ("first-switch",)),
+    "frozen": (faults.frozen, 620, 280, ("first-switch",)),
     "switches": (changes.switches, 900, 100, ("first-switch",)),
     "container": (gpu.container, 300, 90, ("first-switch",)),
     "cluster-switch": (cluster.switch, 400, 120, ("deploy",)),

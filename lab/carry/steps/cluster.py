@@ -23,15 +23,15 @@ def switch(run: Run) -> Figures:
     began = time.monotonic()
     output = run.on_host(f"sudo {SWITCH} {run.options.pair}", host=MEMBERS[0])
     seconds = time.monotonic() - began
-    said = [line.strip() for line in output.splitlines() if line.strip()][-4:]
+    last_lines = [line.strip() for line in output.splitlines() if line.strip()][-4:]
     chat = figures(_probe(run, "ask", "chat", run.options.pair))
     if chat["code"] != 200:
-        raise StepFailure(f"HTTP {chat['code']}: {chat['text']}", {"said": said})
-    return {"seconds": seconds, "said": said, "chat": chat, **_gpus(run)}
+        raise StepFailure(f"HTTP {chat['code']}: {chat['text']}", {"said": last_lines})
+    return {"seconds": seconds, "said": last_lines, "chat": chat, **_gpus(run)}
 
 
 def link(run: Run) -> Figures:
-    """What `lockstep cluster check` says of the link, and NCCL's own words in the engine's log."""
+    """The words of `lockstep cluster check` on the link, and NCCL's own in the engine's log."""
     output = run.do("lockstep", "cluster", "check", "--inventory", run.options.inventory, ok=(0, 1))
     log = run.on_host("sudo journalctl -b --no-pager -o cat -u 'vllm*'", host=MEMBERS[0])
     words = sorted({match[0] for match in re.finditer(_NETWORK, log)})
@@ -47,7 +47,7 @@ def sense(run: Run) -> Figures:
 
 def rank_killed(run: Run) -> Figures:
     """The worker of the second rank is killed; the cluster is whole again by itself."""
-    before = _gpus(run)
+    memory_before = _gpus(run)
     watch = run.begin_probe("back", run.options.pair, "330", "true", host=MEMBERS[0])
     time.sleep(3)
     run.on_host(f"sudo kill -KILL {WORKER}", host=MEMBERS[1])
@@ -56,7 +56,7 @@ def rank_killed(run: Run) -> Figures:
         raise StepFailure("no answer came again", found)
     found |= {host: run.on_host(f"{SWITCH} status", (0, 1, 3), host=host).splitlines()[:4]
               for host in MEMBERS}  # fmt: skip
-    return {"before": before, **found, "after": _gpus(run)}
+    return {"before": memory_before, **found, "after": _gpus(run)}
 
 
 def none(run: Run) -> Figures:

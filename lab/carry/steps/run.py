@@ -132,9 +132,10 @@ class Run:
         return TOP if self.options.here else self.lab / "checkout"
 
     def place(self) -> Figures:
-        """Where the operator's commands run, as arguments of `Popen`."""
+        """The place of the operator's commands, as arguments of `Popen`."""
         if not self.options.here:
-            return {}
+            # Not the folder of the parts: `python3 -m lab...` would take the `lab` there.
+            return {"cwd": "/"}
         folder = Path(sys.executable).parent
         return {
             "cwd": TOP,

@@ -85,7 +85,7 @@ def test_a_later_call_goes_on_and_repeats_only_what_failed_or_is_asked_for(
 def test_the_steps_of_a_cluster_are_left_out_on_one_host_and_commands_reach_the_host_that_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "boot.sh").write_text('echo "$@"')
+    (tmp_path / "boot.sh").write_text('echo "$@ in $(pwd)"')
 
     def reach(run: whole_run.Run) -> dict[str, Any]:
         """A step that asks two hosts."""
@@ -97,8 +97,8 @@ def test_the_steps_of_a_cluster_are_left_out_on_one_host_and_commands_reach_the_
     _, results = _run(monkeypatch, tmp_path / "alone", *words)
     assert set(results) == {"one"}
     assert results["one"]["figures"]["said"] == [
-        "do lockstep lab ssh spark3 -- true",
-        "do lockstep lab ssh spark9 -- true",
+        "do lockstep lab ssh spark3 -- true in /",
+        "do lockstep lab ssh spark9 -- true in /",
     ]
     _, results = _run(monkeypatch, tmp_path / "pair", *words, "--hosts", "2")
     assert set(results) == {"one", "cluster-two"}
