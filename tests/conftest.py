@@ -6,6 +6,7 @@ Python looks for garbage less often, and an example may take any time.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import left_behind
@@ -15,6 +16,9 @@ from hypothesis import settings
 # What thousands of tests and their imports leave in memory stays until the end. With Python's own
 # thresholds each worker spends a fifth of its collection looking for garbage among it.
 gc.set_threshold(100_000, 20, 100)
+
+# The files of a test are gone with it: none of its thousands of records waits for the disk.
+os.fsync = lambda _: None  # type: ignore[assignment,misc]
 
 # A busy machine is no fault of an example.
 settings.register_profile("lockstep", deadline=None)

@@ -16,6 +16,7 @@ import shlex
 import time
 from collections.abc import Iterable
 from fnmatch import translate
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,12 @@ WIPED: dict[str, Any] = {
 _HOMES = {"lockstep": HOME, "lockstep-gateway": GATEWAY_HOME, "lockstep-backup": BACKUP_HOME}
 
 
+@cache
+def _words(command: str) -> tuple[str, ...]:
+    """The words of a command; most questions are the same one, which holds a whole program."""
+    return tuple(shlex.split(command))
+
+
 class FakeCommandFailure(Exception):
     """A command that ends with another code than 0."""
 
@@ -78,7 +85,7 @@ class Spark:
 
     def answer(self, command: str, stdin: str) -> str:
         """The output of a command on this host."""
-        words = shlex.split(command)
+        words = list(_words(command))
         request = json.loads(stdin) if words == list(remote_exec.COMMAND) else {}
         if request.get("program") == "lockstep.onhost.records.write_files":
             document = request["asked"]

@@ -49,21 +49,6 @@ def test_it_is_written_on_every_host_and_asked_for_once(site: Site, tmp_path: Pa
     assert SECRET not in lock and plain[:16] not in lock
 
 
-def test_a_second_deploy_changes_nothing_and_another_secret_is_brought_alone(
-    site: Site, tmp_path: Path
-) -> None:
-    assert site.deploy().returncode == 0
-    assert site.deploy().returncode == 0
-    assert site.commands() == ["? all"]
-    (tmp_path / "secret").write_text("echo hf_another\n")
-    dry = site.deploy("--dry")
-    assert "will modify /etc/lockstep/hub-token" in dry.stdout + dry.stderr
-    assert site.changes() == [] and "hf_another" not in dry.stdout + dry.stderr
-    assert site.deploy().returncode == 0
-    assert site.changes() == [f"write {HUB_TOKEN}"]
-    assert token(site, HOSTS[0])["text"] == "hf_another\n"
-
-
 def test_a_command_that_fails_ends_the_deploy_before_any_host_is_asked(
     site: Site, tmp_path: Path
 ) -> None:

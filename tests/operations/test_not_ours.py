@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import pytest
 from a_host import Host, deploying
-from a_site import Site, inventory
-from fake_spark import HOSTS, WIPED
 from pyinfra.context import ctx_host
 
 from lockstep.files.managed_file import HOME
@@ -18,43 +14,6 @@ from lockstep.tasks import remote_commands
 from lockstep.tasks.operations import services, system
 
 UNIT = "/etc/systemd/system/vllm.service"
-FOREIGN = {
-    UNIT: "written 2026-05-04, of root",
-    "unit open-webui.service": "/usr/lib/systemd/system/open-webui.service, of package owui",
-    "account lockstep": "uid 1001, home /home/lockstep",
-}
-
-
-def hosts(foreign: dict[str, str]) -> dict[str, Any]:
-    """Two wiped Sparks, the first of them with things of somebody else's."""
-    return {HOSTS[0]: {**WIPED, "foreign": foreign}, HOSTS[1]: dict(WIPED)}
-
-
-@pytest.fixture
-def adopting(repository: Path) -> str:
-    """An inventory that adopts everything on the first Spark."""
-    return inventory(repository, "adopting", {"adopt": tuple(FOREIGN)})
-
-
-@pytest.mark.slow
-def test_it_is_a_finding_before_anything_is_touched_on_any_host(repository: Path) -> None:
-    site = Site(repository, hosts(FOREIGN))
-    result = site.deploy()
-    assert result.returncode != 0
-    output = " ".join((result.stdout + result.stderr).split())
-    for foreign_item in FOREIGN:
-        assert foreign_item.rpartition("/")[2] in output
-    assert "not-ours" in output and "written 2026-05-04, of root" in output
-    assert "nothing was touched on any host" in output
-    assert [site.changes(host) for host in HOSTS] == [[], []]
-
-
-@pytest.mark.slow
-def test_what_the_inventory_adopts_is_taken_over(repository: Path, adopting: str) -> None:
-    site = Site(repository, hosts(FOREIGN), adopting)
-    result = site.deploy()
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert UNIT in site.document["hosts"][HOSTS[0]]["files"]
 
 
 def test_every_write_says_what_is_adopted() -> None:

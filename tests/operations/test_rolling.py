@@ -126,16 +126,6 @@ def test_what_restarts_nothing_is_done_on_all_hosts_by_the_same_operations(
         assert converged_site.changes(host) == [f"write {FILE}", "systemctl daemon-reload"]
 
 
-def test_a_restart_that_an_earlier_run_owed_has_its_turn_too(converged_site: Site) -> None:
-    for host in HOSTS:
-        state = converged_site.document["hosts"][host]["units"][UNIT]
-        state |= {"ActiveState": "active", "SubState": "running", "restart_key": OLD}
-    result = converged_site.deploy()
-    assert result.returncode == 0
-    steps = ["systemctl daemon-reload", ROLLOUT]
-    assert site_changes(converged_site) == [(host, step) for host in (ONE, TWO) for step in steps]
-
-
 def test_a_hot_unit_that_no_model_names_any_more_is_ended_in_turn(converged_site: Site) -> None:
     path = "/etc/systemd/system/vllm-old.service"
     for host in HOSTS:

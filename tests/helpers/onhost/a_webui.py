@@ -14,7 +14,7 @@ from local_server import Reply, serving
 from onhost_fakes import FakeDocker, FakeSystemd
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.webui import data, update
+from lockstep.onhost.webui import update
 
 UNIT, VOLUME, OLD, NEW = "open-webui.service", "open-webui", "i@sha256:1", "i@sha256:2"
 
@@ -80,8 +80,6 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
     """A running host, with a stand-in of systemd and of Docker."""
     with serving({"/": Reply(b"{}")}) as server:
         FakeSystemd(tmp_path / "systemd", monkeypatch)
-        # The real fsync would wait for the disk of this machine.
-        monkeypatch.setattr(data.os, "fsync", lambda _: None)
         open_cheaply(monkeypatch)
         spark = Spark(tmp_path / "root", server.url)
         spark.paths.docker_socket.parent.mkdir(parents=True)

@@ -26,7 +26,7 @@ def _load(way: str, seconds: float, plain_s: float = 4.0, disk: str = "usb") -> 
 
 
 def test_shards_have_all_tensors_in_their_order_and_about_one_size(tmp_path: Path) -> None:
-    files = checkpoint.write_safetensors(tmp_path, Llama(2048, 8192, layers=2), shard_count=3)
+    files = checkpoint.write_safetensors(tmp_path, Llama(256, 1024, layers=2), shard_count=3)
     names: list[str] = []
     for path in files:
         data = path.read_bytes()
@@ -39,22 +39,22 @@ def test_shards_have_all_tensors_in_their_order_and_about_one_size(tmp_path: Pat
             end = entry["data_offsets"][1]
         assert end == len(data) - 8 - length
         names += header
-    assert names == list(Llama(2048, 8192, 2).tensors()) == sorted(names)
+    assert names == list(Llama(256, 1024, 2).tensors()) == sorted(names)
     places = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
     assert set(places.values()) == {path.name for path in files}
     assert len(files) == 3
 
 
 def test_a_gguf_file_has_its_configuration_and_all_tensors(tmp_path: Path) -> None:
-    path = checkpoint.write_gguf(tmp_path / "model.gguf", Llama(2048, 8192, layers=1))
+    path = checkpoint.write_gguf(tmp_path / "model.gguf", Llama(256, 1024, layers=1))
     start = path.open("rb").read(2**20)
     found = gguf.configuration(start)
     assert found["num_hidden_layers"] == 1
-    assert found["hidden_size"] == 2048
+    assert found["hidden_size"] == 256
     assert b"blk.0.ffn_down.weight" in start
-    vectors = 3 * 2048
+    vectors = 3 * 256
     weights = sum(
-        2 * shape[0] * shape[1] for shape in Llama(2048, 8192, 1).tensors().values() if shape[1:]
+        2 * shape[0] * shape[1] for shape in Llama(256, 1024, 1).tensors().values() if shape[1:]
     )
     assert 0 < path.stat().st_size - weights - 4 * vectors < 2 * 2**20
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
-import subprocess
-import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyte
 import pytest
 from a_run import good, step
 from click.testing import CliRunner, Result
+from over_ssh import start_lockstep
 
 from lockstep.cli import deploy
 from lockstep.cli.main import main
@@ -268,18 +269,20 @@ def on_terminal(
 ) -> tuple[int, str]:
     """The end and output of `lockstep deploy` on a terminal, with this answer to its question."""
     argv = a_run.argv(folder, messages)
-    program = (
-        "import sys; from lockstep.cli import deploy, main\n"
-        f"deploy.deploy_command = lambda *_: {argv!r}\n"
-        "sys.argv = ['lockstep', 'deploy', '-i', 'spark.py']; main.main()"
-    )
     own_end, program_end = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"},
+
+    def begin() -> None:
         # Ctrl-C goes to whom the terminal belongs.
-        preexec_fn=lambda: os.login_tty(program_end),
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        os.chdir(folder)
+        deploy.deploy_command = lambda *_: argv
+
+    process = start_lockstep(
+        *("deploy", "-i", "spark.py"),
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"},
+        begin=begin,
+        **dict.fromkeys(("stdin", "stdout", "stderr"), program_end),
     )
     os.close(program_end)
     output = b""

@@ -12,6 +12,7 @@ import pytest
 from a_spark import pins_for, spark
 from click.testing import CliRunner
 
+from group_data import all as all_hosts
 from lockstep.cli import deploy, rollback
 from lockstep.cli.main import main
 from lockstep.deploy import events
@@ -22,7 +23,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 
-FIRST = pins_for(spark())
+FIRST = pins_for(spark(models={"qwen": all_hosts.models["qwen"]}))
 
 
 def with_images(digit: str) -> Pins:
@@ -34,9 +35,13 @@ def with_images(digit: str) -> Pins:
 
 
 SECOND, THIRD = with_images("d"), with_images("e")
+# One model: each of the many deploys here renders every file of each model.
 INVENTORY = """\
+from group_data.all import models as _models
 from lockstep.deploy.checked import checked
-some = checked(__file__, [("spark1", {"lock": "LOCK"})])
+
+_own = {"qwen": _models["qwen"]}
+some = checked(__file__, [("spark1", {"lock": "LOCK", "models": _own})])
 """
 
 
@@ -264,11 +269,11 @@ def test_an_image_of_the_inventory_that_was_changed_and_deployed_is_named(site: 
 
 def test_a_model_that_was_added_is_named_although_the_lock_is_the_same(site: Site) -> None:
     site.deploy_locks(FIRST)
-    text = "__import__('group_data.all').all.models"
     added_model = '{"recipe": "qwen3.6-35b-a3b-nvfp4-marlin", "unit": "vllm-more", "port": 30077}'
     recipe = choose(site.inventory)[0][0].plan.models[0].recipe.name
     added_model = added_model.replace("qwen3.6-35b-a3b-nvfp4-marlin", recipe)
-    site.bind(f'"models": {{**{text}, "more": {added_model}}}')
+    text = site.inventory.read_text()
+    site.inventory.write_text(text.replace("_own})", f'{{**_own, "more": {added_model}}}}})'))
     site.deploy_locks(FIRST)
     result = site.back("--dry")
     assert result.exit_code == 2, result.output

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +15,7 @@ from typing import IO, Any
 import pytest
 from an_inventory import ANNA
 from click.testing import Result
-from over_ssh import environment, invoke_lockstep
+from over_ssh import environment, invoke_lockstep, start_lockstep
 
 from lockstep.cli import status
 from lockstep.fleet import watching
@@ -154,16 +153,12 @@ def test_json_has_the_same_facts(inventory: Path) -> None:
 def status_watch(inventory: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """`lockstep status --watch` into a pipe."""
     variables = os.environ | environment(inventory.parent, ssh(answers(), answers()))
-    argv = [sys.executable, "-m", "lockstep.cli.main", "status", "-i", str(inventory)]
-    with subprocess.Popen(
-        [*argv, "--watch", *words],
+    with start_lockstep(
+        *("status", "-i", str(inventory), "--watch", *words),
         env=variables,
-        stdout=subprocess.PIPE,
-        text=True,
         # As a terminal has it, which sends Ctrl-C to all of the group.
-        process_group=0,
-        # Whoever runs the tests in the background has them ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        begin=os.setpgrp,
+        stdout=subprocess.PIPE,
     ) as watch:
         assert watch.stdout is not None
         yield watch, watch.stdout

@@ -6,14 +6,13 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from an_inventory import ANNA, PAIR, write_inventory
 from click.testing import Result
-from over_ssh import environment, invoke_lockstep
+from over_ssh import environment, invoke_lockstep, start_lockstep
 from rich.console import Console
 
 from lockstep.cli import switch as module
@@ -134,16 +133,14 @@ def test_ctrl_c_is_no_lost_connection(
 ) -> None:
     folder = inventory.parent
     ssh = f'echo "{line}"; touch "{folder}/$$.up"; exec sleep 60'
-    command = [sys.executable, "-m", "lockstep.cli.main", "switch", "-i", str(inventory), "qwen"]
-    with subprocess.Popen(
-        [*command, *words],
+    pipe = subprocess.PIPE
+    with start_lockstep(
+        *("switch", "-i", str(inventory), "qwen", *words),
         env=os.environ | environment(folder, ssh),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
         # As a terminal has it, which sends Ctrl-C to all of the group.
-        process_group=0,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        begin=os.setpgrp,
+        stdout=pipe,
+        stderr=pipe,
     ) as process:
         while len(list(folder.glob("*.up"))) < 2 and process.poll() is None:
             time.sleep(0.05)
@@ -162,15 +159,9 @@ def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> No
     os.close(read)
     words = ("switch", "-i", str(inventory), "-v", "qwen")
     for code in (0, 4):
-        result = subprocess.run(
-            [sys.executable, "-m", "lockstep.cli.main", *words],
-            env=os.environ | environment(inventory.parent, SSH.replace("{code}", str(code))),
-            stdout=write,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        assert (result.returncode, result.stderr) == (code, "")
+        variables = os.environ | environment(inventory.parent, SSH.replace("{code}", str(code)))
+        with start_lockstep(*words, env=variables, stdout=write, stderr=subprocess.PIPE) as process:
+            assert (process.communicate()[1], process.returncode) == ("", code)
     os.close(write)
 
 

@@ -150,7 +150,6 @@ def test_the_record_is_written_sorted_and_read_back_the_same(tmp_path: Path) -> 
     assert load(path) == PINS
 
 
-# Each example waits for the disk (fsync).
 @settings(max_examples=30)
 @given(
     st.dictionaries(
