@@ -12,7 +12,7 @@ from lab import up
 from lab.core.errors import LabError
 from lab.core.state import Lab, hosts
 from lab.host import disk, gpu
-from lab.host.machine import Machine, nspawn_command
+from lab.host.machine import Machine
 
 TRIPLET = f"{platform.machine()}-linux-gnu"
 
@@ -53,13 +53,6 @@ def test_each_host_has_one_gpu_and_the_drivers_files_read_only(machine: Path) ->
     assert third == []
 
 
-def test_the_toolkit_goes_where_the_stand_in_for_it_was(machine: Path) -> None:
-    _write(machine / "usr/local/cuda-13.0/bin/nvcc")
-    (machine / "usr/local/cuda").symlink_to("cuda-13.0")
-    words = gpu.options(hosts(1)[0], machine)
-    assert words[-1] == f"--bind-ro={machine}/usr/local/cuda-13.0:/usr/local/cuda"
-
-
 def test_a_driver_of_packages_is_found_too(tmp_path: Path) -> None:
     for name in ("dev/nvidia0", "dev/nvidiactl", "usr/bin/nvidia-smi"):
         _write(tmp_path / name)
@@ -80,12 +73,6 @@ def test_a_machine_without_a_whole_driver_is_refused(machine: Path, lacks: str) 
     (machine / lacks).rename(machine / "away")
     with pytest.raises(LabError, match=r"no NVIDIA driver .*\nInstall it, or leave --gpu away"):
         gpu.options(hosts(1)[0], machine)
-
-
-def test_a_guest_is_started_with_the_words_for_its_gpu(tmp_path: Path) -> None:
-    lab = Lab("one", tmp_path / "state", tmp_path / "cache")
-    command = nspawn_command(lab, hosts(1)[0], "v2", ["--bind=/dev/nvidia0:/dev/nvidia0"])
-    assert command.index("--bind=/dev/nvidia0:/dev/nvidia0") < command.index("--boot")
 
 
 def test_a_running_lab_gets_no_gpu_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

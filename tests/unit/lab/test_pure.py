@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,9 +14,7 @@ from lab.core.errors import LabError
 from lab.core.state import Lab, hosts, open_lab
 from lab.host import cgroup, connection, disk, network
 from lab.host.cable import MOST_FRAMES, Line
-from lab.host.machine import login_command, nspawn_command
-
-NVIDIA_SMI = Path(root.__file__).with_name("guest") / "root/usr/bin/nvidia-smi"
+from lab.host.machine import nspawn_command
 
 
 @pytest.fixture
@@ -47,22 +42,6 @@ def test_a_deleted_lab_is_away_at_once_and_its_space_comes_free_later(lab: Lab) 
     assert not lab.state.exists()
     until(lambda: not list(lab.state.parent.glob(".deleted-*")), "its space is free")
     disk.delete(lab)
-
-
-def test_hierarchies_are_found_on_hybrid_and_on_pure_machines() -> None:
-    hybrid = (
-        "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n"
-        "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n"
-        "cgroup /sys/fs/cgroup/systemd cgroup rw,relatime,name=systemd 0 0\n"
-        "cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n"
-    )
-    assert cgroup.hierarchies(hybrid) == {
-        "memory": Path("/sys/fs/cgroup/memory"),
-        "name=systemd": Path("/sys/fs/cgroup/systemd"),
-        "v2": Path("/sys/fs/cgroup/unified"),
-    }
-    pure = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"
-    assert cgroup.hierarchies(pure) == {"v2": Path("/sys/fs/cgroup")}
 
 
 @pytest.fixture
@@ -96,17 +75,6 @@ def test_a_guest_may_touch_neither_clock_nor_modules_of_the_machine(lab: Lab) ->
         command = nspawn_command(lab, hosts(1)[0], version)
         assert "--drop-capability=CAP_SYS_TIME,CAP_SYS_MODULE,CAP_SYS_RAWIO" in command
         assert "--network-namespace-path=/run/netns/lockstep-one.spark1" in command
-
-
-def test_every_login_checks_the_hosts_key(lab: Lab) -> None:
-    description = connection.describe(lab, hosts(1))
-    for command in (
-        login_command(lab, hosts(1)[0]),
-        connection.ssh_command(description, "spark1", ["true"]),
-    ):
-        assert "StrictHostKeyChecking=yes" in command
-        assert f"UserKnownHostsFile={lab.known_hosts}" in command
-        assert "spark@10.77.0.11" in command
 
 
 def test_a_lab_that_is_down_or_has_crashed_says_what_to_type(
@@ -147,42 +115,6 @@ def test_a_slow_line_delivers_in_order_and_not_before_its_time_and_drops_what_is
     for number in range(MOST_FRAMES + 5):
         line.put(str(number).encode(), now=11.0)
     assert line.due(12.0)[-1] == str(MOST_FRAMES - 1).encode()
-
-
-def nvidia_smi(*arguments: str, node: str = "/dev/null") -> subprocess.CompletedProcess[str]:
-    program = NVIDIA_SMI.read_text().replace("/dev/nvidiactl", node)
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("words", [(), ("-L",), ("--query-gpu=name", "--format=csv")])
-def test_nvidia_smi_reaches_no_driver_without_its_node(words: tuple[str, ...]) -> None:
-    result = nvidia_smi(*words, node="/dev/no-such-node")
-    assert result.returncode == 9
-    assert result.stdout.startswith("NVIDIA-SMI has failed because it couldn't communicate with ")
-
-
-def test_nvidia_smi_answers_as_a_gb10_does_and_refuses_what_it_does_not_know() -> None:
-    query = "--query-gpu=name,driver_version,memory.total,compute_cap"
-    result = nvidia_smi(query, "--format=csv,noheader")
-    assert result.stdout == "NVIDIA GB10, 580.173.02, [N/A], 12.1\n"
-    with_header = nvidia_smi("--query-gpu=memory.total,utilization.gpu", "--format=csv,nounits")
-    assert with_header.stdout == "memory.total [MiB], utilization.gpu [%]\n[N/A], 0\n"
-    assert nvidia_smi("-L").stdout.startswith("GPU 0: NVIDIA GB10 (UUID: GPU-")
-    assert all(len(line) <= 91 for line in nvidia_smi().stdout.splitlines())
-    date, *screen = nvidia_smi().stdout.splitlines()
-    assert datetime.strptime(date.strip(), "%a %b %d %H:%M:%S %Y")
-    assert "CUDA Version: 13.0" in "".join(screen)
-    heading = nvidia_smi("--query-compute-apps=pid,name,used_gpu_memory", "--format=csv").stdout
-    assert heading == "pid, process_name, used_gpu_memory [MiB]\n"
-    for words, code in (
-        (["-x"], 1),
-        (["--query-gpu=name"], 1),
-        (["--format=csv"], 1),
-        (["--x"], 255),
-    ):
-        assert nvidia_smi(*words).returncode == code
-    assert nvidia_smi("--query-gpu=warp", "--format=csv").returncode == 2
 
 
 def test_a_host_without_a_gpu_has_the_node_of_the_stand_in_and_one_with_a_gpu_its_own(

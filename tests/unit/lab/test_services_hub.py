@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,15 +13,15 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from lab_servers import ask, running
+from lab_servers import running
 
-from lab.http.access_log import AccessLog, log_path, requests
+from lab.http.access_log import AccessLog, log_path
 from lab.hub import hub_store
 from lab.hub.hub import ACCEPTED_TOKEN, HubServer
 
 NAME = "lab/model"
-#: Bytes that huggingface_hub collects before it writes them.
-PIECE = 10 * 1024**2
+
+
 FILES = {
     "README.md": b"---\nlicense: mit\n---\n",
     "folder/notes.txt": b"deep",
@@ -61,22 +60,6 @@ def test_a_snapshot_is_complete_and_named_by_its_commit(hub: str, tmp_path: Path
     assert (snapshot.name, content(snapshot)) == (newest, FILES)
     old = fetch(hub, tmp_path / "cache", revision=oldest)
     assert (old.name, content(old)) == (oldest, {"README.md": b"old"})
-
-
-def test_a_cut_download_goes_on_where_it_was(hub: str, tmp_path: Path) -> None:
-    # What had come of the third piece is lost.
-    weights = random.Random(1).randbytes(25_000_000)
-    files = {"model.safetensors": weights}
-    hub_store.commit(tmp_path / "root", NAME, files, "Third", "2026-03-01T00:00:00.000Z")
-    ask(f"{hub}/-/faults", [{"match": "safetensors$", "drop_after": 22_000_000, "times": 2}])
-    assert content(fetch(hub, tmp_path / "cache")) == files
-    downloads = [
-        r for r in requests(tmp_path, "hub") if r.method == "GET" and "/resolve/" in r.path
-    ]
-    assert [(r.status, r.body_bytes) for r in downloads] == [
-        (200, 22_000_000),
-        (206, 25_000_000 - 2 * PIECE),
-    ]
 
 
 def test_a_missing_repository_or_revision_is_named_as_missing(hub: str) -> None:

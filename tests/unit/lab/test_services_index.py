@@ -47,9 +47,3 @@ def test_the_newest_flashinfer_packages_of_the_lab_do_not_agree(tmp_path: Path) 
     ]
     assert agreeing.returncode == 0
     assert "flashinfer-cubin==0.7.0.post1" in missing.stderr
-
-
-def test_pytorch_s_index_does_not_say_when_a_file_was_uploaded(tmp_path: Path) -> None:
-    for name, has_time in (("torch", False), ("simple", True)):
-        make_index(tmp_path, name, [StandInWheel("torch", "1.0")])
-        assert ("upload-time" in (tmp_path / name / "torch/index.html").read_text()) is has_time

@@ -10,7 +10,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +23,7 @@ from lab.content.standin import engine as standin
 from lockstep.fit.catalogue import FOLDER
 from lockstep.inventory.settings import HostPaths, Settings
 from lockstep.lock.pins import CheckpointPin, Pins
-from lockstep.onhost.core import config
-from lockstep.onhost.engine import log_phases, openai_api, sense_of_vectors_and_orders
+from lockstep.onhost.engine import log_phases
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 from lockstep.units.served_weights import weight_overrides
 
@@ -119,17 +117,6 @@ def is_refused(url: str) -> bool:
     return False
 
 
-def test_until_it_is_ready_vllm_refuses_connections_and_sglang_answers_503(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", never_ready=1) as vllm:
-        until((tmp_path / "argv.json").exists, "started")
-        vllm.engine_process()
-        assert is_refused(f"{vllm.url}/health")
-    with engine(tmp_path, "sglang", never_ready=1) as sglang:
-        assert until(sglang.health, "an answer") == 503
-        sglang.turn(never_ready=0)
-        sglang.ready()
-
-
 MISTRAL = "/merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1"
 DRAFTED = ("--speculative-config", '{"model": "some/draft"}')
 # With 0.65, the share of before: the gate let it start from 83 GiB on.
@@ -219,13 +206,6 @@ def test_vllm_takes_mistrals_own_layout(tmp_path: Path) -> None:
     snapshot(tmp_path, "some/model", "params.json", "consolidated.safetensors")
     with engine(tmp_path, "vllm", need_model=1) as stand_in:
         stand_in.ready()
-
-
-def test_a_taken_port_ends_the_start(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-        code, output = run_to_end(tmp_path, "vllm", "--port", port)
-    assert (code, "Address already in use" in output) == (1, True)
 
 
 def test_a_kernel_that_the_driver_cannot_compile_ends_it_at_the_graphs(tmp_path: Path) -> None:
@@ -323,25 +303,6 @@ def test_what_an_engine_makes_of_a_message_before_its_template_sees_it(
         assert json.loads(answer.get("error", answer)["message"]) == expected_message
 
 
-def test_sglang_publishes_metrics_only_when_asked_to(tmp_path: Path) -> None:
-    for words, status in (((), 404), (("--enable-metrics",), 200)):
-        with engine(tmp_path, "sglang", *words) as stand_in:
-            assert ask(f"{stand_in.ready().url}/metrics").status == status
-
-
-def test_a_wedged_vllm_is_healthy_generates_nothing_and_its_metrics_stand_still(
-    tmp_path: Path,
-) -> None:
-    with engine(tmp_path, "vllm") as stand_in:
-        stand_in.ready().chat(max_tokens=4)
-        earlier_metrics = stand_in.metrics()
-        stand_in.turn(is_wedged=True)
-        assert stand_in.silent("/v1/completions", {})
-        assert (stand_in.health(), stand_in.metrics()) == (200, earlier_metrics)
-        stand_in.turn(is_wedged=False)
-        assert stand_in.chat().status == 200
-
-
 def test_a_wedged_sglang_does_not_answer_health(tmp_path: Path) -> None:
     with engine(tmp_path, "sglang") as stand_in:
         stand_in.ready().turn(is_wedged=True)
@@ -363,17 +324,6 @@ def test_the_server_ends_when_its_engine_process_is_killed(
     with engine(tmp_path, name) as stand_in:
         os.kill(stand_in.ready().engine_process(), signal.SIGKILL)
         assert stand_in.process.wait(180) == code
-
-
-def test_the_engine_process_does_not_outlive_the_server(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm") as stand_in:
-        child = stand_in.ready().engine_process()
-        stand_in.process.kill()
-        until(lambda: not Path(f"/proc/{child}/cmdline").is_file() or _zombie(child), "it ends")
-
-
-def _zombie(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_sigterm_ends_with_success_unless_the_engine_is_deaf_to_it(tmp_path: Path) -> None:
@@ -448,20 +398,3 @@ def test_sglang_before_its_change_fails_on_a_config_or_an_id(tmp_path: Path) -> 
         assert "w_kc is None" in run_to_end(home, "sglang", model=model, **knobs)[1]
         with engine(home, "sglang", model=model, need_model=1) as stand_in:
             stand_in.ready()
-
-
-def test_sglang_makes_vectors_and_ranks_texts_and_generates_nothing(tmp_path: Path) -> None:
-    with engine(tmp_path, "sglang", "--is-embedding", "--enable-metrics") as stand_in:
-        url = stand_in.ready().url
-        for kind in ("embedding", "rerank"):
-            model = config.Model("q", "q.service", url, "some/model", 1.0, kind=kind)
-            earlier_counters = openai_api.counters(model, None)
-            assert " in " in openai_api.ask_test_question(model, None, 5)
-            assert sense_of_vectors_and_orders.WRONG[kind](model, None, 5) == ""
-            later_counters = openai_api.counters(model, None)
-            assert (
-                earlier_counters
-                and later_counters
-                and later_counters.moving != earlier_counters.moving
-            )
-        assert stand_in.chat().status == 404

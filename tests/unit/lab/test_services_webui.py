@@ -9,14 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from browser import Chromium, browser, start_chromium
 from fork import Fork
 from lab_servers import ask, free_port, until
-from local_server import LocalServer, Reply, SeenRequest, as_json, serving
-from webui_page import WebUI
+from local_server import Reply, SeenRequest, as_json
 
 pytestmark = pytest.mark.slow
 
@@ -85,13 +82,6 @@ def test_a_session_holds_while_the_secret_key_is_the_same(tmp_path: Path) -> Non
         assert ask(f"{url}/api/v1/auths/", headers=session).status == 401
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Chromium]:
-    """The browser of all tests here, each with sessions of its own."""
-    with start_chromium() as chromium:
-        yield chromium
-
-
 def chats(request: SeenRequest) -> Reply:
     """A gateway: qwen is hot, mistral is cold, and the switch to broken fails while one waits."""
     question = json.loads(request.body)
@@ -107,72 +97,3 @@ def chats(request: SeenRequest) -> Reply:
     lines = [": a comment", "data: {half", *(f"data: {json.dumps(event)}" for event in events)]
     body = "\n\n".join([*lines, "data: [DONE]", ""]).encode()
     return Reply(body, headers={"Content-Type": "text/event-stream"})
-
-
-@contextlib.contextmanager
-def chatting(
-    chromium: Chromium, tmp_path: Path, **environment: str
-) -> Iterator[tuple[WebUI, LocalServer]]:
-    """A user who has signed in with a browser, and the gateway that Open WebUI uses."""
-    names = ("qwen", "mistral", "broken", "auto")
-    model_list = as_json({"object": "list", "data": [{"id": name} for name in names]})
-    answers = {"/v1/models": model_list, "/v1/chat/completions": chats}
-    with contextlib.ExitStack() as stack:
-        gateway = stack.enter_context(serving(answers))
-        variables = {"OPENAI_API_BASE_URLS": f"{gateway.url}/v1", **GIVEN, **environment}
-        url = stack.enter_context(webui(tmp_path, **variables))
-        page = stack.enter_context(browser(chromium=chromium)).page(url)
-        yield WebUI(page, ADMIN["email"], ADMIN["password"]), gateway
-
-
-def chat_requests(gateway: LocalServer) -> list[dict[str, Any]]:
-    return [json.loads(request.body) for request in gateway.requests if request.method == "POST"]
-
-
-def test_a_chat_in_a_browser_and_what_it_asks_behind_ones_back(
-    chromium: Chromium, tmp_path: Path
-) -> None:
-    with chatting(chromium, tmp_path) as (somebody, gateway):
-        assert somebody.models() == ["qwen", "mistral", "broken", "auto"]
-        assert somebody.chosen_model == "qwen"
-        somebody.say("Say hello")
-        somebody.reads("Hello from qwen")
-        until(
-            lambda: len(chat_requests(gateway)) == 4, "the answer, a title, what may be next, tags"
-        )
-        requests = chat_requests(gateway)
-        assert {request["model"] for request in requests} == {"qwen"}
-        assert [bool(request.get("tools")) for request in requests if request["stream"]] == [True]
-        somebody.new_chat("mistral")
-        somebody.say("Say hello")
-        somebody.reads(COLD)
-        somebody.new_chat("broken")
-        somebody.say("Say hello")
-        somebody.reads("the switch failed")
-        until(
-            lambda: len(chat_requests(gateway)) == 10,
-            "a switch that failed is asked for thrice more",
-        )
-
-
-def test_tasks_and_the_first_chat_go_to_the_models_of_its_settings(
-    chromium: Chromium, tmp_path: Path
-) -> None:
-    variables = {
-        "DEFAULT_MODELS": "auto",
-        "TASK_MODEL_EXTERNAL": "auto",
-        "DEFAULT_MODEL_METADATA": '{"capabilities": {"builtin_tools": false}}',
-    }
-    with chatting(chromium, tmp_path, **variables) as (somebody, gateway):
-        assert somebody.chosen_model == "auto"
-        somebody.new_chat("qwen")
-        somebody.say("Say hello")
-        somebody.reads("Hello from qwen")
-        until(lambda: len(chat_requests(gateway)) == 4, "the answer and three tasks")
-    assert sorted(request["model"] for request in chat_requests(gateway)) == [
-        "auto",
-        "auto",
-        "auto",
-        "qwen",
-    ]
-    assert not any("tools" in request for request in chat_requests(gateway))
