@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from lockstep import preflight, resources
@@ -18,21 +17,20 @@ from lockstep.files.managed_file import (
     PROXY_ENVIRONMENT,
     SYSTEMD,
     TOOLS_ENVIRONMENT,
-    TOOLS_VENV,
-    UV_VENV,
     WEBUI_SECRETS,
 )
-from lockstep.files.tree_comparison import KEY
 from lockstep.host.desired_state import DesiredState
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
 from lockstep.monitoring.alertmanager import credential_path
 from lockstep.onhost.core import atomic_files
+from lockstep.onhost.facts import files
+from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.onhost.records import baseline
 from lockstep.preflight import foreign
 from lockstep.resources.accounts import wanted_accounts
+from lockstep.resources.files import KEY
 from lockstep.system import firewall, netplan
-from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT, RULES
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units import backup_peer
@@ -107,7 +105,6 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         "environments.package_versions": [
             environment.folder for environment in desired_state.tool_environments.values()
         ],
-        "files.links": [UV_VENV, TOOLS_VENV, UV],
         "files": _files(desired_state),
         "units": {"programs": _units(desired_state)},
         "files.marked_files": {
@@ -149,32 +146,10 @@ def touched_things(desired_state: DesiredState) -> dict[str, list[str]]:
 
 
 def _files(desired_state: DesiredState) -> dict[str, Any]:
-    settings = desired_state.plan.settings
-    files = desired_state.all_files
-    absent = absent_files(settings)
-    secrets = [
-        API_KEY,
-        WEBUI_SECRETS,
-        *(
-            path
-            for key in desired_state.shared_keys
-            for path in key.file_modes(desired_state.plan.name)
-        ),
-    ]
-    secrets += [secret.path for secret in desired_state.uploaded_secrets]
-    places = [folder.path for folder in folders(settings)]
-    return {
-        "paths": [*(file.path for file in files), *places, *absent, *secrets],
-        "private": [*(file.path for file in files if file.private), *absent, *secrets],
-        "absent": list(absent),
-        "certificates": desired_state.certificates,
-        "key": KEY,
-        "known": {
-            file.path: hashlib.sha256(file.text.encode()).hexdigest()
-            for file in files
-            if not file.private
-        },
-    }
+    """Return the question about files, with the contents that need not be shown."""
+    shown_files = (file for file in desired_state.all_files if not file.private)
+    contents = {file.path: seal(KEY, file.text.encode()) for file in shown_files}
+    return {**resources.files.questions(desired_state)[files.read], "key": KEY, "shown": contents}
 
 
 def _units(desired_state: DesiredState) -> dict[str, list[str]]:

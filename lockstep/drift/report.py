@@ -12,7 +12,7 @@ from lockstep.core.errors import InventoryError
 from lockstep.drift import hosts
 from lockstep.drift.compare import ComparedHost, Difference, differences
 from lockstep.drift.subjects import KINDS, all_expectations, environments, questions
-from lockstep.drift.subjects.files import DEPLOYED, is_deployed_to, shared_keys
+from lockstep.drift.subjects.files import DEPLOYED, is_deployed_to
 from lockstep.files.remote_exec import reader_name
 from lockstep.fleet.hosts import at_once, choose
 from lockstep.host.desired_state import DesiredState
@@ -20,7 +20,7 @@ from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.lock_items import wanted_items
-from lockstep.resources import units
+from lockstep.resources import files, units
 from lockstep.resources.fact_comparison import Expectation, SubjectView
 from lockstep.system.accounts import people
 
@@ -165,7 +165,7 @@ def judge(
     compared_hosts = [
         replace(
             host,
-            expectations=(*host.expectations, *shared_keys(plans[host.name], facts)),
+            expectations=(*host.expectations, *files.shared_keys(plans[host.name], facts)),
             free=free,
         )
         for host in compared_hosts
@@ -185,8 +185,13 @@ def _host(desired_state: DesiredState, snapshot: hosts.HostSnapshot, key: bytes)
     seconds, within = snapshot.offset
     certain = max(0.0, abs(seconds) - within) * (1 if seconds > 0 else -1)
     facts = {kind: dict(items) for kind, items in snapshot.snapshot["facts"].items()}
-    unit_facts = units.unit_facts(snapshot.snapshot["answers"].get("units", {}))
-    for derived_facts in (unit_facts, environments.facts(desired_state, engines)):
+    answers = snapshot.snapshot["answers"]
+    shared_paths = [shared_key.path for shared_key in desired_state.shared_keys]
+    for derived_facts in (
+        units.unit_facts(answers.get("units", {})),
+        files.file_facts(answers.get("files", {}), shared_paths),
+        environments.facts(desired_state, engines),
+    ):
         for kind, items in derived_facts.items():
             facts.setdefault(kind, {}).update(items)
     facts["clock offset"] = {"seconds": f"{certain:.1f}"}

@@ -92,6 +92,16 @@ class ManagedFile:
         return self.mode in ("0600", "0640")
 
 
+@dataclass(frozen=True)
+class Folder:
+    """A folder with its mode (octal text) and owner."""
+
+    path: str
+    mode: str = "0755"
+    owner: str = "root"
+    group: str = "root"
+
+
 def unit_file(name: str, text: str, stage: Stage = "switch") -> ManagedFile:
     """Return the file of a systemd unit, given the unit's name with the suffix."""
     return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage=stage)

@@ -77,9 +77,8 @@ class SharedKey:
         """
         for path, mode in self.file_modes(host).items():
             have = files[path] if files else None
-            if have is None or (have["mode"], have["owner"], have["group"]) != (
-                *(mode, "root", "root"),
-            ):
+            whole = ("file", mode, "root", "root")
+            if have is None or tuple(have[x] for x in ("kind", "mode", "owner", "group")) != whole:
                 return None
         return str(files[self.path]["seal"]) if files else None
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from lockstep.files.remote_exec import reader_name
 from lockstep.host.desired_state import DesiredState
-from lockstep.resources import accounts, kernel_settings, packages, units
+from lockstep.resources import accounts, files, kernel_settings, packages, units
 
-RESOURCES = (packages, kernel_settings, accounts, units)
+RESOURCES = (packages, kernel_settings, accounts, files, units)
 
 
 def questions(desired_state: DesiredState) -> dict[str, Any]:

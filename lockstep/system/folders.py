@@ -14,9 +14,9 @@ from lockstep.files.managed_file import (
     HOME,
     STATE,
     SYSTEMD,
+    Folder,
     ManagedFile,
 )
-from lockstep.files.tree_comparison import Folder
 from lockstep.inventory.settings import Settings
 
 # The operator puts it there, readable by the service account, for gated repositories.

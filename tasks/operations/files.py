@@ -11,8 +11,8 @@ from pyinfra import host, logger, state
 from pyinfra.api import operation
 from pyinfra.operations.util.files import generate_color_diff
 
-from lockstep.files.managed_file import PROGRAMS, ManagedFile
-from lockstep.files.tree_comparison import Difference, Folder, file_changes
+from lockstep.files.managed_file import PROGRAMS, Folder, ManagedFile
+from lockstep.resources.files import Difference, file_changes
 from lockstep.tasks import log_filter, remote_commands
 from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands

@@ -11,8 +11,8 @@ from pyinfra.api import operation
 
 from lockstep.deploy.host_turns import Part
 from lockstep.files.managed_file import ManagedFile
-from lockstep.files.tree_comparison import file_changes
 from lockstep.onhost.core.config import Minimum
+from lockstep.resources.files import file_changes
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.facts import reader_answers as facts

@@ -9,19 +9,18 @@ from pyinfra.api import operation
 
 from lockstep import resources
 from lockstep.files import remote_exec
-from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
+from lockstep.files.managed_file import command
 from lockstep.onhost.records.deploy_packages import INSTALL
-from lockstep.resources.fact_comparison import unmet_rows
+from lockstep.resources.fact_comparison import rows_to_mend, unmet_rows
 from lockstep.system.accounts import Account
 from lockstep.system.tools import Environment, same_version
 from lockstep.tasks import remote_commands
 from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
-UV = "/usr/local/bin/uv"
 # The reader `environments.package_versions` takes a venv with this file in it for an empty one.
 UNFINISHED_MARK = "unfinished"
-_TOOLS = {"environments.package_versions", "files.links"}
+_TOOLS = {"environments.package_versions", "files"}
 
 
 @operation()
@@ -152,7 +151,7 @@ def install_tools(
     answers = facts.reader_answers(_TOOLS)
     if not set(answers) >= _TOOLS:
         return
-    installed_versions, leads = answers["environments.package_versions"], answers["files.links"]
+    installed_versions = answers["environments.package_versions"]
     options = ["--setenv-file", variables] if variables else []
     has_changed = False
     if _lacks_tools(installed_versions[uv.folder], uv):
@@ -179,8 +178,10 @@ def install_tools(
         yield remote_commands.transient_job_command("tools", install, *options)
         yield remote_commands.quoted_command(["rm", f"{other_tools.folder}/{UNFINISHED_MARK}"])
         has_changed = True
-    links = {UV_VENV: uv.folder, TOOLS_VENV: other_tools.folder, UV: f"{UV_VENV}/bin/uv"}
-    moved_links = {link: to for link, to in links.items() if leads[link] != to}
+    expectations = resources.files.link_expectations(resources.files.tool_links(environments))
+    observed_facts = resources.files.file_facts(answers["files"])
+    rows = rows_to_mend(resources.files.KINDS, expectations, observed_facts)
+    moved_links = {row.item: row.expected for _, row in rows}
     if moved_links:
         yield remote_commands.write_files_command({"links": moved_links})
     if not (has_changed or moved_links):

@@ -16,15 +16,17 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host, ctx_state
 
 from lockstep.files import remote_exec
+from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.resources import RESOURCES
+from lockstep.resources.files import KEY
 from lockstep.tasks.facts import reader_answers as facts
 
-#: Readers that yield facts. A case has these by kind. The facts of units are derived from states.
+#: Readers that yield facts. A case has these by kind. Those of files and units are derived.
 YIELDING = {
     remote_exec.reader_name(about.reader)
     for resource in RESOURCES
     for about in resource.KINDS.values()
-} - {"units"}
+} - {"files", "units"}
 
 
 @dataclass(eq=False)
@@ -48,6 +50,11 @@ class Host:
 
     def __post_init__(self) -> None:
         facts.set_questions(self, dict.fromkeys(self.facts))
+        files = self.facts.get("files")
+        for have in files.values() if isinstance(files, dict) else ():
+            # A case cannot have them, because each run has another key.
+            if have and have["kind"] == "file" and have.get("text") is not None:
+                have["seal"] = seal(KEY, have["text"].encode())
 
     def run_shell_command(self, command: StringCommand, **arguments: Any) -> Any:
         # The operation runs as root, as all operations do.

@@ -469,21 +469,26 @@ class Spark:
     def _read_environments_package_versions(self, question: list[str]) -> Any:
         return {path: self.state["venvs"].get(path, {}) for path in question}
 
-    def _read_files_links(self, question: list[str]) -> Any:
-        return {path: self.state["links"].get(path) for path in question}
-
     def _read_files(self, question: dict[str, Any]) -> Any:
-        files = {path: self.state["files"].get(path) for path in question["paths"]}
+        files = {path: copy.copy(self.state["files"].get(path)) for path in question["paths"]}
         for path, (authority, name) in question["certificates"].items():
             _, role, host = name.split(":", 2)
             authority_text = (files[authority] or {}).get("text")
             if files[path] and files[path]["text"] != f"{role} of {host} by {authority_text}":
-                files[path] = None
-        for path in set(question.get("private", [])) & set(files):
-            if files[path]:
-                text = (files[path]["text"] or "").encode()
-                files[path] = {**files[path], "text": None, "seal": seal(question["key"], text)}
-        return files
+                files[path]["kind"] = "damaged"
+        for path, have in files.items():
+            if have and have["kind"] == "file":
+                have["seal"] = seal(question["key"], (have["text"] or "").encode())
+            if have and question.get("shown", {}).get(path) in (None, have.get("seal")):
+                have["text"] = None
+        links = {path: self.state["links"].get(path) for path in question["paths"]}
+        owner = {"mode": "0777", "owner": "root", "group": "root", "text": None}
+        found_links = {
+            path: {"kind": "link", "target": target, **owner}
+            for path, target in links.items()
+            if target
+        }
+        return files | found_links
 
     def _read_files_marked_files(self, question: dict[str, Any]) -> Any:
         folders = tuple(question["folders"])

@@ -21,8 +21,7 @@ import pytest
 import yaml
 from a_host import Host, run
 
-from lockstep.files.managed_file import ManagedFile
-from lockstep.files.tree_comparison import Folder
+from lockstep.files.managed_file import Folder, ManagedFile
 from lockstep.system.accounts import Account
 from lockstep.system.tools import Environment
 

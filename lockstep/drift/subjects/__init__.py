@@ -24,6 +24,7 @@ from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.core.schema import SchemaFault, spelling_hint
 from lockstep.resources import accounts, kernel_settings, packages
+from lockstep.resources import files as file_resources
 from lockstep.resources import units as unit_resources
 from lockstep.resources.fact_comparison import Expectation, Kind, SubjectView
 
@@ -40,6 +41,7 @@ _SUBJECTS = (
         settings,
         kernel_settings,
         accounts,
+        file_resources,
         files,
         weights,
         models,

@@ -7,7 +7,6 @@ text that is already known is not sent either.
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import re
 import stat
@@ -40,24 +39,27 @@ def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
     """Return a description of each path, null if nothing is there.
 
     Args:
-        question: "paths", those of them that are "private", the "key" that seals these, the SHA-256
-            of others that is "known", and those of "paths" that are "absent" by the inventory. A
-            foreign file at one of these counts as none, and so does a damaged one among those that
-            are "certificates", as for `secrets`.
+        question: "paths", the "key" that seals contents, and those of "paths" that are "absent" by
+            the inventory: a foreign file at one of these counts as none. "certificates": the file
+            of each → the file of its authority, and the name in it; what other Sparks would refuse
+            is of the kind "damaged". "shown": the files whose text may be sent → the seal of a text
+            that is known.
 
     Returns:
-        Path → {"kind", "mode", "owner", "group", "text"}; for a private file its "seal", and
-        "sha256" if that is the known one.
+        Path → {"kind", "mode", "owner", "group", "target" of a link, "text" of a shown file}, and
+        the "seal" of a file.
     """
-    private, known_hashes = set(question.get("private", [])), question.get("known", {})
-    as_none = _foreign_paths(question.get("absent", []))
-    as_none |= damaged_certificates(question.get("certificates", {}))
-    return {
-        path: None
-        if path in as_none
-        else _describe(path, question["key"] if path in private else None, known_hashes.get(path))
+    stays, known_seals = _foreign_paths(question["absent"]), question.get("shown", {})
+    damaged_paths = _damaged_certificates(question["certificates"])
+    descriptions = {
+        path: None if path in stays else _describe(path, question["key"], known_seals.get(path))
         for path in question["paths"]
     }
+    for path in damaged_paths:
+        if have := descriptions.get(path):
+            have["kind"] = "damaged"
+            have.pop("seal", None)
+    return descriptions
 
 
 def _foreign_paths(absent: Iterable[str]) -> set[str]:
@@ -66,7 +68,7 @@ def _foreign_paths(absent: Iterable[str]) -> set[str]:
     return {path for path in absent if judge.owner_of_file(path)}
 
 
-def _describe(path: str, key: str | None, known_hash: str | None) -> dict[str, Any] | None:
+def _describe(path: str, key: str, known_seal: str | None) -> dict[str, Any] | None:
     try:
         # /data/models may be a link to another disk, so the folder that it leads to counts.
         entry = os.stat(path) if os.path.isdir(path) else os.lstat(path)
@@ -76,22 +78,14 @@ def _describe(path: str, key: str | None, known_hash: str | None) -> dict[str, A
     kind = kinds.get(stat.S_IFMT(entry.st_mode), "other")
     user, group = ownership.user_and_group_names(entry)
     description = {"kind": kind, "mode": mode(entry), "owner": user, "group": group, "text": None}
+    description["target"] = os.readlink(path) if os.path.islink(path) else None
     if kind == "file":
         with open(path, "rb") as content:
             whole = content.read()
-        digest = hashlib.sha256(whole).hexdigest()
-        if key:
-            description["seal"] = seal(key, whole)
-        elif digest == known_hash:
-            description["sha256"] = digest
-        else:
+        description["seal"] = seal(key, whole)
+        if known_seal and known_seal != description["seal"]:
             description["text"] = whole.decode("utf-8", "replace")
     return description
-
-
-def links(paths: Iterable[str]) -> dict[str, str | None]:
-    """Return the target of the link at each path, null if there is no link."""
-    return {path: os.readlink(path) if os.path.islink(path) else None for path in paths}
 
 
 def marked_files(question: dict[str, list[str]]) -> list[str]:
@@ -130,24 +124,6 @@ def _recorded_files() -> Iterator[str]:
             is_unchanged = Path(path).read_bytes() == file["text"].encode()
             if is_unchanged and not ownership.is_in_own_folder(path):
                 yield path
-
-
-def managed_files(question: dict[str, Any]) -> Facts:
-    """Yield content, mode and owner of the deploy's files and folders.
-
-    `question` has "key", "files", "folders", and the "links" that the deploy makes.
-    """
-    for path in question["files"]:
-        if os.path.lexists(path):
-            yield "file", path, content(question["key"], path)
-            yield "file mode", path, owner(os.lstat(path))
-    for path in question["folders"]:
-        # A folder may be a link to another disk, so the folder that it leads to counts.
-        if os.path.isdir(path):
-            yield "folder", path, owner(os.stat(path))
-    for path, leads in links(question["links"]).items():
-        if leads:
-            yield "link", path, leads
 
 
 def leftovers(question: dict[str, Any]) -> Facts:
@@ -196,11 +172,8 @@ def strangers(folder: str, allowed_paths: set[str], inside: tuple[str, ...]) -> 
             yield path
 
 
-def damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
-    """Return the files among certificates that other Sparks would refuse, and their authorities.
-
-    `certificates` is the file of each → the file of its authority, and the name in it.
-    """
+def _damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
+    """Return the files among certificates that other Sparks would refuse, and such authorities."""
     return {
         *(
             path
@@ -216,24 +189,9 @@ def damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
 
 
 def secrets(question: dict[str, Any]) -> Facts:
-    """Yield secrets: their presence, owner and mode, and of their content at most a keyed hash.
-
-    `question` has "key", the "secrets", those of them with named "entries", those that several
-    hosts share ("shared"), those that are "certificates", and the hub's "token".
-    """
-    damaged_paths = damaged_certificates(question["certificates"])
-    for path in question["secrets"]:
-        if not os.path.exists(path):
-            continue
-        if path in damaged_paths:
-            yield "secret", path, "damaged"
-            continue
-        yield "secret", path, owner(os.stat(path))
-        if path in question["shared"]:
-            yield "shared key", path, seal_file(question["key"], path)
-        # A line of another file is a key itself, and no part of it is a name.
-        lines = rows(path) if path in question["entries"] else []
-        for line in lines:
+    """Yield whether secrets with named "entries" have them, and the hub's "token", sealed."""
+    for path in question["entries"]:
+        for line in rows(path):
             name, mark, value = line.partition("=")
             if mark:
                 yield "secret entry", f"{path} {name}", "set" if value.strip() else "empty"

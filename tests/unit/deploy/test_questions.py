@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from fnmatch import fnmatch
 from typing import Any
@@ -16,7 +15,9 @@ from lockstep.files.remote_exec import FACTS, reader_name
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.access import peer_tls
+from lockstep.onhost.facts.reader_helpers import seal
 from lockstep.onhost.records import boot_history
+from lockstep.resources.files import KEY
 
 
 def intended_questions(plan: HostPlan) -> tuple[DesiredState, dict[str, object]]:
@@ -52,9 +53,9 @@ def test_the_text_of_every_file_is_known_but_of_the_private_ones() -> None:
     assert isinstance(question, dict)
     files = {file.path: file for file in desired_state.all_files if not file.private}
     assert len(files) < len(desired_state.all_files)
-    assert set(question["known"]) == set(files)
-    for path, digest in question["known"].items():
-        assert digest == hashlib.sha256(files[path].text.encode()).hexdigest()
+    assert set(question["shown"]) == set(files)
+    for path, text_seal in question["shown"].items():
+        assert text_seal == seal(KEY, files[path].text.encode())
 
 
 def test_every_unit_that_starts_at_boot_is_asked_for() -> None:

@@ -17,6 +17,7 @@ from lockstep.inventory.cluster_join import join_clusters
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal_file
+from lockstep.resources.files import file_facts
 
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "glm", "cluster": "pair"}
 QWEN = {"recipe": "gpt-oss-120b", "unit": "qwen"}
@@ -96,24 +97,22 @@ def test_of_two_keys_the_one_of_the_later_host_is_wrong() -> None:
 def test_a_key_that_could_not_be_read_is_not_guessed() -> None:
     snapshots = same_snapshots()
     del snapshots["spark-2"]["facts"]["shared key"]
-    snapshots["spark-2"]["faults"] = {"files.secrets": "PermissionError"}  # type: ignore[dict-item]
+    snapshots["spark-2"]["faults"] = {"files": "PermissionError"}  # type: ignore[dict-item]
     assert differences(snapshots) == []
 
 
 def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path) -> None:
     key, api = tmp_path / "peer-authority.pem", tmp_path / "api-key"
-    # As an operator may bring one: an "=" does not make a name of what is before it.
     for path in (key, api):
         path.write_text("c2VjcmV0=\n")
         path.chmod(0o600)
-    question = questions(FIRST, key=KEY, deep=False)["files.secrets"]
-    assert question["shared"] == [PATH] and PATH in question["secrets"]
-    question |= {"secrets": [str(key), str(api)], "shared": [str(key)], "token": "/nonexistent"}
-    facts = {(kind, path): value for kind, path, value in files.secrets(question)}
-    assert facts.pop(("shared key", str(key))) == seal_file(KEY.hex(), str(key))
-    assert set(facts) == {("secret", str(key)), ("secret", str(api))}
-    assert str(facts["secret", str(key)]).startswith("0600 ")
-    assert "c2VjcmV0" not in json.dumps(list(facts.values()))
+    question = questions(FIRST, key=KEY, deep=False)["files"]
+    assert PATH in question["paths"]
+    answer = files.read(question | {"paths": [str(key), str(api)]})
+    facts = file_facts(answer, [str(key)])
+    assert facts["shared key"] == {str(key): seal_file(KEY.hex(), str(key))}
+    assert [value[:5] for value in facts["secret"].values()] == ["0600 ", "0600 "]
+    assert "c2VjcmV0" not in json.dumps(answer)
 
 
 def test_deploy_and_diff_see_that_a_certificate_is_damaged(tmp_path: Path) -> None:
@@ -128,17 +127,12 @@ def test_deploy_and_diff_see_that_a_certificate_is_damaged(tmp_path: Path) -> No
 
     def damaged_files() -> list[str]:
         """Files that a deploy makes anew; `diff` calls the same ones damaged."""
-        question = questions(FIRST, key=KEY, deep=False)["files.secrets"] | about
-        question |= {"secrets": paths_here, "shared": [paths_here[0]], "token": "/nonexistent"}
-        facts = list(files.secrets(question))
-        named_paths = [
-            path for kind, path, value in facts if (kind, value) == ("secret", "damaged")
-        ]
-        assert [path for kind, path, _ in facts if kind == "shared key"] == [
+        answer = files.read(about | {"paths": paths_here, "absent": []})
+        facts = file_facts(answer, paths_here[:1])
+        named_paths = [path for path in paths_here if facts["secret"][path] == "damaged"]
+        assert [*facts["shared key"]] == [
             path for path in paths_here[:1] if path not in named_paths
         ]
-        descriptions = files.read(about | {"paths": paths_here, "private": paths_here})
-        assert [path for path in paths_here if descriptions[path] is None] == named_paths
         return named_paths
 
     assert damaged_files() == []

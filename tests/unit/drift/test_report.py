@@ -112,9 +112,9 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
     token = tmp_path / "hub-token"
     token.write_text("hf_abc123secret")
     request = questions(ONE, key=bytes(32), deep=False)
-    request["files.secrets"] |= {"secrets": [str(secret)], "entries": [str(secret)]}
+    request["files.secrets"] |= {"entries": [str(secret)]}
     request["files.secrets"]["token"] = str(token)
-    request["files.managed_files"]["files"] = [str(secret)]
+    request["files"]["paths"] = [str(secret)]
     answer = snapshot_text(request)
     assert "abc123secret" not in answer
     assert json.loads(answer)["facts"]["secret entry"] == {
@@ -141,7 +141,7 @@ def test_this_machine_can_be_read_and_what_it_lacks_is_told() -> None:
     assert snapshot["facts"]["kernel"]["release"]
     assert snapshot["facts"]["sysctl"]["vm.swappiness"]
     assert snapshot["facts"]["account"]["root"] == "uid 0"
-    readers = {"accounts", "machine.kernel", "files.foreign_setting_files", "files.managed_files"}
+    readers = {"accounts", "machine.kernel", "files.foreign_setting_files", "files"}
     assert not readers & set(snapshot["faults"])
     # Of every part that failed there are kinds that must not be compared.
     assert set(snapshot["faults"]) <= {reader_name(about.reader) for about in KINDS.values()}

@@ -27,7 +27,7 @@ from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.core import clock, layout, unified_memory
 from lockstep.onhost.facts import docker as dockers
-from lockstep.onhost.facts import environments, files, units
+from lockstep.onhost.facts import environments, files, reader_helpers, units
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.ownership import MARK
 
@@ -39,7 +39,7 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     (tmp_path / "file").write_text("text\n")
     path = str(tmp_path / "file")
     question: dict[str, Any] = {
-        "files": {"paths": [path]},
+        "files": {**QUESTION, "paths": [path], "shown": {path: "another"}},
         "machine.settings": {"names": ["kernel.ostype"], "others": False},
         "environments": {},
         "weights": str(tmp_path / "none"),
@@ -59,17 +59,17 @@ def test_readers_are_asked_at_once_and_one_that_fails_leaves_the_others(tmp_path
     assert document["faults"] == {"environments": "KeyError: 'home'"}
 
 
-def test_files_does_not_send_a_text_that_is_known(tmp_path: Path) -> None:
-    target_path, other_path = tmp_path / "same", tmp_path / "other"
-    target_path.write_text("text\n")
-    other_path.write_text("changed\n")
-    digest = hashlib.sha256(b"text\n").hexdigest()
-    paths = [str(target_path), str(other_path)]
-    answers = ask("files", {"paths": paths, "known": dict.fromkeys(paths, digest)})
-    assert [answers[path]["text"] for path in paths] == [None, "changed\n"]
-    assert (
-        answers[str(target_path)]["sha256"] == digest and "sha256" not in answers[str(other_path)]
-    )
+QUESTION: dict[str, Any] = {"key": 32 * "a", "absent": [], "certificates": {}}
+
+
+def test_files_sends_the_text_of_a_shown_file_that_is_not_known(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("same", "other", "private")]
+    for path, text in zip(paths, ("text\n", "changed\n", "text\n"), strict=True):
+        Path(path).write_text(text)
+    known_seals = dict.fromkeys(paths[:2], reader_helpers.seal(32 * "a", b"text\n"))
+    answers = ask("files", {**QUESTION, "paths": paths, "shown": known_seals})
+    assert [answers[path]["text"] for path in paths] == [None, "changed\n", None]
+    assert answers[paths[0]]["seal"] == answers[paths[2]]["seal"] != answers[paths[1]]["seal"]
 
 
 def test_memory_is_what_the_kernel_has_available() -> None:
@@ -90,14 +90,17 @@ def test_files_answers_kind_text_mode_and_owner(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     names = ("file", "folder", "link", "models", "binary", "pipe", "none", "file/below")
     owner = {"owner": USER, "group": GROUP}
-    answers = ask("files", {"paths": [str(tmp_path / name) for name in names]})
+    paths = [str(tmp_path / name) for name in names]
+    answers = ask("files", {**QUESTION, "paths": paths, "shown": dict.fromkeys(paths, "another")})
+    text_seals = [reader_helpers.seal(32 * "a", text) for text in ("grüße\n".encode(), b"\xff\xfe")]
+    whole = {**owner, "target": None}
     assert list(answers.values()) == [
-        {"kind": "file", "mode": "0640", **owner, "text": "grüße\n"},
-        {"kind": "folder", "mode": "0750", **owner, "text": None},
-        {"kind": "link", "mode": "0777", **owner, "text": None},
-        {"kind": "folder", "mode": "0750", **owner, "text": None},
-        {"kind": "file", "mode": "0600", **owner, "text": "\ufffd\ufffd"},
-        {"kind": "other", "mode": "0600", **owner, "text": None},
+        {"kind": "file", "mode": "0640", **whole, "text": "grüße\n", "seal": text_seals[0]},
+        {"kind": "folder", "mode": "0750", **whole, "text": None},
+        {"kind": "link", "mode": "0777", **owner, "text": None, "target": str(file)},
+        {"kind": "folder", "mode": "0750", **owner, "text": None, "target": str(folder)},
+        {"kind": "file", "mode": "0600", **whole, "text": "\ufffd\ufffd", "seal": text_seals[1]},
+        {"kind": "other", "mode": "0600", **whole, "text": None},
         None,
         None,
     ]
@@ -108,8 +111,7 @@ def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
     secret.write_text("hunter2")
     paths = [str(secret)]
     first_file, second_file = (
-        ask("files", {"paths": paths, "private": paths, "key": 32 * digit})[str(secret)]
-        for digit in "ab"
+        ask("files", {**QUESTION, "paths": paths, "key": 32 * digit})[str(secret)] for digit in "ab"
     )
     assert first_file["text"] is None and first_file["seal"] != second_file["seal"]
     text = json.dumps([first_file, second_file])
@@ -413,10 +415,8 @@ def test_an_image_of_a_kept_generation_is_not_told_as_somebodys(socket: Path) ->
 def test_links_accounts_and_settings_are_what_this_machine_has(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "lib")
-    assert ask("files.links", [str(link), str(tmp_path)]) == {
-        str(link): str(tmp_path / "lib"),
-        str(tmp_path): None,
-    }
+    answers = ask("files", {**QUESTION, "paths": [str(link), str(tmp_path)]})
+    assert [have["target"] for have in answers.values()] == [str(tmp_path / "lib"), None]
     question = {
         "names": ["root", "nobody", "no-such-user"],
         "groups": ["root", "no-such-group"],
@@ -576,7 +576,7 @@ def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path
     paths = [str(tmp_path / name) for name in ("60-lockstep.conf", "lockstep.list")]
     Path(paths[0]).write_text(f"# {MARK}\n")
     Path(paths[1]).write_text("deb http://mine.example stable main\n")
-    answers = ask("files", {"paths": paths, "private": paths, "key": "00", "absent": paths})
+    answers = ask("files", {**QUESTION, "paths": paths, "absent": paths})
     assert [bool(answers[path]) for path in paths] == [True, False]
     question = {"key": "00", "files": [], "absent": paths, "marked": [], "scripts": ""}
     question |= {"own": [], "allowed": [], "inside": []}

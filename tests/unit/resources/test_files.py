@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import pytest
+from a_snapshot import diff_report, difference_keys, host, perfect, snapshot_copy
 
-from lockstep.files.managed_file import ManagedFile
-from lockstep.files.tree_comparison import KEY, Changes, Folder, file_changes
+from lockstep.files.managed_file import Folder, ManagedFile
 from lockstep.onhost.facts.reader_helpers import seal
+from lockstep.resources.files import KEY, Changes, file_changes
 
 FILE = ManagedFile("/etc/a", "text\n", mode="0644", owner="root", group="adm")
 FOLDER = Folder("/data", mode="0750", owner="lockstep", group="lockstep")
-SAME = {"kind": "file", "mode": "0644", "owner": "root", "group": "adm", "text": "text\n"}
-# As a host says it of a text that need not be sent.
-KNOWN = {**SAME, "text": None, "sha256": hashlib.sha256(b"text\n").hexdigest()}
+SAME = {
+    **{"kind": "file", "mode": "0644", "owner": "root", "group": "adm"},
+    **{"text": None, "seal": seal(KEY, b"text\n")},
+}
+LINK = {**{key: SAME[key] for key in SAME if key != "seal"}, "kind": "link", "target": "/x"}
+OTHER = {**SAME, "text": "other\n", "seal": seal(KEY, b"other\n")}
 SAME_FOLDER = {
     "kind": "folder",
     "mode": "0750",
@@ -26,25 +29,23 @@ SAME_FOLDER = {
 
 
 def test_what_is_as_it_should_be_gives_no_change() -> None:
-    for file in (SAME, KNOWN):
-        existing_files = {"/etc/a": file, "/data": SAME_FOLDER, "/etc/old": None}
-        todo = file_changes([FILE], [FOLDER], ["/etc/old"], existing_files)
-        assert todo == Changes()
-        assert not todo
+    existing_files = {"/etc/a": SAME, "/data": SAME_FOLDER, "/etc/old": None}
+    todo = file_changes([FILE], [FOLDER], ["/etc/old"], existing_files)
+    assert todo == Changes()
+    assert not todo
 
 
 @pytest.mark.parametrize(
     ("have", "earlier_text"),
     [
         (None, None),
-        ({**SAME, "text": "other\n"}, "other\n"),
-        ({**SAME, "text": ""}, ""),
+        (OTHER, "other\n"),
+        ({**OTHER, "text": ""}, ""),
         ({**SAME, "mode": "0755"}, "text\n"),
         ({**SAME, "owner": "spark"}, "text\n"),
         ({**SAME, "group": "root"}, "text\n"),
-        ({**KNOWN, "mode": "0755"}, "text\n"),
         # A link is replaced by the file, not followed.
-        ({**SAME, "kind": "link", "text": None}, None),
+        (LINK, None),
     ],
 )
 def test_a_file_that_differs_in_anything_is_written(
@@ -62,7 +63,7 @@ def test_a_file_that_differs_in_anything_is_written(
         {**SAME_FOLDER, "mode": "0755"},
         {**SAME_FOLDER, "owner": "root"},
         {**SAME_FOLDER, "group": "root"},
-        {**SAME_FOLDER, "kind": "file", "text": ""},
+        {**SAME_FOLDER, "kind": "file", "seal": "x"},
     ],
 )
 def test_a_folder_that_differs_in_anything_is_made(have: dict[str, Any] | None) -> None:
@@ -96,3 +97,14 @@ def test_the_text_of_a_private_file_is_never_shown(have: dict[str, Any] | None) 
     assert todo.files == (PRIVATE,)
     assert "secret" not in str(todo.differences)
     assert todo.differences == ((PRIVATE.path, "" if have else None, ""),)
+
+
+def test_diff_compares_what_a_deploy_does() -> None:
+    spark = host()
+    file = next(file for file in spark.all_files if not file.private)
+    have = {**SAME, "text": None, "seal": "another", "mode": "0600"}
+    snapshot = snapshot_copy(perfect(spark))
+    snapshot["answers"]["files"] = {file.path: have}
+    keys = [("spark1", kind, file.path) for kind in ("file", "file mode")]
+    assert difference_keys(diff_report((spark, snapshot))) == keys
+    assert file_changes([file], [], [], {file.path: have}).files == (file,)

@@ -1,0 +1,205 @@
+"""Files, folders and links of the deploy, and the secrets that are made or brought there."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.files.managed_file import (
+    API_KEY,
+    TOOLS_VENV,
+    UV_VENV,
+    WEBUI_SECRETS,
+    Folder,
+    ManagedFile,
+)
+from lockstep.files.remote_exec import Reader
+from lockstep.host.desired_state import DesiredState
+from lockstep.host.specs import UV
+from lockstep.onhost.facts import files
+from lockstep.onhost.facts.reader_helpers import seal
+from lockstep.resources.fact_comparison import Expectation, Facts, Kind, SubjectView, rows_to_mend
+from lockstep.system.base_files import absent_files
+from lockstep.system.folders import HUB_TOKEN, folders
+from lockstep.system.tools import Environment
+from lockstep.units.backup_unit import PASSWORD
+
+_SECRET = "0600 root:root"
+#: The key with which a host seals contents for a deploy; each run has its own.
+KEY = secrets.token_hex(32)
+#: Path, earlier text or None, later text or None.
+Difference = tuple[str, str | None, str | None]
+
+KINDS = {
+    "file": Kind(files.read, "error", "deploy", scope="nothing", is_sealed=True),
+    "file mode": Kind(files.read, "error", "deploy", scope="nothing"),
+    "folder": Kind(files.read, "error", "deploy", scope="nothing"),
+    "link": Kind(files.read, "warning", "deploy", scope="nothing"),
+    "secret": Kind(files.read, "error", "deploy", scope="nothing"),
+    # A key without an expected value is compared between the hosts.
+    "shared key": Kind(files.read, "error", "deploy", part=True, is_sealed=True),
+}
+
+
+def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
+    """Return the question to the reader, without the run's key."""
+    settings = desired_state.plan.settings
+    absent = absent_files(settings)
+    return {
+        files.read: {
+            "paths": [
+                *desired_state.paths,
+                *(folder.path for folder in folders(settings)),
+                *tool_links(desired_state.tool_environments),
+                *absent,
+                *(API_KEY, WEBUI_SECRETS, HUB_TOKEN, PASSWORD),
+                *secret_paths(desired_state),
+            ],
+            "absent": list(absent),
+            "certificates": desired_state.certificates,
+        }
+    }
+
+
+def secret_paths(desired_state: DesiredState) -> list[str]:
+    """Return the files of secrets that the host must have, without the hub's token."""
+    webui = [WEBUI_SECRETS] if desired_state.plan.settings.webui.enabled else []
+    keys = [API_KEY] if desired_state.key_users else []
+    brought_paths = [secret.path for secret in desired_state.uploaded_secrets]
+    brought_paths = [path for path in brought_paths if path != HUB_TOKEN]
+    return [*webui, *keys, *_shared_modes(desired_state), *brought_paths]
+
+
+def _shared_modes(desired_state: DesiredState) -> dict[str, str]:
+    """Return the modes by path of the host's parts of the keys that hosts share."""
+    every = (key.file_modes(desired_state.plan.name) for key in desired_state.shared_keys)
+    return {path: mode for modes in every for path, mode in modes.items()}
+
+
+def tool_links(environments: Mapping[str, Environment]) -> dict[str, str]:
+    """Return the links to our own tools → their targets."""
+    return {
+        UV_VENV: environments["uv"].folder,
+        TOOLS_VENV: environments["tools"].folder,
+        UV: f"{UV_VENV}/bin/uv",
+    }
+
+
+def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
+    """Yield the wanted files, folders, links and secrets."""
+    yield from _file_expectations(desired_state.all_files, host_view.key.hex())
+    yield from _folder_expectations(folders(desired_state.plan.settings))
+    yield from link_expectations(tool_links(desired_state.tool_environments))
+    paths, modes = secret_paths(desired_state), _shared_modes(desired_state)
+    for path in paths:
+        yield Expectation("secret", path, f"{modes[path]} root:root" if path in modes else _SECRET)
+    if PASSWORD not in paths:
+        # The first backup makes the password, which stays after the last backup.
+        yield Expectation("secret", PASSWORD, _SECRET, if_there=True)
+
+
+def _file_expectations(wanted_files: Iterable[ManagedFile], key: str) -> Iterator[Expectation]:
+    for file in wanted_files:
+        yield Expectation("file", file.path, seal(key, file.text.encode()))
+        owner = f"{file.mode} {file.owner}:{file.group}"
+        yield Expectation("file mode", file.path, owner, if_there=True)
+
+
+def _folder_expectations(wanted_folders: Iterable[Folder]) -> Iterator[Expectation]:
+    for folder in wanted_folders:
+        yield Expectation("folder", folder.path, f"{folder.mode} {folder.owner}:{folder.group}")
+
+
+def link_expectations(links: Mapping[str, str]) -> Iterator[Expectation]:
+    """Yield where these links lead to."""
+    for path, target in links.items():
+        yield Expectation("link", path, target)
+
+
+def file_facts(
+    answer: Mapping[str, Mapping[str, Any] | None], shared: Container[str] = ()
+) -> dict[str, dict[str, str]]:
+    """Return the facts in the answer of the reader `files`; `shared` are keys that hosts share."""
+    facts: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
+    for path, have in answer.items():
+        if have is None:
+            continue
+        owner = f"{have['mode']} {have['owner']}:{have['group']}"
+        link = have.get("target")
+        other_content = f"link to {link}" if link else "no regular file"
+        facts["file"][path] = have.get("seal") or other_content
+        facts["file mode"][path] = owner
+        facts["secret"][path] = "damaged" if have["kind"] == "damaged" else owner
+        if have["kind"] == "folder":
+            facts["folder"][path] = owner
+        if link:
+            facts["link"][path] = link
+        if path in shared and "seal" in have:
+            facts["shared key"][path] = have["seal"]
+    return facts
+
+
+def shared_keys(desired_state: DesiredState, facts: Mapping[str, Facts]) -> Iterator[Expectation]:
+    """Yield the expectation that a host's shared keys equal those of the other hosts.
+
+    The deploy carries a key from the first host to the others, so the first host that shows the key
+    counts. A key that people's devices know is replaced by nobody and only compared. `expectations`
+    covers missing keys. `facts` are those of all hosts that answered, by name.
+    """
+    for key in desired_state.shared_keys:
+        if key.announcement:
+            continue
+        key_facts = (facts.get(name, {}).get("shared key", {}) for name in key.hosts)
+        first = next((keys[key.path] for keys in key_facts if key.path in keys), None)
+        if first is not None:
+            yield Expectation("shared key", key.path, first, if_there=True)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The files and folders to write and remove.
+
+    Attributes:
+        files: Files whose text, mode or owner differs.
+        folders: Folders that are missing or have another mode or owner.
+        remove: Paths that must go.
+        differences: One for each of them; "" stands for the text of a private file.
+    """
+
+    files: tuple[ManagedFile, ...] = ()
+    folders: tuple[Folder, ...] = ()
+    remove: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.folders or self.remove)
+
+
+def file_changes(
+    wanted_files: Sequence[ManagedFile],
+    wanted_folders: Sequence[Folder],
+    absent: Sequence[str],
+    answer: Mapping[str, Mapping[str, Any] | None],
+) -> Changes:
+    """Return the changes of a deploy; `answer` is of the reader `files` under this run's key."""
+    wanted = (*_file_expectations(wanted_files, KEY), *_folder_expectations(wanted_folders))
+    rows = [(kind, row.item) for kind, row in rows_to_mend(KINDS, wanted, file_facts(answer))]
+    changed_paths = {path for _, path in rows}
+    new_folders = tuple(folder for folder in wanted_folders if folder.path in changed_paths)
+    new_files = tuple(file for file in wanted_files if file.path in changed_paths)
+    removed_paths = tuple(path for path in absent if answer[path])
+    differences: list[Difference] = [
+        (f"{folder.path}/ ({folder.mode} {folder.owner})", None, "") for folder in new_folders
+    ]
+    for file in new_files:
+        have = answer[file.path]
+        if file.private:
+            differences.append((file.path, "" if have else None, ""))
+        else:
+            old_text = have["text"] if have else None
+            is_same = ("file", file.path) not in rows
+            differences.append((file.path, file.text if is_same else old_text, file.text))
+    differences += [(path, (answer[path] or {})["text"] or "", None) for path in removed_paths]
+    return Changes(new_files, new_folders, removed_paths, tuple(differences))
