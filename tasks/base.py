@@ -51,7 +51,7 @@ def base() -> None:
         groups=[OPERATORS_GROUP],
         users=wanted_accounts(desired_state),
     )
-    files.tree(
+    files.write_files(
         name="Write folders, programs and settings",
         files=desired_state.files("base"),
         folders=folders(settings),

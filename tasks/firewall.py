@@ -18,7 +18,7 @@ def firewall() -> None:
     if not settings.firewall.enabled:
         return
     rule_files = desired_state.files("firewall")
-    files.tree(name="Write the rules", files=rule_files)
+    files.write_files(name="Write the rules", files=rule_files)
     operations.load_rules(
         name="Bring the rules into force",
         rules=next(file.text for file in rule_files if file.path == RULES),

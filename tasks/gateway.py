@@ -12,7 +12,7 @@ from lockstep.tasks.operations import services as operations
 def gateway() -> None:
     """Deploy its configuration, page and units; people's keys are not part of a deploy."""
     desired_state = run_state.current_desired_state()
-    operations.write_stage(name="Write the gateway", stage="gateway")
+    operations.write_stage_files(name="Write the gateway", stage="gateway")
     operations.restart_outdated(
         name="Run the gateway",
         units=desired_state.gateway_units,

@@ -18,4 +18,4 @@ def share_keys() -> None:
     if any(giver != host.name for giver in givers):
         operations.copy_shared_keys(name="Take keys over from the host that made them")
     if len(state.inventory) > 1:
-        operations.copy_key_changes(name="Take over what other hosts know of persons' keys")
+        operations.copy_peers_key_changes(name="Take over what other hosts know of persons' keys")

@@ -22,7 +22,7 @@ def monitoring() -> None:
         )
     units = stack.units(desired_state.plan)
     if units:
-        operations.write_stage(name="Write monitoring", stage="monitoring")
+        operations.write_stage_files(name="Write monitoring", stage="monitoring")
         operations.restart_outdated(
             name="Run monitoring", units=units, stage="monitoring", at_boot=units
         )

@@ -118,7 +118,7 @@ def record_closing_text(name: str, text: str) -> None:
         outcome_of_host(name).news.append(text)
 
 
-def unanswered_images() -> dict[str, str]:
+def unasked_images() -> dict[str, str]:
     """Return digest of each image with an engine → why the engine could not be asked."""
     reasons: dict[str, str] = {}
     for outcome in _outcomes.values():

@@ -184,7 +184,7 @@ def _begin_run() -> None:
     _leases.update(copying.leases(list(_copying_hosts(plans, answers)), full_lock))
     _answers.update({spark.name: answer for spark, answer in answers.items()})
     run_report.act_at_successful_end(
-        lambda: lockfile.record_silent_images(path, full_lock, run_report.unanswered_images())
+        lambda: lockfile.record_silent_images(path, full_lock, run_report.unasked_images())
     )
     if events_for_parent.has_listener():
         earlier_hosts = lockfile.deployed_with(lockfile.deployed_path(path))

@@ -34,7 +34,7 @@ def services() -> None:
     # systemd refuses a unit whose program does not exist.
     if desired_state.engine_spec:
         venv_engine.activate(name="Make the checked engine the current one", _if=todo)
-    operations.write_stage(name="Write launchers and units", stage="services", _if=todo)
+    operations.write_stage_files(name="Write launchers and units", stage="services", _if=todo)
     operations.remove_boot_links(
         name="Keep model units off at boot", units=units_off_at_boot(desired_state)
     )

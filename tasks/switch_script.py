@@ -13,7 +13,7 @@ from lockstep.tasks.operations import services as operations
 def switch_script() -> None:
     """Deploy the switch script, its aliases, its sudo rights, and the hot model's watches."""
     desired_state = run_state.current_desired_state()
-    operations.write_stage(name="Write switch.sh and what watches", stage="switch")
+    operations.write_stage_files(name="Write switch.sh and what watches", stage="switch")
     operations.restart_outdated(
         name="Start what watches",
         units=[*desired_state.watch_units, *desired_state.boot_units],

@@ -19,7 +19,7 @@ def webui() -> None:
     # Existing accounts are kept, and no administrator is made beside them.
     email = "" if settings.webui_adopted else settings.webui.admin_email
     secrets.make_webui_secrets(name="Make Open WebUI's keys once", email=email)
-    operations.write_stage(name="Write Open WebUI's unit", stage="webui")
+    operations.write_stage_files(name="Write Open WebUI's unit", stage="webui")
     unit = f"{settings.webui.unit}.service"
     operations.restart_outdated(
         name="Run Open WebUI", units=[unit], stage="webui", at_boot=[unit], program=command("webui")

@@ -108,7 +108,7 @@ def _rank(environment: Environment, folders: Path, rank: int) -> Server:
 def _fault(servers: list[Server], rank: int, word: str, act: int) -> dict[str, Any]:
     """Observe the ends and messages that come by themselves within `LIMIT_S`, then stop both."""
     first, hit = servers[0], servers[rank]
-    network = link.chosen_network("\n".join(first.lines()))
+    network = link.nccl_network_in_log("\n".join(first.lines()))
     ends = streams(first)
     watch = WedgeWatch(HostConfig("here", {MODEL: first.model}), Paths(), token_wait_s=5.0)
     figures: dict[str, Any] = {"network": network, "before": watch.wedge_reason(first.model)}

@@ -19,7 +19,7 @@ from lockstep.bench.sample import Ask, BenchSample
 from lockstep.bench.stream import Stream
 from lockstep.onhost.core import http_client
 from lockstep.onhost.core.errors import why_with_kind
-from lockstep.onhost.engine.openai_api import stream_keys
+from lockstep.onhost.engine.openai_api import streaming_fields
 from lockstep.onhost.engines import Engine
 
 CONNECT_S = 10.0
@@ -153,7 +153,7 @@ class Client:
             "temperature": 0,
             # A single token has an event anyway, and the ids of a long prompt would come with the
             # keys.
-            **(stream_keys(self.engine if ask.max_tokens > 1 else None) if ask.stream else {}),
+            **(streaming_fields(self.engine if ask.max_tokens > 1 else None) if ask.stream else {}),
             **({"ignore_eos": True} if ask.ignore_eos else {}),
             **ask.extra,
         }

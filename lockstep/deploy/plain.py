@@ -12,7 +12,7 @@ from lockstep.core.terminal import clock_text
 from lockstep.deploy import closing, events
 from lockstep.deploy.course import Course, Downloads, Stage
 from lockstep.onhost.core.output import read_event
-from lockstep.onhost.fetch.download_progress import read_back
+from lockstep.onhost.fetch.download_progress import parse_progress
 
 #: Seconds without output after which a long step reports that it continues.
 SILENCE_S = 60.0
@@ -60,7 +60,7 @@ class Plain:
         host, words = match[1], read_event(match[2])
         self.tail[host].append(words)
         if host in self.course.hosts:
-            self.course.hear(host, words.strip(), read_back(words), self._clock())
+            self.course.hear(host, words.strip(), parse_progress(words), self._clock())
 
     def event(self, event: events.Event) -> Any:
         """Take an event; return the answer to an event that waits for one."""

@@ -112,7 +112,7 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
             "named": list(_NAMED),
         },
         "environments": desired_state.engine_question,
-        "docker.images": desired_state.images,
+        "docker.image_architectures": desired_state.images,
         "weights": WEIGHTS_SPEC,
         "deploy_records.generation": None,
         "deploy_records.persons_with_keys": KEY,

@@ -46,7 +46,7 @@ _WORDS = {
 _READERS: tuple[Reader, ...] = (
     *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory_and_mounts),
     *(facts.devices, facts.toolkit, facts.apt, facts.past_updates, facts.services, facts.memory),
-    *(facts.interfaces, facts.scores, facts.engine, docker.daemon, packages.read),
+    *(facts.interfaces, facts.oom_scores, facts.engine, docker.daemon, packages.read),
     # `identifying_words.read` gives the words that name this host and its people, to be scrubbed.
     *(gpu.sensor_values, gpu.findings),
     *(

@@ -58,7 +58,7 @@ __all__ = ["BACKUP_HOME", "GATEWAY_HOME", "HOME", "MARK", "PROGRAMS", "PYTHON", 
 
 def peer_identity(role: str, host: str) -> str:
     """Return the path of a role's key and certificate on a host; mode 0600."""
-    return f"{CONFIGURATION}/secrets/{peer_tls.identity_file(role, host)}"
+    return f"{CONFIGURATION}/secrets/{peer_tls.identity_file_name(role, host)}"
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from typing import Annotated
 
 from lockstep.inventory import values
 from lockstep.inventory.secret import Secret
-from lockstep.onhost.core.schema import between, like
+from lockstep.onhost.core.schema import between, pattern_rule
 
 #: The destination that is the next Spark of the inventory.
 PEER = "peer"
 #: The next Spark, a folder on the host, or one that root of the host reaches by sftp.
 Destination = Annotated[
     str,
-    like(
+    pattern_rule(
         rf"{PEER}|(?:sftp:[a-z_][a-z0-9_-]*@[A-Za-z0-9][A-Za-z0-9.-]*:)?{values.PATH}",
         "is no place for a backup",
         '"peer", "/FOLDER" or "sftp:USER@HOST:/FOLDER", of letters, digits and \'_.@+-\'',

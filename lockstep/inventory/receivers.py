@@ -8,22 +8,22 @@ from urllib.parse import urlsplit
 
 from lockstep.inventory import values
 from lockstep.inventory.secret import Secret
-from lockstep.onhost.core.schema import SchemaFault, like
+from lockstep.onhost.core.schema import SchemaFault, pattern_rule
 
 Way = Literal["ntfy", "webhook", "email"]
-_URL = like(
+_URL = pattern_rule(
     r"https?://[^/\s@]+(/[\x21-\x7e]*)?",
     "is not an address to send to",
     "http://HOST… or https://HOST…, without a login",
     has_password=True,
 )
-_TOPIC = like(
+_TOPIC = pattern_rule(
     r"https?://[^/\s@]+/[A-Za-z0-9_-]{1,64}",
     "is not the address of a topic",
     "https://ntfy.sh/TOPIC, without a login",
     has_password=True,
 )
-_SERVER = like(
+_SERVER = pattern_rule(
     r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\]):\d{1,5}",
     "is not a mail server with its port",
     '"smtp.example.org:587"',

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from lockstep.core.findings import CODES, FATAL
 from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT, OPERATORS_GROUP
-from lockstep.onhost.core.schema import Rule, SchemaFault, between, like, spelling_hint
+from lockstep.onhost.core.schema import Rule, SchemaFault, between, pattern_rule, spelling_hint
 from lockstep.onhost.records.ownership import is_in_own_folder
 
 #: Words that switch.sh itself takes.
@@ -163,15 +163,17 @@ def _is_service(text: str) -> bool:
 def _registry(allowed_text: str, path: str) -> Rule:
     host = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?"
     remedy = "Without https:// and without a login."
-    return like(host + path, "is not a registry", allowed_text, remedy=remedy, has_password=True)
+    return pattern_rule(
+        host + path, "is not a registry", allowed_text, remedy=remedy, has_password=True
+    )
 
 
 def _name_of(pattern: str, description: str) -> Rule:
-    return like(pattern, f"is not the name of {description}", pattern)
+    return pattern_rule(pattern, f"is not the name of {description}", pattern)
 
 
 # "ext::COMMAND" runs a command (gitremote-helpers(7)).
-_IS_GIT = like(
+_IS_GIT = pattern_rule(
     r"(?!(?:[a-z0-9+-]+::)|.*')[A-Za-z0-9/][\x21-\x7e]*",
     "is not a repository's address",
     "https://…, ssh://…, git://…, file:///…, USER@HOST:PATH or a full path",
@@ -186,7 +188,7 @@ _HOST = (
 #: A host's name reaches ssh's command line, files on hosts, and terminals.
 HostName = Annotated[
     str,
-    like(
+    pattern_rule(
         _HOST,
         "is no name",
         "an address without brackets, a name of ~/.ssh/config, or @local; the account is "
@@ -204,7 +206,9 @@ ModelName = Annotated[
 _CLUSTER = r"[a-z0-9][a-z0-9-]{0,30}"
 ClusterName = Annotated[
     str,
-    like(_CLUSTER, "is not a name for a cluster", "at most 31 lower-case letters, digits and '-'"),
+    pattern_rule(
+        _CLUSTER, "is not a name for a cluster", "at most 31 lower-case letters, digits and '-'"
+    ),
 ]
 _UNIT = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 _NEEDED_UNITS = (
@@ -213,7 +217,7 @@ _NEEDED_UNITS = (
 )
 Unit = Annotated[
     str,
-    like(
+    pattern_rule(
         _UNIT, "is not a unit name", "letters, digits, '-' and '_', at most 64, without '.service'"
     ),
     # Other accounts of the system are seen on the host, before anything is touched.
@@ -237,7 +241,7 @@ Sysctl = Annotated[str, _name_of(r"[a-z0-9][A-Za-z0-9_./-]*", "a kernel setting"
 # kernel.modprobe: core(5), proc(5)).
 SysctlValue = Annotated[
     str,
-    like(
+    pattern_rule(
         r"[A-Za-z0-9_.,:+-]+(?: [A-Za-z0-9_.,:+-]+)*",
         "is not a value for a kernel setting",
         "numbers and words of letters, digits and '_.,:+-', one blank between them",
@@ -276,14 +280,18 @@ Size = Annotated[
 #: Output of `uname -m`.
 Architecture = Literal["aarch64", "x86_64"]
 Version = Annotated[
-    str, like(r"\d+(?:\.\d+)*", "is not a version", 'numbers with dots between them ("13.0")')
+    str,
+    pattern_rule(r"\d+(?:\.\d+)*", "is not a version", 'numbers with dots between them ("13.0")'),
 ]
 Python = Annotated[
-    str, like(r"3\.\d+", "is not a version of the interpreter", '"3.12", without a third number')
+    str,
+    pattern_rule(
+        r"3\.\d+", "is not a version of the interpreter", '"3.12", without a third number'
+    ),
 ]
 Folder = Annotated[
     str,
-    like(
+    pattern_rule(
         PATH,
         "is not a folder's full path",
         "/NAME/NAME of letters, digits and '_.@+-', without '..', '//' or '/' at the end",
@@ -304,7 +312,8 @@ LockFile = Annotated[
     ),
 ]
 File = Annotated[
-    str, like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'")
+    str,
+    pattern_rule(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'"),
 ]
 Printable = Annotated[str, Rule("holds a control character", str.isprintable)]
 Bind = Annotated[
@@ -317,7 +326,10 @@ Bind = Annotated[
 ]
 _NAMED = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*"
 CertificateName = Annotated[
-    str, like(_NAMED, "is no name for a certificate", '"spark.home.arpa", "10.0.0.5" or "fd00::5"')
+    str,
+    pattern_rule(
+        _NAMED, "is no name for a certificate", '"spark.home.arpa", "10.0.0.5" or "fd00::5"'
+    ),
 ]
 FabricAddress = Annotated[
     str,
@@ -330,7 +342,9 @@ FabricAddress = Annotated[
 # The kernel's rule for the name of a network interface.
 Interface = Annotated[
     str,
-    like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", "is no network interface", "for example enp1s0f0np0"),
+    pattern_rule(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", "is no network interface", "for example enp1s0f0np0"
+    ),
 ]
 FabricInterface = Annotated[
     Interface,
@@ -344,7 +358,7 @@ WithNetwork = Annotated[
     str, Rule("is not an address with the length of its network", _with_network, '"10.77.0.11/24"')
 ]
 RdmaDevice = Annotated[
-    str, like(r"[A-Za-z0-9_]*", "is no RDMA device", '"rocep1s0f0", "" for none')
+    str, pattern_rule(r"[A-Za-z0-9_]*", "is no RDMA device", '"rocep1s0f0", "" for none')
 ]
 Peer = Annotated[
     str,
@@ -362,11 +376,13 @@ Peer = Annotated[
 _URL = r"(https?://[^/\s]+|file:///)\S*"
 Url = Annotated[
     str,
-    like(_URL, "is not an address", "http://HOST…, https://HOST… or file:///…", has_password=True),
+    pattern_rule(
+        _URL, "is not an address", "http://HOST…, https://HOST… or file:///…", has_password=True
+    ),
 ]
 Server = Annotated[
     str,
-    like(
+    pattern_rule(
         r"https?://[^/\s@]+",
         "is not a server",
         "https://HOST or https://HOST:PORT, without a login and without a path",
@@ -376,7 +392,7 @@ Server = Annotated[
 # Browsers write an origin so, and it is compared byte by byte: no path, no usual port, no capitals.
 Origin = Annotated[
     str,
-    like(
+    pattern_rule(
         r"(?:http://(?!.*:80$)|https://(?!.*:443$))"
         r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?",
         "is not an origin",
@@ -387,12 +403,12 @@ Git = Annotated[str, _IS_GIT]
 Repository = Annotated[str, _IS_GIT, _no_login]
 # The rules of git-check-ref-format(1), without what a shell or an option begins with.
 _BRANCH = r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9][A-Za-z0-9._/+#@-]*[A-Za-z0-9_+#-]?"
-Branch = Annotated[str, like(_BRANCH, "is not a branch", "")]
+Branch = Annotated[str, pattern_rule(_BRANCH, "is not a branch", "")]
 Registry = Annotated[str, _registry("HOST, HOST:PORT or HOST:PORT/PATH", r"(?:/[A-Za-z0-9._/-]*)?")]
 PlainRegistry = Annotated[str, _registry("HOST, HOST:PORT", "")]
 AptLine = Annotated[
     str,
-    like(
+    pattern_rule(
         r"deb(?:-src)? [\x20-\x7e]+",
         "is not a line of sources.list",
         '"deb http://HOST/PATH SUITE COMPONENT"',
@@ -402,7 +418,7 @@ AptLine = Annotated[
 Transformers = Annotated[str, _of_transformers]
 Commit = Annotated[
     str,
-    like(
+    pattern_rule(
         r"[0-9a-f]{40}",
         "is not a whole commit",
         "40 hexadecimal digits, or None for the one at which the fork left upstream",
@@ -410,14 +426,15 @@ Commit = Annotated[
 ]
 Build = Annotated[
     str,
-    like(
+    pattern_rule(
         r"[a-z0-9]*",
         "is not the name of a build",
         '"cu130" or another folder of the server, "" for the usual one',
     ),
 ]
 Variable = Annotated[
-    str, like(r"[A-Za-z_][A-Za-z0-9_]*", "is no variable", "a name of letters, digits and '_'")
+    str,
+    pattern_rule(r"[A-Za-z_][A-Za-z0-9_]*", "is no variable", "a name of letters, digits and '_'"),
 ]
 BuildVariable = Annotated[
     Variable,
@@ -449,7 +466,9 @@ Code = Annotated[
 ]
 ExtraFile = Annotated[
     str,
-    like(PATH, "is no file's full path", "/NAME/NAME of letters, digits and '_.@+-', without '..'"),
+    pattern_rule(
+        PATH, "is no file's full path", "/NAME/NAME of letters, digits and '_.@+-', without '..'"
+    ),
     Rule(
         "is in a folder of Lockstep's own",
         lambda path: not is_in_own_folder(path),
@@ -458,7 +477,7 @@ ExtraFile = Annotated[
 ]
 AdoptedThing = Annotated[
     str,
-    like(
+    pattern_rule(
         rf"{PATH}|(?:unit|container|volume|account) [A-Za-z0-9_][A-Za-z0-9_.@-]*",
         "names nothing that can be taken over",
         'a full path, or "unit NAME", "container NAME", "volume NAME" or "account NAME"',

@@ -19,7 +19,7 @@ from lockstep.checkpoints import gguf
 from lockstep.core.errors import ResolveError
 from lockstep.lock import moving
 from lockstep.onhost.core.request_kinds_and_refused_shapes import TemplateShape
-from lockstep.onhost.core.schema import Rule, SchemaFault, like
+from lockstep.onhost.core.schema import Rule, SchemaFault, pattern_rule
 
 #: Files that say what a repository's model is; the first one that exists counts.
 CONFIGURATIONS = ("config.json", "params.json")
@@ -27,7 +27,7 @@ _REMEDY = "Restore the entry, or delete it to resolve it again."
 
 
 def _like(pattern: str, fault: str, allowed_text: str) -> Rule:
-    return like(pattern, fault, allowed_text, remedy=_REMEDY)
+    return pattern_rule(pattern, fault, allowed_text, remedy=_REMEDY)
 
 
 _Commit = Annotated[

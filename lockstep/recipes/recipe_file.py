@@ -22,7 +22,7 @@ from lockstep.core.errors import LockstepError, RecipeError, gather_faults, rais
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.onhost.core import schema
 from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape, TemplateShape
-from lockstep.onhost.core.schema import LINES, Rule, SchemaFault, between, like, one_of
+from lockstep.onhost.core.schema import LINES, Rule, SchemaFault, between, one_of, pattern_rule
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes.block import LockstepBlock
 
@@ -81,7 +81,9 @@ def _of_a_variable(value: Any) -> SchemaFault | None:
 _Model = Annotated[
     str, Rule("must be a Hugging Face id (ORGANISATION/NAME) or a full path", _is_model)
 ]
-_Revision = Annotated[str, like(r"[A-Za-z0-9][\w./-]*", "must be a branch, tag or commit", "")]
+_Revision = Annotated[
+    str, pattern_rule(r"[A-Za-z0-9][\w./-]*", "must be a branch, tag or commit", "")
+]
 _Word = Annotated[str, Rule("must be one word that does not start with '-'", _is_word)]
 _Nodes = Annotated[int, between(1, MOST_NODES, "must be a whole number of Sparks", " Sparks")]
 #: InvalidVersion is a ValueError.
@@ -89,7 +91,9 @@ _Release = Annotated[
     str,
     Rule("is not a version", lambda text: not text or Version(text), '"0.4.0", in quotes'),
 ]
-_Name = Annotated[str, like(r"[A-Za-z_]\w*", "is not a variable name", "letters, digits and '_'")]
+_Name = Annotated[
+    str, pattern_rule(r"[A-Za-z_]\w*", "is not a variable name", "letters, digits and '_'")
+]
 
 
 @dataclass(frozen=True)

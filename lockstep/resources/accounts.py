@@ -23,7 +23,7 @@ from lockstep.system.accounts import Account, people, system_accounts
 _NO_SHELL = "/usr/sbin/nologin"
 
 
-def _member(row: DriftRow) -> tuple[str, ...]:
+def _membership_command(row: DriftRow) -> tuple[str, ...]:
     name, _, group = row.item.partition(" in ")
     return ("gpasswd", "--add" if row.expected else "--delete", name, group)
 
@@ -45,7 +45,7 @@ KINDS = {
         accounts.read,
         "error",
         lambda row: "deploy" if row.expected else "by hand",
-        _member,
+        _membership_command,
         keep=_how_to_keep,
         scope="odd",
     ),

@@ -119,9 +119,9 @@ def link_expectations(links: Mapping[str, str]) -> Iterator[Expectation]:
 
 
 def file_facts(
-    answer: Mapping[str, Mapping[str, Any] | None], shared: Container[str] = ()
+    answer: Mapping[str, Mapping[str, Any] | None], shared_paths: Container[str] = ()
 ) -> dict[str, dict[str, str]]:
-    """Return the facts in the answer of the reader `files`; `shared` are keys that hosts share."""
+    """Return the facts in the answer of the reader `files`; `shared_paths` are of shared keys."""
     facts: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
     for path, have in answer.items():
         if have is None:
@@ -136,7 +136,7 @@ def file_facts(
             facts["folder"][path] = owner
         if link:
             facts["link"][path] = link
-        if path in shared and "seal" in have:
+        if path in shared_paths and "seal" in have:
             facts["shared key"][path] = have["seal"]
     return facts
 
@@ -184,8 +184,14 @@ def file_changes(
     answer: Mapping[str, Mapping[str, Any] | None],
 ) -> Changes:
     """Return the changes of a deploy; `answer` is of the reader `files` under this run's key."""
-    wanted = (*_file_expectations(wanted_files, KEY), *_folder_expectations(wanted_folders))
-    rows = [(kind, row.item) for kind, row in rows_to_mend(KINDS, wanted, file_facts(answer))]
+    expectations_of_files = (
+        *_file_expectations(wanted_files, KEY),
+        *_folder_expectations(wanted_folders),
+    )
+    rows = [
+        (kind, row.item)
+        for kind, row in rows_to_mend(KINDS, expectations_of_files, file_facts(answer))
+    ]
     changed_paths = {path for _, path in rows}
     new_folders = tuple(folder for folder in wanted_folders if folder.path in changed_paths)
     new_files = tuple(file for file in wanted_files if file.path in changed_paths)

@@ -32,13 +32,13 @@ def _unmask(row: DriftRow) -> tuple[str, ...]:
     return ("systemctl", "unmask", row.item) if row.found == "masked" else ()
 
 
-def _by_whom(row: DriftRow) -> How:
+def _how_to_mend_service(row: DriftRow) -> How:
     """Return "deploy" for an existing unit, except for Docker's, without which a deploy refuses."""
     answers = row.item not in _DOCKER or row.found == units.OFF_AT_BOOT
     return "deploy" if row.found and answers else "by hand"
 
 
-def _reread(row: DriftRow) -> How:
+def _how_to_reread(row: DriftRow) -> How:
     """Return "deploy" for Lockstep's units, which a deploy rereads; "by hand" for the system's."""
     return "by hand" if row.item in SYSTEM_SERVICES else "deploy"
 
@@ -50,7 +50,7 @@ def _turn_on(row: DriftRow) -> tuple[str, ...]:
     return ("sh", "-c", on, "sh", *names) if row.found else ()
 
 
-def _other_path(row: DriftRow) -> tuple[str, ...]:
+def _other_path_command(row: DriftRow) -> tuple[str, ...]:
     # Only its package should remove a package's file, so people look at it.
     is_packaged = (row.found or "").startswith(("/usr/lib/", "/lib/"))
     return ("systemctl", "cat", row.item) if is_packaged else ("rm", str(row.found))
@@ -66,12 +66,16 @@ KINDS = {
         _unmask,
         scope="nothing",
     ),
-    "unit path": Kind(units.read, "error", mend=_other_path, scope="nothing"),
+    "unit path": Kind(units.read, "error", mend=_other_path_command, scope="nothing"),
     "boot": Kind(units.read, "error", "deploy", scope="nothing"),
     "running": Kind(units.read, "error", "deploy", scope="nothing"),
-    "system service": Kind(units.system_services, "error", _by_whom, _turn_on, scope="nothing"),
+    "system service": Kind(
+        units.system_services, "error", _how_to_mend_service, _turn_on, scope="nothing"
+    ),
     RESTART_KEY: Kind(units.read, "error", "deploy", scope="nothing"),
-    "unread unit": Kind(units.read, how=_reread, mend="systemctl daemon-reload", scope="odd"),
+    "unread unit": Kind(
+        units.read, how=_how_to_reread, mend="systemctl daemon-reload", scope="odd"
+    ),
 }
 
 
@@ -155,7 +159,7 @@ def unit_facts(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, s
     return facts
 
 
-def changed_kinds(
+def kinds_to_mend(
     name: str, state: Mapping[str, Any], restart_key: str, *, at_boot: bool, runs: bool
 ) -> set[str]:
     """Return the kinds in which a deploy changes a unit of its own.

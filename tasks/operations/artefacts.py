@@ -24,7 +24,7 @@ def pull_images(origins: Mapping[str, str], architecture: str, proxy: bool = Fal
         architecture: As `uname -m` says it.
         proxy: Whether to go through the proxy of `proxy.env`, whose URL may hold a password.
     """
-    present = facts.reader_answer("docker.images") or {}
+    present = facts.reader_answer("docker.image_architectures") or {}
     platform = PLATFORMS[architecture]
     missing = [
         reference for reference in origins if present.get(reference) != platform.partition("/")[2]

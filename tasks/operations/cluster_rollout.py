@@ -36,7 +36,7 @@ def stop_cluster(units: Sequence[str]) -> Commands:
     for model in run_state.current_desired_state().plan.models:
         if model.group is not None and model.unit in units:
             host.log(f"{model.name} is taken down on all members of {model.group.name}")
-            stop = StopGroup.of_argv(_DOWN)
+            stop = StopClusterRun.of_argv(_DOWN)
             stop.rollout = _rollouts.setdefault(model.group.name, ClusterRollout(model.name))
             first = state.inventory.get_host(model.group.members[0].name)
             if model.data.minimum and model.data.minimum.share is not None:
@@ -44,7 +44,7 @@ def stop_cluster(units: Sequence[str]) -> Commands:
             yield stop
 
 
-def stopped_groups() -> list[ClusterMembers]:
+def clusters_to_stop() -> list[ClusterMembers]:
     """Return this host's part of the clusters whose model this run has stopped."""
     return [
         group for group in run_state.current_desired_state().plan.groups if group.name in _rollouts
@@ -58,9 +58,9 @@ def start_cluster() -> Commands:
     One member does it for all. Where a model does not serve, all members return to their earlier
     state, and this fails on each of them.
     """
-    if not stopped_groups():
+    if not clusters_to_stop():
         host.noop("no model of the cluster was taken down")
-    for group in stopped_groups():
+    for group in clusters_to_stop():
         rollout = _rollouts[group.name]
         if _first_member(group) == host.name:
             yield FunctionCommand(_start_cluster_model, (group, rollout), {})
@@ -120,7 +120,7 @@ def _gate_options(group: ClusterMembers) -> list[str]:
     return ["--gate", "--", *MINIMUM] if minimums and group.rank == 0 else []
 
 
-class StopGroup(remote_commands.StreamedCommand):
+class StopClusterRun(remote_commands.StreamedCommand):
     """A stop of a group for all its members, done by the first member to get here.
 
     Where there is a `first`, rank 0 measures the model's speed before that.
@@ -136,7 +136,7 @@ class StopGroup(remote_commands.StreamedCommand):
             if self.first is not None:
                 # A failure here loses only the comparison, and the log has the reason.
                 remote_commands.run_on(self.first, [*MINIMUM, "--baseline"])
-            is_ok = bool(super(StopGroup, self).run(state, host, connector_arguments)[0])
+            is_ok = bool(super(StopClusterRun, self).run(state, host, connector_arguments)[0])
             _forget_facts()
             return is_ok
 

@@ -19,7 +19,7 @@ from lockstep.tasks.remote_commands import Commands
 
 
 @operation()
-def tree(
+def write_files(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Commands:
     """Give files and folders the wanted text, mode and owner, and remove others.

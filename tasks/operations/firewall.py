@@ -62,7 +62,7 @@ class KeepAfterLogin(remote_commands.ChangingCommand):
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Log in anew; then run this command, or restore what there was before."""
-        fault = _fault(state, host, self.ssh_ports)
+        fault = _login_fault(state, host, self.ssh_ports)
         if fault is None:
             return super().run(state, host, connector_arguments)
         # The existing connection passes whatever the rules say of new ones.
@@ -71,7 +71,7 @@ class KeepAfterLogin(remote_commands.ChangingCommand):
         return False, CommandOutput([])
 
 
-def _fault(state: Any, host: Any, ssh_ports: Collection[int]) -> str | None:
+def _login_fault(state: Any, host: Any, ssh_ports: Collection[int]) -> str | None:
     """Return why a new login does not come through, None when it does."""
     if isinstance(host.connector, SSHConnector):
         fresh = SSHConnector(state, host)

@@ -69,7 +69,7 @@ def copy_shared_keys() -> Commands:
 
 
 @operation()
-def copy_key_changes() -> Commands:
+def copy_peers_key_changes() -> Commands:
     """Give this host's gateway each person's last key change that another host of the run knows.
 
     A revocation is such a change. The gateway's program keeps the later of two changes.

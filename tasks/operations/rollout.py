@@ -135,7 +135,7 @@ def _pending_unit_change(units: Sequence[str], together: Sequence[str]) -> UnitC
     # Clients and the speed check ask the gateway where it is before an engine.
     files = [*desired_state.files("services"), *desired_state.files("gateway")]
     leaving_units = services.unit_names(left_over)
-    states = services.states_of(leaving_units)
+    states = services.states_with_earlier(leaving_units)
     present_files = facts.reader_answer("files")
     if states is None or present_files is None:
         return None
@@ -173,9 +173,9 @@ def _name_restarts(change: UnitChange) -> None:
 
 def _stop_ranks(change: UnitChange) -> Commands:
     """Note that a host's cluster changes its hot model, and stop that model."""
-    if not change.ranks and (change.part == "nothing" or not cluster_rollout.stopped_groups()):
+    if not change.ranks and (change.part == "nothing" or not cluster_rollout.clusters_to_stop()):
         return
-    yield services.note_command(change.left_over, rollout=cluster_rollout.ROLLOUT_ID)
+    yield services.journal_note_command(change.left_over, rollout=cluster_rollout.ROLLOUT_ID)
     yield from cluster_rollout.stop_cluster(change.ranks)
 
 

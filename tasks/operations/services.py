@@ -31,7 +31,7 @@ _TIMEOUT = ("timeout", "--verbose", "300")
 
 
 @operation()
-def write_stage(stage: Stage) -> Commands:
+def write_stage_files(stage: Stage) -> Commands:
     """Write the files of one stage; files that `systemd-analyze verify` refuses replace nothing."""
     yield from write_tree(run_state.current_desired_state().files(stage))
 
@@ -131,7 +131,7 @@ def outdated_units(
         if states.get(unit, {}).get("outdated")
         or (
             unit in restart_keys
-            and resources.units.RESTART_KEY in _changed_kinds(unit, states, restart_keys[unit])
+            and resources.units.RESTART_KEY in _kinds_to_mend(unit, states, restart_keys[unit])
         )
     ]
     return old, [unit for unit in engines if DOCKER in old and is_running(states.get(unit, {}))]
@@ -203,7 +203,7 @@ def left_over_files() -> list[str] | None:
     )
 
 
-def states_of(more: Sequence[str]) -> dict[str, Any] | None:
+def states_with_earlier(more: Sequence[str]) -> dict[str, Any] | None:
     """Return the state of each unit of this deploy, and of `more`, units of an earlier one."""
     states: dict[str, Any] | None = facts.reader_answer("units")
     if states is None or not more:
@@ -221,7 +221,7 @@ def removal_commands(paths: Sequence[str]) -> Commands:
     units = unit_names(paths)
     if units:
         # Before they end, because a way back starts those that ran.
-        yield note_command(paths)
+        yield journal_note_command(paths)
         yield remote_commands.quoted_command(["systemctl", "disable", "--now", "--quiet", *units])
     keeping = [unit for unit in stack.KEEPING if unit in units]
     if keeping:
@@ -233,7 +233,7 @@ def removal_commands(paths: Sequence[str]) -> Commands:
     yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
 
 
-def note_command(paths: Sequence[str], **more: str) -> StringCommand:
+def journal_note_command(paths: Sequence[str], **more: str) -> StringCommand:
     """Return the command that notes in the host's journal what is at paths that will change."""
     document = {"paths": list(paths), **more}
     return remote_commands.quoted_command(command("rollout", "note"), _stdin=[json.dumps(document)])
@@ -275,7 +275,7 @@ def restart_outdated(
         return
     has_changed = False
     unit_states = {unit: states.get(unit, {}) for unit in units}
-    if _is_stale(states, files) or any(
+    if _has_unread_unit(states, files) or any(
         properties.get("LoadState") != "loaded" for properties in unit_states.values()
     ):
         yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
@@ -283,7 +283,7 @@ def restart_outdated(
     restarted_sockets: set[str] = set()
     for unit, properties in unit_states.items():
         is_linked = unit in (*at_boot, *next_boot)
-        if is_linked and "boot" in _changed_kinds(unit, states, at_boot=True):
+        if is_linked and "boot" in _kinds_to_mend(unit, states, at_boot=True):
             yield remote_commands.quoted_command(["systemctl", "enable", "--quiet", unit])
             has_changed = True
         verb = needed_verb(unit, properties, wanted_restart_key(files, unit), unit in at_boot)
@@ -314,7 +314,7 @@ def restart_outdated(
         host.noop("running units are up to date")
 
 
-def _is_stale(states: Mapping[str, Mapping[str, Any]], files: Sequence[ManagedFile]) -> bool:
+def _has_unread_unit(states: Mapping[str, Mapping[str, Any]], files: Sequence[ManagedFile]) -> bool:
     """Tell whether systemd holds an older text of any unit among these files.
 
     All units count, not only those started here: a timer starts its service by itself.
@@ -327,7 +327,7 @@ def needed_verb(
     unit: str, state: Mapping[str, Any], restart_key: str, must_run: bool = False
 ) -> str | None:
     """Return the verb by which a unit gets its wanted restart key: "restart", "start" or None."""
-    changed_kinds = resources.units.changed_kinds(
+    changed_kinds = resources.units.kinds_to_mend(
         unit, state, restart_key, at_boot=must_run, runs=must_run
     )
     runs = unit in resources.units.unit_facts({unit: state})[resources.units.RESTART_KEY]
@@ -336,11 +336,11 @@ def needed_verb(
     return "start" if "running" in changed_kinds else None
 
 
-def _changed_kinds(
+def _kinds_to_mend(
     unit: str, states: Mapping[str, Any], restart_key: str = "", at_boot: bool = False
 ) -> set[str]:
     state = states.get(unit, {})
-    return resources.units.changed_kinds(unit, state, restart_key, at_boot=at_boot, runs=False)
+    return resources.units.kinds_to_mend(unit, state, restart_key, at_boot=at_boot, runs=False)
 
 
 def is_running(unit: Mapping[str, Any]) -> bool:

@@ -310,7 +310,7 @@ class Spark:
         path, host, *roles = words
         self._secret(path, text)
         for role in roles:
-            own_path = f"{path.rpartition('/')[0]}/{peer_tls.identity_file(role, host)}"
+            own_path = f"{path.rpartition('/')[0]}/{peer_tls.identity_file_name(role, host)}"
             self._secret(own_path, f"{role} of {host} by {text}")
 
     def _authority(self, path: str, text: str) -> None:

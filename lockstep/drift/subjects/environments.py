@@ -42,11 +42,13 @@ KINDS = {
     # The deploy's own reader; `facts` draws the facts from its answer.
     "engine": Kind(environments.read, "error", "deploy"),
     "image answer": Kind(environments.read, "error", "deploy", scope="nothing"),
-    "checkout": Kind(environments.checkouts, "error", mend=_stash, scope="nothing"),
-    "engine package": Kind(environments.every, "error", "deploy", scope="odd"),
-    "changed package file": Kind(environments.every, "error", mend=_rebuild, scope="odd"),
-    "tools": Kind(environments.every),
-    "tools package": Kind(environments.every, "warning", "deploy"),
+    "checkout": Kind(environments.checkout_changes, "error", mend=_stash, scope="nothing"),
+    "engine package": Kind(environments.packages_and_changed_files, "error", "deploy", scope="odd"),
+    "changed package file": Kind(
+        environments.packages_and_changed_files, "error", mend=_rebuild, scope="odd"
+    ),
+    "tools": Kind(environments.packages_and_changed_files),
+    "tools package": Kind(environments.packages_and_changed_files, "warning", "deploy"),
 }
 
 
@@ -58,8 +60,8 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
         venvs["engine"] = f"{home}/venv"
     return {
         environments.read: desired_state.engine_question,
-        environments.checkouts: {"sources": [f"{home}/{name}" for name in TREES]},
-        environments.every: {"venvs": venvs},
+        environments.checkout_changes: {"sources": [f"{home}/{name}" for name in TREES]},
+        environments.packages_and_changed_files: {"venvs": venvs},
     }
 
 

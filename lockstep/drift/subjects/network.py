@@ -28,7 +28,7 @@ def _opener(row: DriftRow) -> tuple[str, ...]:
 KINDS = {
     "socket": Kind(network.sockets),
     "exposed port": Kind(network.sockets, "error", mend=_opener, scope="odd"),
-    "network": Kind(network.interfaces),
+    "network": Kind(network.interface_settings),
     "firewall": Kind(firewall.every, is_sealed=True),
     # The unit sets it up again and again, so the module or the route is missing.
     "netconsole": Kind(network.netconsole, mend=f"systemctl status {SENDER}", scope="odd"),

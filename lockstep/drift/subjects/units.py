@@ -31,7 +31,10 @@ KINDS = {
         units.failed_units, "error", mend="journalctl -b -n 50 -u {item}", scope="odd"
     ),
     "ended engine": Kind(
-        units.ended_engines, "error", mend="journalctl -b -n 50 -u lockstep-memory", scope="odd"
+        units.engines_ended_by_watch,
+        "error",
+        mend="journalctl -b -n 50 -u lockstep-memory",
+        scope="odd",
     ),
     "service": Kind(units.at_boot),
 }

@@ -33,7 +33,7 @@ KINDS = {
     "weights owner": Kind(weights.every, "error", mend=_chown, scope="odd"),
     "weights content": Kind(weights.every, "error", mend=_forget, scope="odd"),
     "other weights": Kind(weights.every, "note"),
-    "loading": Kind(weights.loads, scope="odd"),
+    "loading": Kind(weights.slow_loads, scope="odd"),
 }
 
 

@@ -28,13 +28,13 @@ def make_key_pair(private: Path, public: Path) -> None:
     """Make a pair once, and write its public half; raise Problem if ssh-keygen cannot."""
     if not private.exists():
         new = private.with_name(f"{private.name}.new")
-        _remove(new)
-        _keygen("-q", "-t", "ed25519", "-N", "", "-C", "lockstep-backup", "-f", str(new))
+        _remove_key_pair(new)
+        _run_ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "lockstep-backup", "-f", str(new))
         new.replace(private)
-        _remove(new)
+        _remove_key_pair(new)
         output.say(f"made {private}")
     private.chmod(0o600)
-    atomic_files.write(public, _keygen("-y", "-f", str(private)), mode=0o644)
+    atomic_files.write(public, _run_ssh_keygen("-y", "-f", str(private)), mode=0o644)
 
 
 def write_host_key(name: str, public: Path, paths: layout.Paths) -> None:
@@ -73,13 +73,13 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     return errors.EXIT_DONE
 
 
-def _keygen(*words: str) -> str:
+def _run_ssh_keygen(*words: str) -> str:
     result = runner.run(["ssh-keygen", *words])
     if result.returncode:
         raise errors.Problem(f"ssh-keygen failed: {result.stderr.strip()[-300:]}")
     return result.stdout
 
 
-def _remove(new: Path) -> None:
+def _remove_key_pair(new: Path) -> None:
     for path in (new, new.with_name(f"{new.name}.pub")):
         path.unlink(missing_ok=True)

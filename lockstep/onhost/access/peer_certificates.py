@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         atomic_files.write(path, text, mode=0o600)
         for role in options.roles:
             identity = make_identity(path, options.host, role)
-            target_path = path.with_name(peer_tls.identity_file(role, options.host))
+            target_path = path.with_name(peer_tls.identity_file_name(role, options.host))
             atomic_files.write(target_path, identity, mode=0o600)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error

@@ -38,7 +38,7 @@ def credential_name(role: str) -> str:
     return f"peer-{role}"
 
 
-def identity_file(role: str, host: str) -> str:
+def identity_file_name(role: str, host: str) -> str:
     """Return the file name of a role's identity in the folder of secrets.
 
     A host's name in the inventory may have characters that a file or a unit cannot have.
@@ -50,7 +50,7 @@ def identity_path(paths: layout.Paths, role: str, host: str) -> Path:
     """Return the path of this host's identity: a systemd credential, or the file of secrets."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     given_path = Path(folder or "/nonexistent", credential_name(role))
-    return given_path if given_path.exists() else paths.secrets / identity_file(role, host)
+    return given_path if given_path.exists() else paths.secrets / identity_file_name(role, host)
 
 
 def make_context(identity: Path, *, is_server: bool) -> ssl.SSLContext:

@@ -77,7 +77,7 @@ class Agent:
             try:
                 step()
             except errors.Problem as problem:
-                long_work.print_journal_line(str(problem))
+                long_work.print_to_journal(str(problem))
 
     def request_agent_end(self, *_: object) -> None:
         """Make `run` return."""

@@ -9,7 +9,7 @@ from lockstep.onhost.cluster import run_record
 from lockstep.onhost.core import config, output, terminal_lines
 
 
-def answering_member(host: config.HostConfig, model: config.Model) -> str | None:
+def rank_text(host: config.HostConfig, model: config.Model) -> str | None:
     """Name the member that answers for a rank that does not; None for every other model."""
     cluster = host.cluster_of_model(model.name)
     if cluster is None or cluster.rank == 0:

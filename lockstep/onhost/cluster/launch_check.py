@@ -25,17 +25,17 @@ _MODELS, _WEIGHTS = "/etc/lockstep/models.json", "/etc/lockstep/served-weights.j
 
 def launch_facts(model: config.Model, cluster: topology.Cluster, paths: layout.Paths) -> Facts:
     """Return the facts of one model on this member; an unreadable fact says so in its value."""
-    record = _present_record(model, paths)
+    record = _matching_generation(model, paths)
     facts = {
         "kernel": os.uname().release,
         "driver": _driver_version(paths),
         "MTU of the fabric": _link_mtu(cluster, paths),
         "hash of the lock": str(record["lock"]) if record else "no deploy on record",
         f"hash of what was deployed for {model.name}": model.alike or "none",
-        "changed since the deploy": _changes_text(model, record, paths),
+        "changed since the deploy": _changed_files_text(model, record, paths),
     }
     if record and record["engine"].get("folder") and model.image is None:
-        facts["engine"] = _environment_text(paths.root / record["engine"]["folder"].lstrip("/"))
+        facts["engine"] = _venv_text(paths.root / record["engine"]["folder"].lstrip("/"))
     return {
         **facts,
         **{
@@ -45,7 +45,7 @@ def launch_facts(model: config.Model, cluster: topology.Cluster, paths: layout.P
     }
 
 
-def _present_record(model: config.Model, paths: layout.Paths) -> generations.Record | None:
+def _matching_generation(model: config.Model, paths: layout.Paths) -> generations.Record | None:
     """Return the record whose files of the model are here.
 
     A deploy starts the cluster before it has ended well, and a failed deploy may have written no
@@ -53,7 +53,9 @@ def _present_record(model: config.Model, paths: layout.Paths) -> generations.Rec
     """
     candidates = [generations.begun_record(paths), generations.newest_record(paths)]
     records = [record for record in candidates if record]
-    matching_records = (record for record in records if not _changed_files(model, record, paths))
+    matching_records = (
+        record for record in records if not _files_unlike_record(model, record, paths)
+    )
     return next(matching_records, records[-1] if records else None)
 
 
@@ -85,11 +87,11 @@ def _link_mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
     return " and ".join(sorted(mtus)) or "no interface"
 
 
-def _changes_text(
+def _changed_files_text(
     model: config.Model, record: generations.Record | None, paths: layout.Paths
 ) -> str:
     """Return the model's files that differ from the deploy's, and drop-ins of its unit."""
-    changed_paths = _changed_files(model, record, paths)
+    changed_paths = _files_unlike_record(model, record, paths)
     state = units.properties([model.unit], "DropInPaths")[model.unit]
     changed_paths |= set(state.get("DropInPaths", "").split())
     entries = (
@@ -98,7 +100,7 @@ def _changes_text(
     return ", ".join(entries) or "nothing"
 
 
-def _changed_files(
+def _files_unlike_record(
     model: config.Model, record: generations.Record | None, paths: layout.Paths
 ) -> set[str]:
     """Return the model's files that differ from a record."""
@@ -109,7 +111,7 @@ def _changed_files(
     return {path for path in known_paths if _text(paths.root / path.lstrip("/")) != texts[path]}
 
 
-def _environment_text(folder: Path) -> str:
+def _venv_text(folder: Path) -> str:
     """Return the environment in use, and a hash of its packages with their versions."""
     current = (folder / "current").resolve()
     packages = current.glob("venv/lib/python3*/site-packages/*.dist-info")

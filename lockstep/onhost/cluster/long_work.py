@@ -29,7 +29,7 @@ class Work:
 
     def _say(self, line: str) -> None:
         self.lines.append(output.line_for_programs(line))
-        print_journal_line(line)
+        print_to_journal(line)
 
     def _run(self, do: Do) -> None:
         try:
@@ -42,6 +42,6 @@ class Work:
             raise
 
 
-def print_journal_line(line: str) -> None:
+def print_to_journal(line: str) -> None:
     """Print one line for the agent's journal."""
     output.say(f"lockstep cluster: {line}")

@@ -189,7 +189,7 @@ class MemberAgent:
             if part.user not in (run_record.WATCH, boot_history.BOOT):
                 boot_history.record_switch_result(self.paths, hot)
         except OSError as error:
-            long_work.print_journal_line(f"{self.paths.boots}: {errors.why(error)}")
+            long_work.print_to_journal(f"{self.paths.boots}: {errors.why(error)}")
 
     def abort(self, body: Answer) -> Answer:
         """End a switch that failed: bring the previous model back, in a thread."""
@@ -214,7 +214,7 @@ class MemberAgent:
             if part is None or clock.now() < self._until:
                 return
             reason = f"{part.asked_on}, where the switch was asked for, is not heard any more"
-            long_work.print_journal_line(f"{reason}: undoing its part here")
+            long_work.print_to_journal(f"{reason}: undoing its part here")
             self.abort({"switch": part.switch, "reason": reason})
 
     def undo_earlier_agents_part(self) -> None:

@@ -17,7 +17,7 @@ RETURN_S = 600.0
 NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 
-def counted_restarts(cluster_run: run_record.ClusterRun, now: float) -> tuple[float, ...]:
+def recent_restart_times(cluster_run: run_record.ClusterRun, now: float) -> tuple[float, ...]:
     """Return the restarts after a fault that still count, in seconds since boot, as `now`."""
     return tuple(at for at in cluster_run.starts if now - at < WINDOW_S)
 
@@ -30,7 +30,7 @@ def recover_cluster(
     unit = units.units_by_name([switch_job.UNIT])[switch_job.UNIT]
     if transient_job.is_running(unit) or switch_lock.holder(paths.switch_lock):
         return
-    if len(counted_restarts(cluster_run, now)) >= STARTS:
+    if len(recent_restart_times(cluster_run, now)) >= STARTS:
         _give_up(cluster_run, NO_HELP, paths)
         return
     try:
@@ -42,14 +42,14 @@ def recover_cluster(
             _give_up(cluster_run, f"after {output.duration(RETURN_S)}: {problem}", paths)
         return
     decision = run_record.switch_off_decision(cluster_run.cluster, cluster_run.run, states)
-    if why := _other_hot_model(cluster_run, states) or decision:
+    if why := _other_hot_model_text(cluster_run, states) or decision:
         _give_up(cluster_run, why, paths)
         return
-    long_work.print_journal_line(f"{cluster_run.model}: starting it again on all members")
+    long_work.print_to_journal(f"{cluster_run.model}: starting it again on all members")
     run_record.save(paths, replace(cluster_run, starts=(*cluster_run.starts, now)))
     job = switch_job.switch_job_of(cluster_run.model, run_record.WATCH, paths)
     with contextlib.suppress(transient_job.OtherJobRunning):
-        transient_job.start_job(job, paths, long_work.print_journal_line, wait=False)
+        transient_job.start_job(job, paths, long_work.print_to_journal, wait=False)
 
 
 def _ready_member_state(
@@ -62,7 +62,7 @@ def _ready_member_state(
     return state
 
 
-def _other_hot_model(cluster_run: run_record.ClusterRun, states: dict[str, Answer]) -> str:
+def _other_hot_model_text(cluster_run: run_record.ClusterRun, states: dict[str, Answer]) -> str:
     """Name the member that has another model hot by now; "" if there is none."""
     for name, state in states.items():
         up = [model for model, word in state["states"].items() if word in ("hot", "loading")]
@@ -74,4 +74,4 @@ def _other_hot_model(cluster_run: run_record.ClusterRun, states: dict[str, Answe
 def _give_up(cluster_run: run_record.ClusterRun, why: str, paths: layout.Paths) -> None:
     reason = f"{cluster_run.reason}; {why}" if cluster_run.reason else why
     run_record.save(paths, replace(cluster_run, state=run_record.DOWN, reason=reason))
-    long_work.print_journal_line(f"{cluster_run.model} is left down: {reason}")
+    long_work.print_to_journal(f"{cluster_run.model} is left down: {reason}")

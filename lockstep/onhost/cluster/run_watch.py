@@ -188,7 +188,7 @@ class RunWatch:
         try:
             observation.no_token = looker.wedge_reason(host.model(cluster_run.model)) or ""
         except errors.Problem as problem:
-            long_work.print_journal_line(
+            long_work.print_to_journal(
                 f"{cluster_run.model}: whether it generates could not be told: {problem}"
             )
             return
@@ -201,7 +201,7 @@ class RunWatch:
         """End the cluster on every member, and decide whether it is started again."""
         body = {"run": cluster_run.run, "reason": reason}
         self._caller.ask_all(self._cluster.other_members, "end", body)
-        lately = restart_after_fault.counted_restarts(cluster_run, clock.now())
+        lately = restart_after_fault.recent_restart_times(cluster_run, clock.now())
         # An engine that the memory watch has ended would end the same way again.
         final = is_memory_kill
         if not final and len(lately) >= restart_after_fault.STARTS:
@@ -222,18 +222,18 @@ class RunWatch:
                 if current.run != cluster_run.run or current.state != run_record.HOT:
                     return
                 words = run_record.WORDS[state]
-                long_work.print_journal_line(f"{cluster_run.model} ends here ({words}): {reason}")
+                long_work.print_to_journal(f"{cluster_run.model} ends here ({words}): {reason}")
                 run_record.save(self._paths, cluster_run.as_ended_run(state, reason))
                 self._stop_rank(cluster_run.model)
         except switch_lock.SwitchUnderWay as problem:
-            long_work.print_journal_line(
+            long_work.print_to_journal(
                 f"{cluster_run.model}: {reason}; left to who is switching: {problem}"
             )
 
     def _stop_rank(self, model: str) -> None:
-        switch.Switch(
-            self._member.host, self._paths, long_work.print_journal_line
-        ).stop_failed_model(model)
+        switch.Switch(self._member.host, self._paths, long_work.print_to_journal).stop_failed_model(
+            model
+        )
 
     def _stop_orphans(self, cluster_run: run_record.ClusterRun | None) -> None:
         """Stop a rank that is up although its cluster is not."""
@@ -249,7 +249,7 @@ class RunWatch:
                 continue
             try:
                 with switch_lock.hold_lock(self._paths.switch_lock, run_record.WATCH, "none"):
-                    long_work.print_journal_line(
+                    long_work.print_to_journal(
                         f"{model.unit} is up without its cluster: stopping it"
                     )
                     self._stop_rank(model.name)

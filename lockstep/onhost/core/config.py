@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 from lockstep.onhost.core import errors, memory_requirement, schema
 from lockstep.onhost.core import topology as clusters
 from lockstep.onhost.core.request_kinds_and_refused_shapes import Kind, Shape
-from lockstep.onhost.core.schema import Rule, between, like, one_of
+from lockstep.onhost.core.schema import Rule, between, one_of, pattern_rule
 
 T = TypeVar("T")
 Cluster = clusters.Cluster
@@ -20,7 +20,7 @@ Need = memory_requirement.Need
 _DAY_S = 86_400
 
 
-def _is_share(text: str) -> bool:
+def _is_percentage(text: str) -> bool:
     match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?) ?%", text)
     return match is not None and 0 < float(match[1]) <= 100
 
@@ -32,12 +32,13 @@ Speed = Annotated[
     Rule("is no speed", lambda speed: 0 < speed < float("inf"), "tokens per second, more than 0"),
 ]
 Share = Annotated[
-    str, Rule("is no share of the accepted result", _is_share, '"90 %": more than 0, at most 100')
+    str,
+    Rule("is no share of the accepted result", _is_percentage, '"90 %": more than 0, at most 100'),
 ]
 # As clients write it ("gpt-4o", "org/model:latest").
 Alias = Annotated[
     str,
-    like(
+    pattern_rule(
         r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}",
         "is not a name for a model",
         "letters, digits and '._:/@-', at most 128",

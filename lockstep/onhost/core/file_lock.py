@@ -45,7 +45,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 def note_holder(path: Path, holder_fields: Mapping[str, Any], mode: int) -> Iterator[None]:
     """Name the holder in a note beside a lock of this process, for as long as the block runs."""
     process_fields = {"pid": os.getpid(), "start": process.start_ticks(os.getpid())}
-    note = _note(path)
+    note = _note_path(path)
     atomic_files.write_json(note, {**holder_fields, **process_fields}, mode=mode)
     try:
         yield
@@ -55,12 +55,12 @@ def note_holder(path: Path, holder_fields: Mapping[str, Any], mode: int) -> Iter
 
 def holder(path: Path) -> dict[str, Any] | None:
     """Return the note beside a lock; None if nobody holds it, or its holder was killed."""
-    note = atomic_files.read_json(_note(path))
+    note = atomic_files.read_json(_note_path(path))
     try:
         return note if process.is_alive(int(note["pid"]), int(note["start"])) else None
     except (TypeError, ValueError, LookupError):
         return None
 
 
-def _note(path: Path) -> Path:
+def _note_path(path: Path) -> Path:
     return path.with_suffix(".json")

@@ -104,7 +104,7 @@ def open_answer(
         yield connection.getresponse()
 
 
-def open_origin(url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
+def open_origin_answer(url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
     """Return the open answer of an origin: through the environment's proxy, after any redirects.
 
     Raises:
@@ -114,10 +114,10 @@ def open_origin(url: str, headers: Mapping[str, str], method: str = "GET") -> An
     request = urllib.request.Request(url, headers=dict(headers), method=method)
     https = urllib.request.HTTPSHandler(context=_certificates())
     opener = urllib.request.build_opener(_SameHostHeaders(), https)
-    return call_network(opener.open, request, timeout=_SILENCE_S)
+    return call_with_network_errors(opener.open, request, timeout=_SILENCE_S)
 
 
-def call_network(call: Callable[..., R], *arguments: Any, **options: Any) -> R:
+def call_with_network_errors(call: Callable[..., R], *arguments: Any, **options: Any) -> R:
     """Return the result of a call that only the network can fail.
 
     Raises:

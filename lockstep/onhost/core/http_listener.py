@@ -48,7 +48,7 @@ def send_file(
             send_without_body(handler, 416, {"Content-Range": f"bytes */{size}"})
             return
         part = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if match else {}
-        _head(handler, 206 if match else 200, size - start, {**(headers or {}), **part})
+        _send_head(handler, 206 if match else 200, size - start, {**(headers or {}), **part})
         if handler.command != "HEAD" and start < size:
             handler.connection.sendfile(file, start, size - start)
             # Copies are read once, and an engine needs the memory of their page cache.
@@ -59,10 +59,12 @@ def send_without_body(
     handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str] | None = None
 ) -> None:
     """Answer without a body."""
-    _head(handler, status, 0, headers or {})
+    _send_head(handler, status, 0, headers or {})
 
 
-def _head(handler: BaseHTTPRequestHandler, status: int, size: int, headers: dict[str, str]) -> None:
+def _send_head(
+    handler: BaseHTTPRequestHandler, status: int, size: int, headers: dict[str, str]
+) -> None:
     handler.send_response(status)
     for name, value in {**headers, "Content-Length": str(size)}.items():
         handler.send_header(name, value)

@@ -68,7 +68,7 @@ def run(
     return subprocess.CompletedProcess(list(argv), child.returncode, out, error_output)
 
 
-def output_or_problem(*argv: str, timeout: float = 60.0) -> str:
+def run_or_raise(*argv: str, timeout: float = 60.0) -> str:
     """Return the output of a command; raise Problem with its last three lines if it fails."""
     result = run(list(argv), timeout)
     if result.returncode != 0:

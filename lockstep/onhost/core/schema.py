@@ -76,7 +76,7 @@ def between(least: float, most: float, fault: str, unit: str = "") -> Rule:
     return Rule(fault, lambda value: least <= value <= most, f"{least} to {most}{unit}")
 
 
-def like(pattern: str, fault: str, allowed: str, **more: Any) -> Rule:
+def pattern_rule(pattern: str, fault: str, allowed: str, **more: Any) -> Rule:
     """Return a rule for text that matches a pattern as a whole."""
     return Rule(fault, re.compile(pattern, re.ASCII).fullmatch, allowed, **more)
 
@@ -312,7 +312,7 @@ def _convert(hint: Any, value: Any, at: KeyPlace) -> Any:
     if origin is Annotated:
         return _convert_annotated(arguments[0], arguments[1:], value, at)
     if origin in (Union, types.UnionType):
-        return _one_of(arguments, value, at)
+        return _convert_union(arguments, value, at)
     if origin is Literal:
         if value not in arguments or isinstance(value, bool):
             raise at.fault(*_refusal_of_unknown(value, arguments))
@@ -374,18 +374,18 @@ def _allowed_text(rules: Sequence[Any]) -> str:
     return "; ".join(rule.allowed for rule in rules if isinstance(rule, Rule) and rule.allowed)
 
 
-def _one_of(arguments: tuple[Any, ...], value: Any, at: KeyPlace) -> Any:
+def _convert_union(arguments: tuple[Any, ...], value: Any, at: KeyPlace) -> Any:
     if value is None and type(None) in arguments:
         return None
     choices = [item for item in arguments if item is not type(None)]
     if len(choices) == 1:
         return _convert(choices[0], value, at)
     for hint in choices:
-        kind = _kind(hint)
+        kind = _bare_hint(hint)
         alike = isinstance(value, Mapping) if is_dataclass(kind) else type(value) is kind
         if alike or (kind is float and type(value) is int):
             return _convert(hint, value, at)
-    names = dict.fromkeys(_NAMES.get(_kind(hint), "a mapping") for hint in choices)
+    names = dict.fromkeys(_NAMES.get(_bare_hint(hint), "a mapping") for hint in choices)
     raise at.fault("must be " + " or ".join(names), _short_repr(value))
 
 
@@ -397,7 +397,7 @@ def _label(item: Any, index: int) -> str | int:
     return index
 
 
-def _kind(hint: Any) -> Any:
+def _bare_hint(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 

@@ -35,7 +35,7 @@ def memory(proc: Path = Path("/proc")) -> Memory:
     return Memory(*(value * 1024 / GIB for value in kib))
 
 
-def free_pages(proc: Path, tell: Callable[[str], None]) -> None:
+def drop_and_compact_cache(proc: Path, tell: Callable[[str], None]) -> None:
     """Make the kernel drop the page cache and join free pages to large blocks; needs root.
 
     The driver takes blocks of 2 MiB, and finds none if a full cache has left only single pages

@@ -25,14 +25,14 @@ def slice_of(container: str) -> str:
     return f"{ALL}-{container.replace('-', '.')}.slice"
 
 
-def processes(container: str | None, paths: layout.Paths) -> list[int]:
+def process_ids_of_container(container: str | None, paths: layout.Paths) -> list[int]:
     """Return the process ids inside the container; [] if none runs, and for None (a venv engine).
 
     A container that an earlier Lockstep started has no slice of its own and is not seen.
     """
     process_ids: list[int] = []
     if container is not None:
-        for group in _groups(container, paths):
+        for group in _control_groups_of_container(container, paths):
             for file in sorted(group.rglob("cgroup.procs")):
                 process_ids += _process_ids(file)
     return sorted(process_ids)
@@ -44,12 +44,12 @@ def kill_processes(container: str, paths: layout.Paths, wait_s: float) -> list[i
     The kernel does it (cgroups(7), cgroup.kill, Linux 5.14), so Docker need not answer. Only root
     may. Raises Problem if a process is left after `wait_s` seconds.
     """
-    killed_processes = remaining = processes(container, paths)
+    killed_processes = remaining = process_ids_of_container(container, paths)
     began = clock.now()
     while remaining:
-        for group in _groups(container, paths):
-            _kill(group)
-        remaining = processes(container, paths)
+        for group in _control_groups_of_container(container, paths):
+            _kill_cgroup(group)
+        remaining = process_ids_of_container(container, paths)
         if remaining and clock.now() - began >= wait_s:
             raise errors.Problem(
                 f"processes {', '.join(map(str, remaining))} of container {container} are alive "
@@ -60,13 +60,13 @@ def kill_processes(container: str, paths: layout.Paths, wait_s: float) -> list[i
     return killed_processes
 
 
-def _kill(group: Path) -> None:
+def _kill_cgroup(group: Path) -> None:
     # The group may be gone since it was listed.
     with suppress(FileNotFoundError):
         (group / "cgroup.kill").write_text("1", encoding="ascii")
 
 
-def _groups(container: str, paths: layout.Paths) -> Iterator[Path]:
+def _control_groups_of_container(container: str, paths: layout.Paths) -> Iterator[Path]:
     # The second place is that of a Docker that does not leave its groups to systemd.
     for parent in (paths.groups_of_units / f"{ALL}.slice", paths.groups_of_units.parent):
         if (group := parent / slice_of(container)).is_dir():

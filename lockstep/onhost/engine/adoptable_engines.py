@@ -122,7 +122,7 @@ def _engine(ways_by_engine: Ways, candidate: ForeignEngine) -> Iterator[ForeignE
     for engine, ways in ways_by_engine.items():
         for way in ways:
             at = engine_start_index(argv, way)
-            if at is None or (candidate.kind == "unit" and _in_docker(argv[:at])):
+            if at is None or (candidate.kind == "unit" and _is_container_command(argv[:at])):
                 continue
             words, flags = without_secrets(argv[at + len(way) :])
             variables = candidate.environment
@@ -146,7 +146,7 @@ def engine_start_index(argv: Sequence[str], way: Sequence[str]) -> int | None:
     return next(places, None)
 
 
-def _in_docker(words: Sequence[str]) -> bool:
+def _is_container_command(words: Sequence[str]) -> bool:
     return any(PurePosixPath(word).name in ("docker", "podman") for word in words)
 
 

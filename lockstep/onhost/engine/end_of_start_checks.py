@@ -12,7 +12,7 @@ _SYSTEMD = 1
 _last: list[Sequence[str]] = []
 
 
-def end_when_stopped(systemd: int = _SYSTEMD) -> None:
+def exit_check_on_sigterm(systemd: int = _SYSTEMD) -> None:
     """Exit with 0 on a SIGTERM from systemd, with 1 on one from anybody else.
 
     If the signal killed the check, a unit that an operator stops would become `failed`. Exit 0 at
@@ -22,15 +22,15 @@ def end_when_stopped(systemd: int = _SYSTEMD) -> None:
     # Only a wait for the signal tells its sender, a handler does not. The mask must be set before
     # another thread exists, or that thread would take the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_wait, args=(systemd,), daemon=True).start()
+    threading.Thread(target=_exit_on_sigterm, args=(systemd,), daemon=True).start()
 
 
-def start_program_after_stop(argv: Sequence[str]) -> None:
+def register_program_after_stop(argv: Sequence[str]) -> None:
     """Register a program to start when systemd stops the unit; it outlives this one."""
     _last.append(argv)
 
 
-def _wait(systemd: int) -> None:
+def _exit_on_sigterm(systemd: int) -> None:
     sender = signal.sigwaitinfo({signal.SIGTERM}).si_pid
     if sender != systemd:
         os._exit(1)

@@ -112,7 +112,7 @@ class LoadGuard:
         if free >= minimum_gib or self.now() < self._rest_until:
             return
         due = self.now() - self._last_report >= _TELL_EVERY_S
-        unified_memory.free_pages(self.paths.proc, self.tell if due else lambda _: None)
+        unified_memory.drop_and_compact_cache(self.paths.proc, self.tell if due else lambda _: None)
         self._drops += 1
         self._last_free = self._free_gib()
         if self._last_free < minimum_gib:
@@ -130,7 +130,7 @@ class LoadGuard:
             return
         self._is_raised = is_raised
         try:
-            read_ahead.set_raised(is_raised, self.paths)
+            read_ahead.set_read_ahead(is_raised, self.paths)
         except OSError as error:
             self.tell(f"read-ahead not changed: {error.filename}: {errors.why(error)}")
 

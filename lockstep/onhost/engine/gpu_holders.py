@@ -51,33 +51,33 @@ class KnownProgram:
     engine: bool = True
 
 
-def _program(name: str, words: str, remedy: str = "", engine: bool = True) -> KnownProgram:
+def _known_program(name: str, words: str, remedy: str = "", engine: bool = True) -> KnownProgram:
     return KnownProgram(name, re.compile(words, re.IGNORECASE), remedy, engine)
 
 
 #: The first match wins, and these come before the engines of `onhost/engines`.
 KNOWN_PROGRAMS = (
     # Container, image and port as in dgx-spark-playbooks, nvidia/playbook-vllm/assets (2026-10).
-    _program(
+    _known_program(
         "NVIDIA Sync's vLLM",
         r"\bvllm-qwen36-35b-a3b\b",
         "stop it in NVIDIA Sync, tab Models (port 18765)",
     ),
-    _program("Open WebUI's bundle with Ollama", r"open-webui:\S*ollama"),
-    _program("Ollama", r"\bollama\b", "`ollama ps`, then `ollama stop MODEL`"),
-    _program("LM Studio", r"lm[-_ ]?studio|\blms\b", "`lms unload --all`"),
-    _program("ComfyUI", r"comfyui"),
-    _program(
+    _known_program("Open WebUI's bundle with Ollama", r"open-webui:\S*ollama"),
+    _known_program("Ollama", r"\bollama\b", "`ollama ps`, then `ollama stop MODEL`"),
+    _known_program("LM Studio", r"lm[-_ ]?studio|\blms\b", "`lms unload --all`"),
+    _known_program("ComfyUI", r"comfyui"),
+    _known_program(
         "a text-to-speech engine", r"\btts\b|\bcsm\b|kokoro|xtts|chatterbox|orpheus|fish-speech"
     ),
-    _program("a speech recogniser", r"whisper|parakeet|speaches|\briva\b"),
-    _program("TensorRT-LLM", r"trtllm|tensorrt[-_]llm"),
-    _program("a NIM", r"nvcr\.io/nim/"),
-    _program("Triton Inference Server", r"tritonserver"),
-    _program("an image generator", r"invokeai|stable-diffusion|fooocus"),
-    _program("text-generation-webui", r"text-generation-webui"),
-    _program("a notebook", r"ipykernel|jupyter", "shut its kernel down", engine=False),
-    _program("the desktop", r"\bgnome-shell\b|\bXorg\b|\bXwayland\b", engine=False),
+    _known_program("a speech recogniser", r"whisper|parakeet|speaches|\briva\b"),
+    _known_program("TensorRT-LLM", r"trtllm|tensorrt[-_]llm"),
+    _known_program("a NIM", r"nvcr\.io/nim/"),
+    _known_program("Triton Inference Server", r"tritonserver"),
+    _known_program("an image generator", r"invokeai|stable-diffusion|fooocus"),
+    _known_program("text-generation-webui", r"text-generation-webui"),
+    _known_program("a notebook", r"ipykernel|jupyter", "shut its kernel down", engine=False),
+    _known_program("the desktop", r"\bgnome-shell\b|\bXorg\b|\bXwayland\b", engine=False),
 )
 
 
@@ -135,7 +135,7 @@ def foreign_holders(host: config.HostConfig | None, paths: layout.Paths) -> list
     for process, gib in _rows(result.stdout, paths):
         processes_by_place.setdefault(process.place, []).append((process, gib))
     containers = (
-        _containers(paths)
+        _containers_by_id(paths)
         if any(holder[0][0].container for holder in processes_by_place.values())
         else {}
     )
@@ -217,7 +217,7 @@ def _process(pid: int, name: str, paths: layout.Paths) -> _Process:
     return _Process(pid, PurePosixPath(name).name or str(pid), container, unit, argv)
 
 
-def _containers(paths: layout.Paths) -> dict[str, dict[str, Any]] | None:
+def _containers_by_id(paths: layout.Paths) -> dict[str, dict[str, Any]] | None:
     """Return the running containers by id; None if Docker does not answer."""
     try:
         running = docker_api.Docker(paths.docker_socket, timeout=5).running_containers()

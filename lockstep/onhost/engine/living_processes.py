@@ -11,11 +11,11 @@ from lockstep.onhost.docker import container_processes
 from lockstep.onhost.systemd import units
 
 
-def processes(model: config.Model, paths: layout.Paths) -> list[int]:
+def processes_of_model(model: config.Model, paths: layout.Paths) -> list[int]:
     """Return the process ids in the control groups of a model's unit and of its container."""
     return [
         *units.processes(model.unit, paths.proc),
-        *container_processes.processes(model.container, paths),
+        *container_processes.process_ids_of_container(model.container, paths),
     ]
 
 
@@ -24,7 +24,7 @@ def leftover_process_texts(model: config.Model, paths: layout.Paths) -> list[str
     sentences = []
     if process_ids := units.processes(model.unit, paths.proc):
         sentences.append(f"processes {', '.join(map(str, process_ids))} of stopped {model.unit}")
-    if inside := container_processes.processes(model.container, paths):
+    if inside := container_processes.process_ids_of_container(model.container, paths):
         sentences.append(
             f"processes {', '.join(map(str, inside))} in container {model.container} "
             f"outlived {model.unit}"

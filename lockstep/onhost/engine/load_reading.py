@@ -62,7 +62,7 @@ class LoadReading:
 
     def look(self) -> None:
         """See which files are in use, let go those that were mapped, and count what was read."""
-        processes = living_processes.processes(self.model, self.paths)
+        processes = living_processes.processes_of_model(self.model, self.paths)
         open_inodes, mapped_inodes = open_files.open_and_mapped(
             processes, self._files, self.paths.proc
         )

@@ -173,7 +173,7 @@ def rerank(
     return scores_in_order
 
 
-def stream_keys(engine: engines.Engine | None) -> dict[str, Any]:
+def streaming_fields(engine: engines.Engine | None) -> dict[str, Any]:
     """Return the keys of a request whose tokens the engine streams as generated, and counts."""
     usage_options = {"include_usage": True, "continuous_usage_stats": True}
     return {"stream": True, "stream_options": usage_options, **(engine.each_step if engine else {})}

@@ -31,7 +31,9 @@ def foreign_listener_texts(
     if not port_listeners:
         return []
     own = {
-        process for item in (model, *beside) for process in living_processes.processes(item, paths)
+        process
+        for item in (model, *beside)
+        for process in living_processes.processes_of_model(item, paths)
     }
     return [
         listener_text(item, paths.proc)

@@ -219,7 +219,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     within = f"{engines.ENGINES[model.engine].end_s:g}"
     # systemd runs no ExecStop= for a unit that has not started.
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
-    end_of_start_checks.start_program_after_stop(command(*end))
+    end_of_start_checks.register_program_after_stop(command(*end))
     key = openai_api.api_key(model)
     waiter = ReadyWaiter(
         model,

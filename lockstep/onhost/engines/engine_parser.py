@@ -85,8 +85,8 @@ def refusal(error_text: str) -> str:
     """Return argparse's reason to refuse a command line, in one line.
 
     Args:
-        said: Its standard error. vLLM's own types add pydantic's message about a value: several
-            lines, the last of them an address (ran on 0.32.0).
+        error_text: Its standard error. vLLM's own types add pydantic's message about a value:
+            several lines, the last of them an address (ran on 0.32.0).
     """
     lines = [
         re.sub(r" \[type=.*\]$", "", line.strip())

@@ -60,7 +60,7 @@ class Vllm(Engine):
         return (*own, *PATTERNS.get(form, ()))
 
     def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
-        known_variables = import_engine(_entries)[0].environment_variables
+        known_variables = import_engine(_import_vllm_parts)[0].environment_variables
         for variable in environment:
             if not variable.startswith(self.prefixes):
                 continue
@@ -73,7 +73,7 @@ class Vllm(Engine):
         return None
 
     def parse(self, argv: Sequence[str]) -> ParsedCommand:
-        _, commands, parser_class = import_engine(_entries)
+        _, commands, parser_class = import_engine(_import_vllm_parts)
         parser = parser_class(prog="vllm")
         subparsers = parser.add_subparsers(dest="subparser")
         reading = ParsedCommand({}, {})
@@ -155,7 +155,7 @@ class Vllm(Engine):
         }
 
 
-def _entries() -> tuple[Any, Any, Any]:
+def _import_vllm_parts() -> tuple[Any, Any, Any]:
     from vllm import envs
 
     # The command line's own entry has kept its place through all versions; the code behind it has

@@ -36,7 +36,7 @@ def checkpoint_config(version: str, recipe: Mapping[str, Any]) -> Any:
     """
     with _linked_checkpoint(recipe["checkpoint"]) as folder:
         try:
-            return _config(folder, recipe["argv"])
+            return _config_read_by_vllm(folder, recipe["argv"])
         except Exception as error:
             raise ClassesUnreadable(
                 f"recipe {recipe['name']}: vLLM {version} cannot read the configuration of its "
@@ -78,7 +78,7 @@ def _is_fault_of_transformers(error: Exception) -> bool:
     return "transformers" in (within, *re.findall(r"\w+", str(error)))
 
 
-def _config(folder: Path, argv: Sequence[str]) -> Any:
+def _config_read_by_vllm(folder: Path, argv: Sequence[str]) -> Any:
     from vllm.plugins import load_general_plugins
     from vllm.transformers_utils.config import get_config
 

@@ -87,7 +87,7 @@ class Parts:
                         self.faults += self._part_faults(users, why)
 
     def run_kernels(
-        self, why_not: str | None, kernel: engine_kernels.Kernel = engine_kernels.run
+        self, why_not: str | None, kernel: engine_kernels.Kernel = engine_kernels.compare_kernel
     ) -> None:
         """Run the kernel of every wanted part; `why_not` says why no kernel can run here."""
         if why_not:
@@ -105,7 +105,7 @@ class Parts:
     def _outcomes(
         self, kernel: engine_kernels.Kernel
     ) -> Iterator[tuple[str, list[str], float | str | engines.EngineUnavailable]]:
-        """Yield each wanted part, its recipes and its kernel's result, as of `engine_kernels.run`.
+        """Yield each wanted part, its recipes and its kernel's result.
 
         Kernels run in a process that is replaced after each failure: CUDA recovers from nothing.
         """
@@ -143,20 +143,20 @@ def checkpoint_traits(config: Any) -> frozenset[str]:
     for part in (config, getattr(config, "text_config", None)):
         if any(getattr(part, key, None) for key in _EXPERTS):
             names.add("experts")
-        names |= set(_widths(getattr(part, "quantization_config", None)))
+        names |= set(_float_formats(getattr(part, "quantization_config", None)))
     return frozenset(names)
 
 
-def _widths(width_value: Any) -> Iterator[str]:
+def _float_formats(width_value: Any) -> Iterator[str]:
     if isinstance(width_value, Mapping):
         if width_value.get("type") == "float" and width_value.get("num_bits") in (4, 8):
             yield f"FP{width_value['num_bits']}"
         for key, value in width_value.items():
             # The cache's format says nothing about the weights.
             if not str(key).startswith("kv_cache"):
-                yield from _widths(value)
+                yield from _float_formats(value)
     elif isinstance(width_value, list | tuple):
         for value in width_value:
-            yield from _widths(value)
+            yield from _float_formats(value)
     elif isinstance(width_value, str):
         yield from (width.upper() for width in ("fp8", "fp4") if width in width_value.lower())

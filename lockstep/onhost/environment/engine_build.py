@@ -82,7 +82,7 @@ class Build:
             with growth_report.report_growth(
                 self._growing_folder(argv), on_growth=self.content.show_sign_of_life
             ):
-                code, error_text = _run(argv, {**self.environment, **environment})
+                code, error_text = _run_and_keep_errors(argv, {**self.environment, **environment})
         except OSError as error:
             raise errors.Problem(f"{argv[0]}: {error.strerror}") from error
         if code != 0:
@@ -243,7 +243,7 @@ class Build:
         output.say(f"{current} -> {self.home.name}")
 
 
-def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+def _run_and_keep_errors(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
     """Run a command; return its exit code and the end of its standard error, which goes to ours."""
     last: deque[str] = deque(maxlen=KEPT)
     with subprocess.Popen(

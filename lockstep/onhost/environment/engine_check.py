@@ -31,7 +31,9 @@ ASKED = ("id", "engine_cuda", "waive_kernels", "recipes")
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 
-def cuda_fault(expected_version: str | None, found_version: str | None, torch: str) -> str | None:
+def torch_build_fault(
+    expected_version: str | None, found_version: str | None, torch: str
+) -> str | None:
     """Return the fault of PyTorch's build, or None."""
     if expected_version is None:
         if found_version is None:
@@ -117,7 +119,7 @@ def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
         import torch
 
         cuda = torch.version.cuda
-        faults.append(cuda_fault(question["engine_cuda"], cuda, torch.__version__))
+        faults.append(torch_build_fault(question["engine_cuda"], cuda, torch.__version__))
     except Exception as error:
         cuda = None
         faults.append(

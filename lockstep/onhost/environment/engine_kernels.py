@@ -21,7 +21,9 @@ EXPERTS, CHOSEN, HIDDEN, INNER = 8, 2, 256, 256
 Kernel = Callable[[str, Mapping[str, str], tuple[str, ...]], "float | str"]
 
 
-def run(part: str, environment: Mapping[str, str], prefixes: tuple[str, ...]) -> float | str:
+def compare_kernel(
+    part: str, environment: Mapping[str, str], prefixes: tuple[str, ...]
+) -> float | str:
     """Run a part's kernel with a recipe's variables.
 
     Returns:
@@ -34,7 +36,7 @@ def run(part: str, environment: Mapping[str, str], prefixes: tuple[str, ...]) ->
         raise EngineUnavailable("no small kernel of it is known here")
     kernel, most = KERNELS[part]
     try:
-        differs = _differs(kernel, environment, prefixes)
+        differs = _relative_difference(kernel, environment, prefixes)
     except EngineUnavailable:
         raise
     except TypeError as error:
@@ -53,14 +55,14 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _differs(
+def _relative_difference(
     kernel: Callable[[], tuple[Any, Any]], environment: Mapping[str, str], prefixes: tuple[str, ...]
 ) -> float:
     import torch
 
     with recipe_environment(environment, prefixes), torch.inference_mode(), _set_config():
         torch.manual_seed(1)
-        _operators()
+        _import_operators()
         result, reference = (tensor.double().cpu() for tensor in kernel())
     return float((result - reference).norm() / reference.norm())
 
@@ -87,7 +89,7 @@ def _first_importable(*places: str) -> Any:
     raise EngineUnavailable(f"this vLLM has no {places[0]}")
 
 
-def _operators() -> Any:
+def _import_operators() -> Any:
     """Import vLLM's own operators, which loads its compiled parts as an engine's start does."""
     return importlib.import_module("vllm._custom_ops")
 
@@ -114,7 +116,7 @@ def _norm() -> tuple[Any, Any]:
 
     rows, weight = _random(TOKENS, HIDDEN), _random(HIDDEN)
     result = torch.empty_like(rows)
-    _operators().rms_norm(result, rows, weight, 1e-6)
+    _import_operators().rms_norm(result, rows, weight, 1e-6)
     wide = rows.float()
     return result, wide * (wide.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.float()
 
@@ -146,13 +148,13 @@ def _reference_attention(query: Any, keys: Any, values: Any, scale: float) -> An
     )
 
 
-def _qkv() -> tuple[Any, Any, Any]:
+def _random_qkv() -> tuple[Any, Any, Any]:
     query = _random(TOKENS, HEADS, HEAD)
     return query, _random(TOKENS, KV_HEADS, HEAD), _random(TOKENS, KV_HEADS, HEAD)
 
 
 def _flash_attention() -> tuple[Any, Any]:
-    query, keys, values = _qkv()
+    query, keys, values = _random_qkv()
     versions = "vllm.v1.attention.backends.fa_utils"
     result = _first_importable(f"{versions}:flash_attn_varlen_func")(
         q=query,
@@ -170,7 +172,7 @@ def _flash_attention() -> tuple[Any, Any]:
 
 
 def _flashinfer_attention() -> tuple[Any, Any]:
-    query, keys, values = _qkv()
+    query, keys, values = _random_qkv()
     result = _first_importable("flashinfer:single_prefill_with_kv_cache")(
         query, keys, values, causal=True
     )
@@ -180,7 +182,7 @@ def _flashinfer_attention() -> tuple[Any, Any]:
 def _triton_attention() -> tuple[Any, Any]:
     import torch
 
-    query, keys, values = _qkv()
+    query, keys, values = _random_qkv()
     result = torch.empty_like(query)
     _first_importable("vllm.v1.attention.ops.triton_unified_attention:unified_attention")(
         q=query,
@@ -238,14 +240,14 @@ def _scale(tensor: Any, limit: float) -> Any:
 def _fp8_product() -> tuple[Any, Any]:
     import torch
 
-    ops, capability = _operators(), _capability()
+    ops, capability = _import_operators(), _capability()
     first_matrix, right = _random(TOKENS, HIDDEN), _random(INNER, HIDDEN)
     if not ops.cutlass_scaled_mm_supports_fp8(capability):
-        weight, packed_weight, scales = _marlin_fp8(right)
+        weight, packed_weight, scales = _quantize_marlin_fp8(right)
         apply = _first_importable(f"{_MARLIN}_fp8:apply_fp8_marlin_linear")
         size = {"size_n": INNER, "size_k": HIDDEN, "bias": None}
         return apply(
-            first_matrix, packed_weight, scales, _workspace(), **size
+            first_matrix, packed_weight, scales, _marlin_workspace(), **size
         ), first_matrix.float() @ weight.float()
     scales = [_scale(matrix, 448.0) for matrix in (first_matrix, right)]
     stored_matrices = [
@@ -262,14 +264,14 @@ def _fp8_product() -> tuple[Any, Any]:
 def _fp4_product() -> tuple[Any, Any]:
     import torch
 
-    ops = _operators()
+    ops = _import_operators()
     first_matrix, right = _random(TOKENS, HIDDEN), _random(INNER, HIDDEN)
     marlin = os.environ.get("VLLM_NVFP4_GEMM_BACKEND") == "marlin"
     if marlin or not ops.cutlass_scaled_mm_supports_fp4(_capability()):
-        weight, packed_weight, scales, whole = _marlin_fp4(right)
+        weight, packed_weight, scales, whole = _pack_marlin_fp4(right)
         apply = _first_importable(f"{_MARLIN}_fp4:apply_fp4_marlin_linear")
         size = {"size_n": INNER, "size_k": HIDDEN}
-        result = apply(first_matrix, packed_weight, scales, whole, _workspace(), **size)
+        result = apply(first_matrix, packed_weight, scales, whole, _marlin_workspace(), **size)
         return result, first_matrix.float() @ weight.float()
     wholes = [1 / _scale(matrix, 448.0 * 6.0) for matrix in (first_matrix, right)]
     (first_stored, one_scales), (two, two_scales) = (
@@ -293,21 +295,21 @@ def _capability() -> int:
 _MARLIN = "vllm.model_executor.layers.quantization.utils.marlin_utils"
 
 
-def _workspace() -> Any:
+def _marlin_workspace() -> Any:
     import torch
 
     return _first_importable(f"{_MARLIN}:marlin_make_workspace_new")(torch.device("cuda"))
 
 
-def _marlin_fp8(weight: Any) -> Any:
+def _quantize_marlin_fp8(weight: Any) -> Any:
     return _first_importable(f"{_MARLIN}_fp8:marlin_quant_fp8_torch")(weight, -1)
 
 
-def _marlin_fp4(weight: Any) -> Any:
+def _pack_marlin_fp4(weight: Any) -> Any:
     return _first_importable(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
 
 
-def _mixture(states: Any, up: Any, down: Any, shares: Any, expert_ids: Any) -> Any:
+def _mixture_reference(states: Any, up: Any, down: Any, shares: Any, expert_ids: Any) -> Any:
     """Compute a mixture of experts, one token and expert after the other."""
     import torch
 
@@ -332,7 +334,7 @@ def _triton_experts_and_reference() -> tuple[Any, Any]:
     states, shares, expert_ids = _route_tokens()
     up, down = _random(EXPERTS, 2 * INNER, HIDDEN), _random(EXPERTS, HIDDEN, INNER)
     run_experts = _first_importable("vllm.model_executor.layers.fused_moe:fused_experts")
-    reference = _mixture(states, up, down, shares, expert_ids)
+    reference = _mixture_reference(states, up, down, shares, expert_ids)
     return run_experts(states, up, down, shares, expert_ids), reference
 
 
@@ -371,7 +373,9 @@ def _marlin_experts_kernel(
             global_scale1=up_whole[0] if up_whole else None,
             global_scale2=down_whole[0] if down_whole else None,
         )
-        reference = _mixture(states, up.transpose(1, 2), down.transpose(1, 2), shares, expert_ids)
+        reference = _mixture_reference(
+            states, up.transpose(1, 2), down.transpose(1, 2), shares, expert_ids
+        )
         return result, reference
 
     return kernel
@@ -391,6 +395,6 @@ KERNELS: dict[str, tuple[Callable[[], tuple[Any, Any]], float]] = {
     "FP8 product": (_fp8_product, 0.02),
     "FP4 product": (_fp4_product, 0.3),
     "experts triton": (_triton_experts_and_reference, 0.03),
-    "experts marlin FP8": (_marlin_experts_kernel(_marlin_fp8, "float8_e4m3fn"), 0.03),
-    "experts marlin FP4": (_marlin_experts_kernel(_marlin_fp4, "float4_e2m1f"), 0.03),
+    "experts marlin FP8": (_marlin_experts_kernel(_quantize_marlin_fp8, "float8_e4m3fn"), 0.03),
+    "experts marlin FP4": (_marlin_experts_kernel(_pack_marlin_fp4, "float4_e2m1f"), 0.03),
 }

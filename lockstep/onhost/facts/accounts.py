@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from lockstep.onhost.facts.reader_helpers import Facts, rows, seal
+from lockstep.onhost.facts.reader_helpers import Facts, lines_of_file, seal
 
 _Entry = TypeVar("_Entry")
 
@@ -51,7 +51,7 @@ def read(question: dict[str, Any]) -> Facts:
             kind = "right" if group in question["rights"] else "member"
             yield kind, f"{name} in {group}", "yes"
     if question["others"]:
-        yield from _logins(question["key"], accounts.values())
+        yield from _login_credentials(question["key"], accounts.values())
 
 
 def is_known(name: str) -> bool:
@@ -68,20 +68,20 @@ def _entries(by_name: Callable[[str], _Entry], names: Iterable[str]) -> list[_En
     return entries
 
 
-def _logins(key: str, accounts: Iterable[pwd.struct_passwd]) -> Facts:
+def _login_credentials(key: str, accounts: Iterable[pwd.struct_passwd]) -> Facts:
     for account in accounts:
-        for line in rows(os.path.join(account.pw_dir, ".ssh", "authorized_keys")):
+        for line in lines_of_file(os.path.join(account.pw_dir, ".ssh", "authorized_keys")):
             words = line.split()
             if words and not line.startswith("#"):
                 # The comment of a key names its owner; the key itself is only compared.
                 key_seal = seal(key, line.encode())
                 yield "login key", f"{account.pw_name}: {words[-1][:40]} {key_seal[:6]}", key_seal
-    for line in rows("/etc/shadow"):
+    for line in lines_of_file("/etc/shadow"):
         name, password = line.split(":")[:2]
-        yield "password", name, _state(password)
+        yield "password", name, _password_state(password)
 
 
-def _state(password: str) -> str:
+def _password_state(password: str) -> str:
     if not password:
         return "none needed"
     return "locked" if password.startswith(("!", "*")) else "set"

@@ -48,13 +48,13 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     document: dict[str, Any] = {"now": now, "series": [], "boot": None, "last_words": {}}
     if own:
         document |= {
-            "boot": _previous_boot(),
+            "boot": _model_of_previous_boot(),
             "last_words": _kept_kernel_messages(question["before_boot"]),
         }
     period = prometheus.end_and_boot_times(now, question["before_boot"]) if prometheus else None
     if period is None and not own:
         raise FactUnreadable(f"no sample of {question['host']} is here")
-    end, boot_time, return_time = period or _end_by_journal(now, question["before_boot"])
+    end, boot_time, return_time = period or _end_times_by_journal(now, question["before_boot"])
     begin = end - 60.0 * question["minutes"]
     if prometheus and period:
         document["series"] = prometheus.values(question["series"], begin, end)
@@ -140,7 +140,7 @@ class _Prometheus:
         return results
 
 
-def _end_by_journal(now: float, before_boot: bool) -> tuple[float, float, float | None]:
+def _end_times_by_journal(now: float, before_boot: bool) -> tuple[float, float, float | None]:
     """Return the same three times for this host, by its own journal."""
     boot_time = now - float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
     if not before_boot:
@@ -151,7 +151,7 @@ def _end_by_journal(now: float, before_boot: bool) -> tuple[float, float, float 
     return last[-1][0], boot_time, boot_time
 
 
-def _previous_boot() -> dict[str, Any] | None:
+def _model_of_previous_boot() -> dict[str, Any] | None:
     """Return the model and phase of the boot before this one, and the time when it ended."""
     paths = layout.Paths()
     past = boot_history.load(paths).past_boots(boot_history.boot_id(paths))

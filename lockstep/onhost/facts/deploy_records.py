@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import config, errors, layout
-from lockstep.onhost.facts.reader_helpers import Facts, document, owner, seal
+from lockstep.onhost.facts.reader_helpers import Facts, document, mode_and_owner, seal
 from lockstep.onhost.gateway import keys
 from lockstep.onhost.records import baseline, deploy_lock, generations, ownership, watch_findings
 from lockstep.onhost.systemd import units
@@ -49,8 +49,8 @@ def differences_from_generation(wanted_digest: str) -> list[str]:
             continue
         if text != file["text"]:
             differences.append(f"{file['path']}: another text")
-        if owner(entry) != owner_text:
-            differences.append(f"{file['path']}: {owner(entry)}, not {owner_text}")
+        if mode_and_owner(entry) != owner_text:
+            differences.append(f"{file['path']}: {mode_and_owner(entry)}, not {owner_text}")
     engine = wanted_record["engine"]
     current = Path(engine["folder"]) / "current"
     if engine["id"] and current.resolve().name != engine["id"]:

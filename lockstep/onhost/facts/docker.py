@@ -56,9 +56,9 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         return {
             "version": info.get("ServerVersion"),
             "hooks": _hooks(),
-            "devices": _devices(info),
+            "devices": _discovered_devices(info),
             "mode": _toolkit_mode(),
-            "images": list(_held_images(docker, question["images"])),
+            "images": list(_present_images(docker, question["images"])),
             "foreign": _foreign_items(docker, question),
             "root": info.get("DockerRootDir"),
         }
@@ -96,19 +96,19 @@ def _is_answering(path: str) -> bool:
     return True
 
 
-def images(references: Iterable[str]) -> dict[str, str]:
+def image_architectures(references: Iterable[str]) -> dict[str, str]:
     """Return the architecture of the images that are here, by reference ("REPOSITORY@sha256:…").
 
     `UNHELD` follows it for images that a prune would remove.
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     try:
-        return _held_images(docker, references)
+        return _present_images(docker, references)
     except (docker_api.DockerUnreachable, docker_api.DockerError):
         return {}
 
 
-def _held_images(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str]:
+def _present_images(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str]:
     image_list = docker.request_json("GET", "/images/json")
     image_by_digest = {
         digest: image for image in image_list for digest in image.get("RepoDigests") or []
@@ -122,7 +122,7 @@ def _held_images(docker: docker_api.Docker, references: Iterable[str]) -> dict[s
     return architectures
 
 
-def _is_held(image: dict[str, Any]) -> bool:
+def _has_hold_tag(image: dict[str, Any]) -> bool:
     """Tell whether an image has a tag of ours: of a model, or of a generation that is kept."""
     hold_tags = set(map(docker_api.hold_tag, image.get("RepoDigests") or []))
     return not hold_tags.isdisjoint(image.get("RepoTags") or [])
@@ -168,7 +168,7 @@ def _toolkit_mode() -> str:
         return ""
 
 
-def _devices(info: dict[str, Any]) -> list[str]:
+def _discovered_devices(info: dict[str, Any]) -> list[str]:
     return [device["ID"] for device in info.get("DiscoveredDevices") or []]
 
 
@@ -183,7 +183,7 @@ def daemon(question: dict[str, Any]) -> Facts:
         yield "docker", f"hook {name}", "present"
     if mode := _toolkit_mode():
         yield "docker", "toolkit mode", mode
-    if DEVICE in _devices(info):
+    if DEVICE in _discovered_devices(info):
         yield "docker", f"device {DEVICE}", "present"
     registries = info.get("RegistryConfig") or {}
     for name, entry in (registries.get("IndexConfigs") or {}).items():
@@ -207,11 +207,11 @@ def contents(question: dict[str, Any]) -> Facts:
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     wanted_digests = set(question["images"])
-    for reference, architecture in _held_images(docker, wanted_digests).items():
+    for reference, architecture in _present_images(docker, wanted_digests).items():
         yield "image", reference, architecture
     for image in docker.request_json("GET", "/images/json"):
         digests = set(image.get("RepoDigests") or [])
-        is_known = digests & wanted_digests or _is_held(image)
+        is_known = digests & wanted_digests or _has_hold_tag(image)
         for name in [] if is_known else image.get("RepoTags") or digests:
             if name != "<none>:<none>":
                 yield "other image", name, image["Id"][:19]

@@ -66,7 +66,7 @@ def installed_packages(venv: str) -> dict[str, Any]:
     python, folder = _site_packages(venv)
     distributions: dict[str, str] = {}
     origins: dict[str, Any] = {}
-    for entry in _metadata(folder):
+    for entry in _metadata_folders(folder):
         name, _, version = os.path.basename(entry).removesuffix(".dist-info").partition("-")
         name = name.lower().replace("_", "-").replace(".", "-")
         # A package that is there twice has no version that anybody could rely on.
@@ -89,7 +89,7 @@ def _site_packages(venv: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _metadata(folder: str) -> list[str]:
+def _metadata_folders(folder: str) -> list[str]:
     """Return metadata folders; an installation that was cut off leaves one without RECORD."""
     return [
         os.path.join(folder, entry)
@@ -115,7 +115,7 @@ def _is_unfinished(mark: str) -> bool:
     return True
 
 
-def checkouts(question: dict[str, Any]) -> Facts:
+def checkout_changes(question: dict[str, Any]) -> Facts:
     """Yield whether source trees ("sources") have changes of their own."""
     for source in question["sources"]:
         if os.path.exists(os.path.join(source, ".git")):
@@ -151,7 +151,7 @@ def _checkout(source: str) -> str:
     return f"changed: {', '.join(changed_files[:_NAMED])}{more}"
 
 
-def every(question: dict[str, Any]) -> Facts:
+def packages_and_changed_files(question: dict[str, Any]) -> Facts:
     """Yield distributions of each venv, and files that differ from the installed ones.
 
     `question` has "venvs" by name, of which "engine" is the engine's, and "deep": whether every
@@ -177,14 +177,14 @@ def _faults(folder: str, deep: bool) -> Iterator[tuple[str, str]]:
     """Yield (path, fault) of installed files that are missing or changed, and of foreign files."""
     owned_paths = set(_OF_UV)
     account = os.stat(folder).st_uid
-    for entry in _metadata(folder):
+    for entry in _metadata_folders(folder):
         record = os.path.join(entry, "RECORD")
         write_time = os.stat(record).st_mtime + _GRAIN_S
         with open(record, encoding="utf-8", newline="") as rows:
             for path, wanted_hash, size in csv.reader(rows):
                 owned_paths.add(path.partition("/")[0])
                 if wanted_hash:
-                    fault = _fault(
+                    fault = _file_fault(
                         os.path.join(folder, path), wanted_hash, size, write_time, deep, account
                     )
                     if fault:
@@ -194,7 +194,7 @@ def _faults(folder: str, deep: bool) -> Iterator[tuple[str, str]]:
             yield os.path.join(folder, name), "belongs to no package"
 
 
-def _fault(
+def _file_fault(
     path: str, wanted_hash: str, size: str, write_time: float, deep: bool, account: int
 ) -> str:
     try:

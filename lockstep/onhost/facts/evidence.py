@@ -13,7 +13,14 @@ from typing import Any
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts import environments, link, logged_events, machine, network, preflight
 from lockstep.onhost.facts.deploy_records import value_text
-from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, owner, rows, run, text
+from lockstep.onhost.facts.reader_helpers import (
+    Facts,
+    folder_paths,
+    lines_of_file,
+    mode_and_owner,
+    run,
+    text,
+)
 from lockstep.onhost.system import apt_lock_wait
 from lockstep.onhost.systemd import units
 
@@ -35,7 +42,9 @@ _PROCESSES = ("sshd", "systemd-oomd", "earlyoom", "dockerd", "containerd", "gnom
 
 def past_updates(_: object) -> Facts:
     """Yield every update that DGX OS has recorded; `machine.system` has the last one."""
-    release_lines = [line for line in rows("/etc/dgx-release") if line.startswith("DGX_OTA")]
+    release_lines = [
+        line for line in lines_of_file("/etc/dgx-release") if line.startswith("DGX_OTA")
+    ]
     yield logged_events.lines_fact("updates of DGX OS", release_lines)
 
 
@@ -43,7 +52,7 @@ def devices(_: object) -> Facts:
     """Yield device files of GPU and adapters, and the output of nvidia-smi."""
     for path in (path for folder in _DEVICES for path in folder_paths(folder)):
         if _DEVICE.match(path) and not os.path.isdir(path):
-            yield "device", path, owner(os.stat(path))
+            yield "device", path, mode_and_owner(os.stat(path))
     yield logged_events.lines_fact("gpu", run("nvidia-smi").stdout.splitlines())
 
 
@@ -92,7 +101,9 @@ def interfaces(_: object) -> Facts:
     devices = link.rdma()
     for path in folder_paths("/sys/class/net"):
         name = os.path.basename(path)
-        link_facts = None if name.startswith(network.VIRTUAL) else link.link(name, devices)
+        link_facts = (
+            None if name.startswith(network.VIRTUAL) else link.interface_link(name, devices)
+        )
         if link_facts:
             yield "link", name, value_text(link_facts)
     for path in folder_paths("/sys/class/infiniband"):
@@ -103,7 +114,7 @@ def interfaces(_: object) -> Facts:
     yield "link", "ports without a cable are hidden", "yes" if hides else "no"
 
 
-def scores(question: dict[str, Any]) -> Facts:
+def oom_scores(question: dict[str, Any]) -> Facts:
     """Yield the scores by which the kernel chooses the processes that it kills."""
     yield "OOM score", "a session over SSH (this one)", text("/proc/self/oom_score_adj")
     own_units = {unit: set(units.processes(unit)) for unit in question["units"]}

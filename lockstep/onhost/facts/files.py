@@ -20,10 +20,10 @@ from lockstep.onhost.core import layout
 from lockstep.onhost.facts.reader_helpers import (
     Facts,
     folder_paths,
+    lines_of_file,
     mode,
-    owner,
+    mode_and_owner,
     paths_below,
-    rows,
     seal,
     seal_file,
 )
@@ -147,7 +147,7 @@ def leftovers(question: dict[str, Any]) -> Facts:
             if not os.path.islink(path) and ownership.is_marked(Path(path)):
                 yield "leftover", path, "present"
             elif folder == question["scripts"]:
-                yield "script", path, content(question["key"], path)
+                yield "script", path, sealed_content(question["key"], path)
     allowed_paths, inside = known_paths | set(question["allowed"]), tuple(question["inside"])
     for path in sorted({*_recorded_files()} - known_paths):
         if not ownership.is_marked(Path(path)):
@@ -191,17 +191,17 @@ def _damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
 def secrets(question: dict[str, Any]) -> Facts:
     """Yield whether secrets with named "entries" have them, and the hub's "token", sealed."""
     for path in question["entries"]:
-        for line in rows(path):
+        for line in lines_of_file(path):
             name, mark, value = line.partition("=")
             if mark:
                 yield "secret entry", f"{path} {name}", "set" if value.strip() else "empty"
     token = question["token"]
     if os.path.exists(token):
-        yield "hub token mode", token, owner(os.stat(token))
+        yield "hub token mode", token, mode_and_owner(os.stat(token))
         yield "hub token", token, seal_file(question["key"], token)
 
 
-def content(key: str, path: str) -> str:
+def sealed_content(key: str, path: str) -> str:
     """Return the keyed hash of a file, or a description if it is no such file."""
     entry = os.lstat(path)
     if stat.S_ISLNK(entry.st_mode):
@@ -232,5 +232,5 @@ def foreign_setting_files(question: dict[str, Any]) -> Facts:
             whole = _ID.sub(rb"\1=(own)", Path(path).read_bytes())
             yield "setting", path, seal(question["key"], whole)
         else:
-            yield "setting", path, content(question["key"], path)
-        yield "setting mode", path, owner(os.lstat(path))
+            yield "setting", path, sealed_content(question["key"], path)
+        yield "setting mode", path, mode_and_owner(os.lstat(path))

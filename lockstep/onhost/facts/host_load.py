@@ -18,16 +18,16 @@ _ANSWER_S = 3.0
 _PROPERTIES = ("ActiveState", "MainPID", "InvocationID", "Environment")
 
 
-def _processors() -> tuple[int, int]:
+def _processor_times() -> tuple[int, int]:
     with open("/proc/stat", encoding="ascii") as text:
         times = [int(word) for word in text.readline().split()[1:9]]
     return sum(times), times[3] + times[4]
 
 
 def _busy_share() -> float:
-    total, idle = _processors()
+    total, idle = _processor_times()
     time.sleep(_LOOK_S)
-    later, still = _processors()
+    later, still = _processor_times()
     return 1 - (still - idle) / max(1, later - total)
 
 
@@ -58,7 +58,7 @@ def _gpu() -> dict[str, Any]:
     }
 
 
-def _compiling_line(unit: str | None, pattern: str) -> str | None:
+def _newest_compiling_line(unit: str | None, pattern: str) -> str | None:
     if not (unit and pattern):
         return None
     look = ("journalctl", "-q", "--no-pager", "-u", unit, "--since=-1h", "-o", "short-iso-precise")
@@ -67,7 +67,7 @@ def _compiling_line(unit: str | None, pattern: str) -> str | None:
     return (matching_lines or [""])[-1] if result.returncode == 0 else None
 
 
-def _tensors(index: str, pattern: str) -> dict[str, int] | None:
+def _tensor_counts(index: str, pattern: str) -> dict[str, int] | None:
     names = (document(index) or {}).get("weight_map")
     if names is None:
         return None
@@ -91,8 +91,8 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     models = (document(question["models"]) or {}).get("models", {})
     ruler_facts = {"models": models, **_hot_unit([model["unit"] for model in models.values()])}
     if question.get("index"):
-        return {**ruler_facts, "tensors": _tensors(question["index"], question["vision"])}
-    last = _compiling_line(ruler_facts.get("hot"), question.get("compiler_pattern", ""))
+        return {**ruler_facts, "tensors": _tensor_counts(question["index"], question["vision"])}
+    last = _newest_compiling_line(ruler_facts.get("hot"), question.get("compiler_pattern", ""))
     return {**ruler_facts, "busy": _busy_share(), **_gpu(), "compiler_line": last}
 
 

@@ -10,7 +10,7 @@ import pwd
 from itertools import chain
 from typing import Any
 
-from lockstep.onhost.facts.reader_helpers import folder_paths, pairs, rows, run, text
+from lockstep.onhost.facts.reader_helpers import folder_paths, lines_of_file, pairs, run, text
 
 _SERIALS = (
     *("product_serial", "board_serial", "chassis_serial", "product_uuid"),
@@ -23,8 +23,8 @@ def read(_: object) -> dict[str, list[Any]]:
     """Return names of the machine and its network, accounts with people's names, serial numbers."""
     pretty = [value for key, value in pairs("/etc/machine-info") if key == "PRETTY_HOSTNAME"]
     # Names of this machine and of others.
-    host_names = [line.partition("#")[0].split()[1:] for line in rows("/etc/hosts")]
-    resolver_lines = [line.split() for line in rows("/etc/resolv.conf")]
+    host_names = [line.partition("#")[0].split()[1:] for line in lines_of_file("/etc/hosts")]
+    resolver_lines = [line.split() for line in lines_of_file("/etc/resolv.conf")]
     domains = [words[1:] for words in resolver_lines if words[:1] in (["search"], ["domain"])]
     return {
         "hosts": [os.uname().nodename, *pretty, *chain.from_iterable(host_names)],

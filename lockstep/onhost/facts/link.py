@@ -27,7 +27,7 @@ def rdma(root: str = "/sys/class/infiniband") -> dict[str, dict[str, str]]:
     return devices
 
 
-def link(name: str, devices: dict[str, dict[str, str]]) -> dict[str, Any] | None:
+def interface_link(name: str, devices: dict[str, dict[str, str]]) -> dict[str, Any] | None:
     """Return an interface's carrier, MTU, speed in Mbit/s, RDMA device; None if it is absent."""
     root = f"/sys/class/net/{name}"
     if not os.path.isdir(root):
@@ -57,7 +57,7 @@ def _ping_fault(address: str, interface: str | None, mtu: int) -> str:
     )
 
 
-def _chosen_network(units: list[str]) -> dict[str, Any]:
+def _network_of_last_start(units: list[str]) -> dict[str, Any]:
     """Return NCCL's choice in the log of the last started unit; unit null if none of them ran."""
 
     def began(state: dict[str, str]) -> int:
@@ -72,10 +72,10 @@ def _chosen_network(units: list[str]) -> dict[str, Any]:
         return {"unit": None, "network": None, "said": False}
     match = "_SYSTEMD_INVOCATION_ID=" + newest["InvocationID"]
     log = run("journalctl", "--no-pager", "-q", "-o", "cat", match).stdout
-    return {"unit": unit, "network": chosen_network(log), "said": "NCCL" in log}
+    return {"unit": unit, "network": nccl_network_in_log(log), "said": "NCCL" in log}
 
 
-def chosen_network(log: str) -> str | None:
+def nccl_network_in_log(log: str) -> str | None:
     """Return the last network that NCCL says it uses ("IB", "Socket"); None if it says none."""
     networks = _CHOSEN.findall(log)
     return networks[-1] if networks else None
@@ -95,8 +95,8 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             for address, (interface, mtu) in question["peers"].items()
         }
     return {
-        "links": {name: link(name, devices) for name in question["interfaces"]},
+        "links": {name: interface_link(name, devices) for name in question["interfaces"]},
         "rdma": devices,
         "peers": {address: answer.result() for address, answer in answers.items()},
-        "nccl": _chosen_network(question["units"]),
+        "nccl": _network_of_last_start(question["units"]),
     }

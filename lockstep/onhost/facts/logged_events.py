@@ -43,7 +43,7 @@ def apt(_: object) -> Facts:
     """Yield runs of apt since the machine's start: apt's own record, and its services' messages."""
     began = time.time() - float((text("/proc/uptime") or "0").split()[0])
     blocks = (text("/var/log/apt/history.log") or "").split("\n\n")
-    runs = [_run(dict(_ENTRY.findall(block))) for block in blocks]
+    runs = [_apt_run(dict(_ENTRY.findall(block))) for block in blocks]
     own = [f"{utc_text(start)} apt: {line}" for start, line in runs if start >= began]
     names = [word for name in APT_UNITS for word in ("-u", name)]
     yield lines_fact("apt", [*own, *journal_lines("-b", *names)])
@@ -52,7 +52,7 @@ def apt(_: object) -> Facts:
 _ENTRY = re.compile(r"^(Start-Date|End-Date|Commandline|Requested-By|Error): (.*)$", re.MULTILINE)
 
 
-def _run(entry: dict[str, str]) -> tuple[float, str]:
+def _apt_run(entry: dict[str, str]) -> tuple[float, str]:
     """Return the start of one run of apt, 0 if unknown, and its description."""
     start, end = _seconds(entry.get("Start-Date", "")), _seconds(entry.get("End-Date", ""))
     took = f"{end - start:.0f} s" if end else "not ended"
@@ -87,12 +87,13 @@ def starts(question: dict[str, Any]) -> Facts:
             only = f"--grep={question['tells']}"
             messages = journal_lines(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
             telling_lines = (
-                telling_line(line, question["tells"], question["arguments"]) for line in messages
+                start_part_of_line(line, question["tells"], question["arguments"])
+                for line in messages
             )
             yield lines_fact(f"start of {unit}", filter(None, telling_lines))
 
 
-def telling_line(line: str, tells: str, arguments: str) -> str:
+def start_part_of_line(line: str, tells: str, arguments: str) -> str:
     """Return the part of an engine's log line that tells of a start; of a long line, pieces."""
     if len(line) > _LONG:
         return " ".join(dict.fromkeys(re.findall(arguments, line)))

@@ -12,9 +12,9 @@ from typing import Any
 from lockstep.onhost.facts.reader_helpers import (
     Facts,
     folder_paths,
+    lines_of_file,
     pairs,
     paths_below,
-    rows,
     run,
     seal_file,
     text,
@@ -47,11 +47,11 @@ def available(_: object) -> int:
 
 def meminfo(*keys: str) -> dict[str, int]:
     """Return the bytes of those keys that the kernel reports."""
-    fields = dict(line.split(":", 1) for line in rows("/proc/meminfo"))
+    fields = dict(line.split(":", 1) for line in lines_of_file("/proc/meminfo"))
     return {key: int(fields[key].split()[0]) * 1024 for key in keys if key in fields}
 
 
-def base_system() -> str:
+def system_name() -> str:
     """Return the system's name in /etc/os-release ("Ubuntu 24.04.3 LTS")."""
     return dict(pairs("/etc/os-release")).get("PRETTY_NAME", "a system without a name")
 
@@ -91,7 +91,7 @@ def _cdi_files() -> list[str]:
     return [path for folder in CDI for path in folder_paths(folder)]
 
 
-def cdi() -> dict[str, str]:
+def cdi_drivers() -> dict[str, str]:
     """Return the driver that each CDI file with NVIDIA's GPU was made for, "" if it names none."""
     cdi_files = {}
     for path in _cdi_files():
@@ -157,7 +157,7 @@ def driver(question: dict[str, Any]) -> Facts:
         yield "driver", "loaded module", module[1]
     for path in _cdi_files():
         yield "CDI", path, seal_file(question["key"], path)
-    for path, made_for in cdi().items():
+    for path, made_for in cdi_drivers().items():
         yield "CDI driver", path, made_for or UNTOLD
 
 
@@ -187,7 +187,7 @@ def memory_and_mounts(_: object) -> Facts:
     """Yield memory, swap, processors and their governor, transparent huge pages, mounted disks."""
     for size in meminfo("MemTotal").values():
         yield "memory", "MemTotal GiB", f"{size / 2**30:.1f}"
-    for line in rows("/proc/swaps")[1:]:
+    for line in lines_of_file("/proc/swaps")[1:]:
         name, kind, kib, *_ = line.split()
         yield "memory", f"swap {name}", f"{kind} {int(kib) / 2**20:.1f} GiB"
     yield "memory", "processors", os.cpu_count()
@@ -198,7 +198,7 @@ def memory_and_mounts(_: object) -> Facts:
     cores = folder_paths("/sys/devices/system/cpu")
     governors = {text(f"{path}/cpufreq/scaling_governor") for path in cores}
     yield "memory", "governor", " ".join(sorted(filter(None, governors))) or "none"
-    for line in rows("/proc/self/mounts"):
+    for line in lines_of_file("/proc/self/mounts"):
         device, place, kind, options, *_ = line.split()
         if device.startswith("/dev/") and not place.startswith(
             ("/var/lib/docker/", "/proc", "/sys")
@@ -214,14 +214,14 @@ def clock(_: object) -> Facts:
 
 def settings(question: dict[str, Any]) -> Facts:
     """Yield kernel settings in force: those "names", and with "others" all that affect engines."""
-    keys = {*question["names"], *(_settings_of_engines() if question["others"] else ())}
+    keys = {*question["names"], *(_engine_setting_names() if question["others"] else ())}
     for name in sorted(keys):
-        value = baseline.kernel_setting(Path("/"), name)
+        value = baseline.present_kernel_setting(Path("/"), name)
         if value is not None:
             yield "sysctl", name, value
 
 
-def _settings_of_engines() -> set[str]:
+def _engine_setting_names() -> set[str]:
     """Return the names of this kernel's settings that affect engines."""
     keys = {f"net.ipv4.{name}" for name in _NET} | {f"kernel.{name}" for name in _KERNEL}
     for folder in ("/proc/sys/vm", "/proc/sys/net/core"):

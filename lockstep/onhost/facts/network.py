@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.core.address_text import address_with_port
-from lockstep.onhost.facts.reader_helpers import Facts, digest, folder_paths, rows, run, text
+from lockstep.onhost.facts.reader_helpers import (
+    Facts,
+    digest,
+    folder_paths,
+    lines_of_file,
+    run,
+    text,
+)
 from lockstep.onhost.records.ownership import UNITS, is_marked
 from lockstep.onhost.system import listeners as kernel_listeners
 from lockstep.onhost.systemd import units
@@ -23,11 +30,11 @@ SENT = "kernel messages to"
 VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
 
 
-def wireless_way() -> str:
+def wireless_default_interface() -> str:
     """Return NetworkManager's wireless interface of the default route, "" for none."""
     if not os.path.exists("/run/NetworkManager"):
         return ""
-    ways = (row.split()[:2] for row in rows("/proc/net/route")[1:])
+    ways = (row.split()[:2] for row in lines_of_file("/proc/net/route")[1:])
     way = next((name for name, to in ways if to == "00000000"), "")
     return way if way and os.path.exists(f"/sys/class/net/{way}/wireless") else ""
 
@@ -111,7 +118,7 @@ def _listening() -> Iterator[ListeningSocket]:
 def _socket_units() -> dict[tuple[str, int], str]:
     """Return the socket unit by which systemd listens, by address and port."""
     units_by_socket = {}
-    for place, unit in units.socket_units().items():
+    for place, unit in units.socket_units_by_address().items():
         address, colon, port = place.rpartition(":")
         if colon and port.isdigit():
             units_by_socket[address.strip("[]"), int(port)] = unit
@@ -161,7 +168,7 @@ def fabric(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def interfaces(_: object) -> Facts:
+def interface_settings(_: object) -> Facts:
     """Yield settings of real interfaces, without addresses, which are each host's own."""
     for path in folder_paths("/sys/class/net"):
         name = os.path.basename(path)
@@ -171,10 +178,10 @@ def interfaces(_: object) -> Facts:
             value = text(f"{path}/{key}")
             if value:
                 yield "network", f"{name} {key}", value
-    routes = [line.split() for line in rows("/proc/net/route")[1:]]
+    routes = [line.split() for line in lines_of_file("/proc/net/route")[1:]]
     ways = [words[0] for words in routes if words[1] == "00000000" and words[7] == "00000000"]
     yield "network", "default route", " ".join(ways) or "none"
-    for line in rows("/etc/resolv.conf"):
+    for line in lines_of_file("/etc/resolv.conf"):
         words = line.split()
         if words and words[0] in ("nameserver", "search", "options"):
             yield "network", " ".join(words), "present"

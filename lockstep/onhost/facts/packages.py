@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, output, rows, run
+from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, lines_of_file, output, run
 from lockstep.onhost.records import deploy_packages
 from lockstep.onhost.system import apt_lock_wait
 
@@ -60,7 +60,7 @@ def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
     return {} if apt_lock_wait.apt_lock_holder(paths) else packages_found
 
 
-def candidate(name: str) -> str:
+def installed_or_candidate_version(name: str) -> str:
     """Return a package's installed version, else the archive's candidate; "" for neither."""
     candidate_version = run(*_QUERY, "${Version}", name).stdout
     if candidate_version:
@@ -81,7 +81,7 @@ def _rows(query_output: str) -> Iterator[list[str]]:
 def _automatic() -> set[str]:
     """Return the names of packages that apt installed because another package needed them."""
     names, name = set(), ""
-    for line in rows("/var/lib/apt/extended_states"):
+    for line in lines_of_file("/var/lib/apt/extended_states"):
         if line.startswith("Package: "):
             name = line.removeprefix("Package: ")
         elif line == "Auto-Installed: 1":

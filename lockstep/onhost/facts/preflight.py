@@ -49,7 +49,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             "updates": pool.submit(updates),
             "unfinished": pool.submit(packages.unfinished_packages, question["packages"]),
             "tls": pool.submit(tls.read, question["tls"]),
-            "earlyoom": pool.submit(packages.candidate, "earlyoom"),
+            "earlyoom": pool.submit(packages.installed_or_candidate_version, "earlyoom"),
             "units_up": pool.submit(_running_model_units),
             "gpu_held": pool.submit(gpu_holders.holder_sentences, None),
         }
@@ -71,8 +71,8 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         **{name: answer.result() for name, answer in futures.items()},
         "architecture": platform.machine(),
         "dgx": machine.release(),
-        "system": machine.base_system(),
-        "docker": engine if "fault" in engine else {**engine, "cdi": machine.cdi()},
+        "system": machine.system_name(),
+        "docker": engine if "fault" in engine else {**engine, "cdi": machine.cdi_drivers()},
         "docker_ways": docker.dockers_of_host(
             question["docker_client"], answers="fault" not in engine
         ),
@@ -92,11 +92,13 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             "absent": [name for name in question["fabric"] if name not in names],
             "known": names,
             "netplan": shutil.which("netplan") is not None,
-            "wireless": "" if os.path.exists(question["netplan"]) else network.wireless_way(),
+            "wireless": ""
+            if os.path.exists(question["netplan"])
+            else network.wireless_default_interface(),
         },
         "checkpoints": _blob_sizes(question["cache"], question["checkpoints"]),
         "lacking": lacking,
-        "leases": _copying_deploys(),
+        "leases": _deploys_with_lease(),
         "identity": _identity(),
         "units_held": os.path.exists(_MODELS),
         "named": (document(_MODELS) or {}).get("name", ""),
@@ -182,7 +184,7 @@ def _running_model_units() -> list[str]:
     return [name for name, unit in units.loaded_units(*names).items() if unit.up]
 
 
-def _copying_deploys() -> list[str]:
+def _deploys_with_lease() -> list[str]:
     """Return the deploys in which this host may copy; a killed deploy leaves its lease behind."""
     names = map(os.path.basename, folder_paths("/run/lockstep/peers"))
     return [name.removesuffix(_LEASE) for name in names if name.endswith(_LEASE)]

@@ -71,14 +71,14 @@ def text(path: str) -> str | None:
         return None
 
 
-def rows(path: str) -> list[str]:
+def lines_of_file(path: str) -> list[str]:
     """Return the lines of a small text file; [] if it cannot be read."""
     return (text(path) or "").splitlines()
 
 
 def pairs(path: str) -> list[tuple[str, str]]:
     """Return key and value of each KEY="value" line of a small text file."""
-    fields = (line.strip().partition("=") for line in rows(path))
+    fields = (line.strip().partition("=") for line in lines_of_file(path))
     return [(key, value.strip("\"'")) for key, mark, value in fields if mark]
 
 
@@ -122,6 +122,6 @@ def mode(entry: os.stat_result) -> str:
     return f"{stat.S_IMODE(entry.st_mode):04o}"
 
 
-def owner(entry: os.stat_result) -> str:
+def mode_and_owner(entry: os.stat_result) -> str:
     """Return a file's mode and owner, as "0644 root:root"."""
     return f"{mode(entry)} {':'.join(ownership.user_and_group_names(entry))}"

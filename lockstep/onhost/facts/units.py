@@ -262,7 +262,7 @@ def failed_units(_: object) -> Facts:
             yield "failed unit", name, why or "failed"
 
 
-def ended_engines(_: object) -> Facts:
+def engines_ended_by_watch(_: object) -> Facts:
     """Yield engines that the memory watch has ended, and that nobody has made hot again."""
     for kill in watch_findings.load(layout.Paths()).kills.values():
         yield "ended engine", kill.unit, kill.reason

@@ -93,7 +93,7 @@ def _changed_paths(spec: weights_spec.Spec, part: weights_spec.WeightsPart) -> I
             yield str(path)
 
 
-def loads(_: object) -> Facts:
+def slow_loads(_: object) -> Facts:
     """Yield each model that loads slower than half of its disk's rate, and each slow port."""
     paths = layout.Paths()
     try:
@@ -112,7 +112,7 @@ def loads(_: object) -> Facts:
             ports[f"disk at {mount.place}"] = port
         if slow := _slow_load(model, paths):
             traits = "; ".join(disk_traits.slow_traits(mount, paths.root / "sys"))
-            yield "loading", model.name, f"{slow}: {traits or _unknown_reason(model)}"
+            yield "loading", model.name, f"{slow}: {traits or _unexplained_load_text(model)}"
     yield from (("loading", item, port) for item, port in ports.items())
 
 
@@ -125,7 +125,7 @@ def _slow_load(model: config.Model, paths: layout.Paths) -> str | None:
     return load_texts.slow_load_text(record.needs_bytes, record.seconds, disk_mb_s)
 
 
-def _unknown_reason(model: config.Model) -> str:
+def _unexplained_load_text(model: config.Model) -> str:
     return (
         "the disk's port, network, encryption and compression do not explain it. Remedy: "
         f"journalctl -u {model.unit} shows the load, and memory that ran short in it"

@@ -41,7 +41,7 @@ def hash_file_in_pieces(path: Path, digest: Hasher) -> Iterator[int]:
         drop_page_cache(file.fileno())
 
 
-def hash_file(path: Path, digest: Hasher) -> int:
+def add_file_to_hash(path: Path, digest: Hasher) -> int:
     """Add a whole file to `digest`; return its size in bytes."""
     return sum(hash_file_in_pieces(path, digest))
 
@@ -67,7 +67,7 @@ def bytes_begun(path: Path) -> int:
 def matches(path: Path, name: str) -> bool:
     """Tell whether the file's content has the hash `name`."""
     digest = hasher(name, path.stat().st_size)
-    hash_file(path, digest)
+    add_file_to_hash(path, digest)
     return digest.hexdigest() == name
 
 

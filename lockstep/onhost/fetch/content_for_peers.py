@@ -64,7 +64,7 @@ class PeerStore:
         """
         paths = [claim for claim in self._claims() if content_claims.is_held(claim)]
         for claim in paths:
-            if name in _names(claim):
+            if name in _claimed_names(claim):
                 return ComingContent("fetching", self._progress([claim]))
         names_begun = {claim.name for claim in self._claims()}
         for offer in self.offers():
@@ -108,7 +108,7 @@ class PeerStore:
         """Return a text that changes when a claim's holder moves on: bytes, or a sign of life."""
         with self._lock:
             self._refresh()
-            names = [name for claim in paths for name in _names(claim)]
+            names = [name for claim in paths for name in _claimed_names(claim)]
             sizes = [self._partial.get(name, int(name in self._is_whole)) for name in names]
         beats = []
         for claim in paths:
@@ -135,7 +135,7 @@ class PeerStore:
                 self._partial[entry.name.removesuffix(blob_files.PARTIAL)] = size
 
 
-def _names(claim: Path) -> list[str]:
+def _claimed_names(claim: Path) -> list[str]:
     try:
         return claim.read_text(encoding="ascii").split()
     except (OSError, ValueError):

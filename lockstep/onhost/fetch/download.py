@@ -101,7 +101,7 @@ def _attempt(source: DownloadSource, partial: Path) -> None:
         if have:
             headers["Range"] = f"bytes={have}-"
         try:
-            response = http_client.open_origin(source.url, headers)
+            response = http_client.open_origin_answer(source.url, headers)
         except urllib.error.HTTPError as error:
             if error.code == 416:
                 file.truncate(0)
@@ -113,7 +113,7 @@ def _attempt(source: DownloadSource, partial: Path) -> None:
                 have = 0
             length = response.headers.get("Content-Length")
             size = have + int(length) if source.size is None and length else source.size
-            while chunk := http_client.call_network(response.read, _CHUNK):
+            while chunk := http_client.call_with_network_errors(response.read, _CHUNK):
                 file.write(chunk)
         file.flush()
         os.fsync(file.fileno())

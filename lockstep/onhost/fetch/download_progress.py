@@ -38,7 +38,7 @@ class Progress:
         return f"{self.subject}: {self.parts}, {amount}{source_text}"
 
 
-def read_back(line: str) -> Progress | None:
+def parse_progress(line: str) -> Progress | None:
     """Return the progress that a line tells, or None for any other line."""
     match = _LINE.fullmatch(line.strip())
     if match is None:

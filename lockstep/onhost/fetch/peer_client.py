@@ -234,7 +234,7 @@ class Copier:
     def _transfer(self, peer: Peer, name: str, size: int, partial: Path) -> bool:
         """Append the missing bytes; tell whether the whole has the hash `name`."""
         digest = blob_files.hasher(name, size)
-        have = blob_files.hash_file(partial, digest) if partial.exists() else 0
+        have = blob_files.add_file_to_hash(partial, digest) if partial.exists() else 0
         if have == size and digest.hexdigest() == name:
             return True
         if have >= size:
@@ -250,7 +250,7 @@ class Copier:
                 digest, have = blob_files.hasher(name, size), 0
             buffer = memoryview(bytearray(_CHUNK))
             with partial.open("ab") as file:
-                while count := http_client.call_network(response.readinto, buffer):
+                while count := http_client.call_with_network_errors(response.readinto, buffer):
                     file.write(buffer[:count])
                     digest.update(buffer[:count])
                     have += count
@@ -293,4 +293,4 @@ def _ask_peer(
     all_headers = {"Authorization": f"Bearer {lease.token}", **(headers or {})}
     answer = http_client.open_answer(url, silence_s, method, headers=all_headers)
     with contextlib.ExitStack() as stack:
-        yield http_client.call_network(stack.enter_context, answer)
+        yield http_client.call_with_network_errors(stack.enter_context, answer)

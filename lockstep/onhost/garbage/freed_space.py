@@ -35,7 +35,7 @@ def freed_bytes(places: Iterable[Path], besides: Iterable[Path] = ()) -> int:
             key = (entry.st_dev, entry.st_ino)
             names[key] += 1
             sizes[key] = (entry.st_nlink, entry.st_blocks * _BLOCK)
-    gone_names = _names(besides)
+    gone_names = _link_counts(besides)
     return sum(
         size for key, (links, size) in sizes.items() if names[key] + gone_names[key] >= links
     )
@@ -43,7 +43,7 @@ def freed_bytes(places: Iterable[Path], besides: Iterable[Path] = ()) -> int:
 
 def unshared_places(places: Sequence[Path], besides: Iterable[Path]) -> list[Path]:
     """Return the places none of whose files has a name elsewhere, once `besides` are gone."""
-    gone_names = _names(besides)
+    gone_names = _link_counts(besides)
     return [
         place
         for place in places
@@ -54,5 +54,5 @@ def unshared_places(places: Sequence[Path], besides: Iterable[Path]) -> list[Pat
     ]
 
 
-def _names(places: Iterable[Path]) -> Counter[tuple[int, int]]:
+def _link_counts(places: Iterable[Path]) -> Counter[tuple[int, int]]:
     return Counter((entry.st_dev, entry.st_ino) for place in places for entry in _files(place))

@@ -65,17 +65,17 @@ def plan_cleanup(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> C
     stay = generations.distinct_records(every)[:keep]
     digests = {record["digest"] for record in stay}
     unfinished_record = generations.begun_record(paths)
-    text = "\n".join([json.dumps([*stay, unfinished_record]), *_mentions(paths, docker, every)])
-    folders = _folders(paths, every, "engine", "folder")
+    text = "\n".join([json.dumps([*stay, unfinished_record]), *_texts_in_use(paths, docker, every)])
+    folders = _recorded_folders(paths, every, "engine", "folder")
     engines = list(_unneeded_engines(folders, text))
     items = [
         *engines,
         *_wheels(engines, folders),
-        *_stored_wheels(engines, folders, text),
+        *_unneeded_wheels(engines, folders, text),
         *_unneeded_images(paths, docker, every, text),
         *(
             UnneededItem("weights", revision.name, revision.bytes, (revision.note, folder))
-            for folder in _folders(paths, every, "weights", "cache_dir")
+            for folder in _recorded_folders(paths, every, "weights", "cache_dir")
             for revision in downloaded_revisions.unneeded_revisions(folder, text)
         ),
         *_compiled_content(paths, docker, every, text),
@@ -86,7 +86,7 @@ def plan_cleanup(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> C
     )
 
 
-def _mentions(
+def _texts_in_use(
     paths: layout.Paths, docker: docker_api.Docker, every: list[generations.Record]
 ) -> Iterator[str]:
     """Yield texts that name content in use or about to be used."""
@@ -97,7 +97,7 @@ def _mentions(
     ]
     for path in files:
         yield _text(path)
-    for folder in _folders(paths, every, "engine", "folder"):
+    for folder in _recorded_folders(paths, every, "engine", "folder"):
         if (folder / "current").is_symlink():
             yield str((folder / "current").readlink())
     for process in paths.proc.glob("[0-9]*"):
@@ -115,7 +115,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _folders(
+def _recorded_folders(
     paths: layout.Paths, every: list[generations.Record], part: str, key: str
 ) -> list[Path]:
     """Return the folders that records name under a key of one part, once each."""
@@ -156,7 +156,7 @@ def _wheels(engines: list[UnneededItem], folders: list[Path]) -> Iterator[Unneed
             )
 
 
-def _stored_wheels(
+def _unneeded_wheels(
     engines: list[UnneededItem], folders: list[Path], text: str
 ) -> Iterator[UnneededItem]:
     """Yield wheels and histories that no remaining engine and no configuration is made of."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from lockstep.onhost.core import errors, schema
-from lockstep.onhost.core.schema import Rule, like
+from lockstep.onhost.core.schema import Rule, pattern_rule
 
 #: The keys of a host; readable by the group, writable by root alone.
 PATH = Path("/etc/lockstep/gateway/keys.json")
@@ -72,7 +72,7 @@ Name = Annotated[
     ),
 ]
 _Day = Annotated[str, Rule("is not a day", is_day, "YYYY-MM-DD")]
-_Digest = Annotated[str, like("[0-9a-f]{64}", "is no SHA-256", "")]
+_Digest = Annotated[str, pattern_rule("[0-9a-f]{64}", "is no SHA-256", "")]
 _Time = Annotated[str, Rule("is not a time in UTC", is_time, "YYYY-MM-DDTHH:MM:SSZ")]
 
 
@@ -124,7 +124,7 @@ def key_digest(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()
 
 
-def keys_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+def keys_in_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """Return the keys that a request carries, in OpenAI's and in Anthropic's header."""
     carried_keys = []
     for name, value in headers:
@@ -139,12 +139,12 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     return carried_keys
 
 
-def has_person_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def has_key_like_header(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Tell whether a request carries anything in the form of a person's key.
 
     Many programs insist on a key. Where none is required, people enter a word such as "none".
     """
-    return any(key.startswith(PREFIX.encode()) for key in keys_in(headers))
+    return any(key.startswith(PREFIX.encode()) for key in keys_in_headers(headers))
 
 
 def entries_of_text(text: str, where: str) -> list[Entry]:
@@ -196,7 +196,7 @@ class Keys:
         """Return the person of a request's key; None without a key that is known and valid."""
         self._reload_changed_file()
         now, person = self.now(), None
-        for key in keys_in(headers):
+        for key in keys_in_headers(headers):
             key_hash = key_digest(key)
             for entry in self._entries:
                 # Compare every digest in constant time, so that timing reveals nothing.

@@ -43,7 +43,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     with socket.socket(fileno=0) as asker:
         try:
             check_asker(asker)
-            name, user = parse_switch_request(request_line(asker))
+            name, user = parse_switch_request(receive_request_line(asker))
         except errors.Problem as problem:
             _tell({"code": problem.code, "said": str(problem)})
             raise
@@ -64,7 +64,7 @@ def check_asker(asker: socket.socket) -> None:
     raise errors.Problem(message, errors.EXIT_NOT_PERMITTED)
 
 
-def request_line(asker: socket.socket) -> bytes:
+def receive_request_line(asker: socket.socket) -> bytes:
     """Return the request's line. Raise Problem (wrong use) if it is long or does not come."""
     until, data = time.monotonic() + _LINE_S, b""
     while b"\n" not in data:

@@ -70,7 +70,11 @@ class Access:
             return self._forwarded_caller(headers)
         if person := self._people.person_of(headers):
             return Caller(person)
-        if listener.kind != "local" or self._gateway.local_keys or keys.has_person_key(headers):
+        if (
+            listener.kind != "local"
+            or self._gateway.local_keys
+            or keys.has_key_like_header(headers)
+        ):
             raise _unauthorised_refusal()
         if any(name in _FORWARDED for name, _ in headers):
             raise _unauthorised_refusal()
@@ -87,7 +91,7 @@ class Access:
         """
         _refuse_repeated_headers(headers)
         person = self._people.person_of(headers)
-        if person is None and self._host_key and has_key_of_digest(headers, self._host_key):
+        if person is None and self._host_key and is_key_in_headers(headers, self._host_key):
             person = HOST_KEY
         if is_loopback(listener.address):
             # A proxy on this host may stand before this port, which knows no persons.
@@ -139,13 +143,15 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def has_key_of_digest(headers: Headers, digest: str) -> bool:
+def is_key_in_headers(headers: Headers, digest: str) -> bool:
     """Tell whether a request carries the key of a digest, in either header form."""
     # Digests have one length, so the time of the comparison reveals nothing about the key.
-    return any([hmac.compare_digest(keys.key_digest(key), digest) for key in keys.keys_in(headers)])
+    return any(
+        [hmac.compare_digest(keys.key_digest(key), digest) for key in keys.keys_in_headers(headers)]
+    )
 
 
-def host_key(gateway: GatewayConfiguration) -> str | None:
+def open_port_key(gateway: GatewayConfiguration) -> str | None:
     """Return the key of this host's open ports, as systemd hands it over.
 
     Returns:

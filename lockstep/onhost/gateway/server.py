@@ -372,7 +372,7 @@ def main(
         host=host,
         hot=hot,
         access=request_authentication.Access(
-            gateway, people, peers, request_authentication.host_key(gateway)
+            gateway, people, peers, request_authentication.open_port_key(gateway)
         ),
         peers=peers,
         counts=counts,

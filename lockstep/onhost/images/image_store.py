@@ -43,19 +43,21 @@ class Manifest:
         return list(dict.fromkeys((self.config, *self.layers)))
 
 
-def parse(text: bytes) -> Manifest:
+def parse_manifest(text: bytes) -> Manifest:
     """Parse the manifest of one platform's image; raise ValueError for anything else."""
     data = json.loads(text)
     if not isinstance(data, dict) or not isinstance(data.get("layers"), list):
         raise ValueError("not the manifest of one image")
     media_type = str(data.get("mediaType") or registry_client.MANIFESTS[0])
     try:
-        return Manifest(media_type, _blob(data["config"]), tuple(map(_blob, data["layers"])))
+        return Manifest(
+            media_type, _blob_of_entry(data["config"]), tuple(map(_blob_of_entry, data["layers"]))
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"a manifest without {error}") from error
 
 
-def _blob(entry: dict[str, Any]) -> Blob:
+def _blob_of_entry(entry: dict[str, Any]) -> Blob:
     algorithm, _, name = str(entry["digest"]).partition(":")
     if algorithm != "sha256" or not blob_files.NAME.fullmatch(name):
         raise ValueError(f"digest {entry['digest']!r}")
@@ -84,16 +86,16 @@ class ImageStore:
             # Peers that saw it in its place would wait for its layers too, so it moves there later.
             apart = self._folder / "new" / name
             self._fetch_blob("manifests", Blob(name, 0), None, apart)
-            self._claim.add(blob.name for blob in parse(read_json(apart)).blobs)
+            self._claim.add(blob.name for blob in parse_manifest(read_small_file(apart)).blobs)
             apart.replace(path)
-        image_manifest = parse(read_json(path))
+        image_manifest = parse_manifest(read_small_file(path))
         self._claim.add(blob.name for blob in image_manifest.blobs)
         return image_manifest
 
     def platform(self, manifest: Manifest) -> str:
         """Return the platform in the image's configuration, such as `linux/arm64`."""
         self._fetch_blob("blobs", manifest.config, manifest.config.size)
-        config = json.loads(read_json(self._folder / manifest.config.name))
+        config = json.loads(read_small_file(self._folder / manifest.config.name))
         return f"{config.get('os')}/{config.get('architecture')}"
 
     def fill(self, manifest: Manifest) -> None:
@@ -142,7 +144,10 @@ def unshared_files(folder: Path, name: str) -> list[Path]:
     for path in _files(folder):
         if path.name != name:
             with contextlib.suppress(ValueError, OSError):
-                kept_blobs |= {path.name, *(blob.name for blob in parse(read_json(path)).blobs)}
+                kept_blobs |= {
+                    path.name,
+                    *(blob.name for blob in parse_manifest(read_small_file(path)).blobs),
+                }
     return [
         path
         for path in _files(folder)
@@ -154,7 +159,7 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.glob("[0-9a-f]*") if path.is_file()]
 
 
-def read_json(path: Path) -> bytes:
+def read_small_file(path: Path) -> bytes:
     """Read a small file; raise ValueError if it is too large."""
     if path.stat().st_size > _LARGEST_JSON:
         raise ValueError(f"{path.stat().st_size} bytes")

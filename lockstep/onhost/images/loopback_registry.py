@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers = {"Docker-Content-Digest": f"sha256:{match['name']}"}
             kind = "application/octet-stream"
             if match["kind"] == "manifests":
-                kind = image_store.parse(image_store.read_json(path)).media_type
+                kind = image_store.parse_manifest(image_store.read_small_file(path)).media_type
             http_listener.send_file(self, path, {**headers, "Content-Type": kind})
 
     do_HEAD = do_GET

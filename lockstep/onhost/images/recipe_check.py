@@ -77,11 +77,11 @@ def unanswered_reason(folder: Path, image: str | None) -> str | None:
 
     `folder` has the records, and `image` is REPOSITORY@sha256:DIGEST.
     """
-    record = atomic_files.read_json(folder / _record_path(image)) if image else None
+    record = atomic_files.read_json(folder / _record_file_name(image)) if image else None
     return (record or {}).get("unanswered") or None
 
 
-def _record_path(reference: str) -> str:
+def _record_file_name(reference: str) -> str:
     return reference.partition("@")[2].replace(":", "-") + ".json"
 
 
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2 or "@sha256:" not in argv[0]:
         return command_lines.usage(__doc__)
     reference, engine = argv
-    name = _record_path(reference)
+    name = _record_file_name(reference)
     question = FOLDER / "questions" / name
     text = question.read_text(encoding="utf-8")
     answer = ask_engine_in_image(reference, engine, question)

@@ -53,7 +53,7 @@ class Registry:
     def _authorize(self, url: str, headers: dict[str, str]) -> str:
         """Return the value of the Authorization header, or "" if none is required."""
         try:
-            http_client.open_origin(url, headers, "HEAD").close()
+            http_client.open_origin_answer(url, headers, "HEAD").close()
         except urllib.error.HTTPError as error:
             if error.code != 401:
                 raise
@@ -77,8 +77,8 @@ class Registry:
         url = f"{realm}{joint}{urllib.parse.urlencode(query)}"
         headers = {"Authorization": basic} if basic else {}
         try:
-            with http_client.open_origin(url, headers) as response:
-                content = json.loads(http_client.call_network(response.read))
+            with http_client.open_origin_answer(url, headers) as response:
+                content = json.loads(http_client.call_with_network_errors(response.read))
             token: str = content.get("token") or content["access_token"]
             return "Bearer " + token
         except urllib.error.HTTPError as error:

@@ -122,7 +122,7 @@ lockstep_backup_last_success_timestamp_seconds: the backup
 """
 
 
-def _metrics(table: str, every_s: int) -> Iterator[Metric]:
+def _parse_table(table: str, every_s: int) -> Iterator[Metric]:
     rows = table.splitlines()
     for head, text in zip(rows[::2], rows[1::2], strict=True):
         whole, _, source = head.partition(": ")
@@ -131,7 +131,7 @@ def _metrics(table: str, every_s: int) -> Iterator[Metric]:
 
 
 METRICS: Mapping[str, Metric] = {
-    metric.name: metric for metric in (*_metrics(_QUICK, QUICK_S), *_metrics(_SLOW, SLOW_S))
+    metric.name: metric for metric in (*_parse_table(_QUICK, QUICK_S), *_parse_table(_SLOW, SLOW_S))
 }
 
 

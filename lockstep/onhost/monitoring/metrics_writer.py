@@ -40,7 +40,7 @@ QUICK, SLOW = "quick.prom", "slow.prom"
 _HANGS_S = 60.0  # A slow look that takes longer hangs.
 
 
-def black_box_samples(paths: layout.Paths, reading: gpu.GpuReading) -> Iterator[MetricSample]:
+def samples_each_second(paths: layout.Paths, reading: gpu.GpuReading) -> Iterator[MetricSample]:
     """Yield the black box's metrics: each second, and without a program or a request."""
     yield own_sample("metrics_written_timestamp_seconds", round(time.time(), 3))
     yield own_sample(
@@ -84,7 +84,7 @@ class Writer:
     def write_due_files(self, now: float) -> None:
         """Write the files due (s of the monotonic clock). Raises as `SlowMetrics.read_samples`."""
         atomic_files.write(
-            self._folder / QUICK, prometheus_text(black_box_samples(self._paths, self._gpu()))
+            self._folder / QUICK, prometheus_text(samples_each_second(self._paths, self._gpu()))
         )
         running = self._running
         if running is not None and not running.done():

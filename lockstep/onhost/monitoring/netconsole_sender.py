@@ -35,18 +35,18 @@ def wanted_attributes(source: str, to: str, port: str) -> dict[str, str]:
     Raises:
         errors.Problem: The route to that host does not begin at `source`, as without a cable.
     """
-    ways = _ip_address("route", "get", to)
+    ways = _ip_command_entries("route", "get", to)
     if not ways or ways[0].get("prefsrc") != source:
         raise errors.Problem(f"there is no way from {source} to {to}. Remedy: look at the cable")
     device, hop = ways[0]["dev"], ways[0].get("gateway", to)
-    entries = _ip_address("neigh", "show", "to", hop, "dev", device)
+    entries = _ip_command_entries("neigh", "show", "to", hop, "dev", device)
     hardware_address = next((entry["lladdr"] for entry in entries if "lladdr" in entry), None)
     attributes = {"extended": "1", "dev_name": device, "local_ip": source}
     attributes |= {"remote_ip": to, "remote_port": port}
     return {**attributes, "remote_mac": hardware_address} if hardware_address else attributes
 
 
-def _ip_address(*words: str) -> list[dict[str, str]]:
+def _ip_command_entries(*words: str) -> list[dict[str, str]]:
     result = runner.run(["ip", "-json", *words])
     entries: list[dict[str, str]] = (
         json.loads(result.stdout or "[]") if result.returncode == 0 else []

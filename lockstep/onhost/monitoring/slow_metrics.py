@@ -72,7 +72,7 @@ class SlowMetrics:
         hot = now["hot"]
         samples = [
             *self._model_samples(host, now, hot),
-            *_guard_samples(self.paths, host, now["models"]),
+            *_watch_finding_samples(self.paths, host, now["models"]),
             *self._record_samples(),
             *(
                 own_sample("failed_unit", 1, unit=unit)
@@ -190,7 +190,7 @@ def _answers_now(model: config.Model) -> bool:
     return True
 
 
-def _guard_samples(
+def _watch_finding_samples(
     paths: layout.Paths, host: config.HostConfig, models: dict[str, Any]
 ) -> Iterator[MetricSample]:
     """Yield the findings and actions of the guards."""

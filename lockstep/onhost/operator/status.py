@@ -116,9 +116,7 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
     models = []
     for model in host.models.values():
         unit = state[model.unit]
-        ready, detail = _readiness(
-            model, unit, cluster_status.answering_member(host, model), closely
-        )
+        ready, detail = _readiness(model, unit, cluster_status.rank_text(host, model), closely)
         models.append(
             ModelStatus(
                 name=model.name,

@@ -76,7 +76,7 @@ def record_items(paths: layout.Paths, names_by_part: dict[str, list[str]]) -> No
         "paths": lambda name: describe_path(paths.root, name),
         "accounts": groups_of,
         "groups": members_of_group,
-        "sysctls": lambda name: kernel_setting(paths.root, name),
+        "sysctls": lambda name: present_kernel_setting(paths.root, name),
     }
     for part, read in readers.items():
         have: dict[str, Any] = getattr(baseline, part)
@@ -113,7 +113,7 @@ def members_of_group(group: str) -> list[str] | None:
         return None
 
 
-def kernel_setting(root: Path, key: str) -> str | None:
+def present_kernel_setting(root: Path, key: str) -> str | None:
     """Return the value of a kernel setting; None if this kernel lacks it."""
     try:
         path = root / "proc/sys" / key.replace(".", "/")

@@ -224,7 +224,7 @@ def cut_off_deploy_outcome(paths: layout.Paths) -> str:
 def _read_messages(this_deploy: Deploy, messages: Iterable[str]) -> tuple[str, bool]:
     """Read messages to the end; return the result, and whether the deploy changed anything."""
     result, has_changed = "cut off", False
-    signal.signal(signal.SIGALRM, _end_silently)
+    signal.signal(signal.SIGALRM, _raise_time_out)
     signal.alarm(SILENCE_S)
     try:
         for line in messages:
@@ -248,7 +248,7 @@ def _read_messages(this_deploy: Deploy, messages: Iterable[str]) -> tuple[str, b
     return result, has_changed
 
 
-def _end_silently(*_: object) -> NoReturn:
+def _raise_time_out(*_: object) -> NoReturn:
     raise TimeoutError
 
 

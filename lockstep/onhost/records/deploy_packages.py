@@ -127,7 +127,7 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
     A failing source is named, and is no obstacle while the others have everything.
     """
     _refuse_unfinished(paths, names)
-    runner.output_or_problem(*MERGE, timeout=_LIMIT_S)
+    runner.run_or_raise(*MERGE, timeout=_LIMIT_S)
     code, faults = _update_lists()
     simulation = runner.run(["apt-get", "-q", "--simulate", *INSTALL, *names], timeout=_LIMIT_S)
     # A run that was refused a lock names no source.
@@ -242,13 +242,13 @@ def purge_recorded_packages(paths: layout.Paths, names: Sequence[str]) -> list[s
     purged_names = [*leaving, *sorted(alone)]
     if purged_names:
         _refuse_unfinished(paths, names)
-        runner.output_or_problem("apt-get", "-q", "-y", "purge", *purged_names, timeout=_LIMIT_S)
+        runner.run_or_raise("apt-get", "-q", "-y", "purge", *purged_names, timeout=_LIMIT_S)
     never = {name for name in recorded_names if name not in known_packages}
     record.packages = [name for name in record.packages if name not in {*purged_names, *never}]
     for account, makers in list(record.accounts.items()):
         if not set(makers) & set(record.packages):
             if ownership.home_of(account) is not None:
-                runner.output_or_problem("userdel", account, timeout=_LIMIT_S)
+                runner.run_or_raise("userdel", account, timeout=_LIMIT_S)
             del record.accounts[account]
     state_record.save(paths.packages, record, mode=0o600)
     return purged_names

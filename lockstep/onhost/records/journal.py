@@ -69,7 +69,7 @@ def note_before_change(
         path: _state_of_file(paths.root / path.lstrip("/")) for path in sorted(new_paths)
     }
     if document["hot"] is None and new_paths:
-        document["hot"] = _hot_model_name(paths, new_paths)
+        document["hot"] = _hot_model_if_affected(paths, new_paths)
     names = watched_units(document) - document["units"].keys()
     document["units"] |= {
         name: {"enabled": unit.is_enabled, "up": unit.up}
@@ -155,7 +155,7 @@ def watched_units(document: Document) -> set[str]:
     }
 
 
-def _hot_model_name(paths: layout.Paths, changing_paths: set[str]) -> str | None:
+def _hot_model_if_affected(paths: layout.Paths, changing_paths: set[str]) -> str | None:
     """Return the model that is up, if a file of any model is among the paths."""
     try:
         models = config.load_host(paths.models).models.values()

@@ -139,7 +139,7 @@ class Ownership:
             if process.variables(main_pid).get("LOCKSTEP_RESTART_KEY", "") == restart_key:
                 return ""
         form = "{{.Names}}\t{{.Label " + json.dumps(label) + "}}"
-        rows = _answer("docker", "ps", "--format", form)
+        rows = _output_or_none("docker", "ps", "--format", form)
         if rows is None:
             return "Docker does not say which containers its restart would end"
         pairs = [line.partition("\t")[::2] for line in rows.splitlines()]
@@ -294,10 +294,10 @@ def _is_as_shipped(path: str, at: Path) -> bool:
 
 
 def _output_of(*argv: str) -> str:
-    return _answer(*argv) or ""
+    return _output_or_none(*argv) or ""
 
 
-def _answer(*argv: str) -> str | None:
+def _output_or_none(*argv: str) -> str | None:
     """Return a program's output; None if it fails or takes longer than 30 s."""
     try:
         result = runner.run(argv, timeout=30)

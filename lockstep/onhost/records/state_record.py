@@ -20,7 +20,7 @@ T = TypeVar("T")
 def load(kind: type[T], path: Path) -> T | None:
     """Return a record, a dataclass or a mapping or tuple of such; None without a usable one."""
     try:
-        return _convert(kind, path.read_text(encoding="utf-8"), strict=False)
+        return _parse_record(kind, path.read_text(encoding="utf-8"), strict=False)
     except (OSError, ValueError):
         return None
 
@@ -37,7 +37,7 @@ def load_or_refuse(kind: type[T], path: Path, remedy: str) -> T | None:
 
 def record_of_text(kind: type[T], text: str) -> T:
     """Return a record from its text, without keys of other versions; raise ValueError."""
-    return _convert(kind, text, strict=True)
+    return _parse_record(kind, text, strict=True)
 
 
 def save(path: Path, record: Any, *, mode: int = 0o644) -> None:
@@ -45,7 +45,7 @@ def save(path: Path, record: Any, *, mode: int = 0o644) -> None:
     atomic_files.write_json(path, asdict(record), mode=mode)
 
 
-def _convert(kind: type[T], text: str, *, strict: bool) -> T:
+def _parse_record(kind: type[T], text: str, *, strict: bool) -> T:
     record: T = schema.convert(
         kind, json.loads(text), where="", key="", error=_other_version_error, strict=strict
     )

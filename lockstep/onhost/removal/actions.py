@@ -113,9 +113,7 @@ class Actions:
 
     def _remove_firewall_table(self, item: RemovalItem) -> None:
         # The end of its unit may have removed it.
-        runner.output_or_problem(
-            "nft", f"table {item.name}; delete table {item.name}", timeout=_LIMIT_S
-        )
+        runner.run_or_raise("nft", f"table {item.name}; delete table {item.name}", timeout=_LIMIT_S)
 
     def _remove_weights(self, item: RemovalItem) -> None:
         note = Path(item.detail)
@@ -149,14 +147,14 @@ class Actions:
 
     def _remove_member(self, item: RemovalItem) -> None:
         name, group = item.detail.split()
-        runner.output_or_problem("gpasswd", "--delete", name, group, timeout=_LIMIT_S)
+        runner.run_or_raise("gpasswd", "--delete", name, group, timeout=_LIMIT_S)
 
     def _remove_account(self, item: RemovalItem) -> None:
         if ownership.home_of(item.name) is not None:
-            runner.output_or_problem("userdel", item.name, timeout=_LIMIT_S)
+            runner.run_or_raise("userdel", item.name, timeout=_LIMIT_S)
 
     def _remove_group(self, item: RemovalItem) -> None:
-        runner.output_or_problem("groupdel", item.name, timeout=_LIMIT_S)
+        runner.run_or_raise("groupdel", item.name, timeout=_LIMIT_S)
 
     def _remove_file_or_folder(self, item: RemovalItem) -> None:
         at = self._path_below_root(item.name)

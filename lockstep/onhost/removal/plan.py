@@ -208,7 +208,11 @@ def _plan_originals(
 
 def _plan_settings(paths: layout.Paths, record: baseline.Baseline, plan: RemovalPlan) -> None:
     for key, was in record.sysctls.items():
-        if record.whole and was is not None and baseline.kernel_setting(paths.root, key) != was:
+        if (
+            record.whole
+            and was is not None
+            and baseline.present_kernel_setting(paths.root, key) != was
+        ):
             plan.add_removals("setting", key, detail=was)
     drop_in = paths.root / "etc/sysctl.d/60-lockstep.conf"
     if drop_in.exists() and not record.whole:

@@ -60,7 +60,7 @@ def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ())
         for model in outdated_models(host, paths):
             work = hot_change_record.HotWork(model.name, rollout_lock.USER)
             with hot_change_record.keep_on_record(paths, "rollout", work):
-                why = _refusal(host, model, paths, gate)
+                why = _restart_and_check(host, model, paths, gate)
                 if why:
                     output.say(f"{model.name}: {why}; returning to what there was")
                     return restore_and_restart(paths, model.name, errors.EXIT_FAILED)
@@ -68,7 +68,7 @@ def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ())
     return errors.EXIT_DONE
 
 
-def _refusal(
+def _restart_and_check(
     host: config.HostConfig, model: config.Model, paths: layout.Paths, gate: Sequence[str]
 ) -> str:
     """Return why a model may not stay as it was deployed, or ""."""

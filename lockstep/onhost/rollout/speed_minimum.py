@@ -86,7 +86,7 @@ def measure_speed(model: config.Model, key: str | None) -> tuple[list[float], gp
     # The first request of a shape may have to wait for kernels to be compiled.
     _measure_rate(model, key)
     earlier_counters = _counters_at_rest(model, key, None)
-    with gpu.sample_bands() as band:
+    with gpu.sample_power_and_clock() as band:
         rates = [_measure_rate(model, key) for _ in range(RUNS)]
     later_counters = _counters_at_rest(model, key, earlier_counters)
     for noun, total, expected_count in (
@@ -133,7 +133,7 @@ def _counters_at_rest(
 def _measure_rate(model: config.Model, key: str | None) -> float:
     mark = os.urandom(4).hex()
     # Streamed as `lockstep bench` has it, because an answer in one piece takes longer.
-    stream = openai_api.stream_keys(engines.ENGINES.get(model.engine))
+    stream = openai_api.streaming_fields(engines.ENGINES.get(model.engine))
     body = {**stream, "ignore_eos": True, "max_tokens": speed_request.TOKENS}
     began, wall = clock.now(), time.time()
     answer = openai_api.generate(model, key, f"[{mark}] {speed_request.PROMPT}", ANSWER_S, body)

@@ -250,7 +250,7 @@ class Gate:
         # that waits for the disk cannot be killed before, and is left to its end.
         with suppress(errors.Problem):
             runner.run(["sync"], timeout=_SYNC_TIMEOUT_S)
-        unified_memory.free_pages(self.paths.proc, write_to_journal)
+        unified_memory.drop_and_compact_cache(self.paths.proc, write_to_journal)
 
     def _running(self, names: set[str]) -> set[str]:
         if not names:

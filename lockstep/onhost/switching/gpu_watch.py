@@ -94,7 +94,7 @@ class GpuState:
         end_time = time.localtime(cut_off.began + cut_off.duration_s)
         return earlier_text or (
             f"cut off at {time.strftime('%Y-%m-%d %H:%M', end_time)} while {cut_off.model} was "
-            f"{cut_off.phase}: {_last_kernel_lines_text(cut_off.id)} (`lockstep help gpu`)"
+            f"{cut_off.phase}: {_boot_end_text(cut_off.id)} (`lockstep help gpu`)"
         )
 
     def _restore_lost_cap(self, now: gpu.GpuReading) -> str | None:
@@ -171,7 +171,7 @@ class GpuState:
             return None
         if now.utilization is None or now.utilization < BUSY:
             return None
-        with gpu.sample_bands() as band:
+        with gpu.sample_power_and_clock() as band:
             rate = self._token_rate(model)
         if rate is None or not band.power_w:
             return None
@@ -209,7 +209,7 @@ class GpuState:
         return token_count / seconds if token_count else None
 
 
-def _last_kernel_lines_text(boot: str) -> str:
+def _boot_end_text(boot: str) -> str:
     """Describe the end of a boot, by the last lines of its kernel."""
     argv = ["journalctl", "--quiet", "--no-pager", "--dmesg", f"--boot={boot}", "--lines=200"]
     lines = runner.run([*argv, "--output=cat"], timeout=60).stdout.splitlines()

@@ -122,7 +122,7 @@ class MemoryWatch:
             # systemd starts it as the leader of a group, and an engine's other processes are in it.
             _sigkill(os.killpg, main_pid)
         else:
-            inside = container_processes.processes(model.container, self.paths)
+            inside = container_processes.process_ids_of_container(model.container, self.paths)
             # All processes of a container end with its first one. Docker may answer late or never
             # on such a host, so it is asked only for one that an earlier deploy started.
             for pid in inside or [self._container_pid(model.container)]:

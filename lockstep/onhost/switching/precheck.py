@@ -75,7 +75,7 @@ class Precheck:
             container = other_model.container
             if not container or not (
                 self.state[other_model.unit].up
-                or living_processes.processes(other_model, self.paths)
+                or living_processes.processes_of_model(other_model, self.paths)
             ):
                 continue
             try:

@@ -423,7 +423,11 @@ class Switch:
         }
         if not names:
             return []
-        stray = {name for name in names if container_processes.processes(name, self._paths)}
+        stray = {
+            name
+            for name in names
+            if container_processes.process_ids_of_container(name, self._paths)
+        }
         try:
             running = self._docker.running_containers(names)
             stray |= {name for name in running if docker_api.is_ours(running[name].get("Labels"))}

@@ -35,7 +35,7 @@ class Steps:
             The answer to the test question (`answered with 16 tokens in 0.3 s (57.0 tok/s)`), or
             None if the journal has none.
         """
-        took = units.start_times(unit)
+        took = units.start_durations(unit)
         if took is not None:
             self.seconds["gate"], self.seconds["load"] = took
         events = map(output.read_event, reversed(journal))

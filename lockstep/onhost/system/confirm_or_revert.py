@@ -57,7 +57,7 @@ class Trial(ABC):
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
         try:
             # The timer comes first: this connection may not live to see the next command.
-            runner.output_or_problem(*argv, *command_lines.command(self.program, "back"))
+            runner.run_or_raise(*argv, *command_lines.command(self.program, "back"))
             apply()
         except errors.Problem:
             self.stop_revert_timer()

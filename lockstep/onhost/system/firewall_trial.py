@@ -56,7 +56,7 @@ class FirewallTrial(confirm_or_revert.Trial):
 
     def remove_own_rules(self) -> None:
         """Remove all rules of ours."""
-        runner.output_or_problem("nft", *_EMPTY.replace("\n", "; ").split())
+        runner.run_or_raise("nft", *_EMPTY.replace("\n", "; ").split())
         self._record.unlink(missing_ok=True)
 
     def is_in_force(self) -> bool:
@@ -73,14 +73,14 @@ class FirewallTrial(confirm_or_revert.Trial):
 
     def restore_state(self) -> None:
         """Restore the stored rules and their record."""
-        runner.output_or_problem("nft", "-f", str(self.backup))
+        runner.run_or_raise("nft", "-f", str(self.backup))
         self.backup.unlink()
         self._record.unlink(missing_ok=True)
         if self._record_before.exists():
             self._record_before.replace(self._record)
 
     def _load_rules(self, file: Path) -> None:
-        runner.output_or_problem("nft", "-f", str(file))
+        runner.run_or_raise("nft", "-f", str(file))
         atomic_files.write_json(self._record, {"listing": _digest(_listed_table())})
 
 

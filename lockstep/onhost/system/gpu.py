@@ -85,7 +85,7 @@ def _known_fields_and_reading() -> tuple[list[str], GpuReading]:
         unknown = _UNKNOWN.search(result.stdout + result.stderr)
         if unknown is None or unknown[1] not in fields:
             return (
-                (fields, _reading(fields, result.stdout))
+                (fields, _reading_of_line(fields, result.stdout))
                 if result.returncode == 0
                 else ([], GpuReading())
             )
@@ -131,10 +131,10 @@ class GpuWatch:
     def _read_repeatedly(self, fields: Sequence[str]) -> None:
         with _start_repeating(fields, 1000) as asking:
             for line in asking.stdout or ():
-                self._newest = time.monotonic(), _reading(fields, line)
+                self._newest = time.monotonic(), _reading_of_line(fields, line)
 
 
-def _reading(fields: Sequence[str], line: str) -> GpuReading:
+def _reading_of_line(fields: Sequence[str], line: str) -> GpuReading:
     numbers = [_number(word) for word in line.partition("\n")[0].split(",")]
     values = dict(zip((_FIELDS[name] for name in fields), numbers, strict=False))
     reasons = values.pop("reasons", None)
@@ -165,7 +165,7 @@ class SampleBand:
 
 
 @contextlib.contextmanager
-def sample_bands() -> Iterator[SampleBand]:
+def sample_power_and_clock() -> Iterator[SampleBand]:
     """Sample power and clock each half second while the block runs; none without a driver."""
     band = SampleBand([], [])
     try:

@@ -72,7 +72,7 @@ class LinkNetplanTrial(confirm_or_revert.Trial):
 
     def _apply_netplan(self, text: str) -> None:
         atomic_files.write(self._file_on_trial, text, mode=0o600)
-        runner.output_or_problem("netplan", "apply")
+        runner.run_or_raise("netplan", "apply")
 
     def restore_state(self) -> None:
         """Remove the file on trial, and restore every earlier address and route."""
@@ -93,7 +93,7 @@ class LinkNetplanTrial(confirm_or_revert.Trial):
 def _link_states() -> dict[str, dict[str, Any]]:
     """Return MTU, addresses that other hosts reach, and default routes by interface."""
     links_by_name: dict[str, dict[str, Any]] = {}
-    for link in json.loads(runner.output_or_problem("ip", "-json", "address", "show") or "[]"):
+    for link in json.loads(runner.run_or_raise("ip", "-json", "address", "show") or "[]"):
         if link["ifname"] == "lo":
             continue
         addresses = [
@@ -102,9 +102,7 @@ def _link_states() -> dict[str, dict[str, Any]]:
             if address.get("scope") == "global"
         ]
         links_by_name[link["ifname"]] = {"mtu": link["mtu"], "addresses": addresses, "routes": []}
-    for route in json.loads(
-        runner.output_or_problem("ip", "-json", "route", "show", "default") or "[]"
-    ):
+    for route in json.loads(runner.run_or_raise("ip", "-json", "route", "show", "default") or "[]"):
         if route.get("dev") in links_by_name and route.get("gateway"):
             words = ["default", "via", route["gateway"], "dev", route["dev"]]
             links_by_name[route["dev"]]["routes"].append(
@@ -118,7 +116,7 @@ def _check_netplan_file(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "etc/netplan" / _NAME
         atomic_files.write(path, text, mode=0o600)
-        runner.output_or_problem("netplan", "generate", "--root-dir", folder)
+        runner.run_or_raise("netplan", "generate", "--root-dir", folder)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

@@ -78,13 +78,13 @@ def _processes(inodes: Iterable[str], proc: Path) -> dict[str, list[int]]:
     """Return for each inode the ids of the processes that have it, youngest first."""
     inode_links = {f"socket:[{inode}]": inode for inode in inodes}
     process_ids: dict[str, list[int]] = {}
-    for pid in sorted(_process_ids(proc), reverse=True) if inode_links else []:
+    for pid in sorted(_all_process_ids(proc), reverse=True) if inode_links else []:
         for link in _open_files(f"{proc}/{pid}/fd") & inode_links.keys():
             process_ids.setdefault(inode_links[link], []).append(pid)
     return process_ids
 
 
-def _process_ids(proc: Path) -> list[int]:
+def _all_process_ids(proc: Path) -> list[int]:
     return [int(name) for name in os.listdir(proc) if name.isdigit()]
 
 

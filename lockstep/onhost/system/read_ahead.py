@@ -48,15 +48,15 @@ def raise_read_ahead(
         # Before the change: whatever ends this program, the values return.
         record = {"model": model, "raised_kib": RAISED_KIB, "own_kib": own_kib}
         atomic_files.write_json(paths.read_ahead, record)
-        set_raised(True, paths)
+        set_read_ahead(True, paths)
     except OSError as error:
         tell(f"reads stay small while it loads: {error.filename}: {errors.why(error)}")
         put_back(paths, tell)
 
 
-def set_raised(is_raised: bool, paths: layout.Paths) -> None:
+def set_read_ahead(is_raised: bool, paths: layout.Paths) -> None:
     """Set the recorded disks to the raised value, or to their own; raise OSError on failure."""
-    record = _record(paths)
+    record = _load_record(paths)
     for bdi, own_kib in record["own_kib"].items():
         value, former_value = own_kib, record["raised_kib"]
         if is_raised:
@@ -74,10 +74,10 @@ def put_back(
 
     With `only_model` nothing is done for another model's record.
     """
-    if only_model not in (None, _record(paths)["model"]):
+    if only_model not in (None, _load_record(paths)["model"]):
         return
     try:
-        set_raised(False, paths)
+        set_read_ahead(False, paths)
         paths.read_ahead.unlink(missing_ok=True)
     except OSError as error:
         tell(f"read-ahead not put back: {error.filename}: {errors.why(error)}")
@@ -94,21 +94,21 @@ def read_ahead_kib(device: int, paths: layout.Paths) -> int:
 
 def disk_name(device: int, paths: layout.Paths) -> str:
     """Return the kernel's name of a device (`nvme0n1p2`), or its numbers where it is no disk."""
-    node = _block_device(device, paths)
+    node = _block_device_folder(device, paths)
     return node.resolve().name if node.exists() else node.name
 
 
 def read_bytes(device: int, paths: layout.Paths) -> int | None:
     """Return the bytes read from a device since boot; None if it is no block device."""
     try:
-        fields = (_block_device(device, paths) / "stat").read_text(encoding="ascii").split()
+        fields = (_block_device_folder(device, paths) / "stat").read_text(encoding="ascii").split()
         # Sectors of 512 bytes (Documentation/block/stat.rst).
         return int(fields[2]) * 512
     except (OSError, ValueError, IndexError):
         return None
 
 
-def _record(paths: layout.Paths) -> Mapping[str, Any]:
+def _load_record(paths: layout.Paths) -> Mapping[str, Any]:
     record = atomic_files.read_json(paths.read_ahead)
     empty: dict[str, Any] = {"model": None, "raised_kib": RAISED_KIB, "own_kib": {}}
     return {**empty, **record} if isinstance(record, dict) else empty
@@ -119,7 +119,7 @@ def _bdi(device: int, paths: layout.Paths) -> str | None:
 
     A network file system has its own, by `st_dev`. None for one that cannot be told by it (btrfs).
     """
-    node = _block_device(device, paths)
+    node = _block_device_folder(device, paths)
     try:
         if (node / "partition").exists():
             return (node.resolve().parent / "dev").read_text(encoding="ascii").strip()
@@ -128,7 +128,7 @@ def _bdi(device: int, paths: layout.Paths) -> str | None:
     return node.name if _read_ahead_file(node.name, paths).exists() else None
 
 
-def _block_device(device: int, paths: layout.Paths) -> Path:
+def _block_device_folder(device: int, paths: layout.Paths) -> Path:
     return paths.block_devices / f"{os.major(device)}:{os.minor(device)}"
 
 

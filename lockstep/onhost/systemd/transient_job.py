@@ -204,7 +204,7 @@ def follow_job(
     """
     start_time = spoke = clock.now()
     with job.log.open("rb") as log:
-        lines, partial_line = _lines(log.read()) if from_end else ([], "")
+        lines, partial_line = _split_lines(log.read()) if from_end else ([], "")
         for line in lines[-10:]:
             say(output.read_event(line))
         while True:
@@ -212,7 +212,9 @@ def follow_job(
             unit = units.units_by_name([job.unit])[job.unit]
             # Replaced by other work, whose lines are in the same log.
             is_replaced = unit.is_installed and job.argv and unit.description != job.description
-            lines, partial_line = ([], "") if is_replaced else _lines(log.read(), partial_line)
+            lines, partial_line = (
+                ([], "") if is_replaced else _split_lines(log.read(), partial_line)
+            )
             for line in lines:
                 say(output.read_event(line))
             if is_replaced or not unit.is_installed:
@@ -234,7 +236,7 @@ def follow_job(
             _sleep_until_process_end(unit.main_pid, min(1.0, 0.05 + (now - start_time) / 10))
 
 
-def _lines(data: bytes, partial_line: str = "") -> tuple[list[str], str]:
+def _split_lines(data: bytes, partial_line: str = "") -> tuple[list[str], str]:
     """Split into whole lines and the rest; a progress bar's redrawing counts as lines too."""
     *whole, partial_line = (
         (partial_line + data.decode("utf-8", "replace")).replace("\r", "\n").split("\n")
@@ -246,7 +248,7 @@ def _exit_status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_fa
     if unit.active != "failed":
         return 0
     if tell_failure:
-        for line in _refusal(job):
+        for line in _refusal_lines(job):
             say(line)
         say(f"job {job.name}: failed ({unit.failure}); log: {job.log}")
     if unit.result == "timeout":
@@ -256,7 +258,7 @@ def _exit_status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_fa
     return unit.main_status or errors.EXIT_FAILED
 
 
-def _refusal(job: Job) -> list[str]:
+def _refusal_lines(job: Job) -> list[str]:
     """Return why systemd refused a unit: systemctl itself only tells where that is to be read."""
     if job.argv[:1] != ("systemctl",):
         return []

@@ -179,7 +179,7 @@ def installed_services() -> list[str]:
     return list(dict.fromkeys([*own, *loaded_units("*@*.service")]))
 
 
-def socket_units() -> dict[str, str]:
+def socket_units_by_address() -> dict[str, str]:
     """Return the socket unit by which systemd listens, by address ("127.0.0.1:80", "/run/x")."""
     return {row[0]: row[1] for row in _rows("list-sockets", "--all", "--full") if len(row) > 1}
 
@@ -235,7 +235,7 @@ def try_to_control(
     return True
 
 
-def start_times(unit: str) -> tuple[float, float] | None:
+def start_durations(unit: str) -> tuple[float, float] | None:
     """Return seconds of the last start before its main process (gate) and after (load, test
     question)."""
     keys = [

@@ -107,7 +107,7 @@ def databases(data: Path) -> list[Path]:
 def database_faults(database: Path) -> str:
     """Return the faults that SQLite finds in a database; "" if it is intact."""
     try:
-        with _open_copy(database) as connection:
+        with _open_read_only(database) as connection:
             rows = connection.execute("PRAGMA integrity_check(3)").fetchall()
     except sqlite3.Error as error:
         return str(error)
@@ -118,7 +118,7 @@ def database_faults(database: Path) -> str:
 def count_chats_since(data: Path, since: float) -> int | None:
     """Count chats that were begun or continued after a time (Unix, s); None if unknown."""
     try:
-        with _open_copy(data / DATABASE) as connection:
+        with _open_read_only(data / DATABASE) as connection:
             query = "SELECT count(*) FROM chat WHERE updated_at > ?"
             return int(connection.execute(query, (since,)).fetchone()[0])
     except (sqlite3.Error, TypeError):
@@ -141,7 +141,7 @@ def _is_database(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _open_copy(database: Path) -> Iterator[sqlite3.Connection]:
+def _open_read_only(database: Path) -> Iterator[sqlite3.Connection]:
     place = urllib.parse.quote(str(database))
     with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
         yield connection
@@ -153,7 +153,7 @@ def _copy_database(database: Path, to: Path) -> None:
     for ending in ("", *_BESIDE):
         to.with_name(to.name + ending).unlink(missing_ok=True)
     try:
-        with _open_copy(database) as live, contextlib.closing(sqlite3.connect(to)) as new:
+        with _open_read_only(database) as live, contextlib.closing(sqlite3.connect(to)) as new:
             live.backup(new)
     except sqlite3.Error as error:
         raise errors.Problem(f"{database} cannot be copied: {error}") from error

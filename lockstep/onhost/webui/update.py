@@ -68,7 +68,10 @@ def refuse_taken_port(paths: layout.Paths, url: str, container: str | None = Non
         foreign_listeners = [
             listener
             for listener in foreign_listeners
-            if not (container_facts and _is_of_container(container_facts["Id"], listener, paths))
+            if not (
+                container_facts
+                and _is_listener_of_container(container_facts["Id"], listener, paths)
+            )
         ]
     if foreign_listeners:
         owners = " and ".join(
@@ -81,7 +84,9 @@ def refuse_taken_port(paths: layout.Paths, url: str, container: str | None = Non
         )
 
 
-def _is_of_container(container: str, listener: listeners.SocketOwner, paths: layout.Paths) -> bool:
+def _is_listener_of_container(
+    container: str, listener: listeners.SocketOwner, paths: layout.Paths
+) -> bool:
     """Tell whether a process of a container has it: Docker's control groups are named by its id."""
     for process in listener.processes:
         with contextlib.suppress(OSError):
@@ -222,7 +227,7 @@ def _wait_for_answer(url: str, alive: Callable[[], None]) -> None:
         clock.sleep(0.5)
 
 
-def end_update(paths: layout.Paths, unit: str, result: str) -> None:
+def undo_failed_update(paths: layout.Paths, unit: str, result: str) -> None:
     """Restore image and data if the unit failed during an update.
 
     `result` is systemd's word for how it ended ($SERVICE_RESULT).
@@ -289,7 +294,7 @@ def restore_data_of_backup(
     start_unit(paths, "start", unit)
 
 
-def select_copy_for_image(paths: layout.Paths, image: str, number: int) -> None:
+def request_copy(paths: layout.Paths, image: str, number: int) -> None:
     """Select a copy for an image that is to come; raise Problem if there is no such copy."""
     if number not in [snapshot.number for snapshot in record.complete_copies(paths)]:
         raise errors.Problem(f"there is no copy {number} of Open WebUI's data")
@@ -329,11 +334,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             paths, options.unit, options.volume, options.image, options.url, process.check_alive
         )
     elif options.verb == "ended":
-        end_update(paths, options.unit, os.environ.get("SERVICE_RESULT", "success"))
+        undo_failed_update(paths, options.unit, os.environ.get("SERVICE_RESULT", "success"))
     elif options.verb == "snapshots":
         json.dump(list_copies(paths, options.volume), sys.stdout)
     elif options.verb == "use":
-        select_copy_for_image(paths, options.image, options.number)
+        request_copy(paths, options.image, options.number)
     else:
         start_unit(paths, options.verb, options.unit)
     return errors.EXIT_DONE

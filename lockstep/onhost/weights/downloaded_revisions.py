@@ -49,10 +49,10 @@ def unneeded_revisions(cache_dir: Path, text: str) -> Iterator[Revision]:
     for note, name, commit in revisions:
         going = {other_commit for _, its_name, other_commit in revisions if its_name == name}
         repository = cache_dir / f"models--{name}"
-        blobs = _blobs(repository, commit) - counted_blobs
+        blobs = _blobs_of_snapshot(repository, commit) - counted_blobs
         for snapshot in repository.glob("snapshots/*"):
             if snapshot.name not in going:
-                blobs -= _blobs(repository, snapshot.name)
+                blobs -= _blobs_of_snapshot(repository, snapshot.name)
         counted_blobs |= blobs
         size = sum(blob.stat().st_blocks * 512 for blob in blobs)
         yield Revision(note, f"{name.replace('--', '/', 1)}@{commit}", size)
@@ -64,10 +64,10 @@ def remove_snapshot(note: Path, cache_dir: Path) -> None:
     assert match, note
     name, commit = match[1], match[2]
     repository = cache_dir / f"models--{name}"
-    blobs = _blobs(repository, commit)
+    blobs = _blobs_of_snapshot(repository, commit)
     _rmtree(repository / "snapshots" / commit)
     for snapshot in repository.glob("snapshots/*"):
-        blobs -= _blobs(repository, snapshot.name)
+        blobs -= _blobs_of_snapshot(repository, snapshot.name)
     for blob in blobs:
         blob.unlink(missing_ok=True)
     for ref in (path for path in repository.glob("refs/**/*") if path.is_file()):
@@ -87,7 +87,7 @@ def _rmtree(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _blobs(repository: Path, commit: str) -> set[Path]:
+def _blobs_of_snapshot(repository: Path, commit: str) -> set[Path]:
     """Return the blobs that a snapshot links to."""
     blobs = repository / "blobs"
     links = (repository / "snapshots" / commit).glob("**/*")

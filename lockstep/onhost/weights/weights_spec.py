@@ -27,11 +27,13 @@ from lockstep.onhost.core import schema
 SMALL = 2 * 2**20
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _Model = Annotated[
-    str, schema.like(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "is not ORG/NAME", "")
+    str, schema.pattern_rule(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "is not ORG/NAME", "")
 ]
-_Commit = Annotated[str, schema.like("[0-9a-f]{40}", "is not a commit of 40 hex digits", "")]
-_Hash = Annotated[str, schema.like("[0-9a-f]{64}", "is not 64 hex digits", "")]
-_Blob = Annotated[str, schema.like("[0-9a-f]{40}", "is not 40 hex digits", "")]
+_Commit = Annotated[
+    str, schema.pattern_rule("[0-9a-f]{40}", "is not a commit of 40 hex digits", "")
+]
+_Hash = Annotated[str, schema.pattern_rule("[0-9a-f]{64}", "is not 64 hex digits", "")]
+_Blob = Annotated[str, schema.pattern_rule("[0-9a-f]{40}", "is not 40 hex digits", "")]
 _Inside = schema.Rule(
     "is not a path inside the repository",
     lambda path: path and not path.startswith("/") and ".." not in path.split("/"),
@@ -127,11 +129,11 @@ class Spec:
 
     def stamp_path(self, part: WeightsPart) -> Path:
         """Return the stamp file of one repository: {path: {size, mtime_ns, and sha256 or blob}}."""
-        return self.stamps_folder / f"{_folder(part.model)}@{part.revision}.json"
+        return self.stamps_folder / f"{_folder_name(part.model)}@{part.revision}.json"
 
     def repository_folder(self, model: str) -> Path:
         """Return the hub cache's folder of one repository, with blobs/, refs/ and snapshots/."""
-        return self.cache_dir / f"models--{_folder(model)}"
+        return self.cache_dir / f"models--{_folder_name(model)}"
 
     def snapshot_folder(self, model: str, revision: str) -> Path:
         """Return the hub cache's folder with the files of one revision."""
@@ -142,10 +144,10 @@ class Spec:
         if not repository.borrow:
             return self.snapshot_folder(repository.model, repository.revision)
         target_path = self.cache_dir.parent / "lockstep-merged"
-        return target_path / _folder(repository.model) / repository.revision
+        return target_path / _folder_name(repository.model) / repository.revision
 
 
-def _folder(model: str) -> str:
+def _folder_name(model: str) -> str:
     return model.replace("/", "--")
 
 

@@ -79,7 +79,7 @@ def state(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> d
             (own_files.unverified_paths, part_files.unverified_paths),
         ):
             own_names.extend(f"{part.model}/{path}" for path in part_names)
-    not_merged = _unmerged_paths(spec, repository)
+    not_merged = _wrong_merged_links(spec, repository)
     lacking = [*own_files.missing, *own_files.wrong_size, *own_files.unverified_paths, *not_merged]
     refs = all(is_ref_right(spec, repository, ref) for ref in repository.refs)
     return {
@@ -150,7 +150,9 @@ def merged_links(
     }
 
 
-def _unmerged_paths(spec: weights_spec.Spec, repository: weights_spec.RepositoryPart) -> list[str]:
+def _wrong_merged_links(
+    spec: weights_spec.Spec, repository: weights_spec.RepositoryPart
+) -> list[str]:
     target_path = spec.model_path(repository)
     return [
         path

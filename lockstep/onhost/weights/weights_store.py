@@ -144,8 +144,9 @@ class WeightsStore:
         free = shutil.disk_usage(self._spec.cache_dir).free
         if needed_bytes - begun_bytes > free:
             raise errors.Problem(
-                f"{part.model}: {_size(needed_bytes - begun_bytes)} to fetch, {_size(free)} free "
-                f"under {self._spec.cache_dir}. Remedy: free space or move the cache",
+                f"{part.model}: {_size_text(needed_bytes - begun_bytes)} to fetch, "
+                f"{_size_text(free)} free under {self._spec.cache_dir}. "
+                "Remedy: free space or move the cache",
                 EXIT_DISK_FULL,
             )
 
@@ -277,6 +278,6 @@ def _gb(size: int) -> str:
     return f"{size / 1e9:.1f}"
 
 
-def _size(size: int) -> str:
+def _size_text(size: int) -> str:
     """Format a size with enough digits, because little may be missing."""
     return f"{_gb(size)} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

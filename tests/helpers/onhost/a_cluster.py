@@ -249,7 +249,7 @@ def give_identity(
     path = paths.secrets / "peer-authority.pem"
     path.write_text(_authority(authority))
     identity = peer_certificates.make_identity(path, host, role)
-    (paths.secrets / peer_tls.identity_file(role, host)).write_text(identity)
+    (paths.secrets / peer_tls.identity_file_name(role, host)).write_text(identity)
 
 
 def _one_by_one(work, names):

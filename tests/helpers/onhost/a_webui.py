@@ -47,7 +47,7 @@ class Spark:
         update.accept_when_serving(self.paths, UNIT, VOLUME, image, self.url, lambda: None)
 
     def end(self, result: str) -> None:
-        update.end_update(self.paths, UNIT, result)
+        update.undo_failed_update(self.paths, UNIT, result)
 
     def runs(self, image: str) -> None:
         self.unit.write_text(text(image))

@@ -136,7 +136,7 @@ def let_the_kernel_kill(monkeypatch) -> list[str]:
         for file in group.rglob("cgroup.procs"):
             file.write_text("")
 
-    monkeypatch.setattr(container_processes, "_kill", kill)
+    monkeypatch.setattr(container_processes, "_kill_cgroup", kill)
     return killed_groups
 
 

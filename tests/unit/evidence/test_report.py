@@ -31,7 +31,7 @@ sparks = checked(
 
 def kept_text(line: str) -> str:
     """The part of a line that is kept, by the engines' own words."""
-    return logged_events.telling_line(line, STARTS["tells"], STARTS["arguments"])
+    return logged_events.start_part_of_line(line, STARTS["tells"], STARTS["arguments"])
 
 
 def facts(host_evidence: report.Evidence, part: str) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
     assert document["facts"]["OOM score"]["a session over SSH (this one)"]
     assert document["answers"]["identifying_words"]["hosts"]
     # Whatever this machine lacks is named, and no reader fails by a fault of its own.
-    readers = {"machine.kernel", "machine.system", "evidence.scores", "identifying_words"}
+    readers = {"machine.kernel", "machine.system", "evidence.oom_scores", "identifying_words"}
     assert not readers & set(document["faults"])
     wrong = ("TypeError", "KeyError", "NameError", "AttributeError", "ImportError", "IndexError")
     assert not [why for why in document["faults"].values() if why.startswith(wrong)]

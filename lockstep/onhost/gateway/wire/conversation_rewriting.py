@@ -224,12 +224,12 @@ class _Conversation:
         """Join adjacent turns, and the assistant's words with its calls if an answer follows."""
         out: list[Turn] = []
         spoken_at: int | None = None  # Index of the assistant's words that no user has answered.
-        for turns in _adjacent_turns(self.turns):
+        for turns in _runs_of_turns(self.turns):
             turn = self._joined_turn(*turns) if len(turns) > 1 else turns[0]
             if turn.kind == "assistant":
                 if spoken_at is not None and spoken_at + 1 < len(out):
                     spoken_turns = out[spoken_at : spoken_at + 2]
-                    if _is_call_of(*spoken_turns):
+                    if _is_split_turn(*spoken_turns):
                         out[spoken_at : spoken_at + 2] = [self._joined_turn(*spoken_turns)]
                 spoken_at = len(out)
             elif turn.kind == "user":
@@ -306,7 +306,7 @@ def _turn_without_developer_role(turn: Turn) -> Turn:
     return replace(turn, item={**turn.item, "role": "system"})
 
 
-def _adjacent_turns(turns: Iterable[Turn]) -> list[list[Turn]]:
+def _runs_of_turns(turns: Iterable[Turn]) -> list[list[Turn]]:
     """Group turns into runs that belong together."""
     runs: list[list[Turn]] = []
     for turn in turns:
@@ -326,7 +326,7 @@ def _belong_together(first: Turn, second: Turn) -> bool:
     return beside == _said_beside_content(second.item) and not has_calls
 
 
-def _is_call_of(spoken_turn: Turn, calls: Turn) -> bool:
+def _is_split_turn(spoken_turn: Turn, calls: Turn) -> bool:
     """Tell whether two turns are the assistant's words and calls, equal in all else."""
     if calls.kind != "calls" or calls.role != "assistant":
         return False
@@ -429,7 +429,7 @@ def _turns_of_anthropic(messages: Sequence[Any]) -> list[Turn]:
     return turns
 
 
-def _anthropic_messages(turns: Iterable[Turn]) -> list[Any]:
+def _anthropic_messages_of(turns: Iterable[Turn]) -> list[Any]:
     messages: list[Any] = []
     last: int | None = None
     for turn in turns:
@@ -459,6 +459,6 @@ _FORMS: Mapping[Api, ConversationForm] = {
         beside={"type": "message"},
     ),
     "anthropic": ConversationForm(
-        "messages", "system", "content", _turns_of_anthropic, _anthropic_messages
+        "messages", "system", "content", _turns_of_anthropic, _anthropic_messages_of
     ),
 }

@@ -33,7 +33,9 @@ def refuse_dangerous_fields(fields: ModelFields) -> None:
     if fields.stop_token_ids and ((fields.min_tokens or 0) > 0 or (fields.min_new_tokens or 0) > 0):
         # They are an index on the GPU only with a minimum of tokens. The model's ids are not known
         # here.
-        raise _refusal("stop_token_ids beside min_tokens", "ends engines where an id is unknown")
+        raise _refusal_of_key(
+            "stop_token_ids beside min_tokens", "ends engines where an id is unknown"
+        )
     for key in ("stop_token_ids", "allowed_token_ids", "prompt", "input", "tokens"):
         _require_token_ids(key, getattr(fields, key))
     bias = fields.logit_bias
@@ -44,12 +46,14 @@ def refuse_dangerous_fields(fields: ModelFields) -> None:
     )
     if fields.kv_transfer_params is not None:
         # Its sizes are unbounded (vllm pull request 51137). Only engines send it to each other.
-        raise _refusal("kv_transfer_params", "is for engines that share their work")
+        raise _refusal_of_key("kv_transfer_params", "is for engines that share their work")
 
 
 def _require_between(key: str, value: int | None, least: int, most: int) -> None:
     if value is not None and not least <= value <= most:
-        raise _refusal(key, f"must be {least} to {most}: more can end the engine for everybody")
+        raise _refusal_of_key(
+            key, f"must be {least} to {most}: more can end the engine for everybody"
+        )
 
 
 def _require_token_ids(key: str, value: Any) -> None:
@@ -60,8 +64,8 @@ def _require_token_ids(key: str, value: Any) -> None:
         if isinstance(token_id, list):
             _require_token_ids(key, token_id)
         elif isinstance(token_id, int) and not 0 <= token_id < TOKENS:
-            raise _refusal(key, f"has an id of a token that is not 0 to {TOKENS - 1}")
+            raise _refusal_of_key(key, f"has an id of a token that is not 0 to {TOKENS - 1}")
 
 
-def _refusal(key: str, why: str) -> GatewayRefusal:
+def _refusal_of_key(key: str, why: str) -> GatewayRefusal:
     return GatewayRefusal(400, f"{key} {why}", "engine")

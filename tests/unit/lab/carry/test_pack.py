@@ -15,6 +15,8 @@ def test_each_program_begins_where_its_package_says() -> None:
     """Begun elsewhere, pyinfra orders operations otherwise: hosts did not wait for each other."""
     programs = re.findall(r"^program (\S+) (\S+) (\S+)$", PACK, re.MULTILINE)
     assert [name for name, *_ in programs] == ["lockstep", "pyinfra"]
-    installed = {entry.name: entry.value for entry in entry_points(group="console_scripts")}
+    entry_points_by_name = {
+        entry.name: entry.value for entry in entry_points(group="console_scripts")
+    }
     for name, module, function in programs:
-        assert f"{module}:{function}" == installed[name]
+        assert f"{module}:{function}" == entry_points_by_name[name]

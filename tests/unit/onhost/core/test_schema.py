@@ -11,11 +11,11 @@ import pytest
 from lockstep.core.errors import CatalogueError, InventoryError
 from lockstep.core.yamlfile import parse_mapping
 from lockstep.onhost.core import schema
-from lockstep.onhost.core.schema import ImpliedFields, between, like
+from lockstep.onhost.core.schema import ImpliedFields, between, pattern_rule
 
 Port = Annotated[int, between(1, 9, "is not a port")]
-Word = Annotated[str, like("[a-z]+", "is no word", "small letters", remedy="Shorten it.")]
-Url = Annotated[str, like("https://.*", "is no address", "https://…", has_password=True)]
+Word = Annotated[str, pattern_rule("[a-z]+", "is no word", "small letters", remedy="Shorten it.")]
+Url = Annotated[str, pattern_rule("https://.*", "is no address", "https://…", has_password=True)]
 
 
 @dataclass(frozen=True)

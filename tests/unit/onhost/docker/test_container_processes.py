@@ -9,7 +9,11 @@ from onhost_fakes import let_the_kernel_kill, put_in_container
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.docker.container_processes import kill_processes, processes, slice_of
+from lockstep.onhost.docker.container_processes import (
+    kill_processes,
+    process_ids_of_container,
+    slice_of,
+)
 
 
 def test_each_container_has_a_slice_of_its_own_below_that_of_all() -> None:
@@ -21,12 +25,12 @@ def test_each_container_has_a_slice_of_its_own_below_that_of_all() -> None:
 
 def test_its_processes_are_found_and_no_other_s(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    assert processes("vllm", paths) == processes(None, paths) == []
+    assert process_ids_of_container("vllm", paths) == process_ids_of_container(None, paths) == []
     put_in_container(paths, "vllm-qwen36", 12, 11)
     put_in_container(paths, "vllm", 13)
-    assert processes("vllm-qwen36", paths) == [11, 12]
+    assert process_ids_of_container("vllm-qwen36", paths) == [11, 12]
     put_in_container(paths, "vllm-qwen36")
-    assert processes("vllm-qwen36", paths) == []
+    assert process_ids_of_container("vllm-qwen36", paths) == []
 
 
 def test_docker_may_keep_its_groups_beside_systemd_s(tmp_path: Path) -> None:
@@ -34,7 +38,7 @@ def test_docker_may_keep_its_groups_beside_systemd_s(tmp_path: Path) -> None:
     group = paths.groups_of_units.parent / slice_of("vllm") / "0123"
     group.mkdir(parents=True)
     (group / "cgroup.procs").write_text("14\n")
-    assert processes("vllm", paths) == [14]
+    assert process_ids_of_container("vllm", paths) == [14]
 
 
 def test_a_group_that_ends_while_it_is_read_has_no_processes(
@@ -47,7 +51,7 @@ def test_a_group_that_ends_while_it_is_read_has_no_processes(
         raise OSError(19, "No such device")
 
     monkeypatch.setattr(Path, "read_text", fail_to_read)
-    assert processes("vllm", paths) == []
+    assert process_ids_of_container("vllm", paths) == []
 
 
 def test_the_kernel_is_told_to_kill_all_that_is_in_a_container_and_nothing_else(

@@ -51,7 +51,7 @@ def test_the_checks_of_a_start_arm_it_before_anything_else(
         steps.append("imported")
         return SimpleNamespace(main=lambda argv: 0)
 
-    monkeypatch.setattr(end_of_start_checks, "end_when_stopped", lambda: steps.append("armed"))
+    monkeypatch.setattr(end_of_start_checks, "exit_check_on_sigterm", lambda: steps.append("armed"))
     monkeypatch.setattr(__main__.importlib, "import_module", import_module)
     monkeypatch.setattr(sys, "argv", ["lockstep", word])
     assert __main__.main() == 0

@@ -26,13 +26,13 @@ class Host:
             self.lines.append,
             now=lambda: self.time,
         )
-        real_free_pages = unified_memory.free_pages
+        real_free_pages = unified_memory.drop_and_compact_cache
 
         def free_pages(*arguments: Any) -> None:
             real_free_pages(*arguments)
             write_meminfo(self.paths, 20.0, self.after_gib)
 
-        monkeypatch.setattr(unified_memory, "free_pages", free_pages)
+        monkeypatch.setattr(unified_memory, "drop_and_compact_cache", free_pages)
 
     def look(self, free_gib: float, after_gib: float) -> bool:
         """Let the guard look at this free memory, `after_gib` after a drop; tells if it dropped."""

@@ -15,14 +15,14 @@ def test_the_control_groups_of_unit_and_container_tell_who_lives(tmp_path: Path)
     paths = host_root(tmp_path / "root", {})
     assert (
         living_processes.leftover_process_texts(qwen, paths)
-        == living_processes.processes(qwen, paths)
+        == living_processes.processes_of_model(qwen, paths)
         == []
     )
 
     (paths.proc / "12").mkdir()
     (paths.proc / "12/cgroup").write_text("0::/system.slice/vllm-qwen36.service\n")
     put_in_container(paths, "vllm-qwen36", 13, 14)
-    assert living_processes.processes(qwen, paths) == [12, 13, 14]
+    assert living_processes.processes_of_model(qwen, paths) == [12, 13, 14]
     assert living_processes.leftover_process_texts(qwen, paths) == [
         "processes 12 of stopped vllm-qwen36.service",
         "processes 13, 14 in container vllm-qwen36 outlived vllm-qwen36.service",

@@ -80,8 +80,10 @@ class Host:
         self.files = write_checkpoint(self.paths, 20)
         self.inodes = [open_files.inode_of(file) for file in self.files]
         monkeypatch.setattr(unified_memory, "memory", lambda _: self.memory())
-        monkeypatch.setattr(unified_memory, "free_pages", lambda *_: self.drop(range(20)))
-        monkeypatch.setattr(living_processes, "processes", lambda *_: [])
+        monkeypatch.setattr(
+            unified_memory, "drop_and_compact_cache", lambda *_: self.drop(range(20))
+        )
+        monkeypatch.setattr(living_processes, "processes_of_model", lambda *_: [])
         monkeypatch.setattr(open_files, "open_and_mapped", lambda *_: (set(), self.mapped_inodes()))
         monkeypatch.setattr(os, "posix_fadvise", self.release)
         self.begin(None)

@@ -216,7 +216,7 @@ def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
 @pytest.fixture
 def host_maker(fake, main_process, tmp_path, monkeypatch):
     """Makes a host with one model; its program `ready` is then called with no arguments."""
-    monkeypatch.setattr(end_of_start_checks, "start_program_after_stop", lambda _: None)
+    monkeypatch.setattr(end_of_start_checks, "register_program_after_stop", lambda _: None)
 
     def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
         q = {"engine": "vllm", "unit": "q.service", "url": fake.url, "start_timeout_s": 180}
@@ -286,7 +286,7 @@ def test_an_engine_behind_a_listener_is_asked_itself(
     fake, main_process, tmp_path, host_maker, monkeypatch
 ):
     ends = []
-    monkeypatch.setattr(end_of_start_checks, "start_program_after_stop", ends.append)
+    monkeypatch.setattr(end_of_start_checks, "register_program_after_stop", ends.append)
     paths, run = host_maker(
         engine="sglang",
         # Nothing listens there: the gateway is down.

@@ -12,7 +12,7 @@ from forked_host import run_program
 
 from lockstep.host.specs import engine_check_hash
 from lockstep.onhost.environment import engine_check
-from lockstep.onhost.environment.engine_check import cuda_fault, flashinfer_versions_fault
+from lockstep.onhost.environment.engine_check import flashinfer_versions_fault, torch_build_fault
 
 # Each starts Python, as a host does.
 pytestmark = pytest.mark.slow
@@ -400,7 +400,7 @@ def test_an_environment_without_vllm(venv: Venv) -> None:
 def test_torchs_cuda_is_the_one_that_was_asked_for(
     expected_cuda: str | None, built_cuda: str | None, message: str
 ) -> None:
-    fault = cuda_fault(expected_cuda, built_cuda, "2.10")
+    fault = torch_build_fault(expected_cuda, built_cuda, "2.10")
     assert f"torch 2.10 {message}" in (fault or "") if message else fault is None
 
 

@@ -47,7 +47,7 @@ def record_load(paths: layout.Paths, seconds: float, disk_mb_s: float | None = 4
 
 
 def load_findings() -> dict[str, str]:
-    return {item: str(value) for kind, item, value in weights.loads({}) if kind == "loading"}
+    return {item: str(value) for kind, item, value in weights.slow_loads({}) if kind == "loading"}
 
 
 def test_a_slow_load_is_a_finding_with_the_trait_of_its_disk(spark):

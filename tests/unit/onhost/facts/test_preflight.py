@@ -349,11 +349,11 @@ def test_packages_of_others_are_looked_for_where_something_is_missing(spark: Spa
 
 
 def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark: Spark) -> None:
-    assert packages.candidate("earlyoom") == ""
+    assert packages.installed_or_candidate_version("earlyoom") == ""
     spark.does("apt-cache", "printf 'Package: earlyoom\\nVersion: 1.8.2-1\\n'")
-    assert packages.candidate("earlyoom") == "1.8.2-1"
+    assert packages.installed_or_candidate_version("earlyoom") == "1.8.2-1"
     spark.does("dpkg-query", 'test "$4" = earlyoom && printf 1.7-2')
-    assert packages.candidate("earlyoom") == "1.7-2"
+    assert packages.installed_or_candidate_version("earlyoom") == "1.7-2"
 
 
 @pytest.mark.parametrize(("family", "address"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::1")])

@@ -381,17 +381,19 @@ def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_images_answers_the_architecture_of_each_digest(socket: Path) -> None:
     references = ["a/b@sha256:1", "a/c@sha256:2"]
-    assert dockers.images(references) == {}
+    assert dockers.image_architectures(references) == {}
     docker = FakeDocker(socket)
     # An image store may find one by its digest alone.
     docker.images = {name: {"Architecture": "arm64"} for name in references}
     image = {"RepoDigests": references[:1], "RepoTags": ["a/b:lockstep-1"]}
     docker.answers["/images/json"] = [image, {"RepoDigests": None}]
     try:
-        assert dockers.images(references) == {"a/b@sha256:1": "arm64"}
+        assert dockers.image_architectures(references) == {"a/b@sha256:1": "arm64"}
         # One that nothing holds is not as it is to be: a plain prune takes it.
         docker.answers["/images/json"] = [{**image, "RepoTags": ["a/b:theirs"]}]
-        assert dockers.images(references) == {"a/b@sha256:1": "arm64, without Lockstep's tag"}
+        assert dockers.image_architectures(references) == {
+            "a/b@sha256:1": "arm64, without Lockstep's tag"
+        }
     finally:
         docker.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.onhost.fetch.download_progress import Progress, read_back
+from lockstep.onhost.fetch.download_progress import Progress, parse_progress
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from lockstep.onhost.fetch.download_progress import Progress, read_back
 )
 def test_what_is_said_is_read_back(progress: Progress, line: str) -> None:
     assert str(progress) == line
-    assert read_back(f"  {line}\n") == progress
+    assert parse_progress(f"  {line}\n") == progress
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_what_is_said_is_read_back(progress: Progress, line: str) -> None:
     ],
 )
 def test_another_line_tells_no_progress(line: str) -> None:
-    assert read_back(line) is None
+    assert parse_progress(line) is None

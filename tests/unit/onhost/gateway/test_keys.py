@@ -175,4 +175,4 @@ def test_of_two_changes_at_one_time_the_revocation_is_the_later() -> None:
 
 def test_every_key_of_a_request_counts() -> None:
     headers = [(b"x-api-key", b"a"), (b"authorization", b"Bearer b"), (b"x-api-key", b" ")]
-    assert keys.keys_in(headers) == [b"a", b"b"]
+    assert keys.keys_in_headers(headers) == [b"a", b"b"]

@@ -61,7 +61,7 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> layout.Paths:
     authority.write_text(certificate_authority.make_authority((), "peers"))
     for host in ("spark1", "spark2", "spark3"):
         identity = peer_certificates.make_identity(authority, host, peer_tls.GATEWAY)
-        (paths.secrets / peer_tls.identity_file(peer_tls.GATEWAY, host)).write_text(identity)
+        (paths.secrets / peer_tls.identity_file_name(peer_tls.GATEWAY, host)).write_text(identity)
     return paths
 
 

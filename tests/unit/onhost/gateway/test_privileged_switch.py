@@ -138,7 +138,7 @@ def test_who_sends_nothing_is_not_waited_for(monkeypatch):
     own_end, client_end = socket.socketpair()
     with own_end, client_end, pytest.raises(errors.Problem, match="no line of"):
         client_end.sendall(b'{"model"')
-        privileged_switch.request_line(own_end)
+        privileged_switch.receive_request_line(own_end)
 
 
 def of_nobody() -> tuple[socket.socket, socket.socket]:

@@ -202,9 +202,9 @@ def test_without_its_key_an_open_port_does_not_open(
         "spark-1", (ListenAddress("model", "0.0.0.0", 30001, ("qwen",)),)
     )
     with pytest.raises(errors.Problem, match=message.replace("=", ".")):
-        request_authentication.host_key(gateway)
+        request_authentication.open_port_key(gateway)
     assert (
-        request_authentication.host_key(
+        request_authentication.open_port_key(
             GatewayConfiguration("spark-1", (ListenAddress("model", "127.0.0.1", 1, ("q",)),))
         )
         is None

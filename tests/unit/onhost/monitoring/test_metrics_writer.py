@@ -27,7 +27,7 @@ def paths(tmp_path: Path) -> layout.Paths:
 def values(paths: layout.Paths, reading: gpu.GpuReading = READING) -> dict[str, float]:
     return {
         sample.name.removeprefix("lockstep_") + "".join(sample.labels.values()): sample.value
-        for sample in metrics_writer.black_box_samples(paths, reading)
+        for sample in metrics_writer.samples_each_second(paths, reading)
     }
 
 
@@ -43,7 +43,7 @@ def test_what_a_black_box_needs_is_quick(paths: layout.Paths) -> None:
     assert metrics["switch_running"] == 0
     with switch_lock.hold_lock(paths.switch_lock, "anna", "qwen"):
         assert values(paths)["switch_running"] == 1
-    names = {sample.name for sample in metrics_writer.black_box_samples(paths, READING)}
+    names = {sample.name for sample in metrics_writer.samples_each_second(paths, READING)}
     assert names == {name for name, metric in METRICS.items() if metric.every_s == QUICK_S}
 
 

@@ -39,7 +39,7 @@ class Spark(HotSpark):
         self.boot("b")
         self.accept()
         # Samples come from the same figures as looks.
-        monkeypatch.setattr(gpu, "sample_bands", self.sample_band)
+        monkeypatch.setattr(gpu, "sample_power_and_clock", self.sample_band)
         self.count()
         Clock(monkeypatch).asleep = self.asleep
 

@@ -53,7 +53,7 @@ def test_without_a_driver_nothing_is_told(card, monkeypatch, program):
     else:
         monkeypatch.setenv("PATH", "/nonexistent")
     assert gpu.read_gpu() == gpu.GpuReading()
-    with gpu.sample_bands() as band:
+    with gpu.sample_power_and_clock() as band:
         pass
     assert band.as_json() == {}
 
@@ -70,7 +70,7 @@ def test_samples_of_a_while_are_a_band_and_a_line_cut_off_counts_for_nothing(car
     sample_mark = card.folder / "said"
     lines = r"31.5, 2080\n30.0, 2086\n[N/A], 2081\n29"
     card.program.write_text(f"#!/bin/sh\nprintf '{lines}'; touch {sample_mark}; exec sleep 600\n")
-    with gpu.sample_bands() as band:
+    with gpu.sample_power_and_clock() as band:
         limit = time.monotonic() + 180
         while not sample_mark.exists() and time.monotonic() < limit:
             time.sleep(0.01)

@@ -167,7 +167,7 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) 
         snapshot for snapshot in record.complete_copies(spark.paths) if snapshot.image == OLD
     )
     assert data.count_chats_since(spark.place, fits.at) == 1
-    update.select_copy_for_image(spark.paths, OLD, fits.number)
+    update.request_copy(spark.paths, OLD, fits.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
     newest = record.complete_copies(spark.paths)[0]
@@ -183,7 +183,7 @@ def test_a_copy_that_was_asked_for_long_ago_is_not_used(
 ) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    update.request_copy(serving_spark.paths, OLD, numbers(serving_spark)[0])
     later = record.load(serving_spark.paths).wanted_copy
     assert later
     monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
@@ -194,7 +194,7 @@ def test_a_copy_that_was_asked_for_long_ago_is_not_used(
 def test_a_rollback_whose_image_fails_returns_the_newer_data(serving_spark: Spark) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    update.request_copy(serving_spark.paths, OLD, numbers(serving_spark)[0])
     serving_spark.fails(OLD)
     serving_spark.begin(NEW)
     assert serving_spark.chats == ["one", "two"]
@@ -283,7 +283,7 @@ def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) ->
     newest = record.complete_copies(spark.paths)[0]
     assert newest.backup and newest.image == OLD
     assert not record.copied_data_folder(spark.paths, newest.number).exists()
-    update.select_copy_for_image(spark.paths, OLD, newest.number)
+    update.request_copy(spark.paths, OLD, newest.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
 

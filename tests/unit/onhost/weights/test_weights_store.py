@@ -23,7 +23,7 @@ from local_server import LocalServer, Reply, SeenRequest, refused_address, servi
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.fetch import content_claims, download, peer_client
-from lockstep.onhost.fetch.download_progress import Progress, read_back
+from lockstep.onhost.fetch.download_progress import Progress, parse_progress
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
 REVISION, BASE_REVISION = "a" * 40, "b" * 40
@@ -505,7 +505,7 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     hub = urllib.parse.urlsplit(weights.hub).hostname
     amount = "1 of 2 files, 80.00 of 100.00 MB"
     assert line == f"weights org/small: {amount}, waiting for spark2, else {hub}"
-    assert read_back(line) == Progress(
+    assert parse_progress(line) == Progress(
         "weights org/small", "1 of 2 files", 8e7, 1e8, f"waiting for spark2, else {hub}"
     )
 
