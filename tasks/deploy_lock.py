@@ -187,7 +187,7 @@ def _wait_s() -> float:
 
 
 @cache
-def _last_operation(host: Any) -> str | None:
+def _last_operation_hash(host: Any) -> str | None:
     operations = [operation for operation in state.get_op_order() if operation in state.ops[host]]
     return operations[-1] if operations else None
 
@@ -201,7 +201,7 @@ class LockEnd(BaseStateCallback):
         if (
             host in _holders
             and host.data.get("rollout") != ALL
-            and _last_operation(host) == op_hash
+            and _last_operation_hash(host) == op_hash
         ):
             send_line_to_holder(host, f"ended {RESULT_DONE}")
 

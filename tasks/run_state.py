@@ -170,7 +170,7 @@ def _begin_run() -> None:
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))
         lock = lockfile.load(Path(os.environ.get(LOCK) or path))
-        full_lock = _judge_and_lock(list(plans.values()), lock, path)
+        full_lock = _judge_and_complete_pins(list(plans.values()), lock, path)
         desired_states = {
             spark: DesiredState(logged_in(plan), full_lock) for spark, plan in plans.items()
         }
@@ -400,7 +400,7 @@ def _copying_hosts(
             yield copying.CopyingHost(plan, answers[spark], address)
 
 
-def _judge_and_lock(plans: list[HostPlan], known_pins: pins.Pins, path: Path) -> pins.Pins:
+def _judge_and_complete_pins(plans: list[HostPlan], known_pins: pins.Pins, path: Path) -> pins.Pins:
     """Return the lock with missing entries added; DeployRefusal for a finding before or after that.
 
     Only a lock has an image's entry point, and a checkpoint's experts.

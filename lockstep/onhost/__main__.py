@@ -38,7 +38,7 @@ MODULES = {
     "guard-rank": "cluster.rank_load_guard",
     "image-answer": "images.recipe_check_in_image",
     "image-check": "images.recipe_check",
-    "job": "systemd.job_program",
+    "job": "systemd.job_command",
     "make-authority": "access.certificate_authority",
     "make-secrets": "access.make_secrets",
     "memory-minimum": "switching.memory_watch",

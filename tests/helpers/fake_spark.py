@@ -555,7 +555,7 @@ class Spark:
     def _read_machine_available(self, question: None) -> Any:
         return 100 * GIB
 
-    def _read_docker_images(self, question: list[str]) -> Any:
+    def _read_docker_image_architectures(self, question: list[str]) -> Any:
         return self.state["images"]
 
 

@@ -12,8 +12,8 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from lockstep.onhost.cluster import member_client, planner, run_record
-from lockstep.onhost.cluster import members_of_switch as cluster_members
+from lockstep.onhost.cluster import member_client, run_record, switch_planner
+from lockstep.onhost.cluster import switch_member_calls as cluster_members
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output
 from lockstep.onhost.switching import hot_change_record, switch_step_durations
@@ -46,8 +46,8 @@ class ClusterSwitch:
         cluster = next(iter(host.clusters.values()))
         self._host_name, self._rank = cluster.own_member.name, cluster.rank
         self._switch_members = cluster_members.SwitchMembers(host, paths, self._switch)
-        self._planner = planner.Planner(host, self._switch_members, self._host_name, say)
-        self._previous: planner.Plan = {}
+        self._planner = switch_planner.Planner(host, self._switch_members, self._host_name, say)
+        self._previous: switch_planner.Plan = {}
 
     def _say(self, line: str, kind: str = "") -> None:
         self._print(output.EventLine(kind, line) if kind else line)
@@ -135,8 +135,8 @@ class ClusterSwitch:
                 raise
 
     def _join(
-        self, wanted_name: str, plan: planner.Plan, again: Callable[[], planner.Plan]
-    ) -> tuple[planner.Plan, dict[str, Answer]]:
+        self, wanted_name: str, plan: switch_planner.Plan, again: Callable[[], switch_planner.Plan]
+    ) -> tuple[switch_planner.Plan, dict[str, Answer]]:
         """Make every member take its lock and check that it can; otherwise nobody holds a lock.
 
         `again` makes the plan anew, because a switch that ended meanwhile may have changed its
@@ -156,7 +156,7 @@ class ClusterSwitch:
             clock.sleep(0.3 + self._rank)
             plan = again()
 
-    def _ask_all_to_join(self, wanted_name: str, plan: planner.Plan) -> dict[str, Answer]:
+    def _ask_all_to_join(self, wanted_name: str, plan: switch_planner.Plan) -> dict[str, Answer]:
         self._previous = {}
         body = {"user": self._user, "asked_on": self._host_name, "wanted_name": wanted_name}
         for name in self._switch_members.names:
@@ -184,7 +184,7 @@ class ClusterSwitch:
             self._switch_members.leave_out_member(name)
             return None
 
-    def _replace_hot_models(self, model: config.Model, plan: planner.Plan) -> int:
+    def _replace_hot_models(self, model: config.Model, plan: switch_planner.Plan) -> int:
         fallback = self._host.models.get(model.fallback) if model.fallback else None
         attempts = [model, *([fallback] if fallback else [])]
         try:

@@ -24,7 +24,7 @@ from typing import Any
 from lockstep.onhost.core import command_lines, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
-from lockstep.onhost.images import image_store
+from lockstep.onhost.images import image_blob_store
 from lockstep.onhost.records import audit_log, deploy_lock
 from lockstep.onhost.switching import hot_change_record
 from lockstep.onhost.systemd import transient_job
@@ -80,7 +80,7 @@ def _remove_image(
     for name in (docker_api.hold_tag(item.name), item.name):
         docker.request_json("DELETE", f"/images/{name}", none=(404,))
     digest = item.name.partition("@")[2]
-    image_store.remove_image(paths.layers, digest.removeprefix("sha256:"))
+    image_blob_store.remove_image(paths.layers, digest.removeprefix("sha256:"))
     name = digest.replace(":", "-")
     for folder in ("images", "questions"):
         (paths.root / "var/cache/lockstep" / folder / f"{name}.json").unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from lockstep.onhost.core import atomic_files, errors, layout
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import freed_space
-from lockstep.onhost.images import image_store
+from lockstep.onhost.images import image_blob_store
 from lockstep.onhost.records import generations
 from lockstep.onhost.weights import downloaded_revisions
 
@@ -198,7 +198,7 @@ def _unneeded_images(
             size = int(docker.request_json("GET", f"/images/{name}/json").get("Size", 0))
         except docker_api.DockerError:
             size = 0
-        layer_files = image_store.unshared_files(paths.layers, name.rpartition(":")[2])
+        layer_files = image_blob_store.unshared_files(paths.layers, name.rpartition(":")[2])
         size += sum(file.stat().st_size for file in layer_files)
         yield UnneededItem("image", name, size, (note,))
 

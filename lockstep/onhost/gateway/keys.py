@@ -139,7 +139,7 @@ def keys_in_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     return carried_keys
 
 
-def has_key_like_header(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def has_key_of_our_form(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Tell whether a request carries anything in the form of a person's key.
 
     Many programs insist on a key. Where none is required, people enter a word such as "none".

@@ -73,7 +73,7 @@ class Access:
         if (
             listener.kind != "local"
             or self._gateway.local_keys
-            or keys.has_key_like_header(headers)
+            or keys.has_key_of_our_form(headers)
         ):
             raise _unauthorised_refusal()
         if any(name in _FORWARDED for name, _ in headers):

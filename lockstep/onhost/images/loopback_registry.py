@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from lockstep.onhost.core import errors, http_listener
-from lockstep.onhost.images import image_store
+from lockstep.onhost.images import image_blob_store
 
 _TLS_HANDSHAKE = b"\x16"
 _PATH = re.compile(r"/v2/.+/(?P<kind>manifests|blobs)/sha256:(?P<name>[0-9a-f]{64})")
@@ -56,7 +56,9 @@ class _Handler(BaseHTTPRequestHandler):
             headers = {"Docker-Content-Digest": f"sha256:{match['name']}"}
             kind = "application/octet-stream"
             if match["kind"] == "manifests":
-                kind = image_store.parse_manifest(image_store.read_small_file(path)).media_type
+                kind = image_blob_store.parse_manifest(
+                    image_blob_store.read_small_file(path)
+                ).media_type
             http_listener.send_file(self, path, {**headers, "Content-Type": kind})
 
     do_HEAD = do_GET

@@ -29,7 +29,7 @@ from typing import Any
 from lockstep.onhost.core import atomic_files, command_lines, errors, file_lock, layout, output
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.fetch import content_claims, growth_report, peer_client
-from lockstep.onhost.images import image_store, loopback_registry, registry_client
+from lockstep.onhost.images import image_blob_store, loopback_registry, registry_client
 
 EXIT_NO_ACCESS = 3
 EXIT_NOT_FOUND = 4
@@ -167,7 +167,7 @@ def fetch_into_store(
         errors.Problem: The download failed; with cause and remedy.
     """
     origin = registry_client.Registry(pin.origin, login)
-    image_store_found = image_store.ImageStore(store, origin, copier, claim)
+    image_store_found = image_blob_store.ImageStore(store, origin, copier, claim)
     try:
         manifest = image_store_found.manifest(pin.name)
         _check_platform(pin, image_store_found.platform(manifest))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from lockstep.onhost.cluster import member_client, members_of_switch
+from lockstep.onhost.cluster import member_client, switch_member_calls
 from lockstep.onhost.core import (
     clock,
     command_lines,
@@ -107,7 +107,7 @@ def wait_for_members(
         for name, answer in caller.ask_all(cluster.members, "state").items():
             if isinstance(answer, errors.Problem):
                 missing[name] = answer
-            elif up := members_of_switch.up_models(answer):
+            elif up := switch_member_calls.up_models(answer):
                 raise NoModelAtBoot(f"{name} has {up[0]} up")
         if not missing:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstep.onhost.cluster import coordinator, member_client, planner
+from lockstep.onhost.cluster import coordinator, member_client, switch_planner
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal_lines
 from lockstep.onhost.records import boot_history, switch_history
 from lockstep.onhost.switching import hot_change_record, switch_job
@@ -28,7 +28,7 @@ def main(argv: list[str], paths: layout.Paths) -> int:
 
 def rehearse_switch(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
     """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
-    if planner.concerns_other_members(host, name):
+    if switch_planner.concerns_other_members(host, name):
         return coordinator.ClusterSwitch(host, paths, terminal_lines.say, user).rehearse_switch(
             name
         )
@@ -41,10 +41,10 @@ def _switch_model(
     """Make the switch, inside lockstep-switch.service."""
     host = config.load_host(paths.models)
     switch = switching.Switch(host, paths, say, user)
-    if not planner.concerns_other_members(host, name):
+    if not switch_planner.concerns_other_members(host, name):
         with switch_lock.hold_lock(paths.switch_lock, user, name):
             # The previous holder of the lock may have started a rank here.
-            if not planner.concerns_other_members(host, name):
+            if not switch_planner.concerns_other_members(host, name):
                 code = switch.stop_all_models() if name == "none" else switch.switch_to(name)
                 say.hot_already = switch.hot_already
                 _store_hot_model_for_boot(host, paths, user)

@@ -31,7 +31,7 @@ def log_file(paths: layout.Paths) -> Path:
 
 def switch_job_of(name: str, user: str, paths: layout.Paths) -> transient_job.Job:
     """Return the job of the switch to `name` that `user` asks for."""
-    return _job_of_switch_sh(paths, WORKER, name, user)
+    return _job_running_switch_sh(paths, WORKER, name, user)
 
 
 def job_under_way(paths: layout.Paths) -> transient_job.Job:
@@ -41,10 +41,10 @@ def job_under_way(paths: layout.Paths) -> transient_job.Job:
 
 def replacement_job(name: str, paths: layout.Paths) -> transient_job.Job:
     """Return the job that starts the replacement of `name`, which the memory watch has ended."""
-    return _job_of_switch_sh(paths, FALL_BACK, name)
+    return _job_running_switch_sh(paths, FALL_BACK, name)
 
 
-def _job_of_switch_sh(paths: layout.Paths, *words: str) -> transient_job.Job:
+def _job_running_switch_sh(paths: layout.Paths, *words: str) -> transient_job.Job:
     return transient_job.Job(
         name="switch",
         unit_prefix="lockstep-",

@@ -7,10 +7,10 @@ from a_spark import pins_for, spark
 from monitored_spark import file_text
 
 from lockstep.core.errors import InventoryError
-from lockstep.drift.subjects.files import expectations
 from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.cluster_join import join_clusters
 from lockstep.resources.fact_comparison import SubjectView
+from lockstep.resources.files import expectations
 from lockstep.system.firewall import RULES
 from lockstep.units.tls_unit import CADDYFILE, ROOT, UNIT
 
@@ -78,7 +78,7 @@ def test_the_authority_is_the_same_on_all_hosts_and_another_one_for_other_names(
 def test_a_host_without_the_authority_s_certificate_lacks_a_part_of_it_and_has_its_key() -> None:
     first, second = hosts(bind="0.0.0.0", tls="own")
     (key,) = first.shared_keys
-    owners = {"owner": "root", "group": "root"}
+    owners = {"kind": "file", "owner": "root", "group": "root"}
     files_without_root = {key.path: {"mode": "0600", "seal": "a", **owners}, ROOT: None}
     whole = {**files_without_root, ROOT: {"mode": "0644", "seal": "b", **owners}}
     for desired_state in (first, second):

@@ -7,8 +7,8 @@ from a_cluster import GLM, OWN, SPARE, cluster_of
 from lab_servers import until
 
 from lockstep.onhost.cluster import coordinator
-from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import run_record as cluster_runs
+from lockstep.onhost.cluster import switch_planner as cluster_plan
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.records import boot_history, switch_history
 from lockstep.onhost.switching import hot_change_record, start_phase_printer

@@ -18,8 +18,8 @@ CODE = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
 import time
 from lockstep.onhost.engine import end_of_start_checks
-end_of_start_checks.end_when_stopped(int(sys.argv[1]))
-end_of_start_checks.start_program_after_stop(["echo", "left behind"])
+end_of_start_checks.exit_check_on_sigterm(int(sys.argv[1]))
+end_of_start_checks.register_program_after_stop(["echo", "left behind"])
 print("waiting", flush=True)
 time.sleep(60)
 """

@@ -16,7 +16,7 @@ from onhost_fakes import FakeDocker
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.fetch import content_claims, peer_client
-from lockstep.onhost.images import image_store, loopback_registry, pull_image, registry_client
+from lockstep.onhost.images import image_blob_store, loopback_registry, pull_image, registry_client
 
 BODIES = {
     "layer1": b"first layer" * 1000,
@@ -183,10 +183,10 @@ def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
     assert pull() == 0
     other_manifest = manifest_of(BODIES["layer1"])  # the same layers, another configuration
     (paths.layers / name_of(other_manifest)).write_bytes(other_manifest)
-    image_store.remove_image(paths.layers, DIGEST[7:])
+    image_blob_store.remove_image(paths.layers, DIGEST[7:])
     kept_digests = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other_manifest)}
     assert stored_digests(paths) == kept_digests
-    image_store.remove_image(paths.layers, name_of(other_manifest))
+    image_blob_store.remove_image(paths.layers, name_of(other_manifest))
     assert stored_digests(paths) == set()
 
 

@@ -14,7 +14,7 @@ from lab_servers import until
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
 from lockstep.onhost.core import errors, layout, output
-from lockstep.onhost.systemd import job_program, transient_job
+from lockstep.onhost.systemd import job_command, transient_job
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def host(tmp_path, monkeypatch):
         systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
 
         def run(self, *argv: str) -> int:
-            return job_program.main(["run", *argv], self.paths)
+            return job_command.main(["run", *argv], self.paths)
 
         def start_run(self, *argv: str) -> Future[int]:
             """The same in another thread."""
@@ -200,9 +200,9 @@ def _follower(host, gate: Path, end_mark: Path) -> subprocess.Popen[str]:
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
         "from lockstep.onhost.core import errors, layout; "
-        "from lockstep.onhost.systemd import job_program, units; "
+        "from lockstep.onhost.systemd import job_command, units; "
         "from pathlib import Path; units.is_root = lambda: True; "
-        f"sys.exit(job_program.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
+        f"sys.exit(job_command.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
     )
     argv = [sys.executable, "-c", code, "run", "b", "--", "sh", "-c", script]
     follower = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
@@ -236,7 +236,7 @@ def test_a_stopped_job_gives_143(host, tmp_path):
     run = host.start_run("b", "--", "sh", "-c", script)
     until((tmp_path / "began").exists, "it runs")
 
-    assert job_program.main(["stop", "b"], host.paths) == 0
+    assert job_command.main(["stop", "b"], host.paths) == 0
     wait([run], 180)
     (tmp_path / "end").touch()
     assert run.result(180) == 143
@@ -257,7 +257,7 @@ def test_attach_tells_how_a_finished_job_ended(host, capsys):
     host.run("b", "--", "sh", "-c", "echo last words; exit 4")
     capsys.readouterr()
 
-    assert job_program.main(["attach", "b"], host.paths) == 4
+    assert job_command.main(["attach", "b"], host.paths) == 4
     assert capsys.readouterr().out.splitlines()[0] == "last words"
 
 
@@ -273,7 +273,7 @@ def test_attach_tells_how_a_finished_job_ended(host, capsys):
 )
 def test_wrong_use_is_explained(host, argv, words):
     with pytest.raises(errors.Problem, match=words):
-        job_program.main(argv, host.paths)
+        job_command.main(argv, host.paths)
 
 
 def test_only_root_starts_jobs(host, monkeypatch):

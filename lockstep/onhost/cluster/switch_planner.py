@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from lockstep.onhost.cluster import launch_check, member_client, run_record
-from lockstep.onhost.cluster import members_of_switch as members
+from lockstep.onhost.cluster import switch_member_calls as members
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import config, errors, output
 from lockstep.onhost.systemd import units
