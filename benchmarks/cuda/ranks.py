@@ -90,7 +90,7 @@ def _ranks(
 
 def _rank(environment: Environment, folders: Path, rank: int) -> Server:
     words, variables = command(_CASE, folders)
-    keys = ENGINES["vllm"].rank_arguments(
+    keys = ENGINES["vllm"].rank_recipe_keys(
         rank=rank, size=2, master="127.0.0.1", port=_MASTER_PORT, copies=1
     )
     flags: list[str] = []

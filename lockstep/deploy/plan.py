@@ -23,7 +23,7 @@ from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.core.schema import values_of
-from lockstep.onhost.fetch import url_login
+from lockstep.onhost.fetch import login_in_url
 from lockstep.recipes.draft import draft_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.units.backup_unit import one_disk_finding
@@ -218,7 +218,7 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
 def _downloads(host: HostPlan, record: Pins, knowledge: Catalogue) -> Iterator[Download]:
     """Yield weights, drafts and images of every model, each once."""
     sizes: Mapping[str, int] = {name: pin.size for name, pin in record.checkpoints.items()}
-    hub, _ = url_login.without_login(host.settings.sources.hub)
+    hub, _ = login_in_url.without_login(host.settings.sources.hub)
     by_name: dict[str, Download] = {}
     for model in host.models:
         for recipe in model.recipes:

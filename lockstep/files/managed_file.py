@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.core.command_lines import PROGRAMS, PYTHON, command
+from lockstep.onhost.core.program_command_lines import PROGRAMS, PYTHON, command
 from lockstep.onhost.records.ownership import BACKUP_HOME, GATEWAY_HOME, HOME, MARK
 
 Check = Literal[

@@ -18,7 +18,7 @@ from lockstep.files import remote_exec
 from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, address, login, sudo_refused
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core import command_lines
+from lockstep.onhost.core import program_command_lines
 
 #: Variables that tell a deploy what pyinfra's command line has no option for: seconds to wait for
 #: another deploy of the same host; its kind for those who meet it ("rollback"); whether it leaves a
@@ -30,7 +30,7 @@ LOCK = "LOCKSTEP_LOCK"
 NOT_DEPLOYED = "not deployed yet → lockstep deploy"
 # Messages of Python where the folder of our programs is missing, or has none of them.
 _NO_PROGRAM = re.compile(
-    rf"can't (open file|find '__main__' module in) '{re.escape(command_lines.PROGRAMS)}'"
+    rf"can't (open file|find '__main__' module in) '{re.escape(program_command_lines.PROGRAMS)}'"
 )
 
 # Exit code of a shell where there is no such program.

@@ -158,7 +158,7 @@ class ClusterMembers:
         The group holds ``data_parallel`` copies of the model, one per member. With 1, its members
         split one copy.
         """
-        return engine.rank_arguments(
+        return engine.rank_recipe_keys(
             rank=self.rank,
             size=len(self.members),
             master=self.master,

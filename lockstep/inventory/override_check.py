@@ -140,4 +140,4 @@ def _is_one_of(engine: Engine, name: str, keys: Collection[str]) -> bool:
 def _rank_keys(engine: Engine) -> Iterator[str]:
     """Yield the recipe keys that a cluster sets for its ranks."""
     for copies in (1, 2):
-        yield from engine.rank_arguments(rank=1, size=2, master="", port=1, copies=copies)
+        yield from engine.rank_recipe_keys(rank=1, size=2, master="", port=1, copies=copies)

@@ -11,7 +11,7 @@ from lockstep.lock.packages import mirror_url
 from lockstep.lock.pins import GitPin
 from lockstep.lock.resolve.http import Network, without_credentials
 from lockstep.lock.resolve.program import Result, run
-from lockstep.onhost.fetch import url_login
+from lockstep.onhost.fetch import login_in_url
 
 # ls-remote is one small answer; on a bad link to a large forge it took seconds, never minutes.
 LIMIT_S = 60.0
@@ -34,7 +34,7 @@ def resolve_git(item: GitItem, network: Network) -> GitPin:
     """
     if item.commit is not None:
         return GitPin(item.branch, item.commit)
-    public_url, login = url_login.without_login_for_git(mirror_url(item.url, network.sources))
+    public_url, login = login_in_url.without_login_for_git(mirror_url(item.url, network.sources))
     heads = f"refs/heads/{item.branch}"
     argv = ["git", "ls-remote", "--", public_url, heads, f"refs/tags/{item.branch}"]
     # Tried twice: links fail for a moment, and nothing was changed.
@@ -82,7 +82,7 @@ class GitRepository:
         Raises:
             ResolveError: it cannot be fetched.
         """
-        url, self._login = url_login.without_login_for_git(
+        url, self._login = login_in_url.without_login_for_git(
             mirror_url(item.url, self.network.sources)
         )
         self.where = f"{url} at {commit[:12]}" if commit else f"{url} {item.branch}"

@@ -16,7 +16,7 @@ from requests.utils import should_bypass_proxies
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
-from lockstep.onhost.fetch import url_login
+from lockstep.onhost.fetch import login_in_url
 
 # Seconds to connect, and seconds of silence while reading.
 TIMEOUT = (10.0, 60.0)
@@ -167,7 +167,7 @@ def _open(
 ) -> Iterator[requests.Response]:
     """Open a response of which only the headers have been read."""
     try:
-        address, login = url_login.without_login(url)
+        address, login = login_in_url.without_login(url)
     except ValueError as fault:
         raise requests.exceptions.InvalidURL(str(fault)) from fault
 

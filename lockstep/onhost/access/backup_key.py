@@ -17,7 +17,7 @@ import re
 import sys
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, command_lines, errors, layout, output, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines, runner
 
 _PUBLIC = r"ssh-ed25519 [A-Za-z0-9+/]{68}(?: [\w.@-]+)?"
 #: A public half, or a line of ssh's known hosts.
@@ -52,7 +52,7 @@ def single_key(text: str) -> str:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, more in (("make", ["private"]), ("host-key", ["name"]), ("take", [])):
         subparser = verbs.add_parser(verb)

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from lockstep.onhost.access import certificate_authority, peer_tls
-from lockstep.onhost.core import atomic_files, command_lines, errors, output
+from lockstep.onhost.core import atomic_files, errors, output, program_command_lines
 
 
 def make_identity(authority: Path, host: str, role: str) -> str:
@@ -39,7 +39,7 @@ def make_identity(authority: Path, host: str, role: str) -> str:
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("--take", action="store_true")
     parser.add_argument("authority", type=Path)
     parser.add_argument("host")

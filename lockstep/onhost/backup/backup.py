@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, command_lines, errors, layout, output, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines, runner
 from lockstep.onhost.records import deploy_lock, generations
 from lockstep.onhost.records.restic_repository import (
     BackupSnapshot,
@@ -48,7 +48,7 @@ ONE_DISK = (
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("list", "check"):
         verbs.add_parser(verb)

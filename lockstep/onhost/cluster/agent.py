@@ -28,7 +28,7 @@ from lockstep.onhost.cluster import (
 )
 from lockstep.onhost.cluster import run_watch as cluster_watch
 from lockstep.onhost.cluster.member_client import Answer
-from lockstep.onhost.core import command_lines, config, errors, layout, topology
+from lockstep.onhost.core import config, errors, layout, program_command_lines, topology
 from lockstep.onhost.engine import openai_api
 
 _TOKEN_S = 30.0
@@ -96,7 +96,7 @@ class Agent:
             "beat": watch.receive_beat,
             "end": watch.end_cluster_here,
             "facts": partial(self._launch_facts, cluster),
-            "token": self._token,
+            "token": self._ask_test_question,
         }
         if verb not in verbs:
             verb_names = ", ".join(verbs)
@@ -110,7 +110,7 @@ class Agent:
         model = self.member.host.model(body["model"])
         return {"facts": launch_check.launch_facts(model, cluster, self.member.paths)}
 
-    def _token(self, body: Answer) -> Answer:
+    def _ask_test_question(self, body: Answer) -> Answer:
         model = self.member.host.model(body["model"]).with_engine_address
         try:
             test_answer = openai_api.ask_test_question(model, openai_api.api_key(model), _TOKEN_S)
@@ -121,7 +121,7 @@ class Agent:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     for name, usual in asdict(participant.Times()).items():
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, type=float, default=usual, metavar="SECONDS")

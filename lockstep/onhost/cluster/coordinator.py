@@ -16,7 +16,7 @@ from lockstep.onhost.cluster import member_client, run_record, switch_planner
 from lockstep.onhost.cluster import switch_member_calls as cluster_members
 from lockstep.onhost.cluster.member_client import Answer
 from lockstep.onhost.core import clock, config, errors, layout, output
-from lockstep.onhost.switching import hot_change_record, switch_step_durations
+from lockstep.onhost.switching import hot_change_under_way, switch_step_durations
 from lockstep.onhost.system import link_presence
 
 # Attempts to join all members while one of them is switching.
@@ -63,7 +63,7 @@ class ClusterSwitch:
                 self.hot_already = True
                 return errors.EXIT_DONE
             self._planner.check_launch(model)
-        with self._keep_on_record(name):
+        with self._record_or_undo_switch(name):
             with self._steps.time_step("check"):
                 plan, _ = self._join(name, plan, lambda: self._planner.switch_plan(model))
                 made_meanwhile = not up and self._planner.is_up_on_all_members(model, plan)
@@ -71,7 +71,7 @@ class ClusterSwitch:
                     self.hot_already = True
                     self._undo_on_members("hot already")
                     return errors.EXIT_DONE
-            return self._replace_hot_models(model, plan)
+            return self._start_model_or_fallback(model, plan)
 
     def stop_all_clusters(self) -> int:
         """Stop all of this host's clusters, and the running models here.
@@ -79,7 +79,7 @@ class ClusterSwitch:
         Raises MemberUnreachable if this host's own agent does not answer.
         """
         plan = self._planner.plan_to_stop_all()
-        with self._keep_on_record("none"):
+        with self._record_or_undo_switch("none"):
             plan, states = self._join("none", plan, self._planner.plan_to_stop_all)
             up = any(map(cluster_members.up_models, states.values()))
             failures = self._drop_hot_models()
@@ -125,9 +125,9 @@ class ClusterSwitch:
         self._undo_on_members("the switch itself was killed or stopped")
 
     @contextmanager
-    def _keep_on_record(self, name: str) -> Iterator[None]:
-        work = hot_change_record.HotWork(name, self._user, cluster_switch=self._switch)
-        with hot_change_record.keep_on_record(self._paths, "switch", work):
+    def _record_or_undo_switch(self, name: str) -> Iterator[None]:
+        work = hot_change_under_way.HotWork(name, self._user, cluster_switch=self._switch)
+        with hot_change_under_way.keep_on_record(self._paths, "switch", work):
             try:
                 yield
             except errors.Problem as problem:
@@ -184,7 +184,7 @@ class ClusterSwitch:
             self._switch_members.leave_out_member(name)
             return None
 
-    def _replace_hot_models(self, model: config.Model, plan: switch_planner.Plan) -> int:
+    def _start_model_or_fallback(self, model: config.Model, plan: switch_planner.Plan) -> int:
         fallback = self._host.models.get(model.fallback) if model.fallback else None
         attempts = [model, *([fallback] if fallback else [])]
         try:
@@ -197,12 +197,12 @@ class ClusterSwitch:
                         self._commit(wanted_ranks)
                         return self._report_hot(model, attempt, wanted_ranks)
                     self._drop_hot_models()
-        except hot_change_record.SwitchCancellation as error:
+        except hot_change_under_way.SwitchCancellation as error:
             return self._undo_cancelled_switch(model, error.request)
         return self._restore_previous_models(model)
 
     def _undo_cancelled_switch(
-        self, model: config.Model, request: hot_change_record.CancellationRequest
+        self, model: config.Model, request: hot_change_under_way.CancellationRequest
     ) -> int:
         """Undo a switch that somebody cancelled while ranks were starting."""
         self._say(f"{request.user} cancelled the switch to {model.name}")
@@ -227,7 +227,7 @@ class ClusterSwitch:
     def _drop_hot_models(self) -> dict[str, str]:
         with self._steps.time_step("stop"):
             failures = self._switch_members.execute_on_members(
-                "drop", {name: {} for name in self._switch_members.names}, self._hear_stop
+                "drop", {name: {} for name in self._switch_members.names}, self._say_lines_of_stop
             )
         for name, why in failures.items():
             self._say(f"{name}: {why}")
@@ -243,7 +243,7 @@ class ClusterSwitch:
 
         def hear(name: str, lines: list[str]) -> None:
             if self._cancellable:
-                hot_change_record.raise_if_cancelled(self._paths, self._began)
+                hot_change_under_way.raise_if_cancelled(self._paths, self._began)
             for line in lines:
                 kind = output.kind_of(line)
                 if name == answering:
@@ -280,7 +280,9 @@ class ClusterSwitch:
             ):
                 hot_again |= members
         failures = (
-            self._switch_members.execute_on_members("start", alone, self._hear_all) if alone else {}
+            self._switch_members.execute_on_members("start", alone, self._say_member_lines)
+            if alone
+            else {}
         )
         hot_again |= {name: previous_models[name] for name in alone if name not in failures}
         self._commit(hot_again)
@@ -342,10 +344,10 @@ class ClusterSwitch:
             if pending:
                 clock.sleep(0.5)
 
-    def _hear_stop(self, name: str, lines: list[str]) -> None:
+    def _say_lines_of_stop(self, name: str, lines: list[str]) -> None:
         # That no model is hot there is no end of the switch.
-        self._hear_all(name, [line for line in lines if output.kind_of(line) != "done"])
+        self._say_member_lines(name, [line for line in lines if output.kind_of(line) != "done"])
 
-    def _hear_all(self, name: str, lines: list[str]) -> None:
+    def _say_member_lines(self, name: str, lines: list[str]) -> None:
         for line in lines:
             self._say(f"{name}: {line}", output.kind_of(line))

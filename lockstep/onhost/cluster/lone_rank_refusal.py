@@ -12,7 +12,7 @@ exit codes: 0 the cluster is being started, or systemd stops the unit, 1 it is n
 from __future__ import annotations
 
 from lockstep.onhost.cluster import run_record
-from lockstep.onhost.core import command_lines, config, errors, layout
+from lockstep.onhost.core import config, errors, layout, program_command_lines
 from lockstep.onhost.system import link_presence
 
 
@@ -33,6 +33,6 @@ def check_rank_admitted(name: str, paths: layout.Paths) -> None:
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "admit":
-        return command_lines.usage(__doc__)
+        return program_command_lines.usage(__doc__)
     check_rank_admitted(argv[1], paths or layout.Paths())
     return errors.EXIT_DONE

@@ -61,7 +61,7 @@ class MemberAgent:
         return config.load_host(self.paths.models)
 
     @property
-    def _host_during_switch(self) -> config.HostConfig:
+    def _config_during_switch(self) -> config.HostConfig:
         """The configuration; in a switch with models that a deploy has removed since it began."""
         host, earlier_host = self.host, self._joined_as
         if self.part is None or earlier_host is None:
@@ -78,7 +78,7 @@ class MemberAgent:
             if is_same_switch and self._until != _FOR_EVER:
                 self._until = clock.now() + self.times.lease
             switch = self.part.switch if self.part else None
-            work, started_model, host = self._work, self._started_model, self._host_during_switch
+            work, started_model, host = self._work, self._started_model, self._config_during_switch
         # Read first: only after the end of a start is its unit's state final.
         busy = work.busy
         unit_states = units.units_by_name(model.unit for model in host.models.values())
@@ -130,7 +130,7 @@ class MemberAgent:
         """Begin to stop everything that is up here."""
         with self._current_part(body) as part:
             self._keep_part(replace(part, is_dropped=True))
-            self._work = long_work.Work(self._stopping())
+            self._work = long_work.Work(self._prepare_stop())
         return {}
 
     def start(self, body: Answer) -> Answer:
@@ -150,11 +150,13 @@ class MemberAgent:
             hot = body.get("hot")
             run_record.record_finished_switch(self.paths, self.host, part, hot)
             self._record_hot_model(part, hot)
-            self._record_switch_end(part, self._exit_code(part, hot), f"{hot or 'no model'} is hot")
+            self._record_switch_end(
+                part, self._switch_exit_code(part, hot), f"{hot or 'no model'} is hot"
+            )
             self._leave_switch()
         return {}
 
-    def _exit_code(self, part: run_record.SwitchPart, hot: str | None) -> int:
+    def _switch_exit_code(self, part: run_record.SwitchPart, hot: str | None) -> int:
         """Return the end of a switch here, as an exit code of switch.sh."""
         wanted_model = self.host.models.get(part.wanted_name)
         # Another member's model leaves none here.
@@ -203,7 +205,7 @@ class MemberAgent:
                 return {}
             # From now on the coordinator's silence does not matter.
             self._until = _FOR_EVER
-            stop = self._stopping()
+            stop = self._prepare_stop()
             self._work = long_work.Work(lambda say: self._undo_part(part, reason, stop, say))
         return {}
 
@@ -253,12 +255,12 @@ class MemberAgent:
         ]
         return up[0] if up else None
 
-    def _stopping(self) -> long_work.Do:
+    def _prepare_stop(self) -> long_work.Do:
         """Forbid starts here; return the work that stops everything that is up or starting."""
         self._started_model = None
         if self.part is not None:
             self._keep_part(self.part.with_admitted(None))
-        start, host = self._work, self._host_during_switch
+        start, host = self._work, self._config_during_switch
 
         def stop(say: Callable[[str], None]) -> bool:
             switch = switching.Switch(host, self.paths, say)

@@ -11,7 +11,7 @@ exit codes: 0 the load is over, 2 wrong use or unreadable configuration
 from __future__ import annotations
 
 from lockstep.onhost.cluster import run_record
-from lockstep.onhost.core import clock, command_lines, config, errors, layout, output
+from lockstep.onhost.core import clock, config, errors, layout, output, program_command_lines
 from lockstep.onhost.engine import free_pages_during_load
 from lockstep.onhost.systemd import units
 
@@ -20,7 +20,7 @@ _EVERY_S = 1.0
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("model")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()

@@ -71,7 +71,7 @@ class RunWatch:
         elif cluster_run.state == run_record.RECOVERING and self._cluster.rank == 0:
             restart_after_fault.recover_cluster(cluster_run, self._paths, self._caller)
         elif cluster_run.state == run_record.ENDED_BY_FAULT:
-            self._ask_decision(cluster_run)
+            self._copy_down_decision(cluster_run)
 
     def receive_beat(self, body: Answer) -> Answer:
         """Answer rank 0 with the fault of this rank, as long as both are in the same run.
@@ -114,7 +114,7 @@ class RunWatch:
     def _watched_run(self) -> run_record.ClusterRun | None:
         return run_record.load(self._paths).get(self._cluster.name)
 
-    def _ask_decision(self, cluster_run: run_record.ClusterRun) -> None:
+    def _copy_down_decision(self, cluster_run: run_record.ClusterRun) -> None:
         """Ask whether rank 0 left this run down; if so, record the same here."""
         try:
             state = self._caller.ask(self._cluster.first_member, "state", timeout=3.0)
@@ -151,7 +151,7 @@ class RunWatch:
         if idle and clock.now() - observation.last_look >= self._times.look:
             observation.last_look = clock.now()
             observation.looking = threading.Thread(
-                target=self._check_generation, args=(cluster_run, observation), daemon=True
+                target=self._check_for_token, args=(cluster_run, observation), daemon=True
             )
             observation.looking.start()
         return "", False
@@ -177,7 +177,7 @@ class RunWatch:
         run_record.change_run_fields(self._paths, cluster_run, members=member_states)
         return "", False
 
-    def _check_generation(
+    def _check_for_token(
         self, cluster_run: run_record.ClusterRun, observation: RunObservation
     ) -> None:
         """Ask for a token unless the engine's counters move."""

@@ -15,7 +15,7 @@ exit codes: 0 gone, 1 still there, somebody else's, or not known because Docker 
 
 from __future__ import annotations
 
-from lockstep.onhost.core import clock, command_lines, errors, layout, output
+from lockstep.onhost.core import clock, errors, layout, output, program_command_lines
 from lockstep.onhost.docker import container_processes, docker_api
 
 # Docker answers in milliseconds, and removes a container without processes within seconds.
@@ -50,7 +50,7 @@ def stop(docker: docker_api.Docker, name: str, wait_s: float, paths: layout.Path
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("name")
     parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS")
     options = parser.parse_args(argv)

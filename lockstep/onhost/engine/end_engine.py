@@ -23,7 +23,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lockstep.onhost.core import command_lines, output
+from lockstep.onhost.core import output, program_command_lines
 
 #: Python's resource tracker needs milliseconds.
 TRACKER_S = 1.0
@@ -74,7 +74,7 @@ def _wait_for_resource_tracker(processes: list[int]) -> None:
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("pid", type=int, nargs="?", metavar="PID")
     parser.add_argument("--within", type=float, required=True, metavar="SECONDS")
     parser.add_argument("--asked", action="store_true")

@@ -77,7 +77,7 @@ class LoadGuard:
 
     def look(self) -> None:
         """Look once: at the memory, and each second, or if memory is short, at the files."""
-        self.check_free_memory()
+        self.free_memory_if_low()
         if self._is_raised and self.now() - self._last_files < _FILES_EVERY_S:
             return
         self._last_files = self.now()
@@ -102,12 +102,12 @@ class LoadGuard:
             except OSError as error:
                 self.tell(f"not noted in {self.paths.loads}: {errors.why(error)}")
 
-    def check_free_memory(self) -> None:
+    def free_memory_if_low(self) -> None:
         """Look once at MemFree, and act; report the action at most once in 30 s."""
         free, minimum_gib = self._free_gib(), self.model.load_free_gib
         # Until the next look it may fall as far as since the last one.
         fall = max(0.0, self._last_free - free) if isfinite(self._last_free) else 0.0
-        self._set_raised(minimum_gib <= 0 or free - fall >= minimum_gib + _ROOM_GIB)
+        self._set_read_ahead_raised(minimum_gib <= 0 or free - fall >= minimum_gib + _ROOM_GIB)
         self._last_free = free
         if free >= minimum_gib or self.now() < self._rest_until:
             return
@@ -125,7 +125,7 @@ class LoadGuard:
                 + (f" (time {self._drops})" if self._drops > 1 else "")
             )
 
-    def _set_raised(self, is_raised: bool) -> None:
+    def _set_read_ahead_raised(self, is_raised: bool) -> None:
         if is_raised == self._is_raised:
             return
         self._is_raised = is_raised

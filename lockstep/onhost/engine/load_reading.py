@@ -55,7 +55,7 @@ class LoadReading:
                 self._files[open_files.inode_of(path)] = path
         self.devices = list(dict.fromkeys(device for device, _ in self._files))
         self._has_mapped: set[open_files.Inode] = set()
-        self._last = self._progress_look = self._counters()
+        self._last = self._progress_look = self._look_at_devices()
         self._first: _Look | None = None
         self._end: _Look | None = None
         self._read_ahead_kib = 0
@@ -70,7 +70,7 @@ class LoadReading:
         # A file that is open alone may be read for another process, or be mapped later.
         self._let_go(self._has_mapped - in_use)
         self._has_mapped = (self._has_mapped & in_use) | mapped_inodes
-        now = self._counters()
+        now = self._look_at_devices()
         if in_use and self._first is None:
             # Reading began after the look before.
             self._first = self._progress_look = self._last
@@ -110,7 +110,7 @@ class LoadReading:
             read_ahead_kib=self._read_ahead_kib,
         )
 
-    def _counters(self) -> _Look:
+    def _look_at_devices(self) -> _Look:
         """Return the bytes that all of the devices have given until now; None if one has none."""
         total_bytes: int | None = 0 if self.devices else None
         for device in self.devices:

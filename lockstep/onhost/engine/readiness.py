@@ -26,9 +26,9 @@ from functools import partial
 from typing import TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import command_lines, config, errors, layout, output
-from lockstep.onhost.core.command_lines import command
+from lockstep.onhost.core import config, errors, layout, output, program_command_lines
 from lockstep.onhost.core.output import EventLine
+from lockstep.onhost.core.program_command_lines import command
 from lockstep.onhost.engine import (
     end_of_start_checks,
     free_pages_during_load,
@@ -164,13 +164,13 @@ class ReadyWaiter:
                     partial(openai_api.ask_test_question, self.model, key, timeout)
                 )
             except (openai_api.RequestRefusal, openai_api.Nonsense) as answer:
-                raise self._test_question_failed(answer) from answer
+                raise self._test_question_problem(answer) from answer
             except openai_api.NotReady as answer:
                 if time.monotonic() - first >= min(seconds_left, _TEST_QUESTION_GRACE_S):
-                    raise self._test_question_failed(answer) from answer
+                    raise self._test_question_problem(answer) from answer
             self.process.check_alive(_AGAIN_S)
 
-    def _test_question_failed(self, answer: Exception) -> errors.Problem:
+    def _test_question_problem(self, answer: Exception) -> errors.Problem:
         if isinstance(answer, openai_api.RequestRefusal):
             remedy = "compare the recipe's served model name and API key with the engine's lines"
         else:
@@ -210,7 +210,7 @@ def print_marked_line(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("model")
     parser.add_argument("--main-pid", type=int, required=True, metavar="PID")
     options = parser.parse_args(argv)

@@ -83,10 +83,10 @@ def judge_engine_sense(model: config.Model, key: str | None) -> SenseVerdict:
     for probe in alone:
         if session.has_ended or time.monotonic() - began > ENOUGH_S:
             break
-        session.add(probe.name, *session.judge_probe(probe))
+        session.add(probe.name, *session.ask_and_judge(probe))
     if all(look.state == "sound" for look in session.looks) and len(session.looks) == len(alone):
         with ThreadPoolExecutor(len(pair)) as pool:
-            pair_verdicts = list(pool.map(session.judge_probe, pair))
+            pair_verdicts = list(pool.map(session.ask_and_judge, pair))
         for probe, (state, words) in zip(pair, pair_verdicts, strict=True):
             if state == "nonsense":
                 words = f"right alone, but beside another request: {words}"
@@ -131,7 +131,7 @@ class _Session:
     def add(self, name: str, state: State, words: str) -> None:
         self.looks.append(SenseCheck(name, state, words))
 
-    def judge_probe(self, probe: sense_questions.SenseQuestion) -> tuple[State, str]:
+    def ask_and_judge(self, probe: sense_questions.SenseQuestion) -> tuple[State, str]:
         """Ask and judge one question."""
         try:
             answer = self._answer(probe)

@@ -320,7 +320,7 @@ class Engine:
     packages: str = ""
 
     @property
-    def depends_on_experts(self) -> bool:
+    def has_rules_for_experts(self) -> bool:
         """True if it must be known whether a model is a mixture of experts."""
         return bool(self.guard or self.corrupting_experts)
 
@@ -371,7 +371,7 @@ class Engine:
                 contextlib.redirect_stderr(error_output),
                 recipe_environment(recipe["environment"], self.prefixes),
             ):
-                wrong = self.wrong_variable(recipe["environment"])
+                wrong = self.variable_fault(recipe["environment"])
                 if wrong is None:
                     wrong = self.parse(recipe["argv"]).differing_option(recipe.get("read", {}))
         except EngineUnavailable as reason:
@@ -384,7 +384,9 @@ class Engine:
             raise EngineUnavailable(f"{name}: {engine_name} cannot be asked: {error}") from None
         return wrong and f"{name}: {engine_name} {wrong}"
 
-    def ask_in_image(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
+    def recipe_faults_in_image(
+        self, recipes: Sequence[Mapping[str, Any]], run: Run
+    ) -> dict[str, Any]:
         """Ask the program inside an image which recipes it takes, if it has no parser on Python.
 
         Args:
@@ -411,7 +413,7 @@ class Engine:
         """Return the longest sequence, in tokens, from its entry in /v1/models."""
         return card.get("max_model_len")
 
-    def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
+    def variable_fault(self, environment: Mapping[str, str]) -> str | None:
         """Return the fault of one of its variables, asked on its own Python."""
         return None
 
@@ -433,7 +435,7 @@ class Engine:
         kept_gib = 0.0 if of.weights is None else of.weights + (of.kv_cache or of.sequence)
         return Need(max(kept_gib + of.overhead + of.host, of.published_gib or 0.0))
 
-    def rank_arguments(
+    def rank_recipe_keys(
         self, *, rank: int, size: int, master: str, port: int, copies: int
     ) -> dict[str, object]:
         """Return the recipe keys that make it one rank of a model's several ranks; {}: it cannot.

@@ -20,7 +20,9 @@ _DOCKERS_OWN = (125, 126, 127)
 class LlamaCpp(Engine):
     """The engine llama.cpp; see `Engine`."""
 
-    def ask_in_image(self, recipes: Sequence[Mapping[str, Any]], run: Run) -> dict[str, Any]:
+    def recipe_faults_in_image(
+        self, recipes: Sequence[Mapping[str, Any]], run: Run
+    ) -> dict[str, Any]:
         """Ask with `--help` after each command line: that reads all of it, and loads nothing."""
         version_result = run((recipes[0]["argv"][0], "--version"), {})
         version = re.search(r"version: (\S+)", version_result.stdout + version_result.stderr)

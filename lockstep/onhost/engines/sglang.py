@@ -81,7 +81,7 @@ class Sglang(Engine):
             least = share * of.at_rest + of.start
         return Need(max(least, of.published_gib or 0.0), share, beside_gib=of.start + of.host)
 
-    def rank_arguments(
+    def rank_recipe_keys(
         self, *, rank: int, size: int, master: str, port: int, copies: int
     ) -> dict[str, object]:
         return {

@@ -59,7 +59,7 @@ class Vllm(Engine):
         own = PATTERNS["mistral"] if form == "auto" else ()
         return (*own, *PATTERNS.get(form, ()))
 
-    def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
+    def variable_fault(self, environment: Mapping[str, str]) -> str | None:
         known_variables = import_engine(_import_vllm_parts)[0].environment_variables
         for variable in environment:
             if not variable.startswith(self.prefixes):
@@ -133,7 +133,7 @@ class Vllm(Engine):
         share = of.share or self.share
         return Need(fixed_gib, share, of_total=True, beside_gib=of.start + of.beyond + of.host)
 
-    def rank_arguments(
+    def rank_recipe_keys(
         self, *, rank: int, size: int, master: str, port: int, copies: int
     ) -> dict[str, object]:
         headless = True if rank else None

@@ -26,12 +26,12 @@ from typing import Any
 
 from lockstep.onhost.core import (
     atomic_files,
-    command_lines,
     errors,
     file_lock,
     layout,
     output,
     passed_engine_checks,
+    program_command_lines,
 )
 from lockstep.onhost.environment import engine_check, uv_cache_failures, wheels_and_source_trees
 from lockstep.onhost.fetch import growth_report
@@ -145,10 +145,10 @@ class Build:
 
     def _pip(self, action: str, *arguments: str, **environment: str) -> None:
         uv = (self.spec["uv"], "pip", action, "--python", str(self.python))
-        self._close_locks()
+        self._protect_uv_locks()
         self.run(*uv, *arguments, **environment)
 
-    def _close_locks(self) -> None:
+    def _protect_uv_locks(self) -> None:
         """Keep other accounts from locking uv's locks, which uv makes for everybody (0.13.8).
 
         uv uses an existing lock as it is.
@@ -229,7 +229,9 @@ class Build:
     def check(self) -> None:
         """Run the check in the engine itself, which imports all of it."""
         question = json.dumps({key: self.spec[key] for key in engine_check.ASKED})
-        check = command_lines.command("engine-check", str(self.record), python=str(self.python))
+        check = program_command_lines.command(
+            "engine-check", str(self.record), python=str(self.python)
+        )
         self.run(*check, LOCKSTEP_ENGINE=question)
 
     def activate(self) -> None:
@@ -260,7 +262,7 @@ def _run_and_keep_errors(argv: Sequence[str], environment: Mapping[str, str]) ->
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
-        return command_lines.usage(__doc__)
+        return program_command_lines.usage(__doc__)
     path = Path(argv[1]) if len(argv) == 2 else SPEC
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))

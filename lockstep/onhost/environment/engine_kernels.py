@@ -106,7 +106,7 @@ def _indices(*values: int) -> Any:
     return torch.tensor(values, device="cuda", dtype=torch.int32)
 
 
-def _product() -> tuple[Any, Any]:
+def _matrix_product() -> tuple[Any, Any]:
     first_matrix, right = _random(TOKENS, HIDDEN), _random(HIDDEN, INNER)
     return first_matrix @ right, first_matrix.cpu().float() @ right.cpu().float()
 
@@ -385,7 +385,7 @@ def _marlin_experts_kernel(
 #: PyTorch's result: the rounding of 8 bits of mantissa, more if both sides were made FP4 (three
 #: bits) on the way.
 KERNELS: dict[str, tuple[Callable[[], tuple[Any, Any]], float]] = {
-    "matrix product": (_product, 0.02),
+    "matrix product": (_matrix_product, 0.02),
     "normalisation": (_norm, 0.02),
     "sampler": (_sampler, 0.0),
     "attention FLASH_ATTN": (_flash_attention, 0.02),

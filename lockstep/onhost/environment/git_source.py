@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import errors, file_lock, output
-from lockstep.onhost.fetch import peer_client, url_login
+from lockstep.onhost.fetch import login_in_url, peer_client
 
 #: Runs a command, with more variables by name; raises errors.Problem if it fails.
 Run = Callable[..., None]
@@ -63,7 +63,7 @@ class SourceRepository:
         return self._has_commit()
 
     def _from_origin(self) -> None:
-        address, login = url_login.without_login_for_git(self._source["git"])
+        address, login = login_in_url.without_login_for_git(self._source["git"])
         branch = self._source["branch"]
         # The whole history, because the fork's build looks for the commit at which it left
         # upstream.

@@ -66,11 +66,11 @@ class Content:
     @property
     def links_folder(self) -> Path:
         """The folder in which the wheels have their own names."""
-        return self._store().links
+        return self._new_wheel_store().links
 
     def bring_wheels(self) -> None:
         """Fetch the wheels that are not here; raise Problem if one cannot be had."""
-        self._store().bring_wheels(f"engine, {self._stage}", self._wheels)
+        self._new_wheel_store().bring_wheels(f"engine, {self._stage}", self._wheels)
 
     def bring_trees(self, home: Path, run: git_source.Run) -> None:
         """Check each source tree out below `home`; raise Problem if a commit cannot be had."""
@@ -81,7 +81,7 @@ class Content:
 
     def replace_spoiled_files(self) -> bool:
         """Fetch files again that no longer match their hash; return False if all matched."""
-        spoiled_wheels = self._store().remove_spoiled(self._wheels)
+        spoiled_wheels = self._new_wheel_store().remove_spoiled(self._wheels)
         if not spoiled_wheels:
             return False
         output.say(f"spoiled on disk, fetched again: {', '.join(spoiled_wheels)}")
@@ -91,9 +91,9 @@ class Content:
     def _absent_content(self) -> list[str]:
         commits = [str(source["commit"]) for source in self.trees.values()]
         missing = [commit for commit in commits if not (self._folder / commit).exists()]
-        return self._store().absent(self._wheels) + missing
+        return self._new_wheel_store().absent(self._wheels) + missing
 
-    def _store(self) -> wheel_store.WheelStore:
+    def _new_wheel_store(self) -> wheel_store.WheelStore:
         more = [self._spec[key] for key in ("torch_index", "flashinfer_index") if self._spec[key]]
         files = [wheel.url for wheel in self._wheels if wheel.url]
         variables = wheel_store.pip_index_variables(self._spec["index"], more, files)

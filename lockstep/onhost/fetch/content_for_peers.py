@@ -65,13 +65,13 @@ class PeerStore:
         paths = [claim for claim in self._claims() if content_claims.is_held(claim)]
         for claim in paths:
             if name in _claimed_names(claim):
-                return ComingContent("fetching", self._progress([claim]))
+                return ComingContent("fetching", self._progress_mark([claim]))
         names_begun = {claim.name for claim in self._claims()}
         for offer in self.offers():
             for claim_name, names in offer.expects.items():
                 if name in names and claim_name not in names_begun:
                     # Progress of earlier fetches shows that this host moves on.
-                    return ComingContent("expected", self._progress(paths))
+                    return ComingContent("expected", self._progress_mark(paths))
         return None
 
     def is_fetching(self) -> bool:
@@ -104,7 +104,7 @@ class PeerStore:
     def _folders(self) -> list[Path]:
         return [*self._hub.glob("models--*/blobs"), *self._flat]
 
-    def _progress(self, paths: list[Path]) -> str:
+    def _progress_mark(self, paths: list[Path]) -> str:
         """Return a text that changes when a claim's holder moves on: bytes, or a sign of life."""
         with self._lock:
             self._refresh()

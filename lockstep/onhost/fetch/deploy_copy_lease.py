@@ -24,7 +24,7 @@ import time
 from hashlib import sha256
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, command_lines, errors, layout, output, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines, runner
 from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.fetch import content_claims, peer_client
 from lockstep.onhost.systemd import units
@@ -114,7 +114,10 @@ def _start_server(document: dict[str, Any], paths: layout.Paths) -> None:
     # fetches may see that part.
     mount_options = (f"TemporaryFileSystem={paths.run}:ro", f"BindReadOnlyPaths={target_path}")
     argv += [f"--property={value}" for value in (*_PROPERTIES, *mount_options)]
-    argv += ["--", *command_lines.command("peer-server", "--address", address, "--port", str(port))]
+    argv += [
+        "--",
+        *program_command_lines.command("peer-server", "--address", address, "--port", str(port)),
+    ]
     argv += ["--hub", document["hub"], "--folder", str(target_path), "--idle", str(IDLE_S)]
     argv += [word for path in document["flat"] for word in ("--flat", path)]
     result = runner.run(argv, timeout=60)
@@ -159,7 +162,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         len(argv) == 2 and argv[0] == "close" and _ID.fullmatch(argv[1])
     )
     if not is_known:
-        return command_lines.usage(__doc__)
+        return program_command_lines.usage(__doc__)
     try:
         if argv[0] == "open":
             open_lease(json.load(sys.stdin), paths)

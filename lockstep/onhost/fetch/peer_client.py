@@ -134,16 +134,16 @@ class Copier:
 
     def waiting_note(self) -> str:
         """Return the end of a line of progress: the peers that this host waits for."""
-        names = self._names(self._waiting)
+        names = self._peer_names_text(self._waiting)
         return f", waiting for {names}" if names else ""
 
     def source_text(self, origin: str) -> str:
         """Return the present source of content for people: peers, else the origin."""
-        if names := self._names(self._copying):
+        if names := self._peer_names_text(self._copying):
             return f"from {names}"
         return self.waiting_note().removeprefix(", ") or f"from {origin}"
 
-    def _names(self, counter: Counter[str]) -> str:
+    def _peer_names_text(self, counter: Counter[str]) -> str:
         with self._lock:
             return " and ".join(sorted(name for name, count in counter.items() if count))
 
@@ -165,11 +165,11 @@ class Copier:
             ]
 
     def _wait_for_peer(self, peer: Peer) -> None:
-        with self._count_peer(self._waiting, peer):
+        with self._count_copy_under_way(self._waiting, peer):
             time.sleep(POLL_S)
 
     @contextlib.contextmanager
-    def _count_peer(self, counter: Counter[str], peer: Peer) -> Iterator[None]:
+    def _count_copy_under_way(self, counter: Counter[str], peer: Peer) -> Iterator[None]:
         with self._lock:
             counter[peer.name] += 1
         try:
@@ -216,7 +216,7 @@ class Copier:
         partial = blob_files.partial_path(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self._count_peer(self._copying, peer):
+            with self._count_copy_under_way(self._copying, peer):
                 is_same = self._transfer(peer, name, size, partial)
         except (ConnectionError, TimeoutError, HTTPException) as error:
             self._count_failure(peer)

@@ -20,7 +20,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from lockstep.onhost.core import command_lines, errors, http_listener
+from lockstep.onhost.core import errors, http_listener, program_command_lines
 from lockstep.onhost.core.address_text import address_with_port
 from lockstep.onhost.fetch import blob_files, content_for_peers
 
@@ -67,7 +67,7 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Accept the end of a deploy."""
-        content_name = self._accepted_token()
+        content_name = self._accepted_lease()
         if content_name is None or self.path != "/end":
             http_listener.send_without_body(self, 401 if content_name is None else 404)
             return
@@ -76,7 +76,7 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
         http_listener.send_without_body(self, 200)
         self.server.end_if_unneeded()
 
-    def _accepted_token(self) -> str | None:
+    def _accepted_lease(self) -> str | None:
         self.server.last_asked = time.monotonic()
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         lease_name = self.server.store.accepted_token_hash(token) if scheme == "Bearer" else None
@@ -84,7 +84,7 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send the content, or for HEAD its length if it is here."""
-        if self._accepted_token() is None:
+        if self._accepted_lease() is None:
             http_listener.send_without_body(self, 401)
             return
         place, _, name = self.path.lstrip("/").partition("/")
@@ -112,7 +112,7 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--hub", type=Path, required=True)

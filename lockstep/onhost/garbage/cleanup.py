@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import command_lines, errors, layout, switch_lock
+from lockstep.onhost.core import errors, layout, program_command_lines, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
 from lockstep.onhost.images import image_blob_store
 from lockstep.onhost.records import audit_log, deploy_lock
-from lockstep.onhost.switching import hot_change_record
+from lockstep.onhost.switching import hot_change_under_way
 from lockstep.onhost.systemd import transient_job
 from lockstep.onhost.weights import downloaded_revisions
 
@@ -43,7 +43,7 @@ def refuse_while_busy(paths: layout.Paths) -> None:
 def refuse_jobs(paths: layout.Paths) -> None:
     """Raise Problem (75) while a job that a deploy began runs here."""
     busy = transient_job.running_jobs()
-    if busy or hot_change_record.load(paths).rollout is not None:
+    if busy or hot_change_under_way.load(paths).rollout is not None:
         raise _busy_problem(", ".join(busy) or "a rollout")
 
 
@@ -140,7 +140,7 @@ def _item_entry(item: unneeded_content.UnneededItem) -> dict[str, Any]:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("action", choices=("plan", "remove"))
     parser.add_argument("--keep", type=int, default=KEEP, metavar="N")
     parser.add_argument("--digest", default="")

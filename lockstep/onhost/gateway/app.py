@@ -121,7 +121,7 @@ class Application:
                 await _refuse_unknown_path(scope, receive, send)
             if listener.kind == "model":
                 method, path = scope["method"], scope["raw_path"]
-                state["caller"] = self.access.caller_of_model(listener, method, path, headers)
+                state["caller"] = self.access.caller_at_model_port(listener, method, path, headers)
                 with self._hold_slot_and_body(scope, receive) as body:
                     await body.run_while_client_stays(
                         self._forward_at_model_port(scope, body, send)
@@ -293,7 +293,7 @@ class Application:
                 answer.no_such_path = GatewayRefusal(404, message, "path")
                 await self._forward_to_engine(answer, scope, serving, headers, content)
         except switch_queue.TurnRefusal as error:
-            message = f"{model} is cold; {error.words}. {self._switch_permission_text(model)}"
+            message = f"{model} is cold; {error.words}. {self._who_may_switch_text(model)}"
             await self._refuse_in_stream(
                 answer, scope, GatewayRefusal(503, message, "cold", error.retry_after_s)
             )
@@ -442,7 +442,7 @@ class Application:
     def _hold_caller_slot(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
         return self._slots.hold_slot(caller.person.name if caller.is_limited else None)
 
-    def _switch_permission_text(self, model: str | None) -> str:
+    def _who_may_switch_text(self, model: str | None) -> str:
         return (
             f"A key of role operate may switch on {self.gateway.host} (its page, POST /switch), "
             f"and so may a login there: switch.sh {model or 'MODEL'}"
@@ -454,9 +454,7 @@ class Application:
             for model in await self._models_with_peers(caller)
         }
         if name == AUTO:
-            message = (
-                f"no model is hot on {self.gateway.host}. {self._switch_permission_text(None)}"
-            )
+            message = f"no model is hot on {self.gateway.host}. {self._who_may_switch_text(None)}"
             return GatewayRefusal(503, message, "cold", COLD_RETRY_S)
         if name in known_models:
             return _peer_gone_refusal(known_models[name])

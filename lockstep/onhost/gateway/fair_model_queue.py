@@ -96,7 +96,7 @@ class FairQueue:
         """Number of waiting requests by model."""
         return Counter(waiter.model for waiter in self._waiting)
 
-    def add_request(self, waiter: QueuedRequest, host_view: QueueView, now: float) -> None:
+    def admit_or_queue(self, waiter: QueuedRequest, host_view: QueueView, now: float) -> None:
         """Let a request pass, refuse it, or queue it."""
         model = waiter.model
         if self._is_free_to_pass(waiter, self._waiting, host_view):

@@ -24,14 +24,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, command_lines, errors
+from lockstep.onhost.core import atomic_files, errors, program_command_lines
 from lockstep.onhost.gateway import keys, usage_totals
 from lockstep.onhost.records import audit_log
 
 
 def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage_totals.PATH) -> int:
     """Command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("action", choices=("list", "take"))
     options = parser.parse_args(argv)
     try:

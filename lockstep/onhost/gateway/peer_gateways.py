@@ -122,7 +122,7 @@ class Peers:
         new = []
         for state in self._states.values():
             if state.telling is None or state.telling.done():
-                state.telling = asyncio.create_task(self._report_peer_state(state))
+                state.telling = asyncio.create_task(self._fetch_facts(state))
             if state.facts is None:
                 new.append(state.telling)
         if new:
@@ -130,7 +130,7 @@ class Peers:
         unknown = {"fault": "has not answered yet"}
         return {name: state.facts or unknown for name, state in self._states.items()}
 
-    async def _report_peer_state(self, state: _PeerState) -> None:
+    async def _fetch_facts(self, state: _PeerState) -> None:
         try:
             async with asyncio.timeout(_FACTS_S):
                 state.facts = await self._fetch_document(state.peer, "/status")

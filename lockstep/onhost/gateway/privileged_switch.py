@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lockstep.onhost.core import command_lines, config, errors, layout, output, switch_lock
+from lockstep.onhost.core import config, errors, layout, output, program_command_lines, switch_lock
 from lockstep.onhost.gateway import keys
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.systemd import transient_job
@@ -39,7 +39,7 @@ _PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    command_lines.parser(__doc__).parse_args(argv)
+    program_command_lines.parser(__doc__).parse_args(argv)
     with socket.socket(fileno=0) as asker:
         try:
             check_asker(asker)

@@ -81,7 +81,7 @@ class Access:
         self._refuse_cross_site_requests(headers)
         return Caller(LOCAL, is_limited=False)
 
-    def caller_of_model(
+    def caller_at_model_port(
         self, listener: ListenAddress, method: str, raw_path: bytes, headers: Headers
     ) -> Caller:
         """Authenticate a request at a model's own port.

@@ -32,7 +32,7 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.core import address_text, command_lines, config, errors, layout, output
+from lockstep.onhost.core import address_text, config, errors, layout, output, program_command_lines
 from lockstep.onhost.gateway import (
     app,
     configuration,
@@ -356,7 +356,7 @@ def main(
     argv: list[str], paths: layout.Paths | None = None, target_path: Path = usage_totals.PATH
 ) -> int:
     """Run the command line; see the module's docstring. `target_path` holds persons' totals."""
-    command_lines.parser(__doc__).parse_args(argv)
+    program_command_lines.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
     gateway, host = configuration.load(paths.gateway), config.load_host(paths.models)
     people = Keys(paths.gateway_keys)

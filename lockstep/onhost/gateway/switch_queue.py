@@ -84,10 +84,10 @@ class SwitchQueue:
         hot = self.hot.hot_name() if model == AUTO else self.hot.serving_variant(model)
         usual = self._turns.has_no_work and hot
         host_view = QueueView(frozenset((model,))) if usual else self._host_view()
-        self._turns.add_request(waiter, host_view, time.monotonic())
+        self._turns.admit_or_queue(waiter, host_view, time.monotonic())
         try:
             if waiter.state == "waits":
-                self._switch_for_waiting()
+                self._wake_driver()
                 await outcome.wait()
             if waiter.refusal:
                 raise waiter.refusal
@@ -96,12 +96,12 @@ class SwitchQueue:
             self._turns.remove_request(waiter)
             self._wake.set()
 
-    def _switch_for_waiting(self) -> None:
+    def _wake_driver(self) -> None:
         self._wake.set()
         if self._driver is None or self._driver.done():
-            self._driver = asyncio.create_task(self._wait_until_idle())
+            self._driver = asyncio.create_task(self._serve_until_queue_empty())
 
-    async def _wait_until_idle(self) -> None:
+    async def _serve_until_queue_empty(self) -> None:
         try:
             while not self._turns.has_no_work:
                 self._wake.clear()
@@ -176,7 +176,7 @@ class SwitchQueue:
             hot_s=time.monotonic() - self.hot.state_change_time(name) if name else 0.0,
             running=self.hot.running_requests(name) if name else 0,
             moving=self._switch_under_way_text(),
-            busy_models=self._busy_models(name),
+            busy_models=self._unswitchable_models(name),
         )
 
     def _switch_under_way_text(self) -> str:
@@ -188,7 +188,7 @@ class SwitchQueue:
         states = ((name, self.hot.state_of(name)) for name in self.host.models)
         return next((f"{name} is {state}" for name, state in states if state in _MOVING), "")
 
-    def _busy_models(self, name: str | None) -> dict[str, str]:
+    def _unswitchable_models(self, name: str | None) -> dict[str, str]:
         """Return models that no request may make hot, with the reason."""
         host = self.host
         cluster = host.cluster_of_model(name) if name else None

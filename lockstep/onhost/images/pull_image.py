@@ -26,7 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, command_lines, errors, file_lock, layout, output
+from lockstep.onhost.core import (
+    atomic_files,
+    errors,
+    file_lock,
+    layout,
+    output,
+    program_command_lines,
+)
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.fetch import content_claims, growth_report, peer_client
 from lockstep.onhost.images import image_blob_store, loopback_registry, registry_client
@@ -277,7 +284,7 @@ def record_pull(paths: layout.Paths, pin: Pin) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("reference")
     parser.add_argument("--platform", required=True)
     parser.add_argument("--from", required=True, dest="origin", metavar="BASE")

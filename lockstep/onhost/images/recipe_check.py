@@ -22,10 +22,10 @@ from typing import Any
 from lockstep.onhost import engines
 from lockstep.onhost.core import (
     atomic_files,
-    command_lines,
     errors,
     output,
     passed_engine_checks,
+    program_command_lines,
     runner,
 )
 
@@ -54,11 +54,16 @@ def ask_engine_in_image(reference: str, engine: str, question: Path) -> dict[str
         return runner.run(argv, timeout=TIMEOUT_S)
 
     if not engine_module.on_python:
-        return engine_module.ask_in_image(json.loads(question.read_text(encoding="utf-8")), run)
+        return engine_module.recipe_faults_in_image(
+            json.loads(question.read_text(encoding="utf-8")), run
+        )
     result = run(
         ("python3", "/lockstep", "image-answer", engine, "/question.json"),
         {},
-        *("--mount", f"type=bind,source={command_lines.PROGRAMS},target=/lockstep,readonly"),
+        *(
+            "--mount",
+            f"type=bind,source={program_command_lines.PROGRAMS},target=/lockstep,readonly",
+        ),
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
     )
     try:
@@ -88,7 +93,7 @@ def _record_file_name(reference: str) -> str:
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
-        return command_lines.usage(__doc__)
+        return program_command_lines.usage(__doc__)
     reference, engine = argv
     name = _record_file_name(reference)
     question = FOLDER / "questions" / name

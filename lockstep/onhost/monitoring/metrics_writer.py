@@ -19,10 +19,10 @@ from pathlib import Path
 
 from lockstep.onhost.core import (
     atomic_files,
-    command_lines,
     errors,
     layout,
     output,
+    program_command_lines,
     switch_lock,
     unified_memory,
 )
@@ -82,7 +82,7 @@ class Writer:
         self._began = -float(SLOW_S)
 
     def write_due_files(self, now: float) -> None:
-        """Write the files due (s of the monotonic clock). Raises as `SlowMetrics.read_samples`."""
+        """Write the files due at `now`, s of the monotonic clock; raise as `collect_samples`."""
         atomic_files.write(
             self._folder / QUICK, prometheus_text(samples_each_second(self._paths, self._gpu()))
         )
@@ -97,13 +97,13 @@ class Writer:
         if now - self._began >= SLOW_S:
             self._began, self._running = (
                 now,
-                self._pool.submit(lambda: prometheus_text(self._slow.read_samples())),
+                self._pool.submit(lambda: prometheus_text(self._slow.collect_samples())),
             )
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("--certificate", default="", metavar="FILE")
     options = parser.parse_args(argv)
     folder = Path(os.environ["RUNTIME_DIRECTORY"])

@@ -15,7 +15,7 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
-from lockstep.onhost.core import command_lines, errors
+from lockstep.onhost.core import errors, program_command_lines
 from lockstep.onhost.monitoring.alertmanager_client import (
     Alertmanager,
     AlertmanagerRefusal,
@@ -65,7 +65,7 @@ def send_to_receiver(alertmanager: Alertmanager, host: str, receiver: str, way: 
 
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("receivers", nargs="+", metavar="RECEIVER=WAY")

@@ -22,7 +22,7 @@ from lockstep.onhost.records import (
     switch_history,
     watch_findings,
 )
-from lockstep.onhost.switching import gpu_watch, hot_change_record, memory_watch
+from lockstep.onhost.switching import gpu_watch, hot_change_under_way, memory_watch
 from lockstep.onhost.system import gpu
 from lockstep.onhost.systemd import transient_job
 
@@ -61,19 +61,19 @@ class SlowMetrics:
     _switches: Counter[str] = field(default_factory=Counter)
     _generation: tuple[int, int | None] = (0, None)
 
-    def read_samples(self) -> list[MetricSample]:
+    def collect_samples(self) -> list[MetricSample]:
         """Read all of them once.
 
         Raises:
             OSError: The kernel or a record could not be read.
             errors.Problem: A record or a program failed.
         """
-        host, now = self._hosts_facts()
+        host, now = self._models_and_facts()
         hot = now["hot"]
         samples = [
             *self._model_samples(host, now, hot),
             *_watch_finding_samples(self.paths, host, now["models"]),
-            *self._record_samples(),
+            *self._samples_of_records(),
             *(
                 own_sample("failed_unit", 1, unit=unit)
                 for _, unit, _ in unit_facts.failed_units(None)
@@ -86,7 +86,7 @@ class SlowMetrics:
             )
         return [*samples, own_sample("deploy_running", int(_is_deploy_under_way(self.paths)))]
 
-    def _hosts_facts(self) -> tuple[config.HostConfig, dict[str, Any]]:
+    def _models_and_facts(self) -> tuple[config.HostConfig, dict[str, Any]]:
         """Return the models as the last deploy bound them, and the host's facts."""
         write_mtime = self.paths.models.stat().st_mtime_ns
         if self._host is None or self._facts is None or write_mtime != self._write_mtime:
@@ -128,7 +128,7 @@ class SlowMetrics:
         if state["sense"] is not None and last_sense is not None and last_sense.state != "untold":
             yield own_sample("sense_ok", int(last_sense.state == "sound"), model=hot)
 
-    def _record_samples(self) -> Iterator[MetricSample]:
+    def _samples_of_records(self) -> Iterator[MetricSample]:
         for result, count in sorted(self._ended_switches().items()):
             yield own_sample("switches_total", count, result=result)
         diff = last_diff.load(self.paths)
@@ -214,4 +214,6 @@ def _watch_finding_samples(
 
 
 def _is_deploy_under_way(paths: layout.Paths) -> bool:
-    return hot_change_record.load(paths).rollout is not None or bool(transient_job.running_jobs())
+    return hot_change_under_way.load(paths).rollout is not None or bool(
+        transient_job.running_jobs()
+    )

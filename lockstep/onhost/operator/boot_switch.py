@@ -18,11 +18,11 @@ from contextlib import suppress
 from lockstep.onhost.cluster import member_client, switch_member_calls
 from lockstep.onhost.core import (
     clock,
-    command_lines,
     config,
     errors,
     layout,
     output,
+    program_command_lines,
     switch_lock,
     terminal_lines,
 )
@@ -125,7 +125,7 @@ def wait_for_members(
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    command_lines.parser(__doc__).parse_args(argv)
+    program_command_lines.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
     host = config.load_host(paths.models)
     try:

@@ -111,7 +111,7 @@ class Facts:
             **status.status_document(host_status),
             "at": round(time.time(), 1),
             "phase": self._switch_phase(host_status.switching),
-            "engine": self._engine_load(host_status),
+            "engine": self._request_figures(host_status),
             "gpu": _gpu_document(self._gpu.newest_result(self.look or gpu.read_gpu)),
             "disk": _weights_disk(self.paths),
             "switches": [
@@ -133,7 +133,7 @@ class Facts:
         last_line = next((line for line in reversed(log_lines) if line.strip()), None)
         return None if last_line is None else output.read_event(last_line).strip()
 
-    def _engine_load(self, host_status: status.Status) -> dict[str, Any] | None:
+    def _request_figures(self, host_status: status.Status) -> dict[str, Any] | None:
         """Return running and waiting requests, and their total tok/s since the previous look."""
         hot = self.host.models[host_status.hot] if host_status.hot else None
         if hot is None or not (hot.engine_url or hot.url):

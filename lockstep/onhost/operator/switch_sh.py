@@ -56,7 +56,7 @@ from lockstep.onhost.core import (
     terminal_lines,
 )
 from lockstep.onhost.operator import log_and_wait
-from lockstep.onhost.switching import hot_change_record, switch_job
+from lockstep.onhost.switching import hot_change_under_way, switch_job
 from lockstep.onhost.systemd import transient_job, units
 
 _FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": (), "cancel": ()}
@@ -241,7 +241,7 @@ def _request_cancellation(
     while transient_job.is_running(units.units_by_name([job.unit])[job.unit]):
         # A request made before the switch begins would be taken for one of an earlier switch.
         if switch_lock.holder(paths.switch_lock):
-            hot_change_record.request_cancellation(paths, user, restore=restore)
+            hot_change_under_way.request_cancellation(paths, user, restore=restore)
             return job
         clock.sleep(0.1)
     return None

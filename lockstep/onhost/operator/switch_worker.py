@@ -7,7 +7,7 @@ from collections.abc import Callable
 from lockstep.onhost.cluster import coordinator, member_client, switch_planner
 from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal_lines
 from lockstep.onhost.records import boot_history, switch_history
-from lockstep.onhost.switching import hot_change_record, switch_job
+from lockstep.onhost.switching import hot_change_under_way, switch_job
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
 
@@ -83,7 +83,7 @@ def _replace_ended_model(name: str, paths: layout.Paths) -> int:
 
 def _finish_cut_off_switch(paths: layout.Paths) -> int:
     """Clean up as ExecStopPost= of that unit, if the worker did not come to its own end."""
-    work = hot_change_record.take_unfinished_work(paths, "switch")
+    work = hot_change_under_way.take_unfinished_work(paths, "switch")
     if work is None:
         return errors.EXIT_DONE
     return switch_history.switch_and_record(
@@ -91,7 +91,7 @@ def _finish_cut_off_switch(paths: layout.Paths) -> int:
     )
 
 
-def _bring_to_an_end(work: hot_change_record.HotWork, paths: layout.Paths, say: Say) -> int:
+def _bring_to_an_end(work: hot_change_under_way.HotWork, paths: layout.Paths, say: Say) -> int:
     host = config.load_host(paths.models)
     if work.cluster_switch:
         cluster_switch = coordinator.ClusterSwitch(

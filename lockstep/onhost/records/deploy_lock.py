@@ -26,11 +26,11 @@ from typing import Any, NoReturn, TextIO
 from lockstep.onhost.core import (
     atomic_files,
     clock,
-    command_lines,
     errors,
     file_lock,
     layout,
     output,
+    program_command_lines,
     runner,
 )
 from lockstep.onhost.records import audit_log, generations, journal
@@ -49,11 +49,11 @@ _LOOK_S = 0.05
 _PROGRAMS_S = 30.0
 _JOB = "lockstep-job-rollout.service"
 # The steps of a deploy are jobs of this name; the rollback follows them, and ends by itself too.
-_RETURN = command_lines.command(
+_RETURN = program_command_lines.command(
     *("job", "run", "rollout"),
     *("--property", "OOMScoreAdjust=-900", "--property", "TimeoutStopSec=7200"),
-    *("--property", f"ExecStopPost={' '.join(command_lines.command('rollout', 'mend'))}"),
-    *("--", *command_lines.command("rollout", "return")),
+    *("--property", f"ExecStopPost={' '.join(program_command_lines.command('rollout', 'mend'))}"),
+    *("--", *program_command_lines.command("rollout", "return")),
 )
 # Two starts of a large model, and the wait for an operator's switch.
 _RETURN_S = 4 * 3600.0
@@ -181,7 +181,7 @@ def _is_sent_program(process: Path) -> bool:
         words = (process / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
     except OSError:
         return False
-    return words[:3] == [command_lines.PYTHON, "-I", "-c"]
+    return words[:3] == [program_command_lines.PYTHON, "-I", "-c"]
 
 
 def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:

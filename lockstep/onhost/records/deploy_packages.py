@@ -23,7 +23,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from lockstep.onhost.core import atomic_files, command_lines, errors, layout, output, runner
+from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines, runner
 from lockstep.onhost.records import ownership, state_record
 
 _REMOVAL_LINE = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
@@ -290,7 +290,7 @@ def _output_of(*argv: str) -> str:
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, form in (
         ("note", "PACKAGE[=ACCOUNT]"),

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, command_lines, errors, layout, output
+from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines
 
 _NAME = re.compile(r"(\d{4,})\.json")
 _CONTENTS = ("engine", "images", "weights", "files")
@@ -169,7 +169,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print(json.dumps(listing, indent=1))
         return errors.EXIT_DONE
     if argv not in (["record"], ["begin"]):
-        return command_lines.usage(__doc__)
+        return program_command_lines.usage(__doc__)
     try:
         contents = json.load(sys.stdin)
     except ValueError as error:

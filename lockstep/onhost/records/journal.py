@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, command_lines, config, errors, layout
+from lockstep.onhost.core import atomic_files, config, errors, layout, program_command_lines
 from lockstep.onhost.records import generations, ownership
 from lockstep.onhost.systemd import outdated_units, units
 
@@ -180,7 +180,9 @@ def restore_files(paths: layout.Paths, document: Document) -> None:
     changes = _states_to_restore(paths, document["before"])
     try:
         # Our programs last: if this is cut off, those that wrote the journal go on with it.
-        for path in sorted(changes, key=lambda path: path.startswith(f"{command_lines.PROGRAMS}/")):
+        for path in sorted(
+            changes, key=lambda path: path.startswith(f"{program_command_lines.PROGRAMS}/")
+        ):
             _restore_file(paths.root / path.lstrip("/"), changes[path])
         _restore_engine_link(paths, document)
     except (OSError, LookupError) as error:

@@ -89,7 +89,7 @@ class ResticRepository:
     def make_repository(self) -> None:
         """Make password and repository if they are missing."""
         if make_secrets.make_secret_file(self.password, make_secrets.new_api_key):
-            self._make_password()
+            self._refuse_new_password()
         self._init()
 
     def save_snapshot(
@@ -156,7 +156,7 @@ class ResticRepository:
             raise self._problem(result.stderr)
         self._run("init", *(("--copy-chunker-params",) if more else ()), more=more)
 
-    def _make_password(self) -> None:
+    def _refuse_new_password(self) -> None:
         """Refuse a new password for an older repository, which it cannot open."""
         if (Path(self.place) / "config").exists():
             self.password.unlink()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from lockstep.onhost.core import atomic_files, command_lines, errors, layout, runner
+from lockstep.onhost.core import atomic_files, errors, layout, program_command_lines, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
 from lockstep.onhost.records import deploy_packages, ownership
@@ -80,7 +80,7 @@ class Actions:
         The units end in any case.
         """
         with suppress(errors.Problem):
-            runner.run(command_lines.command("switch", "none"), _LIMIT_S)
+            runner.run(program_command_lines.command("switch", "none"), _LIMIT_S)
         # A finished job stays loaded, so that its exit code can be read.
         units.try_to_control("stop", switch_job.UNIT, limit_s=_LIMIT_S)
 

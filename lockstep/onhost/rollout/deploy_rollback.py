@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.records import generations, journal
-from lockstep.onhost.switching import hot_change_record, rollout_lock, switch
+from lockstep.onhost.switching import hot_change_under_way, rollout_lock, switch
 from lockstep.onhost.systemd import outdated_units, units
 from lockstep.onhost.webui import record, update
 
@@ -32,8 +32,8 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
         name = _model_to_restart(paths, document["hot"])
         code = errors.EXIT_DONE
         if name is not None:
-            work = hot_change_record.HotWork(name, rollout_lock.USER)
-            with hot_change_record.keep_on_record(paths, "rollout", work):
+            work = hot_change_under_way.HotWork(name, rollout_lock.USER)
+            with hot_change_under_way.keep_on_record(paths, "rollout", work):
                 code = revive_model(paths, name)
         journal.discard(paths)
     output.say("this host is as it was before the deploy")

@@ -26,11 +26,11 @@ import sys
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import cluster_start_in_deploy
-from lockstep.onhost.core import clock, command_lines, config, errors, layout, output
+from lockstep.onhost.core import clock, config, errors, layout, output, program_command_lines
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import generations, journal
 from lockstep.onhost.rollout import deploy_rollback
-from lockstep.onhost.switching import hot_change_record, rollout_lock, switch
+from lockstep.onhost.switching import hot_change_under_way, rollout_lock, switch
 from lockstep.onhost.systemd import outdated_units, units
 
 _TEST_QUESTION_S = 60.0
@@ -58,8 +58,8 @@ def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ())
     host = config.load_host(paths.models)
     with rollout_lock.hold_switch_lock(paths):
         for model in outdated_models(host, paths):
-            work = hot_change_record.HotWork(model.name, rollout_lock.USER)
-            with hot_change_record.keep_on_record(paths, "rollout", work):
+            work = hot_change_under_way.HotWork(model.name, rollout_lock.USER)
+            with hot_change_under_way.keep_on_record(paths, "rollout", work):
                 why = _restart_and_check(host, model, paths, gate)
                 if why:
                     output.say(f"{model.name}: {why}; returning to what there was")
@@ -159,7 +159,7 @@ def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
 
 def roll_back_cut_off_rollout(paths: layout.Paths) -> int:
     """Roll back as ExecStopPost= of the job, if `go` or a cluster's start was cut off."""
-    work = hot_change_record.take_unfinished_work(paths, "rollout")
+    work = hot_change_under_way.take_unfinished_work(paths, "rollout")
     if work is None:
         return errors.EXIT_DONE
     with rollout_lock.hold_switch_lock(paths):
@@ -192,4 +192,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         request = json.load(sys.stdin)
         journal.note_before_change(paths, request["paths"], rollout=request.get("rollout"))
         return errors.EXIT_DONE
-    return command_lines.usage(__doc__)
+    return program_command_lines.usage(__doc__)

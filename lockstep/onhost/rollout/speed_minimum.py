@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import clock, command_lines, config, errors, layout, output
+from lockstep.onhost.core import clock, config, errors, layout, output, program_command_lines
 from lockstep.onhost.engine import openai_api, sense_check
 from lockstep.onhost.records import accepted_speed
 from lockstep.onhost.rollout import speed_request
@@ -151,7 +151,7 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
     """Measure the hot model if it has a minimum. Exit code as in the docstring."""
     model = _hot_model(host)
     if model is None:
-        return _report_nothing_hot(host, mode)
+        return _end_with_nothing_hot(host, mode)
     if not (model.engine_url or model.url):
         output.say(f"{model.name} answers on another member of its cluster, and is measured there")
         return errors.EXIT_DONE
@@ -189,7 +189,7 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
     return errors.EXIT_DONE if verdict.enough or mode else errors.EXIT_FAILED
 
 
-def _report_nothing_hot(host: config.HostConfig, mode: str) -> int:
+def _end_with_nothing_hot(host: config.HostConfig, mode: str) -> int:
     """Report that no model is hot; fail if a minimum had to be checked, but not for a baseline."""
     output.say("no model is hot, so nothing is measured")
     is_required = mode == "accept" or any(model.minimum for model in host.models.values())
@@ -243,6 +243,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     if argv not in ([], ["--baseline"], ["--accept"]):
-        return command_lines.usage(__doc__)
+        return program_command_lines.usage(__doc__)
     mode = argv[0].lstrip("-") if argv else ""
     return check_hot_model(config.load_host(paths.models), paths, mode)

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import (
     clock,
-    command_lines,
     config,
     errors,
     layout,
     output,
+    program_command_lines,
     runner,
     unified_memory,
 )
@@ -61,7 +61,7 @@ class Gate:
 
     def pass_or_refuse(self) -> None:
         """Return when the engine may start; else raise Problem with the numbers and the remedy."""
-        self.make_hidden_folder()
+        self.make_run_folder()
         if last_kill := watch_findings.load(self.paths).kills.get(self.model.unit):
             write_to_journal(f"last time {last_kill}")
         self.remove_own_orphan()
@@ -72,7 +72,7 @@ class Gate:
         self.raise_read_ahead()
         self.record_model_starting()
 
-    def make_hidden_folder(self) -> None:
+    def make_run_folder(self) -> None:
         """Make the folder that the unit hides from its engine; systemd starts none without it.
 
         After a boot nobody may have needed it yet. The mode is set explicitly, because the unit's
@@ -103,7 +103,7 @@ class Gate:
     def wait_for_other_engines(self) -> None:
         """Wait until no other model's unit, process or container is alive."""
         last_report_s = -10.0
-        while live_engines := self.alive_elsewhere():
+        while live_engines := self.other_live_engines():
             if self._waited_s() >= self.wait_s:
                 raise errors.Problem(
                     f"another engine is alive after {self._waited_s():.0f} s: "
@@ -119,11 +119,13 @@ class Gate:
                 )
             clock.sleep(1)
 
-    def alive_elsewhere(self) -> list[str]:
+    def other_live_engines(self) -> list[str]:
         """Return descriptions of other models' units, processes and containers that are alive."""
         other_models = self.host.other_models(self.model.name)
         state = units.units_by_name(model.unit for model in other_models)
-        containers = self._running({model.container for model in other_models if model.container})
+        containers = self._running_containers(
+            {model.container for model in other_models if model.container}
+        )
         live_engines = []
         for model in other_models:
             unit = state[model.unit]
@@ -144,7 +146,7 @@ class Gate:
             raise errors.Problem(
                 f"{' and '.join(strangers)} listens at {self.model.with_engine_address.url}, where "
                 f"{self.model.name} is to answer. Remedy: stop it, then switch.sh "
-                f"{self.model.name}; or another port (models.{self._data_key('port')})",
+                f"{self.model.name}; or another port (models.{self._inventory_key('port')})",
                 EXIT_OTHER_ENGINE,
             )
 
@@ -228,7 +230,7 @@ class Gate:
             remedy = (
                 (f"{'; '.join(holder_texts)}; " if holder_texts else see)
                 + f"then switch.sh {self.model.name}; where nothing can be stopped, another "
-                f"share (models.{self._data_key('overrides')} gpu_memory_utilization, "
+                f"share (models.{self._inventory_key('overrides')} gpu_memory_utilization, "
                 "`lockstep help fit`)"
             )
         return errors.Problem(
@@ -237,7 +239,7 @@ class Gate:
             EXIT_MEMORY,
         )
 
-    def _data_key(self, key: str) -> str:
+    def _inventory_key(self, key: str) -> str:
         """Return the key's place in the inventory; a fallback's key is that of its model."""
         behind = (model for model in self.host.models.values() if model.fallback == self.model.name)
         owner = next(behind, self.model)
@@ -252,7 +254,7 @@ class Gate:
             runner.run(["sync"], timeout=_SYNC_TIMEOUT_S)
         unified_memory.drop_and_compact_cache(self.paths.proc, write_to_journal)
 
-    def _running(self, names: set[str]) -> set[str]:
+    def _running_containers(self, names: set[str]) -> set[str]:
         if not names:
             return set()
         try:
@@ -276,7 +278,7 @@ def _start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
     job = transient_job.Job(
         name="rank-guard",
         unit_prefix="lockstep-",
-        argv=command_lines.command("guard-rank", model.name),
+        argv=program_command_lines.command("guard-rank", model.name),
         # Its lines are among those of the rank, and nothing remains of it.
         properties=(
             "StandardOutput=journal",
@@ -291,7 +293,7 @@ def _start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("model")
     parser.add_argument("--wait", type=float, default=DEFAULT_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 
 from lockstep.onhost.core import (
     clock,
-    command_lines,
     config,
     errors,
     layout,
     output,
+    program_command_lines,
     switch_lock,
     unified_memory,
 )
@@ -189,7 +189,7 @@ def write_to_journal(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    command_lines.parser(__doc__).parse_args(argv)
+    program_command_lines.parser(__doc__).parse_args(argv)
     watch = MemoryWatch(paths or layout.Paths(), start_replacement_job)
     last_message = ""
     while True:

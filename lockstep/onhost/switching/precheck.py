@@ -80,7 +80,7 @@ class Precheck:
                 continue
             try:
                 if self.docker.container(container):
-                    self.docker.ask_containerd(container)
+                    self.docker.check_containerd(container)
             except docker_api.DockerError as error:
                 raise errors.Problem(f"{other_model.name}: {error}; nothing was stopped") from error
             except docker_api.DockerUnreachable as error:
@@ -113,7 +113,7 @@ class Precheck:
             return
         try:
             self.docker.request_json("GET", f"/images/{model.image}/json")
-            self.docker.ask_containerd()
+            self.docker.check_containerd()
         except docker_api.DockerError as error:
             repository, _, digest = model.image.partition("@")
             raise _refusal(

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import time
 
-from lockstep.onhost.core import command_lines, config, errors, layout, output, switch_lock
+from lockstep.onhost.core import config, errors, layout, output, program_command_lines, switch_lock
 from lockstep.onhost.engine import openai_api, sense_check
 from lockstep.onhost.records import watch_findings
-from lockstep.onhost.switching import hot_change_record
+from lockstep.onhost.switching import hot_change_under_way
 from lockstep.onhost.systemd import units
 
 # The timer comes each hour, and finds a busy engine at most of them.
@@ -67,7 +67,7 @@ def write_to_journal(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("model", nargs="?")
     parser.add_argument("--rest", action="store_true")
     options = parser.parse_args(argv)
@@ -78,7 +78,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     hot = next((model for model in candidates if state[model.unit].state == "hot"), None)
     answers = hot is not None and bool(hot.engine_url or hot.url)
     if options.rest:
-        switching = switch_lock.holder(paths.switch_lock) or hot_change_record.load(paths).rollout
+        switching = (
+            switch_lock.holder(paths.switch_lock) or hot_change_under_way.load(paths).rollout
+        )
         if hot and answers and hot.sense == "answers" and not switching:
             ask_daily_while_idle(hot, paths, state[hot.unit])
         return errors.EXIT_DONE

@@ -20,7 +20,7 @@ from lockstep.onhost.engine import living_processes, log_phases, openai_api
 from lockstep.onhost.records import boot_history, switch_history, watch_findings
 from lockstep.onhost.switching import (
     gate,
-    hot_change_record,
+    hot_change_under_way,
     precheck,
     start_phase_printer,
     switch_step_durations,
@@ -72,18 +72,20 @@ class Switch:
             try:
                 self._precheck(state).check_start(model)
             except errors.Problem as refusal:
-                return self._refuse_switch(model, refusal, state)
+                return self._refuse_or_start_interrupted(model, refusal, state)
         previous = self._model_to_bring_back(model, state)
         self._forget_interrupted()
         if usual := switch_history.usual_seconds_by_model(switch_history.load(self._paths)).get(
             name
         ):
             self._say(f"a switch to {name} usually takes {output.duration(usual)}", "check")
-        work = hot_change_record.HotWork(name, self._user, previous.name if previous else None)
-        with hot_change_record.keep_on_record(self._paths, "switch", work):
+        work = hot_change_under_way.HotWork(name, self._user, previous.name if previous else None)
+        with hot_change_under_way.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(model, previous, state)
 
-    def _refuse_switch(self, model: config.Model, refusal: errors.Problem, state: State) -> int:
+    def _refuse_or_start_interrupted(
+        self, model: config.Model, refusal: errors.Problem, state: State
+    ) -> int:
         """Raise the refusal, or start the model that a cancelled switch left to this one."""
         interrupted_model = self._interrupted_model()
         if interrupted_model is None:
@@ -120,7 +122,7 @@ class Switch:
 
     def stop_failed_model(self, name: str) -> None:
         """Stop a failed model, and with that its restarts; report errors."""
-        self._stop_silently([self._host.model(name)])
+        self._stop_or_report([self._host.model(name)])
 
     def start_replacement_of(self, name: str) -> int:
         """Start the replacement of a model that the memory watch ended; codes as for `switch_to`.
@@ -150,16 +152,16 @@ class Switch:
             self._say(f"NO MODEL IS HOT: {why_none}", "failed")
             return errors.EXIT_NOTHING_HOT
         first, second = spares[0], spares[1] if spares[1:] else None
-        work = hot_change_record.HotWork(first.name, self._user, second.name if second else None)
-        with hot_change_record.keep_on_record(self._paths, "switch", work):
+        work = hot_change_under_way.HotWork(first.name, self._user, second.name if second else None)
+        with hot_change_under_way.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(first, second, state)
 
     def _hot_before(self, model: config.Model) -> config.Model | None:
         """Return the model that was hot before the switch that made a model hot."""
-        record = hot_change_record.load(self._paths)
+        record = hot_change_under_way.load(self._paths)
         return self._host.models.get(record.previous or "") if record.hot == model.name else None
 
-    def finish_cut_off_switch(self, work: hot_change_record.HotWork) -> int:
+    def finish_cut_off_switch(self, work: hot_change_under_way.HotWork) -> int:
         """Continue a switch that was cut off; codes as for `switch_to`."""
         self._say(f"the switch to {work.model} was cut off, finishing it", "check")
         model = self._host.model(work.model)
@@ -256,11 +258,11 @@ class Switch:
         return self._interrupted_model()
 
     def _interrupted_model(self) -> config.Model | None:
-        return self._host.models.get(hot_change_record.load(self._paths).interrupted_model or "")
+        return self._host.models.get(hot_change_under_way.load(self._paths).interrupted_model or "")
 
     def _forget_interrupted(self) -> None:
-        if hot_change_record.load(self._paths).interrupted_model:
-            hot_change_record.record_hot_model(self._paths, None, None)
+        if hot_change_under_way.load(self._paths).interrupted_model:
+            hot_change_under_way.record_hot_model(self._paths, None, None)
 
     def _replacement_models(
         self, model: config.Model, previous: config.Model | None
@@ -286,15 +288,15 @@ class Switch:
                 tried_models.append(spare)
                 if self._attempt_start(spare, stop):
                     return self._report_other_model_hot(model, spare, was_hot=spare == previous)
-        except hot_change_record.SwitchCancellation as error:
+        except hot_change_under_way.SwitchCancellation as error:
             return self._undo_cancelled_switch(error.request, tried_models, previous)
-        return self._report_nothing_hot(
+        return self._end_with_nothing_hot(
             tried_models, "failed" if previous else "failed; none was before"
         )
 
     def _undo_cancelled_switch(
         self,
-        request: hot_change_record.CancellationRequest,
+        request: hot_change_under_way.CancellationRequest,
         tried_models: Sequence[config.Model],
         previous: config.Model | None,
     ) -> int:
@@ -302,9 +304,11 @@ class Switch:
         model = tried_models[0]
         self._say(f"{request.user} cancelled the switch to {model.name}")
         if previous in tried_models:
-            return self._report_nothing_hot(tried_models, f"failed, or {request.user} cancelled it")
+            return self._end_with_nothing_hot(
+                tried_models, f"failed, or {request.user} cancelled it"
+            )
         if previous is None or not request.restore:
-            self._stop_silently(tried_models)
+            self._stop_or_report(tried_models)
             self._reset_failed_units()
             if previous:
                 self._record_hot_model(None, previous)
@@ -316,14 +320,14 @@ class Switch:
                 outcome = f"the switch to {model.name} was cancelled; {previous.name} is hot again"
                 self._say(outcome, "done")
                 return errors.EXIT_CANCELLED
-        except hot_change_record.SwitchCancellation as second:
+        except hot_change_under_way.SwitchCancellation as second:
             request = second.request
-        return self._report_nothing_hot(
+        return self._end_with_nothing_hot(
             [*tried_models, previous], f"failed, or {request.user} cancelled it"
         )
 
-    def _report_nothing_hot(self, tried_models: Sequence[config.Model], why: str) -> int:
-        self._stop_silently(tried_models)
+    def _end_with_nothing_hot(self, tried_models: Sequence[config.Model], why: str) -> int:
+        self._stop_or_report(tried_models)
         names = " and ".join(model.name for model in tried_models)
         self._say(f"NO MODEL IS HOT: {names} {why}", "failed")
         return errors.EXIT_NOTHING_HOT
@@ -331,7 +335,7 @@ class Switch:
     def _record_hot_model(self, name: str | None, previous: config.Model | None) -> None:
         previous_name = previous.name if previous else None
         with suppress(OSError):
-            hot_change_record.record_hot_model(self._paths, name, previous_name)
+            hot_change_under_way.record_hot_model(self._paths, name, previous_name)
 
     def _reset_failed_units(self) -> None:
         """Reset failed units, now that the operator has the model that they asked for.
@@ -367,7 +371,7 @@ class Switch:
             self._say(f"{model.name} FAILED: {problem}", "failed")
             return False
 
-    def _stop_silently(self, models: Iterable[config.Model]) -> None:
+    def _stop_or_report(self, models: Iterable[config.Model]) -> None:
         try:
             self._stop_units(models)
         except errors.Problem as problem:
@@ -491,7 +495,7 @@ class Switch:
 
     def _check_cancelled(self) -> None:
         if self._cancellable:
-            hot_change_record.raise_if_cancelled(self._paths, self._began)
+            hot_change_under_way.raise_if_cancelled(self._paths, self._began)
 
     def _progress_reporter(self, activity: str, is_cancellable: bool = False) -> Callable[[], None]:
         """Return what to do every second of a long activity: tell of it now and then.

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.core.command_lines import command
+from lockstep.onhost.core.program_command_lines import command
 from lockstep.onhost.systemd import transient_job
 
 WORKER, FALL_BACK, FINISH = "--worker", "--fall-back", "--finish"

@@ -17,7 +17,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import clock, command_lines, config, errors, layout, output, switch_lock
+from lockstep.onhost.core import (
+    clock,
+    config,
+    errors,
+    layout,
+    output,
+    program_command_lines,
+    switch_lock,
+)
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import gpu_watch
@@ -159,7 +167,7 @@ def write_to_journal(line: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("--token-wait", type=float, default=TOKEN_WAIT_S, metavar="SECONDS")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()

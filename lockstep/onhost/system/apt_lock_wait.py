@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import command_lines, errors, layout, output
+from lockstep.onhost.core import errors, layout, output, program_command_lines
 
 LOCKS = (
     "var/lib/dpkg/lock-frontend",
@@ -132,8 +132,8 @@ def _time_out_problem(work: Sequence[str], limit_s: float, why: str) -> errors.P
 
 def _command_name(work: Sequence[str]) -> str:
     """Name a command: "apt-get update", without options; a program of ours "packages prepare"."""
-    if command_lines.PROGRAMS in work:
-        work = work[work.index(command_lines.PROGRAMS) + 1 :]
+    if program_command_lines.PROGRAMS in work:
+        work = work[work.index(program_command_lines.PROGRAMS) + 1 :]
     return " ".join([Path(work[0]).name, *(word for word in work[1:] if word.isalpha())][:2])
 
 
@@ -169,7 +169,7 @@ def _run_command(work: Sequence[str]) -> tuple[int, bool]:
 def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS")
     parser.add_argument("work", nargs="+", metavar="ARGV")
     options = parser.parse_args(argv)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lockstep.onhost.core import command_lines, errors, file_lock, output, runner
+from lockstep.onhost.core import errors, file_lock, output, program_command_lines, runner
 from lockstep.onhost.systemd import units
 
 
@@ -57,7 +57,7 @@ class Trial(ABC):
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
         try:
             # The timer comes first: this connection may not live to see the next command.
-            runner.run_or_raise(*argv, *command_lines.command(self.program, "back"))
+            runner.run_or_raise(*argv, *program_command_lines.command(self.program, "back"))
             apply()
         except errors.Problem:
             self.stop_revert_timer()
@@ -81,7 +81,7 @@ def parse_trial_options(
     doc: str | None, argv: list[str], actions: Mapping[str, str]
 ) -> argparse.Namespace:
     """Parse `action`, `seconds` and `adopt` of `try`; `actions` has all with a word of help."""
-    parser = command_lines.parser(doc)
+    parser = program_command_lines.parser(doc)
     known_actions = parser.add_subparsers(dest="action", required=True)
     for name, text in actions.items():
         action = known_actions.add_parser(name, help=text)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from lockstep.onhost.core import command_lines, errors, layout, output
+from lockstep.onhost.core import errors, layout, output, program_command_lines
 from lockstep.onhost.systemd import transient_job, units
 
 
@@ -60,7 +60,7 @@ def _say(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     run = actions.add_parser("run", help="start (or attach to) a job and follow it")
     run.add_argument("name")

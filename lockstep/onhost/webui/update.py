@@ -37,11 +37,11 @@ from pathlib import Path
 from lockstep.onhost.core import (
     atomic_files,
     clock,
-    command_lines,
     errors,
     http_client,
     layout,
     output,
+    program_command_lines,
 )
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port_listeners
@@ -305,7 +305,7 @@ def request_copy(paths: layout.Paths, image: str, number: int) -> None:
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     words = {
         "alone": ("url",),

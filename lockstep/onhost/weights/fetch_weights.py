@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lockstep.onhost.core import command_lines, errors, layout
+from lockstep.onhost.core import errors, layout, program_command_lines
 from lockstep.onhost.fetch import content_claims, peer_client
 from lockstep.onhost.weights import weights_spec, weights_state, weights_store
 
@@ -26,7 +26,7 @@ CLAIM = "weights"
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
-    parser = command_lines.parser(__doc__)
+    parser = program_command_lines.parser(__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--token-file", type=Path, metavar="FILE")
     parser.add_argument("--small", action="store_true")

@@ -20,8 +20,8 @@ from lockstep.onhost.fetch import (
     content_claims,
     download,
     growth_report,
+    login_in_url,
     peer_client,
-    url_login,
 )
 from lockstep.onhost.fetch.download_progress import Progress
 from lockstep.onhost.weights import downloaded_revisions, weights_spec, weights_state
@@ -50,7 +50,7 @@ class WeightsStore:
         self._spec = spec
         self._copier = copier
         self._claim = claim
-        self._hub, self._login = url_login.without_login(spec.hub)
+        self._hub, self._login = login_in_url.without_login(spec.hub)
         # A login in the address is meant for that server; the token is for the public hub.
         self._headers = self._login or ({"Authorization": f"Bearer {token}"} if token else {})
 

@@ -125,7 +125,7 @@ class _Conversation:
         # Later steps see what earlier ones leave behind.
         steps: dict[Shape, Callable[[], None]] = {
             "developer": self._rename_developer_role,
-            "late_system": self._move_system_messages,
+            "late_system": self._settle_system_messages,
             "tool_picture": self._move_pictures_from_tool_results,
             "same_role": self._join_turns_of_one_role,
             "user_after_tool": lambda: self._separate_user_from_tool_turns("same_role" in shapes),
@@ -147,7 +147,7 @@ class _Conversation:
     def _rename_developer_role(self) -> None:
         self._replace_changed_turns([_turn_without_developer_role(turn) for turn in self.turns])
 
-    def _move_system_messages(self) -> None:
+    def _settle_system_messages(self) -> None:
         """Join leading system words, and give later ones to the user.
 
         They never come between calls and their results.

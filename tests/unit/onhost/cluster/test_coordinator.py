@@ -11,7 +11,7 @@ from lockstep.onhost.cluster import run_record as cluster_runs
 from lockstep.onhost.cluster import switch_planner as cluster_plan
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.records import boot_history, switch_history
-from lockstep.onhost.switching import hot_change_record, start_phase_printer
+from lockstep.onhost.switching import hot_change_under_way, start_phase_printer
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def calls(spark) -> list[str]:
 def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
     work = one_rank_up(pair, 600)
 
-    hot_change_record.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=True)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
@@ -78,7 +78,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
     monkeypatch.setattr(start_phase_printer.StartPhasePrinter, "__enter__", late)
     work = pair[0].switch_begun("glm")
     until(lambda: "starting glm" in pair[1].log.getvalue(), "it begins")
-    hot_change_record.request_cancellation(pair[0].paths, "ben", restore=True)
+    hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=True)
 
     assert "hot again: own on spark2" in work.output()
     assert hot_everywhere(pair) == [[], ["own"]]
@@ -87,7 +87,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
 def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
     work = one_rank_up(pair, 600)
 
-    hot_change_record.request_cancellation(pair[0].paths, "ben", restore=False)
+    hot_change_under_way.request_cancellation(pair[0].paths, "ben", restore=False)
 
     out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out

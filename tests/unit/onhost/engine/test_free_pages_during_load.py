@@ -41,7 +41,7 @@ class Host:
         self.after_gib = after_gib
         for control in controls:
             control.write_text("")
-        self.guard.check_free_memory()
+        self.guard.free_memory_if_low()
         texts = [control.read_text() for control in controls]
         assert texts in (["", ""], ["3\n", "1\n"])
         return texts != ["", ""]
@@ -81,9 +81,9 @@ def test_no_minimum_and_no_figures_do_nothing(host: Host) -> None:
     assert not host.look(0.0, 19.0)
     host.guard.model = model(load_free_gib=8.0)
     (host.paths.proc / "meminfo").write_text("MemTotal: 1 kB\n")
-    host.guard.check_free_memory()
+    host.guard.free_memory_if_low()
     (host.paths.proc / "meminfo").unlink()
-    host.guard.check_free_memory()
+    host.guard.free_memory_if_low()
     assert host.lines == []
 
 
@@ -93,7 +93,7 @@ def test_a_kernel_that_refuses_is_told_and_nothing_fails(host: Host) -> None:
         control.unlink(missing_ok=True)
         control.mkdir()
     write_meminfo(host.paths, 20.0, 3.0)
-    host.guard.check_free_memory()
+    host.guard.free_memory_if_low()
     assert host.lines[:2] == [
         "drop_caches not written: Is a directory",
         "compact_memory not written: Is a directory",

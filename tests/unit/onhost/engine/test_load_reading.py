@@ -171,7 +171,7 @@ def test_near_the_minimum_the_disk_has_its_own_read_ahead(load: Load) -> None:
     for free_gib in (100.0, 60.0, 20.0, 14.0, 10.5, 10.5, 9.9, 10.0, 10.0):
         load.time += free_pages_during_load.EVERY_S
         write_meminfo(load.paths, 100.0, free_gib)
-        guard.check_free_memory()
+        guard.free_memory_if_low()
         sizes.append(disk.kib)
     large = read_ahead.RAISED_KIB
     # It may fall as far again until the next look.

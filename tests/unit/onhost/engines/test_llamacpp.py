@@ -134,7 +134,7 @@ def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
 def test_it_serves_on_one_host_alone() -> None:
     findings = cluster_findings(CommandCase(RECIPE, KNOWLEDGE, {}, hosts=2))
     assert "llama.cpp serves a model on one host alone" in [item.message for item in findings]
-    assert LLAMA.rank_arguments(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
+    assert LLAMA.rank_recipe_keys(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
 
 
 def question(*words: str, **environment: str) -> dict[str, object]:
@@ -154,7 +154,7 @@ def ask_engine(
             return CompletedProcess(list(words), 0, "", said_of_it)
         return CompletedProcess(list(words), code, "usage", stderr)
 
-    return LLAMA.ask_in_image(recipes, run), runs
+    return LLAMA.recipe_faults_in_image(recipes, run), runs
 
 
 def test_its_own_program_reads_the_whole_command_line_and_loads_nothing() -> None:

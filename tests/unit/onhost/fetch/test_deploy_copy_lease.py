@@ -15,7 +15,7 @@ from a_peer import TOKEN, Spark
 from lab_servers import free_port
 from onhost_fakes import FakeSystemd, program_folder
 
-from lockstep.onhost.core import command_lines, layout
+from lockstep.onhost.core import layout, program_command_lines
 from lockstep.onhost.fetch import content_claims, deploy_copy_lease, peer_client
 
 UNIT = "lockstep-peer.service"
@@ -31,7 +31,7 @@ def paths(tmp_path, monkeypatch):
     # Who owns what is seen in the lab; here nobody needs to be root.
     monkeypatch.setattr(os, "chown", lambda *_: None)
     monkeypatch.setattr(os, "fchown", lambda *_: None)
-    monkeypatch.setattr(command_lines, "PROGRAMS", program_folder(tmp_path / "programs"))
+    monkeypatch.setattr(program_command_lines, "PROGRAMS", program_folder(tmp_path / "programs"))
     return layout.Paths(tmp_path / "host")
 
 

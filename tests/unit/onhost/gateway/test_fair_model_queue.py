@@ -54,7 +54,7 @@ class House:
 
         waiter = QueuedRequest(model, "anna", count_outcome)
         self.every.append(waiter)
-        self.turns.add_request(waiter, self.host_view(), self.now)
+        self.turns.admit_or_queue(waiter, self.host_view(), self.now)
         return waiter
 
     def leaves(self, waiter: QueuedRequest) -> None:

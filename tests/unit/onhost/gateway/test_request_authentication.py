@@ -141,7 +141,9 @@ def test_who_passes_at_a_models_own_port_that_is_open(
     )
     listener = ListenAddress("model", "0.0.0.0", 30001, ("qwen",))
     try:
-        passed_person = judge.caller_of_model(listener, method, path, [HOST, header]).person.name
+        passed_person = judge.caller_at_model_port(
+            listener, method, path, [HOST, header]
+        ).person.name
     except GatewayRefusal as error:
         passed_person = str(error.status)
     assert passed_person == person
@@ -174,7 +176,7 @@ def test_no_web_page_passes_at_a_models_own_port_on_loopback(
     listener = ListenAddress("model", "127.0.0.1", 30001, ("qwen",))
     for path in (b"/v1/chat/completions", b"/health"):
         try:
-            caller = judge.caller_of_model(listener, "GET", path, headers)
+            caller = judge.caller_at_model_port(listener, "GET", path, headers)
         except GatewayRefusal as error:
             assert error.status == status
         else:

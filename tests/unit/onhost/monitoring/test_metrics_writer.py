@@ -57,7 +57,7 @@ class Looks:
     def __init__(self) -> None:
         self.go, self.count = threading.Event(), 0
 
-    def read_samples(self) -> list[MetricSample]:
+    def collect_samples(self) -> list[MetricSample]:
         self.count += 1
         assert self.go.wait(180)
         return [MetricSample("lockstep_generation", self.count, {})]

@@ -48,7 +48,7 @@ class Spark(HotSpark):
 
     def look(self) -> dict[str, dict[str, Any]]:
         """Metric, without its prefix → its labels as text → value; the text is accepted, too."""
-        samples = self.slow.read_samples()
+        samples = self.slow.collect_samples()
         prometheus_text(samples)
         values_by_metric: dict[str, dict[str, Any]] = {}
         for sample in samples:

@@ -21,7 +21,7 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
 from lockstep.onhost.records import boot_history, state_record, switch_history, watch_findings
-from lockstep.onhost.switching import hot_change_record, precheck
+from lockstep.onhost.switching import hot_change_under_way, precheck
 from lockstep.onhost.switching import switch as switching
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
@@ -712,7 +712,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 
     assert spark.hot == ["qwen"]
     assert "the switch to qwen was cut off, finishing it" in capsys.readouterr().out
-    assert hot_change_record.load(spark.paths).switch is None
+    assert hot_change_under_way.load(spark.paths).switch is None
     last_switch = status.query_status(config.load_host(spark.paths.models), spark.paths).last_switch
     assert (
         last_switch is not None
@@ -724,7 +724,7 @@ def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
 def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
     spark.to("qwen")
-    assert hot_change_record.take_unfinished_work(spark.paths, "switch") is None
+    assert hot_change_under_way.take_unfinished_work(spark.paths, "switch") is None
     assert switch_sh.main(["--finish"], spark.paths) == 0
     assert spark.hot == ["mistral"]
 
@@ -732,8 +732,8 @@ def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
 def test_what_was_cut_off_goes_back_when_its_model_does_not_start(spark):
     spark.systemd.unit(MISTRAL_UNIT)
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    record = hot_change_record.HotChange(
-        switch=hot_change_record.HotWork("qwen", "anna", "mistral")
+    record = hot_change_under_way.HotChange(
+        switch=hot_change_under_way.HotWork("qwen", "anna", "mistral")
     )
     state_record.save(spark.paths.hot_change, record)
 
@@ -777,8 +777,8 @@ def test_each_way_of_a_switch_is_kept_with_its_person_and_reason(spark):
     spark.systemd.unit(QWEN_UNIT)
     assert switch_sh.main(["--fall-back", "qwen"], spark.paths) == 4
     spark.systemd.unit(MISTRAL_UNIT)
-    with hot_change_record.keep_on_record(
-        spark.paths, "switch", hot_change_record.HotWork("mistral", "bob")
+    with hot_change_under_way.keep_on_record(
+        spark.paths, "switch", hot_change_under_way.HotWork("mistral", "bob")
     ):
         assert switch_sh.main(["--finish"], spark.paths) == 0
     with pytest.raises(errors.Problem):

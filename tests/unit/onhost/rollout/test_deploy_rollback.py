@@ -8,7 +8,7 @@ from lockstep.onhost.core import errors
 from lockstep.onhost.records import generations, journal
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
-from lockstep.onhost.switching import hot_change_record
+from lockstep.onhost.switching import hot_change_under_way
 from lockstep.onhost.webui import record, update
 
 QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
@@ -45,7 +45,7 @@ def test_a_host_that_is_done_returns_and_its_model_serves_again(spark, capsys):
     assert (newest["number"], newest["digest"]) == (3, "one")
     assert newest["note"] == f"returned from generation 2: {WHY}"
     assert not spark.paths.begun_journal.exists()
-    assert hot_change_record.load(spark.paths).rollout is None
+    assert hot_change_under_way.load(spark.paths).rollout is None
     assert len(spark.engine.requests) >= earlier_count
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert "nothing was kept here to return to" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import generations, journal, state_record
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
-from lockstep.onhost.switching import hot_change_record
+from lockstep.onhost.switching import hot_change_under_way
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
@@ -30,7 +30,7 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
     assert len(spark.engine.requests) == 1
     assert spark.unit_state == (NEW, NEW, True)
     assert spark.active == [QWEN]
-    assert hot_change_record.load(spark.paths).rollout is None
+    assert hot_change_under_way.load(spark.paths).rollout is None
     assert journal.load_begun(spark.paths), "a later step may fail"
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
@@ -53,7 +53,7 @@ def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
     assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]
     assert not spark.paths.begun_journal.exists()
-    assert hot_change_record.load(spark.paths).rollout is None
+    assert hot_change_under_way.load(spark.paths).rollout is None
     assert "systemctl daemon-reload" in spark.systemd.calls
     output = capsys.readouterr().out
     assert "qwen: it does not start; returning to what there was" in output
@@ -99,7 +99,9 @@ def test_where_nothing_comes_back_that_is_said(spark, capsys):
 
 def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
     spark.deploy()
-    record = hot_change_record.HotChange(rollout=hot_change_record.HotWork("qwen", "the deploy"))
+    record = hot_change_under_way.HotChange(
+        rollout=hot_change_under_way.HotWork("qwen", "the deploy")
+    )
     state_record.save(spark.paths.hot_change, record)
     assert rollout.main(["mend"], spark.paths) == 0
     assert spark.unit_state == (OLD, OLD, False)

@@ -13,7 +13,7 @@ from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.gateway import privileged_switch
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import switch_history
-from lockstep.onhost.switching import hot_change_record
+from lockstep.onhost.switching import hot_change_under_way
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import transient_job
 
@@ -167,7 +167,7 @@ def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, mo
 
 def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
     spark.systemd.unit(UNITS["mistral"])
-    hot_change_record.record_hot_model(spark.paths, None, "mistral")
+    hot_change_under_way.record_hot_model(spark.paths, None, "mistral")
     spark.tell("qwen", fallback=None)
     spark.systemd.unit(UNITS["qwen"], start_ok=False)
 
@@ -180,9 +180,9 @@ def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
 
 
 def test_a_stop_forgets_what_a_cancelled_switch_left(spark):
-    hot_change_record.record_hot_model(spark.paths, None, "mistral")
+    hot_change_under_way.record_hot_model(spark.paths, None, "mistral")
     assert switch_of(spark).stop_all_models() == 0
-    assert hot_change_record.load(spark.paths).interrupted_model is None
+    assert hot_change_under_way.load(spark.paths).interrupted_model is None
 
 
 def test_where_no_switch_is_under_way_that_is_said(spark):
@@ -199,7 +199,7 @@ def test_where_no_switch_is_under_way_that_is_said(spark):
 
 def test_a_request_of_before_cancels_no_later_switch(spark):
     spark.systemd.unit(UNITS["qwen"])
-    hot_change_record.request_cancellation(spark.paths, "ben", restore=True)
+    hot_change_under_way.request_cancellation(spark.paths, "ben", restore=True)
     clock.sleep(1)
     assert switch_of(spark).switch_to("qwen") == 0
     assert spark.hot == ["qwen"]

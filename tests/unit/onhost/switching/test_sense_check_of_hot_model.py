@@ -10,7 +10,7 @@ from lockstep.onhost.core import config, layout, switch_lock
 from lockstep.onhost.engine import sense_check
 from lockstep.onhost.facts import deploy_records
 from lockstep.onhost.records import state_record, watch_findings
-from lockstep.onhost.switching import hot_change_record, sense_check_of_hot_model
+from lockstep.onhost.switching import hot_change_under_way, sense_check_of_hot_model
 
 LABEL = '{engine="0"}'
 SOUND = sense_check.SenseVerdict((sense_check.SenseCheck("echo", "sound", ""),))
@@ -85,7 +85,9 @@ def test_the_timer_asks_again_the_next_day(spark, monkeypatch):
     assert len(spark.sense_requests) == 2
 
 
-RESTARTED = hot_change_record.HotChange(rollout=hot_change_record.HotWork("qwen", "the deploy"))
+RESTARTED = hot_change_under_way.HotChange(
+    rollout=hot_change_under_way.HotWork("qwen", "the deploy")
+)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from a_lock import LockProcess, hold_lock
 
-from lockstep.onhost.core import command_lines, errors, layout, output
+from lockstep.onhost.core import errors, layout, output, program_command_lines
 from lockstep.onhost.system import apt_lock_wait
 
 LISTS = "var/lib/apt/lists/lock"
@@ -162,7 +162,7 @@ def test_one_that_works_for_another_program_may_be_ended(process, unit, remedy):
 
 
 def test_a_command_of_ours_is_named_by_its_word(paths, monkeypatch):
-    work = ["/usr/bin/python3", command_lines.PROGRAMS, "packages", "prepare", "jq"]
+    work = ["/usr/bin/python3", program_command_lines.PROGRAMS, "packages", "prepare", "jq"]
     monkeypatch.setattr(
         apt_lock_wait, "apt_lock_holder", lambda paths: apt_lock_wait.AptLockHolder("/x", 0, "", "")
     )

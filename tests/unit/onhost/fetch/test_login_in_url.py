@@ -17,7 +17,7 @@ from lockstep.lock.moving import GitItem
 from lockstep.lock.resolve.git import resolve_git
 from lockstep.lock.resolve.http import Network
 from lockstep.onhost.environment import git_source
-from lockstep.onhost.fetch import peer_client, url_login
+from lockstep.onhost.fetch import login_in_url, peer_client
 
 PASSWORD = "p@ss:word/%"
 QUOTED = "p%40ss%3Aword%2F%25"
@@ -105,11 +105,13 @@ def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -
     ],
 )
 def test_an_address_without_a_password_stays_as_it_is(address: str) -> None:
-    assert url_login.without_login_for_git(address) == (address, {})
+    assert login_in_url.without_login_for_git(address) == (address, {})
 
 
 def test_the_variables_are_for_that_server_only() -> None:
-    public_url, variables = url_login.without_login_for_git("https://token@[::1]:8443/a/b.git?x=1")
+    public_url, variables = login_in_url.without_login_for_git(
+        "https://token@[::1]:8443/a/b.git?x=1"
+    )
     assert public_url == "https://[::1]:8443/a/b.git?x=1"
     assert variables["GIT_CONFIG_KEY_0"] == "http.https://[::1]:8443/.extraHeader"
     login = base64.b64encode(b"token:").decode()
