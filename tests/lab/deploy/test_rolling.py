@@ -206,11 +206,11 @@ def test_a_way_back_for_all_or_none_that_is_killed_is_undone_by_the_hosts_and_th
         assert host.look(f"test -e {BEGUN}").code == 1
     result = hot.good_deploy("-y", inventory=target_path)
     message = "cut off; this host returned to what it was before"
-    # The other host waited for its turn, and nothing was changed on it.
+    # The other host's turn may have begun before the kill; then it has returned, too.
     returned_hosts = re.findall(
         rf"\[(\w+)\] the deploy before did not end well: .*{message}", result.output
     )
-    assert returned_hosts == ["spark1"]
+    assert "spark1" in returned_hosts
     assert [version(host) for host in hot.hosts] == ["0.32.0", "0.32.0"]
     # The next deploy has nothing to say of it.
     assert [host.look(f"test -e {CUT_OFF}").code for host in hot.hosts] == [1, 1]
