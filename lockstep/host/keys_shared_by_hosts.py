@@ -33,7 +33,7 @@ class SharedKey:
     """A key that several hosts share.
 
     Attributes:
-        description: "key of gateways".
+        description: "authority of Sparks".
         path: Path of the key on each host.
         hosts: Names in the inventory of the hosts that have it. The first one makes a new key.
         make: Command that makes the key, once.

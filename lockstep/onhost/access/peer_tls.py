@@ -140,7 +140,6 @@ def names_of(connection: Any) -> list[str]:
 def expected_peer(context: ssl.SSLContext, role: str, host: str) -> http_client.ExpectedPeer:
     """Return the peer that a client asks, for `http_client`."""
     name = certificate_name(role, host)
-
     return http_client.ExpectedPeer(context, lambda connection: _check_name(connection, name))
 
 

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class ExpectedPeer(NamedTuple):
-    """The client's own side of TLS, and a check of who answers, which raises ConnectionError."""
+    """The client's own side of TLS, and a check of who answers, which raises SSLError."""
 
     context: ssl.SSLContext
     check: Callable[[Any], None]

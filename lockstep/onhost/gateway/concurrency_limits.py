@@ -32,7 +32,7 @@ class Slots:
                 can ask without one, so the last slots are reserved for people with a key.
 
         Raises:
-            RequestRefused: All slots are taken.
+            GatewayRefusal: All slots are taken.
         """
         most = self._limits.streams
         if self._all >= (most if key is not None else most - most // KEPT_PART):
@@ -61,7 +61,7 @@ class Slots:
         """Yield a function that reserves memory for body bytes, held until the block ends.
 
         Raises:
-            RequestRefused: Other requests have the memory (raised by that function).
+            GatewayRefusal: Other requests have the memory (raised by that function).
         """
         bytes_taken = 0
 

@@ -63,7 +63,7 @@ class Access:
         """Authenticate a request at any listener but a model's own.
 
         Raises:
-            RequestRefused: No valid key, or a peer or web page that may not ask here.
+            GatewayRefusal: No valid key, or a peer or web page that may not ask here.
         """
         _refuse_repeated_headers(headers)
         if listener.kind == "peers":
@@ -87,7 +87,7 @@ class Access:
         """Authenticate a request at a model's own port.
 
         Raises:
-            RequestRefused: No valid key, a path that is closed, or a web page that may not ask.
+            GatewayRefusal: No valid key, a path that is closed, or a web page that may not ask.
         """
         _refuse_repeated_headers(headers)
         person = self._people.person_of(headers)

@@ -55,7 +55,7 @@ class Upstream:
         Method, path and query are the client's.
 
         Raises:
-            RequestRefused: Nobody listens at `url`, or no answer came.
+            GatewayRefusal: Nobody listens at `url`, or no answer came.
         """
         target = scope["raw_path"]
         if scope["query_string"]:

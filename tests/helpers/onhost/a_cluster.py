@@ -8,7 +8,6 @@ tests/unit/onhost/cluster/test_agent.py has agents that are processes.
 from __future__ import annotations
 
 import contextlib
-import functools
 import http.client
 import importlib
 import io
@@ -23,9 +22,10 @@ import onhost_fake_systemd
 from a_clock import Clock
 from a_model_host import ModelHost
 from a_process import Process, T, have_switches, one_clock
+from an_identity import give_identity
 from lab_servers import until
 
-from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.cluster import (
     agent,
     cluster_start_in_deploy,
@@ -34,7 +34,7 @@ from lockstep.onhost.cluster import (
     participant,
     run_record,
 )
-from lockstep.onhost.core import clock, config, errors, http_client, layout
+from lockstep.onhost.core import clock, config, errors, http_client
 
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
 
@@ -233,23 +233,6 @@ class Spark(ModelHost):
         cluster = config.load_host(self.paths.models).clusters["pair"]
         caller = member_client.MemberClient.from_cluster(cluster, self.paths)
         return caller.ask(cluster.own_member, verb, body)
-
-
-@functools.cache
-def _authority(name: str) -> str:
-    """An authority of Sparks; each name has one of its own."""
-    return certificate_authority.make_authority((), name)
-
-
-def give_identity(
-    paths: layout.Paths, host: str, role: str = peer_tls.AGENT, authority: str = "ours"
-) -> None:
-    """Write a role's key and certificate, as a deploy makes them."""
-    paths.secrets.mkdir(parents=True, exist_ok=True)
-    path = paths.secrets / "peer-authority.pem"
-    path.write_text(_authority(authority))
-    identity = peer_certificates.make_identity(path, host, role)
-    (paths.secrets / peer_tls.identity_file_name(role, host)).write_text(identity)
 
 
 def _one_by_one(work, names):

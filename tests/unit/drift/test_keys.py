@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from a_cluster import give_identity
 from a_snapshot import KEY, diff_report, difference_keys, perfect, snapshot_copy
 from a_spark import pins_for, spark
+from an_identity import give_identity
 
 from lockstep.drift.compare import display
 from lockstep.drift.subjects import questions

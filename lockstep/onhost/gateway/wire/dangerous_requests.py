@@ -25,7 +25,7 @@ TOKENS = 2**19
 
 
 def refuse_dangerous_fields(fields: ModelFields) -> None:
-    """Refuse a request that may end an engine. `RequestRefused` says which key, and its limit."""
+    """Refuse a request that may end an engine. `GatewayRefusal` says which key, and its limit."""
     for key in ("top_logprobs", "logprobs", "prompt_logprobs"):
         _require_between(key, getattr(fields, key), 0, LOGPROBS)
     for key in ("n", "best_of"):

@@ -28,7 +28,7 @@ class MultipartForm:
     """A request's body that is a form.
 
     Raises:
-        RequestRefused: It is broken, or has too many parts.
+        GatewayRefusal: It is broken, or has too many parts.
     """
 
     def __init__(self, content_type: str, body: bytes) -> None:

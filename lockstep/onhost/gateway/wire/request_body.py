@@ -31,7 +31,7 @@ class Body:
         """Yield the body as it arrives.
 
         Raises:
-            RequestRefused: It stalls. An unfinished body holds a slot that others need.
+            GatewayRefusal: It stalls. An unfinished body holds a slot that others need.
             ClientGone: The client left in the middle of it.
         """
         more, size, waited_s = True, 0, 0.0
@@ -57,7 +57,7 @@ class Body:
         """Return the whole body, because a model's name can be anywhere in it.
 
         Raises:
-            RequestRefused: It has more than `most` bytes, stalls, or there is no memory for it.
+            GatewayRefusal: It has more than `most` bytes, stalls, or there is no memory for it.
             ClientGone: The client left in the middle of it.
         """
         pieces, size = [], 0

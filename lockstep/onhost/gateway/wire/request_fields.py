@@ -59,7 +59,7 @@ class SwitchRequest(pydantic.BaseModel):
 
 
 def validate_fields(model: type[Model], values: Mapping[str, Any]) -> Model:
-    """Validate values. `RequestRefused` names each wrong key, and repeats no value."""
+    """Validate values. `GatewayRefusal` names each wrong key, and repeats no value."""
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
@@ -75,7 +75,7 @@ class JsonBody:
     """A JSON body: its text, and the members of its object.
 
     Raises:
-        RequestRefused: It is not a JSON object, or has too many values.
+        GatewayRefusal: It is not a JSON object, or has too many values.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -98,7 +98,7 @@ class JsonBody:
         return self.text.encode(errors="surrogatepass")
 
     def validate_fields(self, model: type[Model]) -> Model:
-        """Validate the members. `RequestRefused` names each wrong key, and repeats no value."""
+        """Validate the members. `GatewayRefusal` names each wrong key, and repeats no value."""
         return validate_fields(model, {key: member.value for key, member in self.members.items()})
 
     def body_for_model(

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from a_cluster import give_identity
+from an_identity import give_identity
 
 from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import errors, layout

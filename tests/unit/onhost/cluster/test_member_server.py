@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from a_cluster import give_identity
+from an_identity import give_identity
 from lab_servers import LIMIT_S, free_port, until
 
 from lockstep.onhost.access import peer_tls

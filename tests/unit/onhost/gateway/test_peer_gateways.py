@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from an_identity import give_identity
 
-from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
+from lockstep.onhost.access import peer_tls
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.gateway import peer_gateways
 from lockstep.onhost.gateway.configuration import (
@@ -56,12 +57,8 @@ class StandInPeer:
 def identities(tmp_path_factory: pytest.TempPathFactory) -> layout.Paths:
     """The paths of a host that has everybody's certificates."""
     paths = layout.Paths(tmp_path_factory.mktemp("identities"))
-    paths.secrets.mkdir(parents=True)
-    authority = paths.secrets / "authority.pem"
-    authority.write_text(certificate_authority.make_authority((), "peers"))
     for host in ("spark1", "spark2", "spark3"):
-        identity = peer_certificates.make_identity(authority, host, peer_tls.GATEWAY)
-        (paths.secrets / peer_tls.identity_file_name(peer_tls.GATEWAY, host)).write_text(identity)
+        give_identity(paths, host, peer_tls.GATEWAY)
     return paths
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from an_identity import give_identity
 from gateway_process import KEYS, MODELS, Spark, running
 from lab_servers import free_port
 from raw_engine import LIMIT_S, chunk
 
-from lockstep.onhost.access import certificate_authority, peer_certificates, peer_tls
+from lockstep.onhost.access import peer_tls
+from lockstep.onhost.core import layout
 from lockstep.onhost.gateway.configuration import (
     PEER_PERSON,
     PEER_ROLE,
@@ -33,7 +35,7 @@ class Pair:
 
     first: Spark
     two: Spark
-    credentials: Path
+    identities: layout.Paths
 
 
 def listeners(folder: Path) -> tuple[ListenAddress, ...]:
@@ -53,34 +55,30 @@ def peer(name: str, of: tuple[ListenAddress, ...]) -> PeerGateway:
     return PeerGateway(name, listener.address, listener.port)
 
 
-def make_identities(folder: Path, *hosts: str) -> None:
-    """Make the credentials of hosts of one authority: those of a gateway, and those of an agent."""
-    authority = folder / "authority.pem"
-    folder.mkdir()
-    authority.write_text(certificate_authority.make_authority((), "peers"))
-    for host in hosts:
-        (folder / host).mkdir()
-        for role in (peer_tls.GATEWAY, peer_tls.AGENT):
-            identity = peer_certificates.make_identity(authority, host, role)
-            (folder / host / peer_tls.credential_name(role)).write_text(identity)
-
-
-def credentials(folder: Path, host: str) -> dict[str, str]:
-    return {"CREDENTIALS_DIRECTORY": str(folder / "credentials" / host)}
+def credentials(paths: layout.Paths, host: str) -> dict[str, str]:
+    """Give a host its identities; return what lets its gateway read them, as systemd does."""
+    folder = paths.root / host
+    folder.mkdir(parents=True)
+    for role in (peer_tls.GATEWAY, peer_tls.AGENT):
+        give_identity(paths, host, role)
+        identity = paths.secrets / peer_tls.identity_file_name(role, host)
+        (folder / peer_tls.credential_name(role)).write_text(identity.read_text())
+    return {"CREDENTIALS_DIRECTORY": str(folder)}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Both gateways, each with the other as its peer."""
     folder = tmp_path_factory.mktemp("pair")
-    make_identities(folder / "credentials", "spark1", "spark2", "spark3")
+    paths = layout.Paths(folder / "identities")
+    environment = {host: credentials(paths, host) for host in ("spark1", "spark2", "spark3")}
     for name in ("one", "two"):
         (folder / name).mkdir()
     first, second = listeners(folder / "one"), listeners(folder / "two")
     with (
         running(
             folder / "two",
-            credentials(folder, "spark2"),
+            environment["spark2"],
             host="spark2",
             listeners=second,
             models={"qwen": {"aliases": ("theirs",)}},
@@ -89,13 +87,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         ) as two,
         running(
             folder / "one",
-            credentials(folder, "spark1"),
+            environment["spark1"],
             host="spark1",
             listeners=first,
             peers=(peer("spark2", second),),
         ) as first_spark,
     ):
-        yield Pair(first_spark, two, folder)
+        yield Pair(first_spark, two, paths)
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +176,7 @@ def test_both_list_the_models_of_both_and_neither_asks_on(pair: Pair) -> None:
 
 def peer_client(pair: Pair, host: str = "spark1", role: str = peer_tls.GATEWAY) -> HTTPSConnection:
     """A connection to spark2's listener for peers, with the certificate of a host's role."""
-    identity = pair.credentials / "credentials" / host / peer_tls.credential_name(role)
+    identity = pair.identities.secrets / peer_tls.identity_file_name(role, host)
     listener = pair.two.listener("peers")
     context = peer_tls.make_context(identity, is_server=False)
     return HTTPSConnection(listener.address, listener.port, context=context, timeout=LIMIT_S)
