@@ -31,7 +31,7 @@ from lockstep.tasks.facts import reader_answers as facts
 
 #: Value of `rollout` for hosts that keep the result of a deploy only together.
 ALL = "all"
-READER = "deploy_records.deploy_state"
+READER = "deploy_records.other_and_cut_off_deploy"
 # Seconds between two tries of a deploy that waits for another one.
 _AGAIN_S = 5.0
 
@@ -97,7 +97,7 @@ def release_all_hosts(how: str = "") -> None:
     _holders.clear()
 
 
-def end_run_on_host(host: Any, how: str) -> dict[str, Any] | None:
+def end_run_and_await_rollback(host: Any, how: str) -> dict[str, Any] | None:
     """Tell a host how this run ended there, and wait until the host has returned from it.
 
     Args:
@@ -145,21 +145,21 @@ def report_change(host: Any) -> None:
 
 def previous_deploy_end(host: Any) -> str:
     """Return how the deploy before ended, where the host had to return from it; else ""."""
-    return str(_answer_of(host).get("before", ""))
+    return str(_lock_answer(host).get("before", ""))
 
 
 def has_waited_for_other_deploy(host: Any) -> bool:
     """Tell whether this run has waited for another deploy on a host, which has ended since."""
-    answer = _answer_of(host)
+    answer = _lock_answer(host)
     return bool(answer and answer["waited"] and not answer["other"])
 
 
 def other_deploy_text(host: Any) -> str:
     """Return who else deploys to a host, in words; "" if nobody, or if it cannot be asked."""
-    return str(_answer_of(host).get("other", ""))
+    return str(_lock_answer(host).get("other", ""))
 
 
-def _answer_of(host: Any) -> dict[str, Any]:
+def _lock_answer(host: Any) -> dict[str, Any]:
     return (facts.reader_answer(READER, host) if host in _holders else None) or {}
 
 

@@ -57,7 +57,7 @@ def _is_cluster_member(host: Any) -> bool:
 
 def _wait_for_rollback(host: Any) -> None:
     # The host was told the failed operation already.
-    if answer := deploy_lock.end_run_on_host(host, ""):
+    if answer := deploy_lock.end_run_and_await_rollback(host, ""):
         facts.drop_answers(host)
         run_report.record_rollback(host.name, answer["returned"])
 
@@ -68,7 +68,7 @@ def _roll_back_hosts(hosts: list[Any], failed_hosts: list[Any]) -> None:
         if host not in failed_hosts:
             logger.info(f"{host.print_prefix}returns, because {first} failed")
         # A failed host was told the failed operation already.
-        answer = deploy_lock.end_run_on_host(
+        answer = deploy_lock.end_run_and_await_rollback(
             host, "" if host in failed_hosts else f"failed on {first}"
         )
         facts.drop_answers(host)

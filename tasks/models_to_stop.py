@@ -20,7 +20,7 @@ def announce_models_to_stop() -> None:
         return
     desired_state = run_state.current_desired_state()
     ranks = unit_names([model for model in desired_state.plan.models if model.group])
-    restarting, leaving = rollout.interrupted_units(desired_state.model_units, ranks)
+    restarting, leaving = rollout.pending_restarts_and_stops(desired_state.model_units, ranks)
     _, with_docker = services.outdated_units(
         SYSTEM_UNITS,
         base.restart_key_by_service(desired_state),

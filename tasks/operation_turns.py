@@ -31,7 +31,7 @@ def turns_of_operation() -> HostTurns:
     return _turns[operation]
 
 
-def is_hot_model_kept() -> bool:
+def is_interruption_forbidden() -> bool:
     """Tell whether a host whose hot model would be interrupted is left as it is."""
     return bool(os.environ.get(KEEP_HOT))
 

@@ -11,5 +11,5 @@ from lockstep.tasks.operations import read_back_state as operations
 @deploy("Verify")
 def read_back_state() -> None:
     """Read back versions, units, the hot model, units that start at boot, and addresses."""
-    operations.collect_closing_state(name="Read back the state of the host")
+    operations.collect_closing_table(name="Read back the state of the host")
     generations.record_generation(name="Record this generation")

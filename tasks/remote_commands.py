@@ -42,16 +42,16 @@ class ChangingCommand(StringCommand):
         # Also before it: another host's operation may ask meanwhile.
         facts.drop_answers(host)
         try:
-            return self.run(state, host, connector_arguments)
+            return self.send_to_host(state, host, connector_arguments)
         finally:
             facts.drop_answers(host)
 
-    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def send_to_host(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run the command; a subclass may add what its run means."""
         return super().execute(state, host, connector_arguments)
 
 
-def quoted_command(argv: Sequence[str], **arguments: Any) -> ChangingCommand:
+def changing_command(argv: Sequence[str], **arguments: Any) -> ChangingCommand:
     """Return an argument list as one command, every word quoted."""
     return ChangingCommand.of_argv(argv, **arguments)
 
@@ -67,7 +67,7 @@ def write_files_command(document: Mapping[str, object]) -> StringCommand:
     It changes nothing where a foreign thing is in the way.
     """
     document = {**document, "adopt": adopted_things()}
-    return quoted_command(
+    return changing_command(
         remote_exec.COMMAND, _stdin=[remote_exec.program_input("records.write_files", document)]
     )
 
@@ -78,7 +78,7 @@ class StreamedCommand(ChangingCommand):
     Its news are in the last lines of the run, too. The reason of its failure has each failed start.
     """
 
-    def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
+    def send_to_host(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run the command on the host, printing every line."""
         connector_arguments.update(self.connector_arguments)
         status, command_output = host.run_shell_command(
@@ -135,7 +135,7 @@ def run_on(peer: Any, argv: Sequence[str], is_shown: bool = True) -> tuple[bool,
         connector_arguments = facts.connector_arguments(peer)
         try:
             is_ok, output = peer.run_shell_command(
-                quoted_command(argv),
+                changing_command(argv),
                 print_output=is_shown,
                 print_input=is_shown and state.print_input,
                 **connector_arguments,

@@ -51,7 +51,7 @@ def outcome_of_host(name: str) -> HostOutcome:
     return _outcomes.setdefault(name, HostOutcome(name))
 
 
-def record_failure(name: str, at: str) -> None:
+def record_failed_step(name: str, at: str) -> None:
     """Record the step at which a host was given up."""
     outcome_of_host(name).failed_at = outcome_of_host(name).failed_at or at
 
@@ -60,7 +60,7 @@ def record_failure_of_operation(state: Any, host: Any) -> None:
     """Record the operation at which a host was given up, and a lost connection."""
     now = host.executing_op_hash
     at = ", ".join(sorted(state.get_op_meta(now).names)) if now else "reading its state"
-    record_failure(host.name, at)
+    record_failed_step(host.name, at)
     if ssh_connection.is_connection_lost(host):
         message = (
             f"connection lost to {host.name} while it was at: {at}; run the same command again"
@@ -100,13 +100,13 @@ def record_stop_by_other_host(name: str, first: str, has_returned: bool | None) 
     outcome.has_returned = bool(has_returned)
 
 
-def record_units_to_restart(name: str, units: list[str]) -> None:
+def record_dry_run_restarts(name: str, units: list[str]) -> None:
     """Record the units that a dry run would restart on a host."""
     outcome = outcome_of_host(name)
     outcome.restarts = list(dict.fromkeys((*outcome.restarts, *units)))
 
 
-def record_cluster_to_restart(name: str, model: str, members: list[str]) -> None:
+def record_dry_run_cluster_restart(name: str, model: str, members: list[str]) -> None:
     """Record a cluster's model that a dry run would stop and start on all members."""
     outcome = outcome_of_host(name)
     outcome.together = {**outcome.together, model: members}
@@ -118,7 +118,7 @@ def record_closing_text(name: str, text: str) -> None:
         outcome_of_host(name).news.append(text)
 
 
-def unasked_images() -> dict[str, str]:
+def silent_images() -> dict[str, str]:
     """Return digest of each image with an engine → why the engine could not be asked."""
     reasons: dict[str, str] = {}
     for outcome in _outcomes.values():

@@ -180,15 +180,15 @@ def _begin_run() -> None:
             ]
     except LockstepError as fault:
         raise DeployRefusal(paragraph(f"{fault}\nNothing was touched on any host.")) from None
-    answers = _refuse_findings(desired_states)
-    _leases.update(copying.leases(list(_copying_hosts(plans, answers)), full_lock))
+    answers = _lock_read_and_judge_hosts(desired_states)
+    _leases.update(copying.leases(list(_hosts_able_to_copy(plans, answers)), full_lock))
     _answers.update({spark.name: answer for spark, answer in answers.items()})
     run_report.act_at_successful_end(
-        lambda: lockfile.record_silent_images(path, full_lock, run_report.unasked_images())
+        lambda: lockfile.record_silent_images(path, full_lock, run_report.silent_images())
     )
     if events_for_parent.has_listener():
         earlier_hosts = lockfile.deployed_with(lockfile.deployed_path(path))
-        _say_empty_hosts({spark: desired_states[spark] for spark in answers}, earlier_hosts)
+        _send_empty_hosts_events({spark: desired_states[spark] for spark in answers}, earlier_hosts)
     of_hosts = {
         desired_state.plan.name: inputs(desired_state) for desired_state in desired_states.values()
     }
@@ -200,7 +200,7 @@ def _begin_run() -> None:
     _runs.update({spark.name: desired_state for spark, desired_state in desired_states.items()})
 
 
-def _say_empty_hosts(
+def _send_empty_hosts_events(
     desired_states: Mapping[Any, DesiredState], earlier_hosts: Collection[str]
 ) -> None:
     """Tell the program that started this run which hosts are not deployed to, or no more."""
@@ -273,7 +273,9 @@ def _resolve_missing(plans: list[HostPlan], lock: pins.Pins, path: Path) -> pins
     return full_lock
 
 
-def _refuse_findings(desired_states: dict[Any, DesiredState]) -> dict[Any, dict[str, Any]]:
+def _lock_read_and_judge_hosts(
+    desired_states: dict[Any, DesiredState],
+) -> dict[Any, dict[str, Any]]:
     """Return preflight's facts of each host that answered, if no error stands."""
     answers: dict[Any, dict[str, Any]] = {}
 
@@ -293,7 +295,7 @@ def _refuse_findings(desired_states: dict[Any, DesiredState]) -> dict[Any, dict[
                 facts.ask_all_questions(spark, every)
             host, foreign = (
                 facts.reader_answer("preflight", spark),
-                facts.reader_answer("deploy_records.intruders", spark),
+                facts.reader_answer("deploy_records.foreign_obstacles", spark),
             )
         except PyinfraError:
             # All hosts have failed, and their reasons were said.
@@ -387,7 +389,7 @@ def _occupied_message(other_deploys: Mapping[str, str]) -> str:
     )
 
 
-def _copying_hosts(
+def _hosts_able_to_copy(
     plans: dict[Any, HostPlan], answers: dict[Any, Any]
 ) -> Iterator[copying.CopyingHost]:
     for spark, plan in plans.items():

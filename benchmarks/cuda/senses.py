@@ -196,7 +196,9 @@ def _answers(model: Model) -> list[str]:
 
     def ask(question: questions.Question) -> str:
         try:
-            raw = openai_api.chat(model, None, question.prompt, 60.0, {"max_tokens": _ANSWER})
+            raw = openai_api.raw_chat_answer(
+                model, None, question.prompt, 60.0, {"max_tokens": _ANSWER}
+            )
             return str(json.loads(raw)["choices"][0]["message"]["content"])
         except (openai_api.NotReady, openai_api.RequestRefusal):
             return ""

@@ -79,7 +79,7 @@ def look(client: Client, ask_host: AskHost | None) -> HostLoad:
         else []
     )
     first = cards[0] if cards else {}
-    contexts = (engine.served_context(first) for engine in engines.ENGINES.values())
+    contexts = (engine.context_in_model_card(first) for engine in engines.ENGINES.values())
     engine, version = _engine(client)
     host = ask_host() if ask_host else None
     page = engines.counters(client.get("/metrics") or "")

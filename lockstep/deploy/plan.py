@@ -218,7 +218,7 @@ def _model(host: HostPlan, model: BoundModel, record: Pins, knowledge: Catalogue
 def _downloads(host: HostPlan, record: Pins, knowledge: Catalogue) -> Iterator[Download]:
     """Yield weights, drafts and images of every model, each once."""
     sizes: Mapping[str, int] = {name: pin.size for name, pin in record.checkpoints.items()}
-    hub, _ = login_in_url.without_login(host.settings.sources.hub)
+    hub, _ = login_in_url.split_off_login(host.settings.sources.hub)
     by_name: dict[str, Download] = {}
     for model in host.models:
         for recipe in model.recipes:

@@ -98,11 +98,11 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
             **preflight.questions(desired_state.plan, desired_state.pins),
             "packages": desired_state.packages,
         },
-        "deploy_records.intruders": foreign.question(desired_state),
+        "deploy_records.foreign_obstacles": foreign.question(desired_state),
         **resources.questions(desired_state),
         "packages.brought_packages": None,
         "deploy_records.items_missing_in_baseline": touched_things(desired_state),
-        "environments.package_versions": [
+        "environments.package_versions_by_venv": [
             environment.folder for environment in desired_state.tool_environments.values()
         ],
         "files": _files(desired_state),
@@ -115,7 +115,7 @@ def questions(desired_state: DesiredState) -> dict[str, Any]:
         "docker.image_architectures": desired_state.images,
         "weights": WEIGHTS_SPEC,
         "deploy_records.generation": None,
-        "deploy_records.persons_with_keys": KEY,
+        "deploy_records.sealed_key_changes_and_fault": KEY,
         "machine.available": None,
     }
     if settings.firewall.enabled:

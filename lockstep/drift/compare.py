@@ -150,7 +150,7 @@ def _among(
 def _difference(host: str, kind: str, row: DriftRow) -> Difference:
     about = KINDS[kind]
     how = about.way(row)
-    words = () if how == "deploy" else about.remedy(row)
+    words = () if how == "deploy" else about.mending_command(row)
     command = shlex.join(("sudo", *words)) if words else ""
     return Difference(host, kind, *row, about.severity, how, command)
 

@@ -165,7 +165,10 @@ def judge(
     compared_hosts = [
         replace(
             host,
-            expectations=(*host.expectations, *files.shared_keys(plans[host.name], facts)),
+            expectations=(
+                *host.expectations,
+                *files.shared_key_expectations(plans[host.name], facts),
+            ),
             free=free,
         )
         for host in compared_hosts

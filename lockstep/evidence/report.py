@@ -44,15 +44,28 @@ _WORDS = {
     **{"apt hold": "held:", "apt package": "package"},
 }
 _READERS: tuple[Reader, ...] = (
-    *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory_and_mounts),
-    *(facts.devices, facts.toolkit, facts.apt, facts.past_updates, facts.services, facts.memory),
-    *(facts.interfaces, facts.oom_scores, facts.engine, docker.daemon, packages.read),
+    *(
+        machine.driver,
+        machine.kernel,
+        machine.firmware,
+        machine.software_releases,
+        machine.memory_and_mounts,
+    ),
+    *(
+        facts.device_files_and_gpu,
+        facts.toolkit,
+        facts.apt_activity,
+        facts.past_updates,
+        facts.services,
+        facts.memory,
+    ),
+    *(facts.interfaces, facts.oom_scores, facts.installed_engines, docker.daemon, packages.read),
     # `identifying_words.read` gives the words that name this host and its people, to be scrubbed.
     *(gpu.sensor_values, gpu.findings),
     *(
-        logged_events.starts,
+        logged_events.last_start_lines,
         logged_events.kernel,
-        deploy_records.deployed_facts,
+        deploy_records.generation_and_accepted_speeds,
         identifying_words.read,
     ),
 )

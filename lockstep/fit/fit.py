@@ -235,7 +235,7 @@ class _Case:
 
     def need(self, sequence: float) -> Need:
         """Return the memory to have before a start that serves one sequence of so many GiB."""
-        need = self.engine.need(self.sizes(sequence))
+        need = self.engine.memory_to_start(self.sizes(sequence))
         # Rounded as it is written for the host, so that both say the same.
         need = replace(need, gib=round(need.gib, 4))
         return replace(need, minimum_gib=max(self.minimums(need)))
@@ -249,7 +249,7 @@ class _Case:
         """
         loading, serving = self.minimums_given
         total = self.machine.gib("memory_total_gib")
-        half = (self.machine.at_rest_gib(total) - need.peak_gib(total)) / 2
+        half = (self.machine.at_rest_gib(total) - need.serving_peak_gib(total)) / 2
         usual = round(min(_LOADING_GIB, max(SERVING_GIB, half)), 2)
         return (
             usual if loading is None else loading,

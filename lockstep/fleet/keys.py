@@ -76,4 +76,4 @@ def _held_keys(host: Host, text: str) -> HeldKeys:
 def _unknown(
     description: str, *, where: str, found: str = "", allowed: str = "", **_: Any
 ) -> keys.BrokenKeys:
-    return keys.BrokenKeys(f"{where}: {schema.sentence(description, found, allowed)}")
+    return keys.BrokenKeys(f"{where}: {schema.fault_sentence(description, found, allowed)}")

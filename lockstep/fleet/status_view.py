@@ -38,7 +38,7 @@ def lines(state: SparkState) -> Iterator[Line]:
         yield "dim", "connecting"
     if state.facts is not None:
         if state.fault:
-            yield "", f"before, at {terminal_lines.since(state.facts['at'])}:"
+            yield "", f"before, at {terminal_lines.moment_with_age(state.facts['at'])}:"
         yield from _lines_of(state.facts)
 
 
@@ -67,7 +67,7 @@ def _lines_of(facts: Facts) -> Iterator[Line]:
     if facts["switches"]:
         last = facts["switches"][0]
         end = _ENDS.get(last["code"], "failed")
-        when = terminal_lines.since(last["at"], facts["at"])
+        when = terminal_lines.moment_with_age(last["at"], facts["at"])
         yield "", f"last switch {when}: {last['person']} to {last['model']}, {end}"
     if facts["diff"]:
         yield "", _drift(facts)
@@ -78,7 +78,9 @@ def _hot(facts: Facts) -> Iterator[Line]:
     if model is None:
         yield "", "no model hot"
         return
-    texts = [f"{model['name']} hot since {terminal_lines.since(model['since'], facts['at'])}"]
+    texts = [
+        f"{model['name']} hot since {terminal_lines.moment_with_age(model['since'], facts['at'])}"
+    ]
     engine = facts["engine"] or {}
     if engine.get("tok_s") is not None:
         texts.append(f"{engine['tok_s']:.1f} tok/s")

@@ -69,7 +69,7 @@ def _checkpoints(models: Iterable[BoundModel]) -> list[CheckpointItem]:
         files, unsaid = _files(recipe, argv), recipe.lockstep.moe is None
         formats = () if files else formats_of(recipe, recipe.repository, argv)
         files += recipe.lockstep.more_files if files or formats else ()
-        unsaid = unsaid and engine_of(recipe).has_rules_for_experts
+        unsaid = unsaid and engine_of(recipe).has_rules_by_model_experts
         wanted_checkpoints.append(CheckpointItem(recipe.repository, own, files, formats, unsaid))
         if draft:
             formats = formats_of(recipe, draft.model, argv)

@@ -10,7 +10,7 @@ import importlib
 import sys
 
 from lockstep.onhost.core import errors, terminal_lines
-from lockstep.onhost.engine import end_of_start_checks
+from lockstep.onhost.engine import start_check_sigterm
 
 #: Word on the command line → module of this package.
 MODULES = {
@@ -81,7 +81,7 @@ def main() -> int:
         return 0 if word in ("-h", "--help") else 2
     sys.argv[:2] = [f"lockstep {word}"]
     if word in _CHECKS_OF_A_START:
-        end_of_start_checks.exit_check_on_sigterm()
+        start_check_sigterm.exit_check_on_sigterm()
     if word in _IMPORT_ENGINES:
         gc.disable()
     program = importlib.import_module(f"lockstep.onhost.{MODULES[word]}")

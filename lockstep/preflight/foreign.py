@@ -23,7 +23,7 @@ from lockstep.units.docker_run import LABEL
 
 
 def question(desired_state: DesiredState) -> dict[str, Any]:
-    """Return the question for the reader `deploy_records.intruders`: all that a deploy changes."""
+    """Return the question for `deploy_records.foreign_obstacles`: all a deploy changes."""
     settings = desired_state.plan.settings
     return {
         "files": [{"path": file.path, "check": file.check} for file in desired_state.all_files],

@@ -369,4 +369,8 @@ def _runtime(recipe: Recipe) -> str:
     guesses = (name for hint, name in _HINTS if recipe.command and hint.match(recipe.command))
     runtime_name = recipe.runtime or next(guesses, _USUAL)
     engine = _ENGINE_OF_RUNTIME.get(runtime_name)
-    return engine.runtime(runtime_name, recipe.command, recipe.defaults) if engine else runtime_name
+    return (
+        engine.sparkrun_runtime(runtime_name, recipe.command, recipe.defaults)
+        if engine
+        else runtime_name
+    )

@@ -221,7 +221,9 @@ class _CommandValues:
 
     def host_memory(self) -> float:
         """Return the host memory that flags and variables ask for, GiB."""
-        return sum(kind.gib(self.argv, self.recipe.env) for kind in self.engine.host_memory)
+        return sum(
+            kind.requested_gib(self.argv, self.recipe.env) for kind in self.engine.host_memory
+        )
 
     def draft(self) -> tuple[str | None, int | None]:
         """Return the speculative method, and the number of tokens it drafts."""

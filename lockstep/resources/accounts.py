@@ -73,12 +73,12 @@ def wanted_accounts(desired_state: DesiredState) -> list[Account]:
 def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
     """Yield the wanted accounts, groups and memberships."""
     adopted_things = desired_state.plan.settings.adopt
-    yield from account_expectations(
+    yield from group_and_account_expectations(
         [OPERATORS_GROUP], wanted_accounts(desired_state), adopted_things
     )
 
 
-def account_expectations(
+def group_and_account_expectations(
     groups: Sequence[str], users: Sequence[Account], adopted_things: Container[str]
 ) -> Iterator[Expectation]:
     """Yield what these groups and accounts shall be; an adopted account keeps its home."""
@@ -98,7 +98,7 @@ def account_expectations(
 
 def commands(groups: Sequence[str], users: Sequence[Account], facts: Facts) -> list[list[str]]:
     """Return the commands that create missing groups and accounts, in order; [] for none."""
-    rows = rows_to_mend(KINDS, account_expectations(groups, users, ()), facts)
+    rows = rows_to_mend(KINDS, group_and_account_expectations(groups, users, ()), facts)
     missing = {(kind, row.item) for kind, row in rows}
     made_accounts = [user for user in users if ("account", user.name) in missing]
     argvs = [["groupadd", "--system", group] for group in groups if ("group", group) in missing]

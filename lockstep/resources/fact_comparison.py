@@ -62,7 +62,7 @@ class Kind:
         """Return the way to put a row right."""
         return self.how(row) if callable(self.how) else self.how
 
-    def remedy(self, row: DriftRow) -> tuple[str, ...]:
+    def mending_command(self, row: DriftRow) -> tuple[str, ...]:
         """Return the words of the command for a row, without sudo."""
         if callable(self.mend):
             return self.mend(row)

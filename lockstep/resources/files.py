@@ -69,10 +69,10 @@ def secret_paths(desired_state: DesiredState) -> list[str]:
     keys = [API_KEY] if desired_state.key_users else []
     brought_paths = [secret.path for secret in desired_state.uploaded_secrets]
     brought_paths = [path for path in brought_paths if path != HUB_TOKEN]
-    return [*webui, *keys, *_shared_modes(desired_state), *brought_paths]
+    return [*webui, *keys, *_shared_key_modes(desired_state), *brought_paths]
 
 
-def _shared_modes(desired_state: DesiredState) -> dict[str, str]:
+def _shared_key_modes(desired_state: DesiredState) -> dict[str, str]:
     """Return the modes by path of the host's parts of the keys that hosts share."""
     every = (key.file_modes(desired_state.plan.name) for key in desired_state.shared_keys)
     return {path: mode for modes in every for path, mode in modes.items()}
@@ -92,7 +92,7 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
     yield from _file_expectations(desired_state.all_files, host_view.key.hex())
     yield from _folder_expectations(folders(desired_state.plan.settings))
     yield from link_expectations(tool_links(desired_state.tool_environments))
-    paths, modes = secret_paths(desired_state), _shared_modes(desired_state)
+    paths, modes = secret_paths(desired_state), _shared_key_modes(desired_state)
     for path in paths:
         yield Expectation("secret", path, f"{modes[path]} root:root" if path in modes else _SECRET)
     if PASSWORD not in paths:
@@ -141,7 +141,9 @@ def file_facts(
     return facts
 
 
-def shared_keys(desired_state: DesiredState, facts: Mapping[str, Facts]) -> Iterator[Expectation]:
+def shared_key_expectations(
+    desired_state: DesiredState, facts: Mapping[str, Facts]
+) -> Iterator[Expectation]:
     """Yield the expectation that a host's shared keys equal those of the other hosts.
 
     The deploy carries a key from the first host to the others, so the first host that shows the key

@@ -32,13 +32,13 @@ def _unmask(row: DriftRow) -> tuple[str, ...]:
     return ("systemctl", "unmask", row.item) if row.found == "masked" else ()
 
 
-def _how_to_mend_service(row: DriftRow) -> How:
+def _service_way(row: DriftRow) -> How:
     """Return "deploy" for an existing unit, except for Docker's, without which a deploy refuses."""
     answers = row.item not in _DOCKER or row.found == units.OFF_AT_BOOT
     return "deploy" if row.found and answers else "by hand"
 
 
-def _how_to_reread(row: DriftRow) -> How:
+def _reread_way(row: DriftRow) -> How:
     """Return "deploy" for Lockstep's units, which a deploy rereads; "by hand" for the system's."""
     return "by hand" if row.item in SYSTEM_SERVICES else "deploy"
 
@@ -69,13 +69,9 @@ KINDS = {
     "unit path": Kind(units.read, "error", mend=_other_path_command, scope="nothing"),
     "boot": Kind(units.read, "error", "deploy", scope="nothing"),
     "running": Kind(units.read, "error", "deploy", scope="nothing"),
-    "system service": Kind(
-        units.system_services, "error", _how_to_mend_service, _turn_on, scope="nothing"
-    ),
+    "system service": Kind(units.system_services, "error", _service_way, _turn_on, scope="nothing"),
     RESTART_KEY: Kind(units.read, "error", "deploy", scope="nothing"),
-    "unread unit": Kind(
-        units.read, how=_how_to_reread, mend="systemctl daemon-reload", scope="odd"
-    ),
+    "unread unit": Kind(units.read, how=_reread_way, mend="systemctl daemon-reload", scope="odd"),
 }
 
 

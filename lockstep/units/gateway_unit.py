@@ -126,7 +126,7 @@ def gateway_files(
     )
     ports = render_template(
         "units/gateway.socket.j2",
-        listeners=[_listen_stream(listener) for listener in document.listening],
+        listeners=[_listen_stream(listener) for listener in document.listeners_with_socket],
         account=GATEWAY_ACCOUNT,
         shares_port=document.shares_port,
         loopback=_is_of_loopback(document),

@@ -121,7 +121,7 @@ def _fail_host(of: Any) -> None:
     in a greenlet, and shows it with a traceback.
     """
     if not state.is_executing:
-        run_report.record_failure(of.name, _ASKING)
+        run_report.record_failed_step(of.name, _ASKING)
         state.fail_hosts({of})
         return
     run_report.record_failure_of_operation(state, of)

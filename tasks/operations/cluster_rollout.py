@@ -44,7 +44,7 @@ def stop_cluster(units: Sequence[str]) -> Commands:
             yield stop
 
 
-def clusters_to_stop() -> list[ClusterMembers]:
+def stopped_clusters() -> list[ClusterMembers]:
     """Return this host's part of the clusters whose model this run has stopped."""
     return [
         group for group in run_state.current_desired_state().plan.groups if group.name in _rollouts
@@ -58,9 +58,9 @@ def start_cluster() -> Commands:
     One member does it for all. Where a model does not serve, all members return to their earlier
     state, and this fails on each of them.
     """
-    if not clusters_to_stop():
+    if not stopped_clusters():
         host.noop("no model of the cluster was taken down")
-    for group in clusters_to_stop():
+    for group in stopped_clusters():
         rollout = _rollouts[group.name]
         if _first_member(group) == host.name:
             yield FunctionCommand(_start_cluster_model, (group, rollout), {})

@@ -27,10 +27,10 @@ def write_files(
     Units and sudoers files are shown to `systemd-analyze verify` and `visudo` first; a refused file
     replaces nothing. Parent folders come first.
     """
-    yield from write_tree(files, folders, absent)
+    yield from file_writing_commands(files, folders, absent)
 
 
-def write_tree(
+def file_writing_commands(
     files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Commands:
     """Return the commands of `tree`, for operations that compute their files on the way."""

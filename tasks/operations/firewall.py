@@ -34,17 +34,17 @@ def load_rules(rules: str, ssh_ports: Collection[int]) -> Commands:
         return
     is_current = firewall["kept"] == sha256(rules.encode()).hexdigest() and firewall["live"]
     if not is_current:
-        yield remote_commands.quoted_command([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
+        yield remote_commands.changing_command([*PROGRAM, "try", "--seconds", str(UNDO_AFTER_S)])
         keep = KeepAfterLogin.of_argv([*PROGRAM, "keep"])
         keep.ssh_ports = ssh_ports
         yield keep
     unit = firewall["state"]
     unread = unit.get("LoadState") != "loaded" or unit.get("NeedDaemonReload") == "yes"
     if unread:
-        yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+        yield remote_commands.changing_command(["systemctl", "daemon-reload"])
     at_boot = (unit.get("UnitFileState"), unit.get("ActiveState")) == ("enabled", "active")
     if not at_boot:
-        yield remote_commands.quoted_command(["systemctl", "enable", "--now", "--quiet", UNIT])
+        yield remote_commands.changing_command(["systemctl", "enable", "--now", "--quiet", UNIT])
     if is_current and at_boot and not unread:
         host.noop("the firewall is in force")
 
@@ -66,7 +66,7 @@ class KeepAfterLogin(remote_commands.ChangingCommand):
         if fault is None:
             return super().run(state, host, connector_arguments)
         # The existing connection passes whatever the rules say of new ones.
-        remote_commands.quoted_command(self.undo_words).execute(state, host, connector_arguments)
+        remote_commands.changing_command(self.undo_words).execute(state, host, connector_arguments)
         remote_commands.report_failure(host, self.refusal.format(fault=fault))
         return False, CommandOutput([])
 

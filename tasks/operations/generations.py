@@ -27,7 +27,7 @@ def begin_generation() -> Commands:
     if _has_same_contents(newest, present) or _has_same_contents(newest.get("begun", {}), present):
         host.noop("nothing of another generation begins")
         return
-    yield remote_commands.quoted_command(
+    yield remote_commands.changing_command(
         command("generations", "begin"), _stdin=[json.dumps(present)]
     )
 
@@ -47,7 +47,7 @@ def record_generation() -> Commands:
         host.noop(f"this is generation {newest['number']}")
         return
     program = command("generations", "record")
-    yield remote_commands.quoted_command(program, _stdin=[json.dumps(present)])
+    yield remote_commands.changing_command(program, _stdin=[json.dumps(present)])
     # pyinfra goes on here only when the command succeeded.
     if state.is_executing:
         run_report.outcome_of_host(host.name).generation = "new"

@@ -74,7 +74,7 @@ def copy_peers_key_changes() -> Commands:
 
     A revocation is such a change. The gateway's program keeps the later of two changes.
     """
-    own_changes = _key_changes(host.name)
+    own_changes = _last_changes_by_person(host.name)
     if own_changes is None:
         host.noop("the keys of persons here cannot be read, and stay as they are")
         return
@@ -82,9 +82,10 @@ def copy_peers_key_changes() -> Commands:
     for peer in state.inventory:
         if peer.name == host.name or peer not in state.active_hosts:
             continue
-        peer_changes = _key_changes(peer.name) or {}
+        peer_changes = _last_changes_by_person(peer.name) or {}
         if any(
-            _is_later(change, own_changes.get(person)) for person, change in peer_changes.items()
+            _is_newer_change(change, own_changes.get(person))
+            for person, change in peer_changes.items()
         ):
             lacking = True
             taking = CopyKey.of_argv(command("gateway-keys", "take"))
@@ -100,9 +101,11 @@ def copy_peers_key_changes() -> Commands:
         host.noop("every last change is known here")
 
 
-def _key_changes(name: str) -> Mapping[str, Sequence[Any]] | None:
+def _last_changes_by_person(name: str) -> Mapping[str, Sequence[Any]] | None:
     """Return person → last change that a host knows; None where that is not known."""
-    answer = facts.reader_answer("deploy_records.persons_with_keys", state.inventory.get_host(name))
+    answer = facts.reader_answer(
+        "deploy_records.sealed_key_changes_and_fault", state.inventory.get_host(name)
+    )
     if answer is None:
         return None
     if answer["fault"]:
@@ -114,7 +117,7 @@ def _key_changes(name: str) -> Mapping[str, Sequence[Any]] | None:
     return changes
 
 
-def _is_later(change: Sequence[Any], own_change: Sequence[Any] | None) -> bool:
+def _is_newer_change(change: Sequence[Any], own_change: Sequence[Any] | None) -> bool:
     """Tell whether a change may have to be taken over; of two at one time the program decides."""
     if own_change is None:
         return True
@@ -129,7 +132,7 @@ def _restart_users(keys: Iterable[SharedKey]) -> Commands:
     units = dict.fromkeys(unit for key in keys for unit in key.units)
     running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
     if running:
-        yield remote_commands.quoted_command(["systemctl", "restart", *running])
+        yield remote_commands.changing_command(["systemctl", "restart", *running])
 
 
 def _active_host(name: str) -> Any:

@@ -26,7 +26,7 @@ def serve_peers(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> C
             would be copied with them.
     """
     for stale_id in stale:
-        yield remote_commands.quoted_command([*SHARING, "close", stale_id])
+        yield remote_commands.changing_command([*SHARING, "close", stale_id])
     if lease is None and stale:
         return
     if lease is None:
@@ -34,7 +34,7 @@ def serve_peers(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> C
         return
     # The token goes through standard input, never through argv.
     document = json.dumps(lease)
-    yield remote_commands.quoted_command([*SHARING, "open"], _stdin=[document])
+    yield remote_commands.changing_command([*SHARING, "open"], _stdin=[document])
 
 
 @operation()
@@ -47,6 +47,6 @@ def stop_serving_peers(lease: Mapping[str, Any] | None, stale: Sequence[str] = (
     """
     lease_ids = [*([lease["id"]] if lease else []), *stale]
     for lease_id in lease_ids:
-        yield remote_commands.quoted_command([*SHARING, "close", lease_id])
+        yield remote_commands.changing_command([*SHARING, "close", lease_id])
     if not lease_ids:
         host.noop("nothing was copied")

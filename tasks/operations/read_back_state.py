@@ -19,12 +19,12 @@ from lockstep.units.gateway_unit import chat_url, local_url, open_url
 from lockstep.units.scripts import switch_path
 
 # The record is read with them, for the operation after this one.
-UNSETTLED = "units.unsettled_units"
+UNSETTLED = "units.await_settled_units"
 READ_BACK = {"units", "environments", "machine.available", RECORD}
 
 
 @operation()
-def collect_closing_state() -> Commands:
+def collect_closing_table() -> Commands:
     """Collect units, engine versions and the hot model for the closing table; change nothing.
 
     It fails where a unit that must run does not come up.

@@ -17,7 +17,7 @@ from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.operations import cluster_rollout, services
-from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.operations.files import file_writing_commands
 from lockstep.tasks.remote_commands import Commands
 
 # systemd ends a return that was cut off; the return includes a start, which its own unit bounds.
@@ -55,7 +55,7 @@ class UnitChange:
     hot: Sequence[str]
 
     @property
-    def part(self) -> Part:
+    def turn_kind(self) -> Part:
         """The part of this host's change that needs a turn."""
         if self.stale or self.ending:
             return "restart"
@@ -80,7 +80,7 @@ def change_host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> C
             # This comes first: pyinfra looks no further than the first command.
             _name_restarts(change)
             yield from _stop_ranks(change)
-        if change and change.part == "restart":
+        if change and change.turn_kind == "restart":
             yield from _rollout_commands(change)
         else:
             host.noop("no hot model is restarted")
@@ -90,13 +90,15 @@ def change_host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> C
         if change is None:
             return
         hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
-        if operation_turns.is_hot_model_kept() and (change.part == "restart" or change.ranks):
+        if operation_turns.is_interruption_forbidden() and (
+            change.turn_kind == "restart" or change.ranks
+        ):
             run_report.outcome_of_host(host.name).hold_reason = f"{hot} runs on"
             yield from remote_commands.fail_host_operation(
                 "held back, because it would be interrupted; nothing was changed"
             )
             return
-        failed_host = take(change.part)
+        failed_host = take(change.turn_kind)
         if failed_host:
             reason = f"{hot} runs on" if hot else "no model runs, as before"
             run_report.outcome_of_host(host.name).hold_reason = reason
@@ -104,15 +106,17 @@ def change_host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> C
                 f"held back, because {failed_host} failed; nothing was changed"
             )
         yield from _stop_ranks(change)
-        if change.part == "restart":
+        if change.turn_kind == "restart":
             yield from _rollout_commands(change)
             return
-        if change.part == "nothing":
+        if change.turn_kind == "nothing":
             _unchanged_hosts.add(host.name)
         host.noop("no hot model is restarted")
 
 
-def interrupted_units(units: Sequence[str], together: Sequence[str]) -> tuple[list[str], list[str]]:
+def pending_restarts_and_stops(
+    units: Sequence[str], together: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """Return units that this run will restart on the current host, and units it will only stop.
 
     The latter include units that serve no model.
@@ -134,7 +138,7 @@ def _pending_unit_change(units: Sequence[str], together: Sequence[str]) -> UnitC
         return None
     # Clients and the speed check ask the gateway where it is before an engine.
     files = [*desired_state.files("services"), *desired_state.files("gateway")]
-    leaving_units = services.unit_names(left_over)
+    leaving_units = services.unit_names_in_paths(left_over)
     states = services.states_with_earlier(leaving_units)
     present_files = facts.reader_answer("files")
     if states is None or present_files is None:
@@ -163,17 +167,19 @@ def _pending_unit_change(units: Sequence[str], together: Sequence[str]) -> UnitC
 
 def _name_restarts(change: UnitChange) -> None:
     """Have the end of a dry run name the units that would be restarted."""
-    if change.part == "restart":
-        run_report.record_units_to_restart(host.name, [*change.stale, *change.ending])
+    if change.turn_kind == "restart":
+        run_report.record_dry_run_restarts(host.name, [*change.stale, *change.ending])
     for model in run_state.current_desired_state().plan.models:
         if model.group is not None and model.unit in change.ranks:
             members = [member.name for member in model.group.members]
-            run_report.record_cluster_to_restart(host.name, model.name, members)
+            run_report.record_dry_run_cluster_restart(host.name, model.name, members)
 
 
 def _stop_ranks(change: UnitChange) -> Commands:
     """Note that a host's cluster changes its hot model, and stop that model."""
-    if not change.ranks and (change.part == "nothing" or not cluster_rollout.clusters_to_stop()):
+    if not change.ranks and (
+        change.turn_kind == "nothing" or not cluster_rollout.stopped_clusters()
+    ):
         return
     yield services.journal_note_command(change.left_over, rollout=cluster_rollout.ROLLOUT_ID)
     yield from cluster_rollout.stop_cluster(change.ranks)
@@ -190,7 +196,7 @@ def _model_minimums() -> list[Minimum]:
 def _measure_baseline_speed() -> Commands:
     """Measure the speed of the engine that is to be replaced, at the last possible moment."""
     if any(minimum.share is not None for minimum in _model_minimums()):
-        yield remote_commands.quoted_command([*cluster_rollout.MINIMUM, "--baseline"])
+        yield remote_commands.changing_command([*cluster_rollout.MINIMUM, "--baseline"])
 
 
 def _rollout_commands(change: UnitChange) -> Commands:
@@ -204,10 +210,10 @@ def _rollout_commands(change: UnitChange) -> Commands:
     user = desired_state.plan.settings.service_user
     if change.activate and change.first:
         yield remote_commands.engine_build_job("activate", user)
-    yield from write_tree(change.files)
+    yield from file_writing_commands(change.files)
     if change.activate and not change.first:
         yield remote_commands.engine_build_job("activate", user)
-    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+    yield remote_commands.changing_command(["systemctl", "daemon-reload"])
     gate = ["--gate", "--", *cluster_rollout.MINIMUM] if _model_minimums() else []
     yield remote_commands.transient_job_command(
         "rollout", [*cluster_rollout.ROLLOUT, "go", *gate], *_JOB

@@ -10,7 +10,7 @@ from pyinfra.api import operation
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
 from lockstep.tasks import remote_commands, run_state
 from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.operations.files import file_writing_commands
 from lockstep.tasks.remote_commands import Commands
 
 _PROGRAM = command("make-secrets")
@@ -23,10 +23,10 @@ def make_webui_secrets(email: str) -> Commands:
     The values are drawn on the host; only the file's mode and owner are ever read back. An `email`
     of "" makes no administrator.
     """
-    if _is_file_there(WEBUI_SECRETS):
+    if _has_secret_file(WEBUI_SECRETS):
         host.noop("Open WebUI has its keys")
         return
-    yield remote_commands.quoted_command([*_PROGRAM, WEBUI_SECRETS, email])
+    yield remote_commands.changing_command([*_PROGRAM, WEBUI_SECRETS, email])
 
 
 @operation()
@@ -35,24 +35,24 @@ def make_api_key(units: Sequence[str]) -> Commands:
 
     `units` read it when they start.
     """
-    if _is_file_there(API_KEY):
+    if _has_secret_file(API_KEY):
         host.noop("the API key is there")
         return
     states = facts.reader_answer("units") or {}
     running = [unit for unit in units if states.get(unit, {}).get("ActiveState") == "active"]
-    yield remote_commands.quoted_command([*_PROGRAM, API_KEY])
+    yield remote_commands.changing_command([*_PROGRAM, API_KEY])
     if running:
         # A running unit must not go on accepting a key that somebody removed.
-        yield remote_commands.quoted_command(["systemctl", "restart", *running])
+        yield remote_commands.changing_command(["systemctl", "restart", *running])
 
 
 @operation()
 def write_secrets() -> Commands:
     """Write the secrets that this run has read, without showing them."""
-    yield from write_tree(run_state.secret_files())
+    yield from file_writing_commands(run_state.secret_files())
 
 
-def _is_file_there(path: str) -> bool:
+def _has_secret_file(path: str) -> bool:
     present_files = facts.reader_answer("files")
     present = present_files[path] if present_files else None
     if present is None:

@@ -16,7 +16,7 @@ from lockstep.monitoring import stack
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import operation_turns, remote_commands, run_report, run_state
 from lockstep.tasks.facts import reader_answers as facts
-from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.operations.files import file_writing_commands
 from lockstep.tasks.remote_commands import Commands
 from lockstep.units import backup_peer
 from lockstep.units.agent_unit import RECORDS
@@ -25,7 +25,7 @@ from lockstep.units.docker_run import LABEL
 
 DOCKER = "docker.service"
 _UNITS = (".service", ".socket", ".timer")
-_INTRUDERS = "deploy_records.intruders"
+_INTRUDERS = "deploy_records.foreign_obstacles"
 # Docker may hang; its own unit has no bound for its start (TimeoutStartSec=0: docker.io 26.1.5).
 _TIMEOUT = ("timeout", "--verbose", "300")
 
@@ -33,7 +33,7 @@ _TIMEOUT = ("timeout", "--verbose", "300")
 @operation()
 def write_stage_files(stage: Stage) -> Commands:
     """Write the files of one stage; files that `systemd-analyze verify` refuses replace nothing."""
-    yield from write_tree(run_state.current_desired_state().files(stage))
+    yield from file_writing_commands(run_state.current_desired_state().files(stage))
 
 
 @operation()
@@ -42,7 +42,9 @@ def remove_adopted_containers(containers: Sequence[str]) -> Commands:
     if not containers:
         host.noop("no container is taken over")
         return
-    yield remote_commands.quoted_command([*_TIMEOUT, DOCKER_PROGRAM, "rm", "--force", *containers])
+    yield remote_commands.changing_command(
+        [*_TIMEOUT, DOCKER_PROGRAM, "rm", "--force", *containers]
+    )
 
 
 @operation()
@@ -57,10 +59,10 @@ def remove_boot_links(units: Sequence[str]) -> Commands:
         return
     for name, links in links_by_unit.items():
         host.log(f"{name} had a boot link ({', '.join(links)}): removed")
-    yield remote_commands.quoted_command(["systemctl", "--no-reload", "disable", *links_by_unit])
+    yield remote_commands.changing_command(["systemctl", "--no-reload", "disable", *links_by_unit])
     for links in links_by_unit.values():
-        yield remote_commands.quoted_command(["rm", "-f", *links])
-    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+        yield remote_commands.changing_command(["rm", "-f", *links])
+    yield remote_commands.changing_command(["systemctl", "daemon-reload"])
 
 
 @operation()
@@ -81,12 +83,12 @@ def restart_outdated_system_units(
     """
     if not state.is_executing:
         old, hot = outdated_units(units, restart_keys or {}, engines)
-        run_report.record_units_to_restart(host.name, hot)
-        yield from _restart_commands(old, hot)
+        run_report.record_dry_run_restarts(host.name, hot)
+        yield from _system_restart_commands(old, hot)
         return
     with operation_turns.turns_of_operation().of(host.name) as take:
         old, hot = outdated_units(units, restart_keys or {}, engines)
-        if operation_turns.is_hot_model_kept() and hot:
+        if operation_turns.is_interruption_forbidden() and hot:
             run_report.outcome_of_host(host.name).hold_reason = f"{', '.join(hot)} runs on"
             yield from remote_commands.fail_host_operation(
                 f"held back, because a restart of {DOCKER} would interrupt it"
@@ -106,7 +108,7 @@ def restart_outdated_system_units(
                 f'or let the inventory end them: "adopt": ("unit {DOCKER}",)'
             )
             return
-        yield from _restart_commands(old, hot)
+        yield from _system_restart_commands(old, hot)
 
 
 def _foreign_containers() -> dict[str, str]:
@@ -137,14 +139,14 @@ def outdated_units(
     return old, [unit for unit in engines if DOCKER in old and is_running(states.get(unit, {}))]
 
 
-def _restart_commands(old: Sequence[str], hot: Sequence[str]) -> Commands:
+def _system_restart_commands(old: Sequence[str], hot: Sequence[str]) -> Commands:
     if not old:
         host.noop("system services run with our settings")
         return
-    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+    yield remote_commands.changing_command(["systemctl", "daemon-reload"])
     # docker.service has StartLimitBurst= of three a minute, and requested starts count too.
-    yield remote_commands.quoted_command(["systemctl", "reset-failed", *old])
-    yield remote_commands.quoted_command([*_TIMEOUT, "systemctl", "restart", *old])
+    yield remote_commands.changing_command(["systemctl", "reset-failed", *old])
+    yield remote_commands.changing_command([*_TIMEOUT, "systemctl", "restart", *old])
     if hot:
         # The restart of Docker starts it too; this waits until it has generated a token.
         yield remote_commands.transient_job_command(
@@ -167,8 +169,8 @@ def turn_on(names: Sequence[str]) -> Commands:
         return
     for name, lack in off.items():
         host.log(f"{name} is {lack}: turned on")
-    yield remote_commands.quoted_command(["systemctl", "unmask", "--quiet", *off])
-    yield remote_commands.quoted_command(["systemctl", "enable", "--quiet", "--now", *off])
+    yield remote_commands.changing_command(["systemctl", "unmask", "--quiet", *off])
+    yield remote_commands.changing_command(["systemctl", "enable", "--quiet", "--now", *off])
 
 
 @operation()
@@ -218,28 +220,30 @@ def removal_commands(paths: Sequence[str]) -> Commands:
     """Return the commands that stop and remove what is left over."""
     for path in paths:
         host.log(f"{path} is of an earlier deploy: removed")
-    units = unit_names(paths)
+    units = unit_names_in_paths(paths)
     if units:
         # Before they end, because a way back starts those that ran.
         yield journal_note_command(paths)
-        yield remote_commands.quoted_command(["systemctl", "disable", "--now", "--quiet", *units])
+        yield remote_commands.changing_command(["systemctl", "disable", "--now", "--quiet", *units])
     keeping = [unit for unit in stack.KEEPING if unit in units]
     if keeping:
-        yield remote_commands.quoted_command(["systemctl", "clean", "--what=state", *keeping])
+        yield remote_commands.changing_command(["systemctl", "clean", "--what=state", *keeping])
     if backup_peer.UNIT in units:
-        yield remote_commands.quoted_command(backup_peer.CLOSED)
+        yield remote_commands.changing_command(backup_peer.CLOSED)
     records = RECORDS if AGENT_UNIT in units else ()
     yield remote_commands.write_files_command({"remove": [*paths, *records]})
-    yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+    yield remote_commands.changing_command(["systemctl", "daemon-reload"])
 
 
 def journal_note_command(paths: Sequence[str], **more: str) -> StringCommand:
     """Return the command that notes in the host's journal what is at paths that will change."""
     document = {"paths": list(paths), **more}
-    return remote_commands.quoted_command(command("rollout", "note"), _stdin=[json.dumps(document)])
+    return remote_commands.changing_command(
+        command("rollout", "note"), _stdin=[json.dumps(document)]
+    )
 
 
-def unit_names(paths: Sequence[str]) -> list[str]:
+def unit_names_in_paths(paths: Sequence[str]) -> list[str]:
     """Return names of the units among these paths; systemd has no unit of a template's own."""
     names = [PurePosixPath(path).name for path in paths if path.endswith(_UNITS)]
     return [name for name in names if "@." not in name]
@@ -278,13 +282,13 @@ def restart_outdated(
     if _has_unread_unit(states, files) or any(
         properties.get("LoadState") != "loaded" for properties in unit_states.values()
     ):
-        yield remote_commands.quoted_command(["systemctl", "daemon-reload"])
+        yield remote_commands.changing_command(["systemctl", "daemon-reload"])
         has_changed = True
     restarted_sockets: set[str] = set()
     for unit, properties in unit_states.items():
         is_linked = unit in (*at_boot, *next_boot)
         if is_linked and "boot" in _kinds_to_mend(unit, states, at_boot=True):
-            yield remote_commands.quoted_command(["systemctl", "enable", "--quiet", unit])
+            yield remote_commands.changing_command(["systemctl", "enable", "--quiet", unit])
             has_changed = True
         verb = needed_verb(unit, properties, wanted_restart_key(files, unit), unit in at_boot)
         if verb and unit.endswith(".socket"):
@@ -308,7 +312,7 @@ def restart_outdated(
         unit for unit in finished_jobs if states.get(unit, {}).get("ActiveState") == "failed"
     ]
     if failed_jobs:
-        yield remote_commands.quoted_command(["systemctl", "reset-failed", *failed_jobs])
+        yield remote_commands.changing_command(["systemctl", "reset-failed", *failed_jobs])
         has_changed = True
     if not has_changed:
         host.noop("running units are up to date")
@@ -319,7 +323,7 @@ def _has_unread_unit(states: Mapping[str, Mapping[str, Any]], files: Sequence[Ma
 
     All units count, not only those started here: a timer starts its service by itself.
     """
-    units = unit_names([file.path for file in files])
+    units = unit_names_in_paths([file.path for file in files])
     return not resources.units.unit_facts(states)["unread unit"].keys().isdisjoint(units)
 
 

@@ -18,9 +18,9 @@ from lockstep.tasks import remote_commands
 from lockstep.tasks.facts import reader_answers as facts
 from lockstep.tasks.remote_commands import Commands
 
-# The reader `environments.package_versions` takes a venv with this file in it for an empty one.
+# The reader `package_versions_by_venv` takes a venv with this file in it for an empty one.
 UNFINISHED_MARK = "unfinished"
-_TOOLS = {"environments.package_versions", "files"}
+_TOOLS = {"environments.package_versions_by_venv", "files"}
 
 
 @operation()
@@ -28,7 +28,7 @@ def record_baseline() -> Commands:
     """Record the baseline of what this deploy may touch, for `lockstep remove`."""
     unrecorded_items = facts.reader_answer("deploy_records.items_missing_in_baseline")
     if unrecorded_items:
-        yield remote_commands.quoted_command(
+        yield remote_commands.changing_command(
             remote_exec.COMMAND,
             _stdin=[remote_exec.program_input("records.baseline", unrecorded_items)],
         )
@@ -64,10 +64,10 @@ def install_packages(
         return
     units = [unit for name, unit in (masked_units or {}).items() if name in missing]
     if units:
-        yield remote_commands.quoted_command(["systemctl", "mask", "--quiet", *units])
+        yield remote_commands.changing_command(["systemctl", "mask", "--quiet", *units])
     accounts_made = accounts or {}
     notes = [f"{name}={accounts_made[name]}" if name in accounts_made else name for name in missing]
-    yield remote_commands.quoted_command(command("packages", "note", *notes))
+    yield remote_commands.changing_command(command("packages", "note", *notes))
     turn = command("apt-turn", "--")
     prepare = [*turn, *command("packages", "prepare", *missing)]
     yield remote_commands.transient_job_command("apt", prepare)
@@ -76,7 +76,7 @@ def install_packages(
     yield remote_commands.transient_job_command(
         "apt", [*turn, "apt-get", "-q", *keep, "-y", *INSTALL, *missing]
     )
-    yield remote_commands.quoted_command(command("packages", "settle"))
+    yield remote_commands.changing_command(command("packages", "settle"))
 
 
 @operation()
@@ -93,7 +93,7 @@ def purge_packages(units: Mapping[str, str]) -> Commands:
     host.log(f"{', '.join(leaving)}: nothing asks for them any more")
     purge = command("packages", "purge", *leaving)
     yield remote_commands.transient_job_command("apt", [*command("apt-turn", "--"), *purge])
-    yield remote_commands.quoted_command(
+    yield remote_commands.changing_command(
         ["systemctl", "unmask", "--quiet", *(units[name] for name in leaving)]
     )
 
@@ -104,7 +104,7 @@ def create_accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands
     observed_facts = facts.reader_answer("accounts")
     if observed_facts is None:
         return
-    expectations = resources.accounts.account_expectations(
+    expectations = resources.accounts.group_and_account_expectations(
         groups, users, remote_commands.adopted_things()
     )
     for kind, row in unmet_rows(expectations, observed_facts):
@@ -119,7 +119,7 @@ def create_accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands
     if not commands:
         host.noop("accounts and groups are as they should be")
     for argv in commands:
-        yield remote_commands.quoted_command(argv)
+        yield remote_commands.changing_command(argv)
 
 
 @operation()
@@ -135,7 +135,7 @@ def apply_sysctls(values: Mapping[str, str], path: str) -> Commands:
     if not commands:
         host.noop("kernel settings are in force")
     for argv in commands:
-        yield remote_commands.quoted_command(argv)
+        yield remote_commands.changing_command(argv)
 
 
 @operation()
@@ -151,11 +151,11 @@ def install_tools(
     answers = facts.reader_answers(_TOOLS)
     if not set(answers) >= _TOOLS:
         return
-    installed_versions = answers["environments.package_versions"]
+    installed_versions = answers["environments.package_versions_by_venv"]
     options = ["--setenv-file", variables] if variables else []
     has_changed = False
     if _lacks_tools(installed_versions[uv.folder], uv):
-        yield remote_commands.quoted_command(["python3", "-m", "venv", uv.folder])
+        yield remote_commands.changing_command(["python3", "-m", "venv", uv.folder])
         pip = [f"{uv.folder}/bin/python", "-m", "pip", "install", "--disable-pip-version-check"]
         pip += ["--require-hashes", "--no-deps", "--requirement", uv.requirements]
         yield remote_commands.transient_job_command("tools", pip, *options)
@@ -168,7 +168,7 @@ def install_tools(
         # An install that is cut off may have the client and lack its dependencies. uv makes its
         # lock for everybody (0.13.8), and takes an existing one as it is.
         marks = [f"{other_tools.folder}/{UNFINISHED_MARK}", f"{other_tools.folder}/.lock"]
-        yield remote_commands.quoted_command(
+        yield remote_commands.changing_command(
             ["sh", "-c", 'umask 077 && touch "$@"', "touch", *marks]
         )
         # No program of ours writes bytecode, and the gateway is to be back within a second.
@@ -176,7 +176,7 @@ def install_tools(
         install += ["--python", f"{other_tools.folder}/bin/python"]
         install += ["--require-hashes", "--no-deps", "--requirement", other_tools.requirements]
         yield remote_commands.transient_job_command("tools", install, *options)
-        yield remote_commands.quoted_command(["rm", f"{other_tools.folder}/{UNFINISHED_MARK}"])
+        yield remote_commands.changing_command(["rm", f"{other_tools.folder}/{UNFINISHED_MARK}"])
         has_changed = True
     expectations = resources.files.link_expectations(resources.files.tool_links(environments))
     observed_facts = resources.files.file_facts(answers["files"])

@@ -544,7 +544,10 @@ class Spark:
 
     def _read_deploy_records_persons_with_keys(self, question: str) -> Any:
         try:
-            return {"changes": deploy_records.key_changes(self._persons(), question), "fault": ""}
+            return {
+                "changes": deploy_records.last_key_change_by_person(self._persons(), question),
+                "fault": "",
+            }
         except keys.BrokenKeys as fault:
             return {"changes": {}, "fault": str(fault)}
 

@@ -38,7 +38,7 @@ def commands(host: Host) -> list[remote_commands.ChangingCommand]:
     with deploying(host):
         job = remote_commands.transient_job_command("weights", ["true"])
         return [
-            remote_commands.quoted_command(["true"]),
+            remote_commands.changing_command(["true"]),
             remote_commands.write_files_command({"remove": []}),
             job,
         ]
@@ -91,7 +91,7 @@ def test_what_is_asked_while_a_command_runs_does_not_outlive_it() -> None:
     host = asked_all(Host({"units": "before", "weights": {}}))
 
     class Slow(remote_commands.ChangingCommand):
-        def run(self, state: Any, of: Any, arguments: Any) -> Any:
+        def send_to_host(self, state: Any, of: Any, arguments: Any) -> Any:
             host.facts["units"] = "meanwhile"
             assert facts.reader_answer("units") == "meanwhile"
             host.facts["units"] = "after"

@@ -119,13 +119,13 @@ def test_a_command_that_may_take_long_is_not_silent(
     monkeypatch.setattr(facts, "drop_answers", lambda host: None)
     at: list[list[str]] = []
     monkeypatch.setattr(
-        remote_commands.ChangingCommand, "run", lambda *_: at.append(list(log_lines))
+        remote_commands.ChangingCommand, "send_to_host", lambda *_: at.append(list(log_lines))
     )
     for name in ("Base | Install packages", "Images | Pull images by digest"):
         logger.info(f"{_HEADING}{name} ")
         logger.info("[spark1] No changes")
         logger.info("[a-much-longer-name] No changes")
-    remote_commands.quoted_command(["true"]).execute(None, SimpleNamespace(name="spark2"), {})
+    remote_commands.changing_command(["true"]).execute(None, SimpleNamespace(name="spark2"), {})
     assert at == [[f"{_HEADING}Images | Pull images by digest "]]
     logger.info("[spark2] Success")
     assert log_lines[1:] == ["[spark2] Success"]

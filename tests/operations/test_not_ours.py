@@ -49,14 +49,14 @@ def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     old = {"docker.service": {**state, "outdated": False, "restart_key": ""}}
     facts: dict[str, Any] = {
         "units": old,
-        "deploy_records.intruders": {"unit docker.service": "it would end plex"},
+        "deploy_records.foreign_obstacles": {"unit docker.service": "it would end plex"},
     }
     options = {"units": ["docker.service"], "restart_keys": {"docker.service": "0123"}}
     host = Host(facts)
     with deploying(host):
         [refusal] = services.restart_outdated_system_units._inner(**options)
     assert "docker.service is not restarted: it would end plex. Remedy: stop" in refusal.args[0]
-    facts["deploy_records.intruders"] = {}
+    facts["deploy_records.foreign_obstacles"] = {}
     with deploying(host):
         commands = [
             command.get_raw_value()

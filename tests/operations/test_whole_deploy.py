@@ -248,7 +248,7 @@ def test_a_host_that_another_deploy_changes_ends_this_one_before_anything_is_tou
     assert wiped_site.deploy("--dry", fails={HOSTS[1]: {"other": owner}}).returncode == 0
 
 
-NOT_TAKEN = {"deploy_records.deploy_state": "the lock of this deploy was not taken"}
+NOT_TAKEN = {"deploy_records.other_and_cut_off_deploy": "the lock of this deploy was not taken"}
 
 
 def test_a_host_whose_lock_nobody_took_is_named_as_failed(converged_site: Site) -> None:

@@ -142,7 +142,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
         "var/lib/dpkg/updates/0000": UNPACKED.format("earlyoom"),
     }
     tools.write_files(tmp_path, archive)
-    deploy_packages.record_coming_packages(layout.Paths(tmp_path), ["earlyoom"])
+    deploy_packages.record_new_packages(layout.Paths(tmp_path), ["earlyoom"])
     return layout.Paths(tmp_path)
 
 
@@ -208,7 +208,8 @@ def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_don
     )
     assert (
         journal.exists()
-        and deploy_packages.unfinished_packages(host, ["snaps", "thunderbird-locale-de"]) == {}
+        and deploy_packages.foreign_unfinished_packages(host, ["snaps", "thunderbird-locale-de"])
+        == {}
     )
 
 

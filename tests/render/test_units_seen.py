@@ -101,7 +101,7 @@ def test_the_programs_that_must_see_something_are_among_them() -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_programs_around_a_load_see_which_files_it_reads(name: str) -> None:
-    """Gate and guard find a model's files by `Paths.weights`, in a module of their own."""
+    """Gate and guard find a model's files by `Paths.weights_list`, in a module of their own."""
     unit = UNITS[name].text
     for _, prefix, program in programs(unit):
         if program in ("gate", "ready"):

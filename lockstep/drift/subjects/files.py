@@ -37,7 +37,9 @@ def _token_mode(row: DriftRow) -> tuple[str, ...]:
 
 
 KINDS = {
-    DEPLOYED: Kind(deploy_records.deployed_facts, "error", "deploy", scope="nothing"),
+    DEPLOYED: Kind(
+        deploy_records.generation_and_accepted_speeds, "error", "deploy", scope="nothing"
+    ),
     "leftover": Kind(files.leftovers, "warning", "deploy", scope="odd"),
     "script": Kind(files.leftovers, "note", is_sealed=True),
     # The owner is unknown here, so people look at the file.

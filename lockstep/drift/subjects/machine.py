@@ -40,15 +40,17 @@ KINDS = {
     "kernel": Kind(machine.kernel, "warning", _how, _boot),
     "firmware": Kind(machine.firmware),
     "driver": Kind(machine.driver, "error", "reboot"),
-    "DGX OS": Kind(machine.system),
-    "CUDA": Kind(machine.system, "error", is_sealed=True),
+    "DGX OS": Kind(machine.software_releases),
+    "CUDA": Kind(machine.software_releases, "error", is_sealed=True),
     "CDI": Kind(machine.driver, is_sealed=True),
     "CDI driver": Kind(machine.driver, "error", mend=_cdi, scope="nothing"),
     "memory": Kind(machine.memory_and_mounts),
     "mount": Kind(machine.memory_and_mounts),
-    "clock": Kind(machine.clock),
+    "clock": Kind(machine.time_and_zone),
     # Derived from the time on the host, and from the time of the question.
-    "clock offset": Kind(machine.clock, "error", mend="timedatectl set-ntp true", scope="nothing"),
+    "clock offset": Kind(
+        machine.time_and_zone, "error", mend="timedatectl set-ntp true", scope="nothing"
+    ),
 }
 
 

@@ -26,10 +26,10 @@ def _opener(row: DriftRow) -> tuple[str, ...]:
 
 
 KINDS = {
-    "socket": Kind(network.sockets),
-    "exposed port": Kind(network.sockets, "error", mend=_opener, scope="odd"),
-    "network": Kind(network.interface_settings),
-    "firewall": Kind(firewall.every, is_sealed=True),
+    "socket": Kind(network.foreign_and_exposed_sockets),
+    "exposed port": Kind(network.foreign_and_exposed_sockets, "error", mend=_opener, scope="odd"),
+    "network": Kind(network.interfaces_routes_and_resolvers),
+    "firewall": Kind(firewall.foreign_rules, is_sealed=True),
     # The unit sets it up again and again, so the module or the route is missing.
     "netconsole": Kind(network.netconsole, mend=f"systemctl status {SENDER}", scope="odd"),
 }
@@ -37,7 +37,12 @@ KINDS = {
 
 def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     """See `subjects.questions`."""
-    return {network.sockets: {"ports": _ports(desired_state), "units": desired_state.unit_files}}
+    return {
+        network.foreign_and_exposed_sockets: {
+            "ports": _ports(desired_state),
+            "units": desired_state.unit_files,
+        }
+    }
 
 
 def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:

@@ -167,7 +167,7 @@ def _open(
 ) -> Iterator[requests.Response]:
     """Open a response of which only the headers have been read."""
     try:
-        address, login = login_in_url.without_login(url)
+        address, login = login_in_url.split_off_login(url)
     except ValueError as fault:
         raise requests.exceptions.InvalidURL(str(fault)) from fault
 

@@ -37,7 +37,7 @@ def make_key_pair(private: Path, public: Path) -> None:
     atomic_files.write(public, _run_ssh_keygen("-y", "-f", str(private)), mode=0o644)
 
 
-def write_host_key(name: str, public: Path, paths: layout.Paths) -> None:
+def write_known_hosts_line(name: str, public: Path, paths: layout.Paths) -> None:
     """Write the host key by which other hosts know this host."""
     words = paths.host_key.read_text(encoding="utf-8").split()[:2]
     atomic_files.write(public, single_key(f"{name} {' '.join(words)}"), mode=0o644)
@@ -64,7 +64,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         if options.verb == "make":
             make_key_pair(Path(options.private), public)
         elif options.verb == "host-key":
-            write_host_key(options.name, public, paths or layout.Paths())
+            write_known_hosts_line(options.name, public, paths or layout.Paths())
         else:
             atomic_files.write(public, single_key(sys.stdin.read()), mode=0o644)
     except OSError as error:

@@ -44,7 +44,7 @@ def make_authority(names: Sequence[str], host: str) -> str:
         *(f"permitted;DNS.{n} = {name}" for n, name in enumerate((*SUFFIXES, *names))),
         *(f"permitted;IP.{n} = {network}" for n, network in enumerate(NETWORKS)),
     ]
-    return make_certificate(
+    return make_key_and_certificate(
         host,
         "basicConstraints = critical, CA:true",
         "keyUsage = critical, keyCertSign, cRLSign",
@@ -55,7 +55,7 @@ def make_authority(names: Sequence[str], host: str) -> str:
     )
 
 
-def make_certificate(name: str, *extensions: str, signer: Path | None = None) -> str:
+def make_key_and_certificate(name: str, *extensions: str, signer: Path | None = None) -> str:
     """Make a new key and its certificate, PEM; raise Problem if openssl cannot make them.
 
     `extensions` are lines of its configuration. Without `signer`, the file of an authority, the

@@ -23,7 +23,7 @@ from lockstep.onhost.core import atomic_files, errors, output, program_command_l
 
 def make_identity(authority: Path, host: str, role: str) -> str:
     """Return a new key with its certificate, and the authority's; raise Problem if that fails."""
-    identity = certificate_authority.make_certificate(
+    identity = certificate_authority.make_key_and_certificate(
         role,
         "basicConstraints = critical, CA:false",
         "keyUsage = critical, digitalSignature",
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     try:
         if options.take:
             text = sys.stdin.read().rstrip("\n") + "\n"
-        elif peer_tls.is_authority(path):
+        elif peer_tls.has_key_and_certificate(path):
             text = path.read_text(encoding="ascii")
         else:
             text = certificate_authority.make_authority((), f"{socket.gethostname()} peers")

@@ -101,7 +101,7 @@ def client_context(identity: Path, role: str, hosts: Mapping[str, str]) -> ssl.S
     return context
 
 
-def is_authority(path: Path) -> bool:
+def has_key_and_certificate(path: Path) -> bool:
     """Tell whether a file has a certificate and its key."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
@@ -110,7 +110,7 @@ def is_authority(path: Path) -> bool:
     return True
 
 
-def is_accepted(identity: Path, authority: Path, name: str) -> bool:
+def is_identity_accepted(identity: Path, authority: Path, name: str) -> bool:
     """Tell whether the holders of `authority` accept `identity` as `name`, by trying it on itself.
 
     Its end is no reason to refuse it, as nowhere on this wire.

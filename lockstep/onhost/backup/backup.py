@@ -232,7 +232,7 @@ def _snapshot_document(snapshot: BackupSnapshot, place: Path | None) -> dict[str
         "at": snapshot.at,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(snapshot.at)),
         "why": next((tag for tag in (record.TAG, BY_HAND) if tag in snapshot.tags), TAG),
-        "generation": int(snapshot.tag("generation") or 0),
-        "image": snapshot.tag("image"),
+        "generation": int(snapshot.tag_value("generation") or 0),
+        "image": snapshot.tag_value("image"),
         "chats_since": data.count_chats_since(place, snapshot.at) if place else None,
     }

@@ -42,7 +42,7 @@ class Agent:
         host = config.load_host(paths.models)
         if not host.clusters:
             raise errors.Problem("this host is in no cluster", errors.EXIT_USAGE)
-        run_record.settle_runs_of_earlier_agent(paths, host)
+        run_record.end_runs_before_boot(paths, host)
         self.member = participant.MemberAgent(paths, times)
         self.watches: dict[str, cluster_watch.RunWatch] = {}
         ports: dict[tuple[str, int], list[topology.Cluster]] = {}
@@ -89,7 +89,7 @@ class Agent:
         verbs: dict[str, Callable[[Answer], Answer]] = {
             "state": self.member.state,
             "prepare": self.member.join_switch,
-            "drop": self.member.drop,
+            "drop": self.member.begin_stopping,
             "start": self.member.start,
             "commit": self.member.keep_switch_result,
             "abort": self.member.abort,
@@ -111,7 +111,7 @@ class Agent:
         return {"facts": launch_check.launch_facts(model, cluster, self.member.paths)}
 
     def _ask_test_question(self, body: Answer) -> Answer:
-        model = self.member.host.model(body["model"]).with_engine_address
+        model = self.member.host.model(body["model"]).at_engine_address
         try:
             test_answer = openai_api.ask_test_question(model, openai_api.api_key(model), _TOKEN_S)
         except (openai_api.NotReady, openai_api.RequestRefusal) as answer:

@@ -44,4 +44,6 @@ def start_cluster(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> i
 
 def run_switch(name: str) -> int:
     """Return the exit code of a switch; its output goes where ours goes."""
-    return subprocess.run([*switch_job.switch_sh_command(), name, "--wait"], check=False).returncode
+    return subprocess.run(
+        [*switch_job.switch_program_command(), name, "--wait"], check=False
+    ).returncode

@@ -9,7 +9,7 @@ from lockstep.onhost.cluster import run_record
 from lockstep.onhost.core import config, output, terminal_lines
 
 
-def rank_text(host: config.HostConfig, model: config.Model) -> str | None:
+def answering_member_text(host: config.HostConfig, model: config.Model) -> str | None:
     """Name the member that answers for a rank that does not; None for every other model."""
     cluster = host.cluster_of_model(model.name)
     if cluster is None or cluster.rank == 0:
@@ -39,7 +39,7 @@ def status_lines(clusters: dict[str, Any], now: float) -> list[str]:
         if run is None:
             continue
         hot = run["state"] == run_record.HOT
-        when = terminal_lines.since(run["since"] if hot else run["end_time"], now)
+        when = terminal_lines.moment_with_age(run["since"] if hot else run["end_time"], now)
         members = ", ".join(cluster["members"])
         words = run_record.WORDS[run["state"]]
         lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")

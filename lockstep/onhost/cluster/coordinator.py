@@ -63,9 +63,11 @@ class ClusterSwitch:
                 self.hot_already = True
                 return errors.EXIT_DONE
             self._planner.check_launch(model)
-        with self._record_or_undo_switch(name):
+        with self._undo_switch_on_problem(name):
             with self._steps.time_step("check"):
-                plan, _ = self._join(name, plan, lambda: self._planner.switch_plan(model))
+                plan, _ = self._join_with_retries(
+                    name, plan, lambda: self._planner.switch_plan(model)
+                )
                 made_meanwhile = not up and self._planner.is_up_on_all_members(model, plan)
                 if made_meanwhile and self._planner.check_generates(model):
                     self.hot_already = True
@@ -79,8 +81,8 @@ class ClusterSwitch:
         Raises MemberUnreachable if this host's own agent does not answer.
         """
         plan = self._planner.plan_to_stop_all()
-        with self._record_or_undo_switch("none"):
-            plan, states = self._join("none", plan, self._planner.plan_to_stop_all)
+        with self._undo_switch_on_problem("none"):
+            plan, states = self._join_with_retries("none", plan, self._planner.plan_to_stop_all)
             up = any(map(cluster_members.up_models, states.values()))
             failures = self._drop_hot_models()
             self._commit({})
@@ -107,7 +109,7 @@ class ClusterSwitch:
         self._check_link(model)
         plan = self._planner.switch_plan(model)
         self._planner.check_launch(model)
-        plan, _ = self._join(name, plan, lambda: self._planner.switch_plan(model))
+        plan, _ = self._join_with_retries(name, plan, lambda: self._planner.switch_plan(model))
         self._undo_on_members("only looked")
         self._say(f"{', '.join(plan)} can join, and have the same of all that must be the same")
         for member, previous in self._previous.items():
@@ -117,7 +119,7 @@ class ClusterSwitch:
     def _check_link(self, model: config.Model) -> None:
         """Raise Problem if this host has no link: otherwise only silence would be reported."""
         if cluster := self._host.cluster_of_model(model.name):
-            link_presence.check_links(model.name, cluster, self._paths)
+            link_presence.refuse_missing_links(model.name, cluster, self._paths)
 
     def undo(self) -> None:
         """Make all members undo a switch that was cut off here."""
@@ -125,7 +127,7 @@ class ClusterSwitch:
         self._undo_on_members("the switch itself was killed or stopped")
 
     @contextmanager
-    def _record_or_undo_switch(self, name: str) -> Iterator[None]:
+    def _undo_switch_on_problem(self, name: str) -> Iterator[None]:
         work = hot_change_under_way.HotWork(name, self._user, cluster_switch=self._switch)
         with hot_change_under_way.keep_on_record(self._paths, "switch", work):
             try:
@@ -134,7 +136,7 @@ class ClusterSwitch:
                 self._undo_on_members(str(problem))
                 raise
 
-    def _join(
+    def _join_with_retries(
         self, wanted_name: str, plan: switch_planner.Plan, again: Callable[[], switch_planner.Plan]
     ) -> tuple[switch_planner.Plan, dict[str, Answer]]:
         """Make every member take its lock and check that it can; otherwise nobody holds a lock.
@@ -195,7 +197,7 @@ class ClusterSwitch:
                         attempt.name, wanted_ranks
                     ) and self._start_ranks(wanted_ranks, attempt):
                         self._commit(wanted_ranks)
-                        return self._report_hot(model, attempt, wanted_ranks)
+                        return self._report_success(model, attempt, wanted_ranks)
                     self._drop_hot_models()
         except hot_change_under_way.SwitchCancellation as error:
             return self._undo_cancelled_switch(model, error.request)
@@ -214,7 +216,7 @@ class ClusterSwitch:
         self._say(f"the switch to {model.name} was cancelled; no model is hot", "done")
         return errors.EXIT_CANCELLED
 
-    def _report_hot(
+    def _report_success(
         self, model: config.Model, hot: config.Model, wanted_ranks: Mapping[str, str]
     ) -> int:
         if model.cluster:
@@ -286,9 +288,9 @@ class ClusterSwitch:
         )
         hot_again |= {name: previous_models[name] for name in alone if name not in failures}
         self._commit(hot_again)
-        return self._report_outcome(model, previous_models, hot_again, how)
+        return self._report_restored_models(model, previous_models, hot_again, how)
 
-    def _report_outcome(
+    def _report_restored_models(
         self,
         model: config.Model,
         previous_models: Mapping[str, str],

@@ -39,7 +39,7 @@ def launch_facts(model: config.Model, cluster: topology.Cluster, paths: layout.P
     return {
         **facts,
         **{
-            f"weights {checkpoint}": _weights_text(checkpoint, paths)
+            f"weights {checkpoint}": _weights_state_text(checkpoint, paths)
             for checkpoint in model.weights
         },
     }
@@ -118,7 +118,7 @@ def _venv_text(folder: Path) -> str:
     return f"{current.name} with packages {_hash(sorted(path.name for path in packages))}"
 
 
-def _weights_text(checkpoint: str, paths: layout.Paths) -> str:
+def _weights_state_text(checkpoint: str, paths: layout.Paths) -> str:
     """Tell whether a model is as verified, by `stat` alone: nobody reads 100 GB at each start."""
     if checkpoint.startswith("/"):
         folder = paths.root / checkpoint.lstrip("/")
@@ -126,7 +126,7 @@ def _weights_text(checkpoint: str, paths: layout.Paths) -> str:
         entries = [(str(path.relative_to(folder)), path.stat().st_size) for path in files]
         return f"{len(files)} files with names and sizes {_hash(entries)}"
     try:
-        state = weights_state.state_of_model(paths.weights, checkpoint)
+        state = weights_state.state_of_model(paths.weights_list, checkpoint)
     except (OSError, ValueError, LookupError) as error:
         return f"unknown ({error})"
     wrong = [*state["missing"], *state["wrong_size"], *state["unverified"], *state["not_merged"]]

@@ -27,12 +27,12 @@ def check_rank_admitted(name: str, paths: layout.Paths) -> None:
             f"{name} runs on {len(cluster.members)} Sparks and starts on all of them together, "
             f"never here alone. Remedy: switch.sh {name}"
         )
-    link_presence.check_links(name, cluster, paths)
+    link_presence.refuse_missing_links(name, cluster, paths)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "admit":
-        return program_command_lines.usage(__doc__)
+        return program_command_lines.print_usage(__doc__)
     check_rank_admitted(argv[1], paths or layout.Paths())
     return errors.EXIT_DONE

@@ -95,7 +95,7 @@ class ClusterServer(http_listener.HttpListener):
                 # Not that of TLS, whose connection is the handler's.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
-    def note_request_complete(self, connection: socket.socket) -> None:
+    def lift_time_limit(self, connection: socket.socket) -> None:
         """Note that the whole request is here, so that its work may take its time."""
         with self._lock:
             if connection in self._open:
@@ -138,7 +138,7 @@ class ClusterRequestHandler(BaseHTTPRequestHandler):
             http_listener.send_without_body(self, 413)
             return
         body = self.rfile.read(int(length))
-        self.server.note_request_complete(self.connection)
+        self.server.lift_time_limit(self.connection)
         status, answer = self._act(cluster, verb, body)
         text = json.dumps(answer).encode()
         self.send_response(status)

@@ -61,7 +61,7 @@ class MemberAgent:
         return config.load_host(self.paths.models)
 
     @property
-    def _config_during_switch(self) -> config.HostConfig:
+    def _config_with_removed_models(self) -> config.HostConfig:
         """The configuration; in a switch with models that a deploy has removed since it began."""
         host, earlier_host = self.host, self._joined_as
         if self.part is None or earlier_host is None:
@@ -78,7 +78,11 @@ class MemberAgent:
             if is_same_switch and self._until != _FOR_EVER:
                 self._until = clock.now() + self.times.lease
             switch = self.part.switch if self.part else None
-            work, started_model, host = self._work, self._started_model, self._config_during_switch
+            work, started_model, host = (
+                self._work,
+                self._started_model,
+                self._config_with_removed_models,
+            )
         # Read first: only after the end of a start is its unit's state final.
         busy = work.busy
         unit_states = units.units_by_name(model.unit for model in host.models.values())
@@ -116,8 +120,8 @@ class MemberAgent:
                     switch_lock.hold_lock(self.paths.switch_lock, person, wanted_name)
                 )
                 self._joined_as = self.host
-                previous = self._hot_model_before_start(body.get("model"))
-                self._keep_part(
+                previous = self._hot_model_after_precheck(body.get("model"))
+                self._set_switch_part(
                     run_record.SwitchPart(body["switch"], user, asked_on, wanted_name, previous)
                 )
                 self._locks = stack.pop_all()
@@ -126,18 +130,18 @@ class MemberAgent:
             self._until = clock.now() + _JOINING * self.times.lease
             return {"previous": previous}
 
-    def drop(self, body: Answer) -> Answer:
+    def begin_stopping(self, body: Answer) -> Answer:
         """Begin to stop everything that is up here."""
         with self._current_part(body) as part:
-            self._keep_part(replace(part, is_dropped=True))
-            self._work = long_work.Work(self._prepare_stop())
+            self._set_switch_part(replace(part, is_dropped=True))
+            self._work = long_work.Work(self._prepare_stop_work())
         return {}
 
     def start(self, body: Answer) -> Answer:
         """Begin to start a model; the lines of the start come with `state`."""
         name = body["model"]
         with self._current_part(body) as part:
-            self._keep_part(part.with_admitted(name))
+            self._set_switch_part(part.with_admitted(name))
             self._started_model = name
             self._work = long_work.Work(
                 lambda say: switching.Switch(self.host, self.paths, say).start_model(name)
@@ -189,7 +193,7 @@ class MemberAgent:
                 # This rank's unit gets no test question.
                 boot_history.record_model_phase(self.paths, hot, boot_history.HOT)
             if part.user not in (run_record.WATCH, boot_history.BOOT):
-                boot_history.record_switch_result(self.paths, hot)
+                boot_history.record_hot_model_of_switch(self.paths, hot)
         except OSError as error:
             long_work.print_to_journal(f"{self.paths.boots}: {errors.why(error)}")
 
@@ -205,7 +209,7 @@ class MemberAgent:
                 return {}
             # From now on the coordinator's silence does not matter.
             self._until = _FOR_EVER
-            stop = self._prepare_stop()
+            stop = self._prepare_stop_work()
             self._work = long_work.Work(lambda say: self._undo_part(part, reason, stop, say))
         return {}
 
@@ -243,7 +247,7 @@ class MemberAgent:
                 raise errors.Problem("this switch is over here: it was undone, or never begun")
             yield self.part
 
-    def _hot_model_before_start(self, name: str | None) -> str | None:
+    def _hot_model_after_precheck(self, name: str | None) -> str | None:
         """Return the hot model here; raise Problem if the model `name` could not be started."""
         host = self.host
         unit_states = units.units_by_name(model.unit for model in host.models.values())
@@ -255,12 +259,12 @@ class MemberAgent:
         ]
         return up[0] if up else None
 
-    def _prepare_stop(self) -> long_work.Do:
+    def _prepare_stop_work(self) -> long_work.Do:
         """Forbid starts here; return the work that stops everything that is up or starting."""
         self._started_model = None
         if self.part is not None:
-            self._keep_part(self.part.with_admitted(None))
-        start, host = self._work, self._config_during_switch
+            self._set_switch_part(self.part.with_admitted(None))
+        start, host = self._work, self._config_with_removed_models
 
         def stop(say: Callable[[str], None]) -> bool:
             switch = switching.Switch(host, self.paths, say)
@@ -296,12 +300,12 @@ class MemberAgent:
             with self._changing:
                 self._leave_switch()
 
-    def _keep_part(self, part: run_record.SwitchPart | None) -> None:
+    def _set_switch_part(self, part: run_record.SwitchPart | None) -> None:
         self.part = part
         run_record.save_switch_part(self.paths, part)
 
     def _leave_switch(self) -> None:
-        self._keep_part(None)
+        self._set_switch_part(None)
         self._locks.close()
 
 

@@ -41,7 +41,7 @@ def recover_cluster(
         if now - max([cluster_run.ended_at, *cluster_run.starts]) > RETURN_S:
             _give_up(cluster_run, f"after {output.duration(RETURN_S)}: {problem}", paths)
         return
-    decision = run_record.switch_off_decision(cluster_run.cluster, cluster_run.run, states)
+    decision = run_record.switch_off_reason(cluster_run.cluster, cluster_run.run, states)
     if why := _other_hot_model_text(cluster_run, states) or decision:
         _give_up(cluster_run, why, paths)
         return

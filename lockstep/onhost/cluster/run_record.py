@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import clock, config, errors, layout, output, topology
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 #: The user under whose name a cluster is started again after a fault.
 WATCH = "the cluster watch"
@@ -110,34 +110,34 @@ class MemberRecord:
 
 def load(paths: layout.Paths) -> dict[str, ClusterRun]:
     """Return the last run of each cluster; {} if nothing is known."""
-    return _load(paths.clusters).runs
+    return _load_member_record(paths.clusters).runs
 
 
 def recorded_switch_part(paths: layout.Paths) -> SwitchPart | None:
     """Return the part of this host, perhaps of an earlier agent; None without one."""
-    return _load(paths.clusters).part
+    return _load_member_record(paths.clusters).part
 
 
-def _load(path: Path) -> MemberRecord:
-    record = state_record.load(MemberRecord, path)
+def _load_member_record(path: Path) -> MemberRecord:
+    record = json_records.load(MemberRecord, path)
     # Until 2026-11-29 the document was the runs. A cluster that is hot must not become an orphan.
-    return record or MemberRecord(state_record.load(dict[str, ClusterRun], path) or {})
+    return record or MemberRecord(json_records.load(dict[str, ClusterRun], path) or {})
 
 
 def save(paths: layout.Paths, cluster_run: ClusterRun) -> None:
     """Save one cluster's state, in one step; everybody may read it."""
     with _writing:
-        record = _load(paths.clusters)
+        record = _load_member_record(paths.clusters)
         _write(paths, replace(record, runs={**record.runs, cluster_run.cluster: cluster_run}))
 
 
 def save_switch_part(paths: layout.Paths, part: SwitchPart | None) -> None:
     """Save this host's part in a switch, or that it has none."""
     with _writing:
-        _write(paths, replace(_load(paths.clusters), part=part), on_disk=False)
+        _write(paths, replace(_load_member_record(paths.clusters), part=part), on_disk=False)
 
 
-def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -> None:
+def end_runs_before_boot(paths: layout.Paths, host: config.HostConfig) -> None:
     """Forget clusters that the host has left, and runs that a boot has ended, as an agent begins.
 
     Runs from before a boot are over, and ended ones stay down with their reasons.
@@ -145,7 +145,9 @@ def settle_runs_of_earlier_agent(paths: layout.Paths, host: config.HostConfig) -
     boot_reason = f"{host.name} was rebooted or lost its power"
     with _writing:
         is_rebooted = not paths.clusters.exists()
-        cluster_runs = _load(paths.clusters_on_disk).runs if is_rebooted else load(paths)
+        cluster_runs = (
+            _load_member_record(paths.clusters_on_disk).runs if is_rebooted else load(paths)
+        )
         own_runs = {
             name: cluster_run for name, cluster_run in cluster_runs.items() if name in host.clusters
         }
@@ -200,7 +202,7 @@ def mark_for_restart(
     save(paths, cluster_run.as_ended_run(state, why))
 
 
-def switch_off_decision(cluster: str, run: str, states: Mapping[str, Any]) -> str:
+def switch_off_reason(cluster: str, run: str, states: Mapping[str, Any]) -> str:
     """Name the member that says that somebody switched this run off, with the reason; "" if none.
 
     A member that was rebooted, or left it down, is no decision. `states` are members' answers.
@@ -215,7 +217,7 @@ def switch_off_decision(cluster: str, run: str, states: Mapping[str, Any]) -> st
 def change_run_fields(paths: layout.Paths, cluster_run: ClusterRun, **values: Any) -> None:
     """Change fields of a run that still is in this state; leave any other as it is."""
     with _writing:
-        record = _load(paths.clusters)
+        record = _load_member_record(paths.clusters)
         current = record.runs.get(cluster_run.cluster)
         if current is not None and (current.run, current.state) == (
             cluster_run.run,
@@ -230,8 +232,8 @@ def _write(paths: layout.Paths, record: MemberRecord, on_disk: bool = True) -> N
     # Disk first: a boot must remember everything that anybody can have seen.
     if on_disk:
         try:
-            state_record.save(paths.clusters_on_disk, record, mode=0o600)
+            json_records.save(paths.clusters_on_disk, record, mode=0o600)
         except OSError as error:
             reason = f"{errors.why(error)}: a boot will forget how it stands"
             output.say(f"{paths.clusters_on_disk}: {reason}")
-    state_record.save(paths.clusters, record)
+    json_records.save(paths.clusters, record)

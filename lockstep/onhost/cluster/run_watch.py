@@ -56,7 +56,7 @@ class RunWatch:
         if clock.now() - self._last_step < self._times.beat:
             return
         self._last_step = clock.now()
-        cluster_run = self._watched_run()
+        cluster_run = self._recorded_run()
         if self._member.part is not None:
             # The switch under way looks after its ranks, and this watch waits for it.
             self._observation = RunObservation()
@@ -78,7 +78,7 @@ class RunWatch:
 
         `memory_kill`: the memory watch has ended it, as its record says, which outlives this agent.
         """
-        cluster_run = self._watched_run()
+        cluster_run = self._recorded_run()
         if self._member.part is not None:
             return {"switching": True}
         if (
@@ -102,7 +102,7 @@ class RunWatch:
 
     def end_cluster_here(self, body: Answer) -> Answer:
         """End the cluster at the request of rank 0."""
-        cluster_run = self._watched_run()
+        cluster_run = self._recorded_run()
         if (
             cluster_run is not None
             and cluster_run.run == body["run"]
@@ -111,7 +111,7 @@ class RunWatch:
             threading.Thread(target=self._stop_own_rank, args=(cluster_run, body["reason"])).start()
         return {}
 
-    def _watched_run(self) -> run_record.ClusterRun | None:
+    def _recorded_run(self) -> run_record.ClusterRun | None:
         return run_record.load(self._paths).get(self._cluster.name)
 
     def _copy_down_decision(self, cluster_run: run_record.ClusterRun) -> None:
@@ -245,7 +245,7 @@ class RunWatch:
         for model in self._member.host.models.values():
             if model.cluster != self._cluster.name or model.name == hot:
                 continue
-            if self._unit(model.name).state not in ("hot", "loading"):
+            if self._unit_state(model.name).state not in ("hot", "loading"):
                 continue
             try:
                 with switch_lock.hold_lock(self._paths.switch_lock, run_record.WATCH, "none"):
@@ -256,7 +256,7 @@ class RunWatch:
             except switch_lock.SwitchUnderWay:
                 return
 
-    def _unit(self, model: str) -> units.Unit:
+    def _unit_state(self, model: str) -> units.Unit:
         name = self._member.host.model(model).unit
         return units.units_by_name([name])[name]
 
@@ -269,7 +269,7 @@ class RunWatch:
 
     def _rank_fault(self, cluster_run: run_record.ClusterRun) -> str:
         """Describe the fault of this host's rank; "" while it is hot."""
-        unit = self._unit(cluster_run.model)
+        unit = self._unit_state(cluster_run.model)
         if unit.state == "hot":
             return ""
         if memory_kill := self._memory_kill(cluster_run):

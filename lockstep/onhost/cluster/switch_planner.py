@@ -53,7 +53,7 @@ class Planner:
         member_names = self.members(wanted_clusters) or [self._host_name]
         known_states = {name: state for name, state in states.items() if name in member_names}
         running = members.running_clusters(known_states, self._host)
-        plan = self._none_hot([*wanted_clusters, *running])
+        plan = self._plan_without_models([*wanted_clusters, *running])
         for name in member_names:
             if name not in states:
                 raise errors.Problem(f"{self._switch_members.silent[name]}; nothing was stopped")
@@ -71,11 +71,11 @@ class Planner:
         states = self._switch_members.states()
         if self._host_name not in states:
             raise member_client.MemberUnreachable(self._switch_members.silent[self._host_name])
-        plan = self._none_hot(members.running_clusters(states, self._host))
+        plan = self._plan_without_models(members.running_clusters(states, self._host))
         self._switch_members.limit_asked_members(plan)
         return plan
 
-    def _none_hot(self, clusters: Iterable[str]) -> Plan:
+    def _plan_without_models(self, clusters: Iterable[str]) -> Plan:
         return dict.fromkeys([*self.members(clusters), self._host_name])
 
     def refuse_if_cluster_started(self, plan: Plan, states: Mapping[str, Answer]) -> None:
@@ -96,7 +96,7 @@ class Planner:
             raise errors.Problem(
                 f"{name} is not started again: {own_run.get('reason', 'it is over')}"
             )
-        if decision := run_record.switch_off_decision(cluster, own_run["run"], states):
+        if decision := run_record.switch_off_reason(cluster, own_run["run"], states):
             raise errors.Problem(f"{name} is not started again; {decision}")
 
     def _refuse_foreign_clusters(self, plan: Plan, states: Mapping[str, Answer]) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import process
+from lockstep.onhost.core import running_processes
 
 #: Start of the name of a temporary file; the id of the process that writes it comes next.
 PREFIX = ".lockstep-"
@@ -69,7 +69,7 @@ def replace_link(path: Path, target: str) -> None:
 
 def temporary_prefix() -> str:
     """Return the start of the names of this process's temporary files and folders."""
-    return f"{PREFIX}{os.getpid()}-{process.start_ticks(os.getpid())}-"
+    return f"{PREFIX}{os.getpid()}-{running_processes.start_ticks(os.getpid())}-"
 
 
 def is_leftover(path: Path) -> bool:
@@ -77,7 +77,9 @@ def is_leftover(path: Path) -> bool:
     pid, _, remainder = path.name.removeprefix(PREFIX).partition("-")
     start = remainder.partition("-")[0]
     # Versions before 2026-11-26 named no process.
-    return not (pid.isdigit() and start.isdigit() and process.is_alive(int(pid), int(start)))
+    return not (
+        pid.isdigit() and start.isdigit() and running_processes.is_alive(int(pid), int(start))
+    )
 
 
 def flush(path: Path) -> None:

@@ -170,7 +170,7 @@ class Model(ModelSettings):
     context: int | None = None
 
     @property
-    def with_engine_address(self) -> Model:
+    def at_engine_address(self) -> Model:
         """The model with its engine's own address and no key; unchanged without that address."""
         return replace(self, url=self.engine_url, api_key_file=None) if self.engine_url else self
 
@@ -259,6 +259,6 @@ def read_dataclass(kind: type[T], path: Path) -> T:
 def _unusable(
     summary: str, *, where: str, found: str = "", allowed: str = "", **_: str
 ) -> errors.Problem:
-    message = f"{where}: {schema.sentence(summary, found, allowed)}"
+    message = f"{where}: {schema.fault_sentence(summary, found, allowed)}"
     remedy = "Remedy: run the deploy again, it writes this file."
     return errors.Problem(f"{message}. {remedy}", errors.EXIT_USAGE)

@@ -104,7 +104,7 @@ def open_answer(
         yield connection.getresponse()
 
 
-def open_origin_answer(url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
+def open_answer_through_proxy(url: str, headers: Mapping[str, str], method: str = "GET") -> Any:
     """Return the open answer of an origin: through the environment's proxy, after any redirects.
 
     Raises:

@@ -91,7 +91,7 @@ class Paths:
     docker_socket = _Place("var/run/docker.sock")  #: Docker Engine API.
 
     @property
-    def weights(self) -> Path:
+    def weights_list(self) -> Path:
         """The list of weights that the units here serve; a deploy may be fetching others."""
         served_weights = self.root / "etc/lockstep/served-weights.json"
         return (

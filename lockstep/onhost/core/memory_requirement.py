@@ -39,7 +39,7 @@ class Need:
         With less, the engine does not start, or the memory watch ends it.
         """
         if self.of_total:
-            return max(self.gib, self.peak_gib(total)) + self.minimum_gib
+            return max(self.gib, self.serving_peak_gib(total)) + self.minimum_gib
         if not self.share:
             return self.gib + self.minimum_gib
         # A share of the available memory leaves the other part, however much there is.
@@ -47,7 +47,7 @@ class Need:
         left_from = self.beside_gib + (self.minimum_gib / other_share if other_share > 0 else total)
         return max(self.gib, left_from)
 
-    def peak_gib(self, total: float) -> float:
+    def serving_peak_gib(self, total: float) -> float:
         """Return the most memory, in GiB, that the engine can hold while it serves."""
         return self.share * total + self.beside_gib if self.share else self.gib
 

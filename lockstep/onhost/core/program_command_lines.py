@@ -20,7 +20,7 @@ def command(word: str, *arguments: str, python: str = PYTHON) -> tuple[str, ...]
     return (python, PROGRAMS, word, *arguments)
 
 
-def usage(doc: str | None) -> int:
+def print_usage(doc: str | None) -> int:
     """Print a module's docstring on stderr after a wrong use, and return the exit code for it."""
     print((doc or "").strip(), file=sys.stderr)
     return errors.EXIT_USAGE

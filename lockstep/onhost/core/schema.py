@@ -326,7 +326,7 @@ def _convert(hint: Any, value: Any, at: KeyPlace) -> Any:
             raise at.fault("must be a list", _short_repr(value), remedy=remedy)
         wrong: list[Exception] = []
         items = [
-            _convert_part(arguments[0], item, at.place_of_part(_label(item, index)), wrong)
+            _convert_part(arguments[0], item, at.place_of_part(_item_label(item, index)), wrong)
             for index, item in enumerate(value)
         ]
         if wrong:
@@ -389,7 +389,7 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, at: KeyPlace) -> Any:
     raise at.fault("must be " + " or ".join(names), _short_repr(value))
 
 
-def _label(item: Any, index: int) -> str | int:
+def _item_label(item: Any, index: int) -> str | int:
     """Return the label of an item of a list: its own name or path, else its number."""
     if isinstance(item, Mapping):
         names = (item[key] for key in ("name", "path") if isinstance(item.get(key), str))
@@ -424,7 +424,7 @@ def _short_repr(value: Any) -> str:
     return repr(str(value) if isinstance(value, Path) else value)[:80]
 
 
-def sentence(summary: str, found_text: str = "", allowed_text: str = "") -> str:
+def fault_sentence(summary: str, found_text: str = "", allowed_text: str = "") -> str:
     """Return a fault of this module as one sentence without its full stop."""
     return "".join(
         (

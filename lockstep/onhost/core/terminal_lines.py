@@ -40,7 +40,7 @@ def bold(text: str) -> str:
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text
 
 
-def since(moment: float | None, now: float | None = None) -> str:
+def moment_with_age(moment: float | None, now: float | None = None) -> str:
     """Format a moment as `08:10 (3 h 5 min)`, with the date if it is more than a day ago."""
     if moment is None:
         return "unknown"

@@ -107,7 +107,7 @@ class Docker:
         document: dict[str, Any] | None = self.request_json("GET", path, none=(404,))
         return document
 
-    def check_containerd(self, container: str | None = None) -> None:
+    def check_containerd_answers(self, container: str | None = None) -> None:
         """Send a request that Docker cannot answer from memory, about the container or about none.
 
         For it Docker asks containerd, and containerd asks the container's shim. Raises

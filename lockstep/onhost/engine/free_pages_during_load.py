@@ -96,7 +96,7 @@ class LoadGuard:
         if record := self.reading.record():
             disk_mb_s = disk_rate.rate_of(self.paths, record.device)
             if record.needs_bytes >= _LEAST_TOLD_BYTES:
-                self.tell(load_reading.load_text(record, disk_mb_s))
+                self.tell(load_reading.finished_load_text(record, disk_mb_s))
             try:
                 load_record.record_load(self.paths, record)
             except OSError as error:
@@ -130,7 +130,7 @@ class LoadGuard:
             return
         self._is_raised = is_raised
         try:
-            read_ahead.set_read_ahead(is_raised, self.paths)
+            read_ahead.set_recorded_disks(is_raised, self.paths)
         except OSError as error:
             self.tell(f"read-ahead not changed: {error.filename}: {errors.why(error)}")
 

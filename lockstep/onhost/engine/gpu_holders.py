@@ -51,33 +51,35 @@ class KnownProgram:
     engine: bool = True
 
 
-def _known_program(name: str, words: str, remedy: str = "", engine: bool = True) -> KnownProgram:
+def _make_known_program(
+    name: str, words: str, remedy: str = "", engine: bool = True
+) -> KnownProgram:
     return KnownProgram(name, re.compile(words, re.IGNORECASE), remedy, engine)
 
 
 #: The first match wins, and these come before the engines of `onhost/engines`.
 KNOWN_PROGRAMS = (
     # Container, image and port as in dgx-spark-playbooks, nvidia/playbook-vllm/assets (2026-10).
-    _known_program(
+    _make_known_program(
         "NVIDIA Sync's vLLM",
         r"\bvllm-qwen36-35b-a3b\b",
         "stop it in NVIDIA Sync, tab Models (port 18765)",
     ),
-    _known_program("Open WebUI's bundle with Ollama", r"open-webui:\S*ollama"),
-    _known_program("Ollama", r"\bollama\b", "`ollama ps`, then `ollama stop MODEL`"),
-    _known_program("LM Studio", r"lm[-_ ]?studio|\blms\b", "`lms unload --all`"),
-    _known_program("ComfyUI", r"comfyui"),
-    _known_program(
+    _make_known_program("Open WebUI's bundle with Ollama", r"open-webui:\S*ollama"),
+    _make_known_program("Ollama", r"\bollama\b", "`ollama ps`, then `ollama stop MODEL`"),
+    _make_known_program("LM Studio", r"lm[-_ ]?studio|\blms\b", "`lms unload --all`"),
+    _make_known_program("ComfyUI", r"comfyui"),
+    _make_known_program(
         "a text-to-speech engine", r"\btts\b|\bcsm\b|kokoro|xtts|chatterbox|orpheus|fish-speech"
     ),
-    _known_program("a speech recogniser", r"whisper|parakeet|speaches|\briva\b"),
-    _known_program("TensorRT-LLM", r"trtllm|tensorrt[-_]llm"),
-    _known_program("a NIM", r"nvcr\.io/nim/"),
-    _known_program("Triton Inference Server", r"tritonserver"),
-    _known_program("an image generator", r"invokeai|stable-diffusion|fooocus"),
-    _known_program("text-generation-webui", r"text-generation-webui"),
-    _known_program("a notebook", r"ipykernel|jupyter", "shut its kernel down", engine=False),
-    _known_program("the desktop", r"\bgnome-shell\b|\bXorg\b|\bXwayland\b", engine=False),
+    _make_known_program("a speech recogniser", r"whisper|parakeet|speaches|\briva\b"),
+    _make_known_program("TensorRT-LLM", r"trtllm|tensorrt[-_]llm"),
+    _make_known_program("a NIM", r"nvcr\.io/nim/"),
+    _make_known_program("Triton Inference Server", r"tritonserver"),
+    _make_known_program("an image generator", r"invokeai|stable-diffusion|fooocus"),
+    _make_known_program("text-generation-webui", r"text-generation-webui"),
+    _make_known_program("a notebook", r"ipykernel|jupyter", "shut its kernel down", engine=False),
+    _make_known_program("the desktop", r"\bgnome-shell\b|\bXorg\b|\bXwayland\b", engine=False),
 )
 
 
@@ -105,14 +107,14 @@ class GpuHolder:
         return self.engine or (self.gib or 0.0) >= LEAST_GIB
 
     @property
-    def words(self) -> str:
+    def memory_sentence(self) -> str:
         """The memory that it holds, in words."""
         size = "memory of unknown size" if self.gib is None else f"{self.gib:.1f} GiB"
         known_text = f" ({self.known_name})" if self.known_name else ""
         return f"{self.place}{known_text} holds {size} on the GPU"
 
     def __str__(self) -> str:
-        return f"{self.words}: {self.remedy}"
+        return f"{self.memory_sentence}: {self.remedy}"
 
 
 def foreign_holders(host: config.HostConfig | None, paths: layout.Paths) -> list[GpuHolder]:
@@ -155,7 +157,7 @@ def foreign_holder_sentences(host: config.HostConfig | None, paths: layout.Paths
         return [f"who holds memory on the GPU cannot be told ({problem}): see `sudo dmesg | tail`"]
 
 
-def holder_sentences(_: object) -> list[str]:
+def deployed_host_sentences(_: object) -> list[str]:
     """Return the foreign holders as sentences, for this host as it was last deployed."""
     paths, host = layout.Paths(), None
     with suppress(errors.Problem):

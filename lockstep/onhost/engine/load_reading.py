@@ -142,7 +142,7 @@ class LoadReading:
                 os.close(descriptor)
 
 
-def load_text(record: load_record.LoadRecord, disk_mb_s: float | None = None) -> str:
+def finished_load_text(record: load_record.LoadRecord, disk_mb_s: float | None = None) -> str:
     """Describe a load in one line, beside the MB/s that its disk gives, if that is known."""
     gib = record.needs_bytes if record.bytes is None else record.bytes
     steps = record.read_ahead_kib

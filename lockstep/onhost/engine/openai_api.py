@@ -116,7 +116,7 @@ def ask_test_question(
         vectors = embed(model, key, (QUESTION, BEST_FIRST[-1]), timeout)
         outcome = f"{len(vectors)} vectors of {len(vectors[0])} numbers"
     elif model.kind == "rerank":
-        scores = rerank(model, key, QUESTION, BEST_FIRST[::-1], timeout)
+        scores = rerank_scores(model, key, QUESTION, BEST_FIRST[::-1], timeout)
         if not scores[0] < scores[1] < scores[2]:
             raise Nonsense(f"three texts came in the wrong order: their scores are {scores}")
         outcome = "3 texts in the right order"
@@ -149,7 +149,7 @@ def embed(
     return vectors
 
 
-def rerank(
+def rerank_scores(
     model: config.Model, key: str | None, query: str, texts: Sequence[str], timeout: float
 ) -> list[float]:
     """Return a score for each text as an answer to a query, in the order of texts; more is better.
@@ -188,7 +188,7 @@ def generate(
     byte. Raises the same errors as `ask_test_question`.
     """
     start_time = time.monotonic()
-    answer = chat(model, key, prompt, timeout, more)
+    answer = raw_chat_answer(model, key, prompt, timeout, more)
     seconds = time.monotonic() - start_time
     # A reasoning model may spend all its tokens on thinking. vLLM calls that `reasoning`, SGLang
     # and older vLLM `reasoning_content`.
@@ -207,7 +207,7 @@ def generate(
     return GeneratedText(count, seconds, text)
 
 
-def chat(
+def raw_chat_answer(
     model: config.Model, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
 ) -> bytes:
     """Return the whole answer to a prompt at temperature 0, as it came; see `generate`."""

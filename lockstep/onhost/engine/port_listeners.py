@@ -27,7 +27,7 @@ def foreign_listener_texts(
     starts. The control group decides, because no account can put a process into that of a unit or
     container.
     """
-    port_listeners = listeners_at_url(model.with_engine_address.url, paths)
+    port_listeners = listeners_at_url(model.at_engine_address.url, paths)
     if not port_listeners:
         return []
     own = {
@@ -47,7 +47,7 @@ def impostor_texts(model: config.Model, paths: layout.Paths) -> list[str]:
 
     A process that accepts a question and then closes its port no longer listens when this looks.
     """
-    if not listeners_at_url(model.with_engine_address.url, paths):
+    if not listeners_at_url(model.at_engine_address.url, paths):
         return ["a process that listens no more"]
     return foreign_listener_texts(model, paths)
 

@@ -30,12 +30,12 @@ from lockstep.onhost.core import config, errors, layout, output, program_command
 from lockstep.onhost.core.output import EventLine
 from lockstep.onhost.core.program_command_lines import command
 from lockstep.onhost.engine import (
-    end_of_start_checks,
     free_pages_during_load,
     load_reading,
     openai_api,
     port_listeners,
     sense_check,
+    start_check_sigterm,
 )
 from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.weights import disk_rate, load_texts, model_files
@@ -215,11 +215,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser.add_argument("--main-pid", type=int, required=True, metavar="PID")
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
-    model = config.load_host(paths.models).model(options.model).with_engine_address
+    model = config.load_host(paths.models).model(options.model).at_engine_address
     within = f"{engines.ENGINES[model.engine].end_s:g}"
     # systemd runs no ExecStop= for a unit that has not started.
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
-    end_of_start_checks.register_program_after_stop(command(*end))
+    start_check_sigterm.register_program_after_stop(command(*end))
     key = openai_api.api_key(model)
     waiter = ReadyWaiter(
         model,
@@ -227,11 +227,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print_marked_line,
         partial(port_listeners.impostor_texts, model, paths),
     )
-    disk_mb_s = disk_rate.rate_for(paths, model_files.model_files(model, paths))
+    disk_mb_s = disk_rate.rate_of_files(paths, model_files.model_files(model, paths))
 
     def say_progress(progress: load_reading.LoadProgress) -> None:
         print_marked_line(
-            load_texts.loading_text(
+            load_texts.load_progress_text(
                 progress.done_bytes, progress.all_bytes, progress.bytes_per_s, disk_mb_s
             )
         )

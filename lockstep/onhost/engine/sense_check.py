@@ -58,14 +58,14 @@ class SenseVerdict:
     @property
     def words(self) -> str:
         """One sentence for the operator."""
-        if wrong := self._checks_text("nonsense"):
+        if wrong := self._text_of_checks_in_state("nonsense"):
             return f"talks nonsense: {wrong}"
         sound = ", ".join(look.probe for look in self.looks if look.state == "sound")
         sentence = f"makes sense: {sound}" if sound else "sense is not known"
-        silent = self._checks_text("untold")
+        silent = self._text_of_checks_in_state("untold")
         return sentence + (f"; could not be asked: {silent}" if silent else "")
 
-    def _checks_text(self, state: State) -> str:
+    def _text_of_checks_in_state(self, state: State) -> str:
         every = (f"{look.probe}: {look.words}" for look in self.looks if look.state == state)
         return "; ".join(every)
 
@@ -81,7 +81,7 @@ def judge_engine_sense(model: config.Model, key: str | None) -> SenseVerdict:
     pair = (sense_questions.ECHO, sense_questions.COUNT)
     alone = (*pair, sense_questions.TOOL) if model.tools else pair
     for probe in alone:
-        if session.has_ended or time.monotonic() - began > ENOUGH_S:
+        if session.has_nonsense or time.monotonic() - began > ENOUGH_S:
             break
         session.add(probe.name, *session.ask_and_judge(probe))
     if all(look.state == "sound" for look in session.looks) and len(session.looks) == len(alone):
@@ -91,7 +91,7 @@ def judge_engine_sense(model: config.Model, key: str | None) -> SenseVerdict:
             if state == "nonsense":
                 words = f"right alone, but beside another request: {words}"
             session.add(f"{probe.name} of two at once", state, words)
-    elif not session.has_ended:
+    elif not session.has_nonsense:
         session.add("two at once", "untold", "alone it was not all answered, or not soon")
     if session.no_logprobs:
         session.add("log-probabilities", "untold", session.no_logprobs)
@@ -125,7 +125,7 @@ class _Session:
     looks: list[SenseCheck] = field(default_factory=list)
 
     @property
-    def has_ended(self) -> bool:
+    def has_nonsense(self) -> bool:
         return bool(self.looks) and self.looks[-1].state == "nonsense"
 
     def add(self, name: str, state: State, words: str) -> None:
@@ -161,7 +161,7 @@ class _Session:
                 more["logprobs"] = True
             body = {**more, **probe.more}
             try:
-                raw = openai_api.chat(self.model, self.key, probe.prompt, ANSWER_S, body)
+                raw = openai_api.raw_chat_answer(self.model, self.key, probe.prompt, ANSWER_S, body)
                 return sense_questions.parse_answer(raw)
             except (openai_api.RequestRefusal, openai_api.NotReady) as answer:
                 if not self._drop_refused_option(answer):

@@ -56,8 +56,8 @@ def order_fault(model: config.Model, key: str | None, timeout: float) -> str:
     the same errors as `openai_api.ask_test_question`, for scores that are not finite.
     """
     for question, texts in ((openai_api.QUESTION, openai_api.BEST_FIRST), OTHER_QUESTION):
-        best, middle, worst = openai_api.rerank(model, key, question, texts, timeout)
-        last = openai_api.rerank(model, key, question, texts[::-1], timeout)
+        best, middle, worst = openai_api.rerank_scores(model, key, question, texts, timeout)
+        last = openai_api.rerank_scores(model, key, question, texts[::-1], timeout)
         for scores in ((best, middle, worst), last[::-1]):
             if not scores[0] > scores[1] > scores[2]:
                 scores_text = ", ".join(f"{score:.4f}" for score in scores)

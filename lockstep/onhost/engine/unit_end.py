@@ -18,7 +18,7 @@ from lockstep.onhost.system import read_ahead
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "ended":
-        return program_command_lines.usage(__doc__)
+        return program_command_lines.print_usage(__doc__)
     paths = paths or layout.Paths()
     read_ahead.put_back(paths, output.say, argv[1])
     boot_history.record_model_end(paths, argv[1])

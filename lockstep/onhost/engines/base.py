@@ -102,7 +102,7 @@ class HostMemory:
     usual_gib: float = 0.0
     seen_gib: float = 0.0
 
-    def memory_settings(
+    def requested_memory_settings(
         self, argv: Sequence[str], variables: Mapping[str, str]
     ) -> tuple[tuple[str, str], ...]:
         """Return (flag or variable, value) of each request, flags last, because they win."""
@@ -118,10 +118,10 @@ class HostMemory:
                 pairs.append((flag, value))
         return tuple(pairs)
 
-    def gib(self, argv: Sequence[str], variables: Mapping[str, str]) -> float:
+    def requested_gib(self, argv: Sequence[str], variables: Mapping[str, str]) -> float:
         """Return its GiB beside the overhead; 0 if it is refused, or its value is no number."""
         kept_gib = self.usual_gib
-        for _, value in self.memory_settings(argv, variables):
+        for _, value in self.requested_memory_settings(argv, variables):
             with contextlib.suppress(ValueError):
                 kept_gib = float(value) * self.unit_gib
         return max(0.0, kept_gib - self.seen_gib)
@@ -132,7 +132,7 @@ class HostMemory:
         """Return the refused requests: any, or for counted data those without a bound."""
         return tuple(
             (name, value)
-            for name, value in self.memory_settings(argv, variables)
+            for name, value in self.requested_memory_settings(argv, variables)
             if (value.startswith("-") if self.unit_gib else value.strip().lower() not in _OFF)
         )
 
@@ -320,7 +320,7 @@ class Engine:
     packages: str = ""
 
     @property
-    def has_rules_for_experts(self) -> bool:
+    def has_rules_by_model_experts(self) -> bool:
         """True if it must be known whether a model is a mixture of experts."""
         return bool(self.guard or self.corrupting_experts)
 
@@ -358,7 +358,7 @@ class Engine:
         Args:
             version: The engine's own version.
             recipe: {"name", "argv", "environment", "read"}; argv is its whole command line, read is
-                Lockstep's reading of that (`ParsedCommand.differing_option`).
+                Lockstep's reading of that (`ParsedCommand.misread_option`).
 
         Raises:
             EngineUnavailable: The parser cannot be imported, or fails in a way that judges no
@@ -373,7 +373,7 @@ class Engine:
             ):
                 wrong = self.variable_fault(recipe["environment"])
                 if wrong is None:
-                    wrong = self.parse(recipe["argv"]).differing_option(recipe.get("read", {}))
+                    wrong = self.parse(recipe["argv"]).misread_option(recipe.get("read", {}))
         except EngineUnavailable as reason:
             raise EngineUnavailable(f"{engine_name} cannot be imported: {reason}") from None
         except SystemExit:
@@ -409,7 +409,7 @@ class Engine:
         """Tell whether it would take a vision file (mmproj) that stands beside the model's file."""
         return False
 
-    def served_context(self, card: Mapping[str, Any]) -> int | None:
+    def context_in_model_card(self, card: Mapping[str, Any]) -> int | None:
         """Return the longest sequence, in tokens, from its entry in /v1/models."""
         return card.get("max_model_len")
 
@@ -430,7 +430,7 @@ class Engine:
         """Return the most that its own rule gives to weights and KV cache, GiB; None: no bound."""
         return None
 
-    def need(self, of: Sizes) -> Need:
+    def memory_to_start(self, of: Sizes) -> Need:
         """Return the memory that must be available before it starts."""
         kept_gib = 0.0 if of.weights is None else of.weights + (of.kv_cache or of.sequence)
         return Need(max(kept_gib + of.overhead + of.host, of.published_gib or 0.0))
@@ -449,6 +449,6 @@ class Engine:
         """
         return {}
 
-    def runtime(self, runtime_name: str, command: str, defaults: Mapping[str, Any]) -> str:
+    def sparkrun_runtime(self, runtime_name: str, command: str, defaults: Mapping[str, Any]) -> str:
         """Return the runtime that sparkrun makes of one of `runtimes`, by a recipe's other keys."""
         return runtime_name

@@ -37,7 +37,7 @@ class ParsedCommand:
             tuple(tuple(action.option_strings) for action in options),
         )
 
-    def differing_option(self, read: Mapping[str, Any]) -> str | None:
+    def misread_option(self, read: Mapping[str, Any]) -> str | None:
         """Return the first option that Lockstep read differently, with both values, or None.
 
         The value of a key is a secret, and is not shown.
@@ -97,7 +97,7 @@ def refusal(error_text: str) -> str:
     return " ".join(lines[errors[-1] if errors else -1 :]) or "no reason given"
 
 
-def import_engine(load: Callable[[], Any]) -> Any:
+def import_or_raise_unavailable(load: Callable[[], Any]) -> Any:
     """Return what a function imports; raise EngineUnavailable for any failure of that."""
     try:
         return load()

@@ -64,7 +64,7 @@ class LlamaCpp(Engine):
         mmproj_words = [word for word in argv if word in words]
         return not mmproj_words or mmproj_words[-1] == words[0]
 
-    def served_context(self, card: Mapping[str, Any]) -> int | None:
+    def context_in_model_card(self, card: Mapping[str, Any]) -> int | None:
         return (card.get("meta") or {}).get("n_ctx")
 
 

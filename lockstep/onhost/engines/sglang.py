@@ -23,7 +23,7 @@ from lockstep.onhost.engines.base import (
     Sizes,
 )
 from lockstep.onhost.engines.engine_counters import Metrics
-from lockstep.onhost.engines.engine_parser import ParsedCommand, import_engine
+from lockstep.onhost.engines.engine_parser import ParsedCommand, import_or_raise_unavailable
 
 _MISTRALS_OWN = re.compile("mistral-large-3|mistral-small-4|leanstral")
 
@@ -37,7 +37,7 @@ class Sglang(Engine):
         Its variables are not checked, because SGLang keeps no complete list of them.
         """
         parser = argparse.ArgumentParser(prog="sglang serve")
-        import_engine(_server_args_class).add_cli_args(parser)
+        import_or_raise_unavailable(_server_args_class).add_cli_args(parser)
         start = next(
             at for at, word in enumerate(argv) if word in ("serve", "sglang.launch_server")
         )
@@ -65,7 +65,7 @@ class Sglang(Engine):
     def pool_limit_gib(self, of: Sizes) -> float | None:
         return (of.share or self.share) * of.at_rest
 
-    def need(self, of: Sizes) -> Need:
+    def memory_to_start(self, of: Sizes) -> Need:
         """Return a need whose share of available memory holds weights, image cache, one sequence.
 
         SGLang loads first, and ends if the share is too small. If nobody published the weights'

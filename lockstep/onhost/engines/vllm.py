@@ -24,13 +24,13 @@ from lockstep.onhost.engines.base import (
     Sizes,
 )
 from lockstep.onhost.engines.engine_counters import Metrics
-from lockstep.onhost.engines.engine_parser import ParsedCommand, import_engine
+from lockstep.onhost.engines.engine_parser import ParsedCommand, import_or_raise_unavailable
 
 
 class Vllm(Engine):
     """The engine vLLM; see `Engine`."""
 
-    def runtime(self, runtime_name: str, command: str, defaults: Mapping[str, Any]) -> str:
+    def sparkrun_runtime(self, runtime_name: str, command: str, defaults: Mapping[str, Any]) -> str:
         if runtime_name != "vllm":
             return runtime_name
         executor = str(defaults.get("distributed_executor_backend", "")).lower()
@@ -60,7 +60,7 @@ class Vllm(Engine):
         return (*own, *PATTERNS.get(form, ()))
 
     def variable_fault(self, environment: Mapping[str, str]) -> str | None:
-        known_variables = import_engine(_import_vllm_parts)[0].environment_variables
+        known_variables = import_or_raise_unavailable(_import_vllm_parts)[0].environment_variables
         for variable in environment:
             if not variable.startswith(self.prefixes):
                 continue
@@ -73,12 +73,12 @@ class Vllm(Engine):
         return None
 
     def parse(self, argv: Sequence[str]) -> ParsedCommand:
-        _, commands, parser_class = import_engine(_import_vllm_parts)
+        _, commands, parser_class = import_or_raise_unavailable(_import_vllm_parts)
         parser = parser_class(prog="vllm")
         subparsers = parser.add_subparsers(dest="subparser")
         reading = ParsedCommand({}, {})
         for command in commands():
-            own = import_engine(functools.partial(command.subparser_init, subparsers))
+            own = import_or_raise_unavailable(functools.partial(command.subparser_init, subparsers))
             namespace = parser.parse_args(argv[1:])
             reading = ParsedCommand.from_parser(own, namespace)
             template = getattr(namespace, "chat_template", None)
@@ -117,7 +117,7 @@ class Vllm(Engine):
     def pool_limit_gib(self, of: Sizes) -> float | None:
         return None if of.kv_cache else (of.share or self.share) * of.total
 
-    def need(self, of: Sizes) -> Need:
+    def memory_to_start(self, of: Sizes) -> Need:
         """Return its share of MemTotal, which vLLM checks before it loads (`request_memory`).
 
         The memory beyond the share that it takes once it serves must be available too. A KV cache

@@ -44,7 +44,7 @@ def checkpoint_config(version: str, recipe: Mapping[str, Any]) -> Any:
             ) from error
 
 
-def class_fault(version: str, name: str, config: Any) -> str | None:
+def class_import_fault(version: str, name: str, config: Any) -> str | None:
     """Return which class of a recipe's checkpoint cannot be imported, and why; None if all can."""
     from vllm import ModelRegistry
 

@@ -79,7 +79,7 @@ class Parts:
                 try:
                     importlib.import_module(f"{package.name}.{name.replace('/', '.')}")
                 except Exception as error:
-                    why = f"{name} cannot be loaded: {engine_kernels.first_line(error)}"
+                    why = f"{name} cannot be loaded: {engine_kernels.error_line(error)}"
                     # The driver's own library, which a machine without a GPU lacks.
                     if "libcuda.so" in why:
                         self.silent_parts.append(why)

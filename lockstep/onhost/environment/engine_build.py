@@ -75,12 +75,12 @@ class Build:
             "GIT_HTTP_LOW_SPEED_TIME": "120",
         }
 
-    def run(self, *argv: str, **environment: str) -> None:
+    def run_command(self, *argv: str, **environment: str) -> None:
         """Run one command, its output going straight to ours; raise CommandFailure if it fails."""
         output.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
             with growth_report.report_growth(
-                self._growing_folder(argv), on_growth=self.content.show_sign_of_life
+                self._progress_folder(argv), on_growth=self.content.show_sign_of_life
             ):
                 code, error_text = _run_and_keep_errors(argv, {**self.environment, **environment})
         except OSError as error:
@@ -88,13 +88,13 @@ class Build:
         if code != 0:
             raise CommandFailure(f"{Path(argv[0]).name} {argv[1]} ended with {code}", error_text)
 
-    def _growing_folder(self, argv: tuple[str, ...]) -> Path:
+    def _progress_folder(self, argv: tuple[str, ...]) -> Path:
         """Return the folder whose growth shows the progress of a command."""
         checkout = argv[0] == "git" and argv[1] == "-C"
         return Path(argv[2]) if checkout else Path(self.environment["UV_CACHE_DIR"])
 
     @contextlib.contextmanager
-    def installing(self) -> Iterator[bool]:
+    def hold_unfinished_mark(self) -> Iterator[bool]:
         """Mark the environment as unfinished until the block ends well.
 
         The mark is locked meanwhile: a mark without a lock was left by a stage that was cut off.
@@ -110,15 +110,15 @@ class Build:
             yield cut_off
             self.mark.unlink()
 
-    def install(self, stage: str) -> None:
+    def install_stage_wheels(self, stage: str) -> None:
         """Install the wheels of one stage, each by its hash, and nothing else."""
         wheels = [wheel for wheel in self.spec["packages"] if wheel["stage"] == stage]
         if wheels:
             self._remove_doubles(wheels)
             target_path = self._requirements_file(stage, wheels)
-            self._install("--require-hashes", "--requirement", str(target_path))
+            self._install_with_retry("--require-hashes", "--requirement", str(target_path))
 
-    def _install(self, *words: str, **environment: str) -> None:
+    def _install_with_retry(self, *words: str, **environment: str) -> None:
         """Install from the store alone; redo it once if the store or uv's cache was spoiled.
 
         A build that fails on its own is not redone: it would fail again, and takes minutes.
@@ -146,7 +146,7 @@ class Build:
     def _pip(self, action: str, *arguments: str, **environment: str) -> None:
         uv = (self.spec["uv"], "pip", action, "--python", str(self.python))
         self._protect_uv_locks()
-        self.run(*uv, *arguments, **environment)
+        self.run_command(*uv, *arguments, **environment)
 
     def _protect_uv_locks(self) -> None:
         """Keep other accounts from locking uv's locks, which uv makes for everybody (0.13.8).
@@ -162,19 +162,19 @@ class Build:
     def pytorch(self) -> None:
         """Make the venv, and install PyTorch's CUDA build from its own index."""
         self.content.bring_wheels()
-        with self.installing() as cut_off:
+        with self.hold_unfinished_mark() as cut_off:
             if cut_off or not (self.venv / f"lib/python{self.spec['python']}").is_dir():
                 uv = (self.spec["uv"], "venv", "--clear", "--python", self.spec["python"])
-                self.run(*uv, str(self.venv))
-            self.install("pytorch")
+                self.run_command(*uv, str(self.venv))
+            self.install_stage_wheels("pytorch")
 
     def vllm(self) -> None:
         """Install the engine and everything that it needs; source trees at their commits."""
         self.content.bring_wheels()
-        self.content.bring_trees(self.home, self.run)
-        with self.installing():
+        self.content.bring_trees(self.home, self.run_command)
+        with self.hold_unfinished_mark():
             self._remove_foreign()
-            self.install("vllm")
+            self.install_stage_wheels("vllm")
             tools = self._requirements_file("built_with", self.spec["built_with"])
             precompiled_variables = self._precompiled_variables()
             for name, source in self.content.trees.items():
@@ -183,7 +183,7 @@ class Build:
                 # The lock already has everything that a tree needs, or that builds it.
                 build_options = ("--build-constraints", str(tools), *how)
                 more = precompiled_variables if name == "vllm" else {}
-                self._install(*build_options, **source.get("environment", {}), **more)
+                self._install_with_retry(*build_options, **source.get("environment", {}), **more)
 
     def _precompiled_variables(self) -> dict[str, str]:
         """Return variables that name the wheel of compiled parts; the build then asks no server."""
@@ -223,8 +223,8 @@ class Build:
         """Install FlashInfer's three packages, in versions that agree."""
         if any(package["stage"] == "flashinfer" for package in self.spec["packages"]):
             self.content.bring_wheels()
-            with self.installing():
-                self.install("flashinfer")
+            with self.hold_unfinished_mark():
+                self.install_stage_wheels("flashinfer")
 
     def check(self) -> None:
         """Run the check in the engine itself, which imports all of it."""
@@ -232,7 +232,7 @@ class Build:
         check = program_command_lines.command(
             "engine-check", str(self.record), python=str(self.python)
         )
-        self.run(*check, LOCKSTEP_ENGINE=question)
+        self.run_command(*check, LOCKSTEP_ENGINE=question)
 
     def activate(self) -> None:
         """Point `current` at this environment, in one step."""
@@ -262,7 +262,7 @@ def _run_and_keep_errors(argv: Sequence[str], environment: Mapping[str, str]) ->
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
-        return program_command_lines.usage(__doc__)
+        return program_command_lines.print_usage(__doc__)
     path = Path(argv[1]) if len(argv) == 2 else SPEC
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))

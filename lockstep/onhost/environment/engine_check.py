@@ -61,7 +61,7 @@ def flashinfer_versions_fault(versions: dict[str, str | None]) -> str | None:
     return None
 
 
-def flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str | None:
+def missing_flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str | None:
     """Name the recipes that end without FlashInfer, if vLLM demands it and it is absent, or None.
 
     vLLM's sampler imports it without a check (`topk_topp_sampler.py` of 0.20 to 0.32).
@@ -93,7 +93,7 @@ def recipe_fault(recipe: dict[str, Any], engine: str, parts: compiled_parts.Part
     except (engines.EngineUnavailable, checkpoint_classes.ClassesUnreadable) as reason:
         return str(reason)
     parts.add_recipe(recipe["name"], recipe, config)
-    return checkpoint_classes.class_fault(engine, recipe["name"], config)
+    return checkpoint_classes.class_import_fault(engine, recipe["name"], config)
 
 
 def kernel_obstacle() -> str | None:
@@ -131,7 +131,7 @@ def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
         recipes = question["recipes"]
         faults += [recipe_fault(recipe, engine, parts) for recipe in recipes]
         if cuda:
-            faults.append(flashinfer_fault(engine, recipes))
+            faults.append(missing_flashinfer_fault(engine, recipes))
             parts.load(Path(importlib.import_module("vllm").__file__ or "").parent)
             parts.run_kernels(kernel_obstacle())
     waived_kernels = question["waive_kernels"]

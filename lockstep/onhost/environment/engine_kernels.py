@@ -36,26 +36,26 @@ def compare_kernel(
         raise EngineUnavailable("no small kernel of it is known here")
     kernel, most = KERNELS[part]
     try:
-        differs = _relative_difference(kernel, environment, prefixes)
+        differs = _kernel_difference(kernel, environment, prefixes)
     except EngineUnavailable:
         raise
     except TypeError as error:
-        message = f"this vLLM takes other arguments: {first_line(error)}"
+        message = f"this vLLM takes other arguments: {error_line(error)}"
         raise EngineUnavailable(message) from error
     except (Exception, SystemExit) as error:
-        return first_line(error)
+        return error_line(error)
     # A NaN is no agreement either.
     if not differs <= most:
         return f"its result is {differs:.1%} off PyTorch's; rounding makes at most {most:.0%}"
     return differs
 
 
-def first_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return the kind of an error and its first line."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _relative_difference(
+def _kernel_difference(
     kernel: Callable[[], tuple[Any, Any]], environment: Mapping[str, str], prefixes: tuple[str, ...]
 ) -> float:
     import torch
@@ -106,12 +106,12 @@ def _indices(*values: int) -> Any:
     return torch.tensor(values, device="cuda", dtype=torch.int32)
 
 
-def _matrix_product() -> tuple[Any, Any]:
+def _matrix_product_results() -> tuple[Any, Any]:
     first_matrix, right = _random(TOKENS, HIDDEN), _random(HIDDEN, INNER)
     return first_matrix @ right, first_matrix.cpu().float() @ right.cpu().float()
 
 
-def _norm() -> tuple[Any, Any]:
+def _norm_results() -> tuple[Any, Any]:
     import torch
 
     rows, weight = _random(TOKENS, HIDDEN), _random(HIDDEN)
@@ -121,7 +121,7 @@ def _norm() -> tuple[Any, Any]:
     return result, wide * (wide.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.float()
 
 
-def _sampler() -> tuple[Any, Any]:
+def _sampler_results() -> tuple[Any, Any]:
     import torch
 
     # With one token allowed there is one choice, whichever sampler vLLM takes; no two are equally
@@ -322,7 +322,7 @@ def _mixture_reference(states: Any, up: Any, down: Any, shares: Any, expert_ids:
     return result
 
 
-def _route_tokens() -> tuple[Any, Any, Any]:
+def _random_routed_tokens() -> tuple[Any, Any, Any]:
     """Return tokens, the shares of their experts, and the experts' ids: by vLLM's own kernel."""
     states = _random(TOKENS, HIDDEN)
     route = _first_importable("vllm.model_executor.layers.fused_moe:fused_topk")
@@ -331,7 +331,7 @@ def _route_tokens() -> tuple[Any, Any, Any]:
 
 
 def _triton_experts_and_reference() -> tuple[Any, Any]:
-    states, shares, expert_ids = _route_tokens()
+    states, shares, expert_ids = _random_routed_tokens()
     up, down = _random(EXPERTS, 2 * INNER, HIDDEN), _random(EXPERTS, HIDDEN, INNER)
     run_experts = _first_importable("vllm.model_executor.layers.fused_moe:fused_experts")
     reference = _mixture_reference(states, up, down, shares, expert_ids)
@@ -344,7 +344,7 @@ def _marlin_experts_kernel(
     def kernel() -> tuple[Any, Any]:
         import torch
 
-        states, shares, expert_ids = _route_tokens()
+        states, shares, expert_ids = _random_routed_tokens()
         layers = []
         for rows, columns in ((2 * INNER, HIDDEN), (HIDDEN, INNER)):
             packed_experts = [pack_weight(_random(rows, columns)) for _ in range(EXPERTS)]
@@ -385,9 +385,9 @@ def _marlin_experts_kernel(
 #: PyTorch's result: the rounding of 8 bits of mantissa, more if both sides were made FP4 (three
 #: bits) on the way.
 KERNELS: dict[str, tuple[Callable[[], tuple[Any, Any]], float]] = {
-    "matrix product": (_matrix_product, 0.02),
-    "normalisation": (_norm, 0.02),
-    "sampler": (_sampler, 0.0),
+    "matrix product": (_matrix_product_results, 0.02),
+    "normalisation": (_norm_results, 0.02),
+    "sampler": (_sampler_results, 0.0),
     "attention FLASH_ATTN": (_flash_attention, 0.02),
     "attention FLASHINFER": (_flashinfer_attention, 0.02),
     "attention TRITON_ATTN": (_triton_attention, 0.02),

@@ -103,9 +103,9 @@ class WheelStore:
         self._earlier_bytes = 0
         self.links = folder / "wheels"
 
-    def absent(self, wheels: Iterable[Wheel]) -> list[str]:
+    def absent_hashes(self, wheels: Iterable[Wheel]) -> list[str]:
         """Return the hashes of wheels that are not here whole."""
-        return [wheel.sha256 for wheel in wheels if not self._is_whole(wheel)]
+        return [wheel.sha256 for wheel in wheels if not self._has_full_size(wheel)]
 
     def bring_wheels(self, title: str, wheels: Sequence[Wheel]) -> None:
         """Fetch missing wheels, and link all under their names; raise Problem if one cannot be had.
@@ -113,12 +113,12 @@ class WheelStore:
         `title` begins the lines of progress.
         """
         with file_lock.hold_lock(self._folder / ".locks/wheels"):
-            self._salvage(wheels)
+            self._salvage_interrupted_download(wheels)
             missing = list(
                 {
                     wanted_wheel.sha256: wanted_wheel
                     for wanted_wheel in wheels
-                    if not self._is_whole(wanted_wheel)
+                    if not self._has_full_size(wanted_wheel)
                 }.values()
             )
             if missing:
@@ -127,7 +127,7 @@ class WheelStore:
                 with growth_report.call_periodically(
                     lambda: output.say(self._progress_text(title, missing))
                 ):
-                    self._fetch(missing)
+                    self._fetch_missing_wheels(missing)
         for wheel in wheels:
             self._link(wheel)
 
@@ -141,11 +141,11 @@ class WheelStore:
                 spoiled_wheels.append(wheel.file)
         return spoiled_wheels
 
-    def _is_whole(self, wheel: Wheel) -> bool:
+    def _has_full_size(self, wheel: Wheel) -> bool:
         path = self._folder / wheel.sha256
         return path.exists() and wheel.size in (None, path.stat().st_size)
 
-    def _salvage(self, wheels: Iterable[Wheel]) -> None:
+    def _salvage_interrupted_download(self, wheels: Iterable[Wheel]) -> None:
         """Keep the whole files of a pip that was cut off."""
         names = {wheel.file: wheel.sha256 for wheel in wheels}
         for path in self._under_way.rglob("*.whl"):
@@ -154,19 +154,19 @@ class WheelStore:
                 path.replace(self._folder / sha256)
         shutil.rmtree(self._under_way, ignore_errors=True)
 
-    def _fetch(self, wheels: Sequence[Wheel]) -> None:
+    def _fetch_missing_wheels(self, wheels: Sequence[Wheel]) -> None:
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(wheels, key=_weight, reverse=True)
         with ThreadPoolExecutor(WORKERS) as pool:
             copied_wheels = zip(order, pool.map(self._copy_from_peer, order), strict=True)
             remaining = [wheel for wheel, is_present in copied_wheels if not is_present]
         for batch in _batches(remaining):
-            self._download(batch)
+            self._download_batch_by_pip(batch)
 
     def _copy_from_peer(self, wheel: Wheel) -> bool:
         return self._copier.copy_from_peer(wheel.sha256, wheel.size, self._folder / wheel.sha256)
 
-    def _download(self, wheels: Sequence[Wheel]) -> None:
+    def _download_batch_by_pip(self, wheels: Sequence[Wheel]) -> None:
         self._under_way.mkdir()
         result = subprocess.run(
             [self._pip.python, *_DOWNLOAD, "--dest", str(self._under_way)],
@@ -192,7 +192,7 @@ class WheelStore:
 
     def _progress_text(self, title: str, wheels: Sequence[Wheel]) -> str:
         """Return `engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and the peer it waits for."""
-        whole = sum(map(self._is_whole, wheels))
+        whole = sum(map(self._has_full_size, wheels))
         present_bytes = growth_report.size(self._under_way)
         present_bytes += sum(
             blob_files.bytes_begun(self._folder / wheel.sha256) for wheel in wheels

@@ -91,7 +91,7 @@ class Content:
     def _absent_content(self) -> list[str]:
         commits = [str(source["commit"]) for source in self.trees.values()]
         missing = [commit for commit in commits if not (self._folder / commit).exists()]
-        return self._new_wheel_store().absent(self._wheels) + missing
+        return self._new_wheel_store().absent_hashes(self._wheels) + missing
 
     def _new_wheel_store(self) -> wheel_store.WheelStore:
         more = [self._spec[key] for key in ("torch_index", "flashinfer_index") if self._spec[key]]

@@ -21,10 +21,12 @@ def read(question: dict[str, Any]) -> Facts:
     wanted by name. With "others" every account and group is yielded, with memberships and logins;
     they need the "key".
     """
-    accounts = {entry.pw_name: entry for entry in _entries(pwd.getpwnam, question["names"])}
+    accounts = {
+        entry.pw_name: entry for entry in _existing_entries(pwd.getpwnam, question["names"])
+    }
     groups = {
         entry.gr_name: entry
-        for entry in _entries(grp.getgrnam, [*question["groups"], *question["rights"]])
+        for entry in _existing_entries(grp.getgrnam, [*question["groups"], *question["rights"]])
     }
     if question["others"]:
         # A directory service may list fewer than it knows by name.
@@ -56,10 +58,10 @@ def read(question: dict[str, Any]) -> Facts:
 
 def is_known(name: str) -> bool:
     """Tell whether an account exists."""
-    return bool(_entries(pwd.getpwnam, [name]))
+    return bool(_existing_entries(pwd.getpwnam, [name]))
 
 
-def _entries(by_name: Callable[[str], _Entry], names: Iterable[str]) -> list[_Entry]:
+def _existing_entries(by_name: Callable[[str], _Entry], names: Iterable[str]) -> list[_Entry]:
     """Return the entries of those names that exist."""
     entries = []
     for name in names:

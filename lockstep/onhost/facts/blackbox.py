@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lockstep.onhost.core import http_client, layout
-from lockstep.onhost.facts.logged_events import journal_entries
+from lockstep.onhost.facts.logged_events import timed_journal_messages
 from lockstep.onhost.facts.reader_helpers import FactUnreadable, paths_below
 from lockstep.onhost.records import boot_history
 
@@ -54,14 +54,16 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     period = prometheus.end_and_boot_times(now, question["before_boot"]) if prometheus else None
     if period is None and not own:
         raise FactUnreadable(f"no sample of {question['host']} is here")
-    end, boot_time, return_time = period or _end_times_by_journal(now, question["before_boot"])
+    end, boot_time, return_time = period or _end_and_boot_times_by_journal(
+        now, question["before_boot"]
+    )
     begin = end - 60.0 * question["minutes"]
     if prometheus and period:
-        document["series"] = prometheus.values(question["series"], begin, end)
+        document["series"] = prometheus.series_between(question["series"], begin, end)
     # A kernel may still send messages when nothing else does.
     until = return_time or now
     filters = ["-p", "warning"] if own else ["-t", question["identifier"]]
-    messages = journal_entries(
+    messages = timed_journal_messages(
         *filters, f"--since=@{begin:.0f}", f"--until=@{until + 1:.0f}", f"--lines={MOST}"
     )
     silent_s = 5.0 if question["job"] == "peer" else 45.0
@@ -112,7 +114,7 @@ class _Prometheus:
         (sample_series,) = self._ask("query", query=f"{series}[{STEP_S}s]", time=until)
         return [(float(at), float(value)) for at, value in sample_series["values"]]
 
-    def values(self, names: list[str], begin: float, end: float) -> list[dict[str, Any]]:
+    def series_between(self, names: list[str], begin: float, end: float) -> list[dict[str, Any]]:
         """Return the series of the host by these names, between two times."""
         of = self._of.replace("{", f'{{__name__=~"{"|".join(names)}",', 1)
         query = f"{of}[{end - begin:.0f}s]"
@@ -140,12 +142,14 @@ class _Prometheus:
         return results
 
 
-def _end_times_by_journal(now: float, before_boot: bool) -> tuple[float, float, float | None]:
+def _end_and_boot_times_by_journal(
+    now: float, before_boot: bool
+) -> tuple[float, float, float | None]:
     """Return the same three times for this host, by its own journal."""
     boot_time = now - float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
     if not before_boot:
         return now, boot_time, None
-    last = journal_entries("-b", "-1", "-n", "1")
+    last = timed_journal_messages("-b", "-1", "-n", "1")
     if not last:
         raise FactUnreadable("the journal has no boot before this one")
     return last[-1][0], boot_time, boot_time

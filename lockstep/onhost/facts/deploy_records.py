@@ -58,7 +58,7 @@ def differences_from_generation(wanted_digest: str) -> list[str]:
     return differences
 
 
-def deploy_state(question: dict[str, Any]) -> dict[str, Any]:
+def other_and_cut_off_deploy(question: dict[str, Any]) -> dict[str, Any]:
     """Return the state of deploys on this host.
 
     Args:
@@ -80,7 +80,7 @@ def deploy_state(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def intruders(question: dict[str, Any]) -> dict[str, str]:
+def foreign_obstacles(question: dict[str, Any]) -> dict[str, str]:
     """Return foreign things in the way of a deploy; see `ownership.foreign_things`."""
     return ownership.foreign_things(question)
 
@@ -90,8 +90,10 @@ def items_missing_in_baseline(question: dict[str, list[str]]) -> dict[str, list[
     return baseline.unrecorded_items(layout.Paths(), question)
 
 
-def persons_with_keys(seal_key: str) -> dict[str, Any]:
-    """Return "changes": the `key_changes` of keys.json; "fault": why it is unreadable, or "".
+def sealed_key_changes_and_fault(seal_key: str) -> dict[str, Any]:
+    """Return "changes" and "fault" of keys.json.
+
+    "changes" is `last_key_change_by_person`; "fault" is why the file is unreadable, or "".
 
     Args:
         seal_key: The key that seals them.
@@ -106,10 +108,10 @@ def persons_with_keys(seal_key: str) -> dict[str, Any]:
     except (keys.BrokenKeys, OSError, UnicodeDecodeError) as error:
         why = str(error) if isinstance(error, keys.BrokenKeys) else f"{path}: {errors.why(error)}"
         return {"changes": {}, "fault": why}
-    return {"changes": key_changes(entries, seal_key), "fault": ""}
+    return {"changes": last_key_change_by_person(entries, seal_key), "fault": ""}
 
 
-def key_changes(entries: Iterable[keys.Entry], key: str) -> dict[str, list[Any]]:
+def last_key_change_by_person(entries: Iterable[keys.Entry], key: str) -> dict[str, list[Any]]:
     """Return [time of the key's last change, whether it was a revocation, keyed hash] by person."""
     return {
         entry.person: [entry.since, entry.sha256 is None, seal(key, repr(entry).encode())]
@@ -117,7 +119,7 @@ def key_changes(entries: Iterable[keys.Entry], key: str) -> dict[str, list[Any]]
     }
 
 
-def deployed_facts(_: object) -> Facts:
+def generation_and_accepted_speeds(_: object) -> Facts:
     """Yield the state to which a deploy brought the host, and the accepted speeds."""
     record = generation(None)
     for key in filter(record.__contains__, _DEPLOYED):

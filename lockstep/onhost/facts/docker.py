@@ -44,7 +44,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     """Return Docker's state before a deploy.
 
     Args:
-        question: References of "images", and the question of `_foreign_items`.
+        question: References of "images", and the question of `_foreign_name_holders`.
 
     Returns:
         {"version", "hooks", "devices", "mode", "images", "foreign", "root"}; or the "fault" alone,
@@ -58,8 +58,8 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
             "hooks": _hooks(),
             "devices": _discovered_devices(info),
             "mode": _toolkit_mode(),
-            "images": list(_present_images(docker, question["images"])),
-            "foreign": _foreign_items(docker, question),
+            "images": list(_architectures_of_present_images(docker, question["images"])),
+            "foreign": _foreign_name_holders(docker, question),
             "root": info.get("DockerRootDir"),
         }
     except (docker_api.DockerUnreachable, docker_api.DockerError) as fault:
@@ -103,12 +103,14 @@ def image_architectures(references: Iterable[str]) -> dict[str, str]:
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     try:
-        return _present_images(docker, references)
+        return _architectures_of_present_images(docker, references)
     except (docker_api.DockerUnreachable, docker_api.DockerError):
         return {}
 
 
-def _present_images(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str]:
+def _architectures_of_present_images(
+    docker: docker_api.Docker, references: Iterable[str]
+) -> dict[str, str]:
     image_list = docker.request_json("GET", "/images/json")
     image_by_digest = {
         digest: image for image in image_list for digest in image.get("RepoDigests") or []
@@ -128,7 +130,7 @@ def _has_hold_tag(image: dict[str, Any]) -> bool:
     return not hold_tags.isdisjoint(image.get("RepoTags") or [])
 
 
-def _foreign_items(docker: docker_api.Docker, question: dict[str, Any]) -> dict[str, Any]:
+def _foreign_name_holders(docker: docker_api.Docker, question: dict[str, Any]) -> dict[str, Any]:
     """Return foreign containers and volumes with names that a deploy uses; ours have a label.
 
     A container has its id and the host's ports that it holds. `question` has names of "containers"
@@ -207,7 +209,7 @@ def contents(question: dict[str, Any]) -> Facts:
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     wanted_digests = set(question["images"])
-    for reference, architecture in _present_images(docker, wanted_digests).items():
+    for reference, architecture in _architectures_of_present_images(docker, wanted_digests).items():
         yield "image", reference, architecture
     for image in docker.request_json("GET", "/images/json"):
         digests = set(image.get("RepoDigests") or [])
@@ -215,13 +217,13 @@ def contents(question: dict[str, Any]) -> Facts:
         for name in [] if is_known else image.get("RepoTags") or digests:
             if name != "<none>:<none>":
                 yield "other image", name, image["Id"][:19]
-    yield from _containers(docker, question["containers"])
+    yield from _restart_policies(docker, question["containers"])
     for volume in docker.request_json("GET", "/volumes")["Volumes"] or []:
         if len(volume["Name"]) != 64:
             yield "volume", volume["Name"], volume["Driver"]
 
 
-def _containers(
+def _restart_policies(
     docker: docker_api.Docker, own_labels: list[str]
 ) -> Iterator[tuple[str, str, object]]:
     for container in docker.request_json("GET", "/containers/json", {"all": "1"}):

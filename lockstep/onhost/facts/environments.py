@@ -48,7 +48,7 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def package_versions(venvs: Iterable[str]) -> dict[str, dict[str, str]]:
+def package_versions_by_venv(venvs: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the versions of installed packages by name, for each venv.
 
     A venv whose installation was not seen to end counts as empty.
@@ -119,10 +119,10 @@ def checkout_changes(question: dict[str, Any]) -> Facts:
     """Yield whether source trees ("sources") have changes of their own."""
     for source in question["sources"]:
         if os.path.exists(os.path.join(source, ".git")):
-            yield "checkout", source, _checkout(source)
+            yield "checkout", source, _checkout_changes_text(source)
 
 
-def _checkout(source: str) -> str:
+def _checkout_changes_text(source: str) -> str:
     """Describe a checkout's changes.
 
     Git runs as the checkout's owner, because a repository's configuration may run programs.

@@ -41,14 +41,14 @@ _PROCESSES = ("sshd", "systemd-oomd", "earlyoom", "dockerd", "containerd", "gnom
 
 
 def past_updates(_: object) -> Facts:
-    """Yield every update that DGX OS has recorded; `machine.system` has the last one."""
+    """Yield every update that DGX OS has recorded; `machine.software_releases` has the last one."""
     release_lines = [
         line for line in lines_of_file("/etc/dgx-release") if line.startswith("DGX_OTA")
     ]
     yield logged_events.lines_fact("updates of DGX OS", release_lines)
 
 
-def devices(_: object) -> Facts:
+def device_files_and_gpu(_: object) -> Facts:
     """Yield device files of GPU and adapters, and the output of nvidia-smi."""
     for path in (path for folder in _DEVICES for path in folder_paths(folder)):
         if _DEVICE.match(path) and not os.path.isdir(path):
@@ -66,7 +66,7 @@ def toolkit(_: object) -> Facts:
         yield "toolkit", folder, names or "empty"
 
 
-def apt(_: object) -> Facts:
+def apt_activity(_: object) -> Facts:
     """Yield the holder of apt's locks, the upgrade that waits for a boot, and the runs of apt."""
     yield "apt now", "locks", apt_lock_wait.apt_lock_holder(layout.Paths()) or "free"
     pending_updates = preflight.updates()
@@ -98,11 +98,13 @@ def memory(question: dict[str, Any]) -> Facts:
 
 def interfaces(_: object) -> Facts:
     """Yield every interface that is no container's, with its link and its RDMA device."""
-    devices = link.rdma()
+    device_files_and_gpu = link.rdma()
     for path in folder_paths("/sys/class/net"):
         name = os.path.basename(path)
         link_facts = (
-            None if name.startswith(network.VIRTUAL) else link.interface_link(name, devices)
+            None
+            if name.startswith(network.VIRTUAL)
+            else link.interface_link(name, device_files_and_gpu)
         )
         if link_facts:
             yield "link", name, value_text(link_facts)
@@ -129,7 +131,7 @@ def oom_scores(question: dict[str, Any]) -> Facts:
         yield "OOM score", name, ", ".join(map(str, sorted(every)))
 
 
-def engine(question: dict[str, Any]) -> Facts:
+def installed_engines(question: dict[str, Any]) -> Facts:
     """Yield the engines here, and their answers about the recipes.
 
     `question` has the folder of the "engines", and a pattern of the "packages" that count.
@@ -147,12 +149,12 @@ def engine(question: dict[str, Any]) -> Facts:
                 yield "engine", name, version
         for name, commit in environment_facts["commits"].items():
             yield "engine", f"commit of {name}", (commit or "none")[:9]
-    yield from _engine_facts("the engine in the venv", environment_facts["check"])
+    yield from _check_record_facts("the engine in the venv", environment_facts["check"])
     for number, record in enumerate(environment_facts["images"].values(), 1):
-        yield from _engine_facts(f"the engine in image {number}", record)
+        yield from _check_record_facts(f"the engine in image {number}", record)
 
 
-def _engine_facts(subject: str, record: Any) -> Facts:
+def _check_record_facts(subject: str, record: Any) -> Facts:
     for key, value in record.items() if isinstance(record, dict) else ():
         if key not in ("asked", "taken"):
             yield "engine", f"{subject}: {key}", value_text(value)

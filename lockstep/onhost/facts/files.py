@@ -49,7 +49,7 @@ def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
         Path → {"kind", "mode", "owner", "group", "target" of a link, "text" of a shown file}, and
         the "seal" of a file.
     """
-    stays, known_seals = _foreign_paths(question["absent"]), question.get("shown", {})
+    stays, known_seals = _foreign_among_absent(question["absent"]), question.get("shown", {})
     damaged_paths = _damaged_certificates(question["certificates"])
     descriptions = {
         path: None if path in stays else _describe(path, question["key"], known_seals.get(path))
@@ -62,7 +62,7 @@ def read(question: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
     return descriptions
 
 
-def _foreign_paths(absent: Iterable[str]) -> set[str]:
+def _foreign_among_absent(absent: Iterable[str]) -> set[str]:
     """Return the paths at which there is something that belongs to somebody else."""
     judge = ownership.Ownership()
     return {path for path in absent if judge.owner_of_file(path)}
@@ -108,10 +108,10 @@ def marked_files(question: dict[str, list[str]]) -> list[str]:
             for path in paths
             if ownership.is_in_own_folder(path) or ownership.is_marked(Path(path))
         ]
-    return sorted({*marked_paths, *_recorded_files()})
+    return sorted({*marked_paths, *_unchanged_recorded_files()})
 
 
-def _recorded_files() -> Iterator[str]:
+def _unchanged_recorded_files() -> Iterator[str]:
     """Yield the files outside our folders that are still as the last deploy wrote them.
 
     An owner's extra file has no mark, so the record alone says that a deploy brought it.
@@ -136,7 +136,7 @@ def leftovers(question: dict[str, Any]) -> Facts:
             folders).
     """
     known_paths = set(question["files"])
-    stays = _foreign_paths(question["absent"])
+    stays = _foreign_among_absent(question["absent"])
     for path in question["absent"]:
         if os.path.lexists(path) and path not in stays:
             yield "leftover", path, "present"
@@ -149,7 +149,7 @@ def leftovers(question: dict[str, Any]) -> Facts:
             elif folder == question["scripts"]:
                 yield "script", path, sealed_content(question["key"], path)
     allowed_paths, inside = known_paths | set(question["allowed"]), tuple(question["inside"])
-    for path in sorted({*_recorded_files()} - known_paths):
+    for path in sorted({*_unchanged_recorded_files()} - known_paths):
         if not ownership.is_marked(Path(path)):
             yield "leftover", path, "present"
     for folder in question["own"]:
@@ -178,12 +178,12 @@ def _damaged_certificates(certificates: dict[str, tuple[str, str]]) -> set[str]:
         *(
             path
             for path, (authority, name) in certificates.items()
-            if not peer_tls.is_accepted(Path(path), Path(authority), name)
+            if not peer_tls.is_identity_accepted(Path(path), Path(authority), name)
         ),
         *(
             authority
             for authority, _ in certificates.values()
-            if not peer_tls.is_authority(Path(authority))
+            if not peer_tls.has_key_and_certificate(Path(authority))
         ),
     }
 

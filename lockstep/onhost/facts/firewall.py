@@ -14,7 +14,7 @@ from lockstep.onhost.systemd import units
 _OF_DOCKER = {f"{family} {name}" for family in ("ip", "ip6") for name in ("nat", "raw", "mangle")}
 
 
-def read(question: dict[str, str]) -> dict[str, Any]:
+def own_table_state(question: dict[str, str]) -> dict[str, Any]:
     """Return the state of the deploy's firewall.
 
     Args:
@@ -28,12 +28,12 @@ def read(question: dict[str, str]) -> dict[str, Any]:
     keys = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload")
     return {
         "kept": digest(question["kept"]),
-        "live": FirewallTrial(layout.Paths()).is_in_force(),
+        "live": FirewallTrial(layout.Paths()).is_table_unchanged(),
         "state": units.properties([unit], *keys)[unit],
     }
 
 
-def every(question: dict[str, Any]) -> Facts:
+def foreign_rules(question: dict[str, Any]) -> Facts:
     """Yield the host's own rules, without Docker's, which follow its containers."""
     for rule in run("iptables", "-S").stdout.splitlines():
         if re.match(r"-[AP] (INPUT|OUTPUT|DOCKER-USER)\b", rule):

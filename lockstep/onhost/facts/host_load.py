@@ -112,10 +112,10 @@ def hot_models(_: object) -> dict[str, dict[str, Any]]:
 
 
 def _requests(model: config.Model) -> int | None:
-    if not model.with_engine_address.url:
+    if not model.at_engine_address.url:
         return None
     try:
-        counters = openai_api.counters(model.with_engine_address, None, _ANSWER_S)
+        counters = openai_api.counters(model.at_engine_address, None, _ANSWER_S)
     except openai_api.NotReady:
         return None
     return counters.outstanding if counters else None

@@ -57,7 +57,7 @@ def _ping_fault(address: str, interface: str | None, mtu: int) -> str:
     )
 
 
-def _network_of_last_start(units: list[str]) -> dict[str, Any]:
+def _nccl_network_last_start(units: list[str]) -> dict[str, Any]:
     """Return NCCL's choice in the log of the last started unit; unit null if none of them ran."""
 
     def began(state: dict[str, str]) -> int:
@@ -98,5 +98,5 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         "links": {name: interface_link(name, devices) for name in question["interfaces"]},
         "rdma": devices,
         "peers": {address: answer.result() for address, answer in answers.items()},
-        "nccl": _network_of_last_start(question["units"]),
+        "nccl": _nccl_network_last_start(question["units"]),
     }

@@ -68,7 +68,7 @@ def _seconds(date: str) -> float:
         return 0.0
 
 
-def starts(question: dict[str, Any]) -> Facts:
+def last_start_lines(question: dict[str, Any]) -> Facts:
     """Yield the last start of each model: the gate's view, the engine's choices and memory.
 
     Args:
@@ -77,7 +77,7 @@ def starts(question: dict[str, Any]) -> Facts:
             ("arguments").
     """
     for unit in question["units"]:
-        newest = _entries("-u", unit, "-n", "1")
+        newest = _raw_journal_objects("-u", unit, "-n", "1")
         # systemd's messages about a unit's run have one field, those of the run's processes
         # another.
         ids = ("INVOCATION_ID", "_SYSTEMD_INVOCATION_ID")
@@ -87,13 +87,13 @@ def starts(question: dict[str, Any]) -> Facts:
             only = f"--grep={question['tells']}"
             messages = journal_lines(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
             telling_lines = (
-                start_part_of_line(line, question["tells"], question["arguments"])
+                start_text_in_line(line, question["tells"], question["arguments"])
                 for line in messages
             )
             yield lines_fact(f"start of {unit}", filter(None, telling_lines))
 
 
-def start_part_of_line(line: str, tells: str, arguments: str) -> str:
+def start_text_in_line(line: str, tells: str, arguments: str) -> str:
     """Return the part of an engine's log line that tells of a start; of a long line, pieces."""
     if len(line) > _LONG:
         return " ".join(dict.fromkeys(re.findall(arguments, line)))
@@ -108,12 +108,12 @@ def audit_events(question: dict[str, str]) -> list[tuple[float, str]]:
     """
     least = "debug" if question["steps"] == "yes" else "info"
     words = ("-t", audit_log.IDENTIFIER, "--since", question["since"], "--priority", least)
-    return [(at, line) for at, _, line in journal_entries(*words)]
+    return [(at, line) for at, _, line in timed_journal_messages(*words)]
 
 
-def journal_entries(*matches: str) -> list[tuple[float, str, str]]:
+def timed_journal_messages(*matches: str) -> list[tuple[float, str, str]]:
     """Return Unix time, program and message of each entry; raise as `journal_lines` does."""
-    return list(map(_entry, _entries(*matches)))
+    return list(map(_entry, _raw_journal_objects(*matches)))
 
 
 def kernel(_: object) -> Facts:
@@ -142,12 +142,12 @@ def journal_lines(*matches: str) -> list[str]:
     """
     return [
         f"{utc_text(at)} {program}: {line}"
-        for at, program, message in journal_entries(*matches)
+        for at, program, message in timed_journal_messages(*matches)
         for line in message.splitlines()
     ]
 
 
-def _entries(*matches: str) -> list[dict[str, object]]:
+def _raw_journal_objects(*matches: str) -> list[dict[str, object]]:
     fields = "MESSAGE,SYSLOG_IDENTIFIER,INVOCATION_ID,_SYSTEMD_INVOCATION_ID"
     argv = ("journalctl", "--no-pager", "-q", "-a", "-o", "json", f"--output-fields={fields}")
     result = run(*argv, *matches)

@@ -51,17 +51,17 @@ def meminfo(*keys: str) -> dict[str, int]:
     return {key: int(fields[key].split()[0]) * 1024 for key in keys if key in fields}
 
 
-def system_name() -> str:
+def os_release_name() -> str:
     """Return the system's name in /etc/os-release ("Ubuntu 24.04.3 LTS")."""
     return dict(pairs("/etc/os-release")).get("PRETTY_NAME", "a system without a name")
 
 
-def release() -> dict[str, str]:
+def dgx_release() -> dict[str, str]:
     """Return the KEY="value" lines of /etc/dgx-release, the last of each; {} without the file."""
     return dict(pairs("/etc/dgx-release"))
 
 
-def cuda() -> dict[str, str]:
+def cuda_toolkit_releases() -> dict[str, str]:
     """Return the release ("13.0") of each program of the toolkit ("nvcc", "ptxas") that runs."""
     toolkit = {}
     for name, pattern in (("nvcc", r"release (\d+\.\d+)"), ("ptxas", r"V(\d[\d.]+)")):
@@ -161,9 +161,9 @@ def driver(question: dict[str, Any]) -> Facts:
         yield "CDI driver", path, made_for or UNTOLD
 
 
-def system(question: dict[str, Any]) -> Facts:
+def software_releases(question: dict[str, Any]) -> Facts:
     """Yield releases of DGX OS, the base system, the system's Python and CUDA's toolkit."""
-    release_facts = release()
+    release_facts = dgx_release()
     for name, value in release_facts.items():
         if name not in _OWN_RELEASE:
             # Each update appends its version, and the last one counts.
@@ -176,7 +176,7 @@ def system(question: dict[str, Any]) -> Facts:
     folder = os.path.realpath("/usr/local/cuda")
     if os.path.isdir(folder):
         yield "CUDA", "/usr/local/cuda", folder
-    for name, version in cuda().items():
+    for name, version in cuda_toolkit_releases().items():
         yield "CUDA", name, version
     listing = "/usr/local/cuda/version.json"
     if os.path.isfile(listing):
@@ -206,7 +206,7 @@ def memory_and_mounts(_: object) -> Facts:
             yield "mount", place, f"{kind} {options}"
 
 
-def clock(_: object) -> Facts:
+def time_and_zone(_: object) -> Facts:
     """Yield the time, seconds since 1970, and its zone."""
     yield "clock now", "seconds", time.time()
     yield "clock", "zone", os.path.realpath("/etc/localtime").partition("zoneinfo/")[2] or "none"
@@ -214,14 +214,14 @@ def clock(_: object) -> Facts:
 
 def settings(question: dict[str, Any]) -> Facts:
     """Yield kernel settings in force: those "names", and with "others" all that affect engines."""
-    keys = {*question["names"], *(_engine_setting_names() if question["others"] else ())}
+    keys = {*question["names"], *(_sysctls_affecting_engines() if question["others"] else ())}
     for name in sorted(keys):
         value = baseline.present_kernel_setting(Path("/"), name)
         if value is not None:
             yield "sysctl", name, value
 
 
-def _engine_setting_names() -> set[str]:
+def _sysctls_affecting_engines() -> set[str]:
     """Return the names of this kernel's settings that affect engines."""
     keys = {f"net.ipv4.{name}" for name in _NET} | {f"kernel.{name}" for name in _KERNEL}
     for folder in ("/proc/sys/vm", "/proc/sys/net/core"):

@@ -69,12 +69,12 @@ def listeners(ports: Iterable[int]) -> dict[str, dict[str, Any]]:
             "unit": listener.place,
             "ours": bool(listener.unit) and is_marked(Path(UNITS + listener.unit)),
         }
-        for listener in _listening()
+        for listener in _listening_sockets()
         if listener.port in wanted_ports and listener.protocol == "tcp"
     }
 
 
-def sockets(question: dict[str, Any]) -> Facts:
+def foreign_and_exposed_sockets(question: dict[str, Any]) -> Facts:
     """Yield listening sockets; those of models, which come and go, only at unwanted addresses.
 
     `question` has "ports" of ours, each with the addresses at which it may be open, and our
@@ -83,7 +83,7 @@ def sockets(question: dict[str, Any]) -> Facts:
     first = int((text("/proc/sys/net/ipv4/ip_local_port_range") or "32768").split()[0])
     ports: dict[str, list[str]] = question["ports"]
     own = _addresses()
-    for listener in (candidate for candidate in _listening() if candidate.process):
+    for listener in (candidate for candidate in _listening_sockets() if candidate.process):
         address = "(own)" if listener.address in own else listener.address
         binds = ports.get(str(listener.port))
         if binds is not None:
@@ -98,8 +98,8 @@ def sockets(question: dict[str, Any]) -> Facts:
         yield "socket", f"{listener.protocol} {address}:{port_text} {listener.process}", "listens"
 
 
-def _listening() -> Iterator[ListeningSocket]:
-    of_systemd = _socket_units()
+def _listening_sockets() -> Iterator[ListeningSocket]:
+    of_systemd = _socket_units_by_address()
     for listener in kernel_listeners.listeners():
         listener_found = ListeningSocket(listener.protocol, listener.address, listener.port)
         if not listener.processes:
@@ -115,7 +115,7 @@ def _listening() -> Iterator[ListeningSocket]:
         yield listener_found._replace(process=process, place=place)
 
 
-def _socket_units() -> dict[tuple[str, int], str]:
+def _socket_units_by_address() -> dict[tuple[str, int], str]:
     """Return the socket unit by which systemd listens, by address and port."""
     units_by_socket = {}
     for place, unit in units.socket_units_by_address().items():
@@ -168,7 +168,7 @@ def fabric(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def interface_settings(_: object) -> Facts:
+def interfaces_routes_and_resolvers(_: object) -> Facts:
     """Yield settings of real interfaces, without addresses, which are each host's own."""
     for path in folder_paths("/sys/class/net"):
         name = os.path.basename(path)

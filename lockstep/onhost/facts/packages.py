@@ -8,7 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, lines_of_file, output, run
+from lockstep.onhost.facts.reader_helpers import (
+    Facts,
+    folder_paths,
+    lines_of_file,
+    output_or_raise,
+    run,
+)
 from lockstep.onhost.records import deploy_packages
 from lockstep.onhost.system import apt_lock_wait
 
@@ -21,7 +27,7 @@ def read(question: dict[str, Any]) -> Facts:
     all_packages = question["others"]
     # dpkg-query fails if it does not know one of the names.
     answer = (
-        output(*_QUERY, _FORMAT)
+        output_or_raise(*_QUERY, _FORMAT)
         if all_packages
         else run(*_QUERY, _FORMAT, *question["names"]).stdout
     )
@@ -54,7 +60,7 @@ def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
     if installed_names.issuperset(names) or apt_lock_wait.apt_lock_holder(paths):
         return {}
     try:
-        packages_found = deploy_packages.unfinished_packages(paths, names)
+        packages_found = deploy_packages.foreign_unfinished_packages(paths, names)
     except errors.Problem:
         return {}  # No apt-get here, or one that hangs; the deploy's own call tries again.
     return {} if apt_lock_wait.apt_lock_holder(paths) else packages_found

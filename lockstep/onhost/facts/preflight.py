@@ -44,14 +44,14 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     # time-out.
     with ThreadPoolExecutor(16) as pool:
         futures: dict[str, Future[Any]] = {
-            "cuda": pool.submit(machine.cuda),
+            "cuda": pool.submit(machine.cuda_toolkit_releases),
             "gpu": pool.submit(machine.gpu),
             "updates": pool.submit(updates),
             "unfinished": pool.submit(packages.unfinished_packages, question["packages"]),
             "tls": pool.submit(tls.read, question["tls"]),
             "earlyoom": pool.submit(packages.installed_or_candidate_version, "earlyoom"),
             "units_up": pool.submit(_running_model_units),
-            "gpu_held": pool.submit(gpu_holders.holder_sentences, None),
+            "gpu_held": pool.submit(gpu_holders.deployed_host_sentences, None),
         }
         engine = docker.read({**question["docker"], "images": list(question["images"].values())})
         images = engine.get("images", [])
@@ -70,8 +70,8 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: answer.result() for name, answer in futures.items()},
         "architecture": platform.machine(),
-        "dgx": machine.release(),
-        "system": machine.system_name(),
+        "dgx": machine.dgx_release(),
+        "system": machine.os_release_name(),
         "docker": engine if "fault" in engine else {**engine, "cdi": machine.cdi_drivers()},
         "docker_ways": docker.dockers_of_host(
             question["docker_client"], answers="fault" not in engine

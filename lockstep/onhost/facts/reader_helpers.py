@@ -53,7 +53,7 @@ def run(*argv: str, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str
         return subprocess.CompletedProcess(argv, 127, "", str(fault))
 
 
-def output(*argv: str) -> str:
+def output_or_raise(*argv: str) -> str:
     """Return the output of a program; raise FactUnreadable if it fails."""
     result = run(*argv)
     if result.returncode != 0:

@@ -10,7 +10,7 @@ import ssl
 import time
 from typing import Any
 
-from lockstep.onhost.core import http_client, process
+from lockstep.onhost.core import http_client, running_processes
 from lockstep.onhost.facts.reader_helpers import Facts, run
 from lockstep.onhost.systemd import units
 
@@ -34,7 +34,9 @@ def read(question: dict[str, Any]) -> dict[str, Any]:
         {"fault": why there is none, or "", "days": until it ends, null for one that renews itself}.
     """
     if "certificate" in question:
-        return _own_certificate(question["certificate"], question["key"], question.get("now"))
+        return _owner_certificate_state(
+            question["certificate"], question["key"], question.get("now")
+        )
     if "tailscale" in question:
         return {"fault": _tailscale_fault(question["tailscale"]), "days": None}
     if "own" in question and not shutil.which("openssl"):
@@ -53,7 +55,7 @@ def findings(question: dict[str, Any]) -> Facts:
         yield "certificate", question["certificate"], f"ends in {certificate['days']} days"
 
 
-def _own_certificate(certificate: str, key: str, now: float | None) -> dict[str, Any]:
+def _owner_certificate_state(certificate: str, key: str, now: float | None) -> dict[str, Any]:
     try:
         # This compares the certificate with the key.
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -103,7 +105,7 @@ def _tailscale_fault(names: list[str]) -> str:
         )
     pid = units.units_by_name([_TAILSCALED_UNIT])[_TAILSCALED_UNIT].main_pid
     try:
-        variables = process.variables(pid)
+        variables = running_processes.variables(pid)
     except OSError as fault:
         return f"tailscaled.service does not run: {fault.strerror}"
     if variables.get("TS_PERMIT_CERT_UID") != _ACCOUNT:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import clock, layout, process
+from lockstep.onhost.core import clock, layout, running_processes
 from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
 from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.records.ownership import is_marked
@@ -67,7 +67,7 @@ def read(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "restart_key": running_restart_key(state),
             "outdated": _is_outdated(name, state, programs.get(name, ())),
             "links": sorted(boot.get(name, [])),
-            "settled": _is_settled(units.unit_of(state)),
+            "settled": _is_settled(units.unit_from_properties(state)),
         }
         for name, state in units.properties(programs, *_PROPERTIES).items()
     }
@@ -81,7 +81,7 @@ def _is_settled(unit: units.Unit) -> bool:
     return unit.active == "active" and is_old
 
 
-def unsettled_units(names: list[str]) -> dict[str, str]:
+def await_settled_units(names: list[str]) -> dict[str, str]:
     """Return those of the units that do not come up → why, with the last line of each.
 
     Each has 30 s, unless it has failed meanwhile, or has twice been started again.
@@ -118,7 +118,7 @@ def running_restart_key(state: Mapping[str, str]) -> str:
     # A unit whose gate still waits for memory has no main process yet.
     for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
         with suppress(OSError):
-            return process.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
+            return running_processes.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
     return ""
 
 

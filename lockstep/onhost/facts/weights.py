@@ -117,12 +117,12 @@ def slow_loads(_: object) -> Facts:
 
 
 def _slow_load(model: config.Model, paths: layout.Paths) -> str | None:
-    record = load_record.load_records(paths).get(model.name)
+    record = load_record.last_load_by_model(paths).get(model.name)
     if record is None:
         return None
     # Not the bytes that the disk gave: the page cache may have had the others.
     disk_mb_s = disk_rate.rate_of(paths, record.device)
-    return load_texts.slow_load_text(record.needs_bytes, record.seconds, disk_mb_s)
+    return load_texts.below_disk_rate_text(record.needs_bytes, record.seconds, disk_mb_s)
 
 
 def _unexplained_load_text(model: config.Model) -> str:

@@ -32,7 +32,7 @@ def hasher(name: str, size: int) -> Hasher:
     return digest
 
 
-def hash_file_in_pieces(path: Path, digest: Hasher) -> Iterator[int]:
+def feed_hash_in_pieces(path: Path, digest: Hasher) -> Iterator[int]:
     """Add a whole file to `digest`, piece by piece; yield the size of each piece in bytes."""
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
@@ -43,7 +43,7 @@ def hash_file_in_pieces(path: Path, digest: Hasher) -> Iterator[int]:
 
 def add_file_to_hash(path: Path, digest: Hasher) -> int:
     """Add a whole file to `digest`; return its size in bytes."""
-    return sum(hash_file_in_pieces(path, digest))
+    return sum(feed_hash_in_pieces(path, digest))
 
 
 def size(path: Path) -> int:

@@ -67,28 +67,28 @@ class PeerStore:
             if name in _claimed_names(claim):
                 return ComingContent("fetching", self._progress_mark([claim]))
         names_begun = {claim.name for claim in self._claims()}
-        for offer in self.offers():
+        for offer in self.deploy_offers():
             for claim_name, names in offer.expects.items():
                 if name in names and claim_name not in names_begun:
                     # Progress of earlier fetches shows that this host moves on.
                     return ComingContent("expected", self._progress_mark(paths))
         return None
 
-    def is_fetching(self) -> bool:
+    def has_running_fetch(self) -> bool:
         """Tell whether this host itself is fetching something."""
         return any(map(content_claims.is_held, self._claims()))
 
-    def accepted_token_hash(self, token: str) -> str | None:
+    def hash_of_accepted_token(self, token: str) -> str | None:
         """Return the hash of a token if a present deploy gave it out; None for any other token."""
         token_hash = sha256(token.encode()).hexdigest()
-        known_hashes = [offer.accepts for offer in self.offers()]
+        known_hashes = [offer.accepts for offer in self.deploy_offers()]
         return (
             token_hash
             if any([compare_digest(token_hash, known_hash) for known_hash in known_hashes])
             else None
         )
 
-    def offers(self) -> list[StoreOffer]:
+    def deploy_offers(self) -> list[StoreOffer]:
         """Return the offers of the present deploys."""
         offers_read = []
         for path in self._folder.glob("*.offer.json"):
@@ -107,7 +107,7 @@ class PeerStore:
     def _progress_mark(self, paths: list[Path]) -> str:
         """Return a text that changes when a claim's holder moves on: bytes, or a sign of life."""
         with self._lock:
-            self._refresh()
+            self._rescan_content_folders()
             names = [name for claim in paths for name in _claimed_names(claim)]
             sizes = [self._partial.get(name, int(name in self._is_whole)) for name in names]
         beats = []
@@ -116,17 +116,17 @@ class PeerStore:
                 beats.append(claim.stat().st_mtime_ns)
         return f"{sum(sizes)}-{max(beats)}" if beats else ""
 
-    def _refresh(self) -> None:
+    def _rescan_content_folders(self) -> None:
         if time.monotonic() - self._read < _FRESH_S:
             return
         self._is_whole, self._partial = set(), {}
         for folder in self._folders():
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
-                    self._note_file(entry)
+                    self._note_file_size(entry)
         self._read = time.monotonic()
 
-    def _note_file(self, entry: os.DirEntry[str]) -> None:
+    def _note_file_size(self, entry: os.DirEntry[str]) -> None:
         if blob_files.NAME.fullmatch(entry.name):
             self._is_whole.add(entry.name)
         elif entry.name.endswith(blob_files.PARTIAL):

@@ -148,7 +148,7 @@ def close_lease(lease_id: str, paths: layout.Paths) -> None:
     lease = peer_client.newest_lease(paths, lease_id)
     if lease is None:
         return
-    peer_client.end_lease(lease)
+    peer_client.announce_end_to_peers(lease)
     (folder / f"{lease_id}.client.json").unlink(missing_ok=True)
     (target_path / f"{lease_id}.offer.json").unlink(missing_ok=True)
     if not list(target_path.glob("*.offer.json")):
@@ -162,7 +162,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         len(argv) == 2 and argv[0] == "close" and _ID.fullmatch(argv[1])
     )
     if not is_known:
-        return program_command_lines.usage(__doc__)
+        return program_command_lines.print_usage(__doc__)
     try:
         if argv[0] == "open":
             open_lease(json.load(sys.stdin), paths)

@@ -101,7 +101,7 @@ def _attempt(source: DownloadSource, partial: Path) -> None:
         if have:
             headers["Range"] = f"bytes={have}-"
         try:
-            response = http_client.open_origin_answer(source.url, headers)
+            response = http_client.open_answer_through_proxy(source.url, headers)
         except urllib.error.HTTPError as error:
             if error.code == 416:
                 file.truncate(0)

@@ -10,7 +10,7 @@ import base64
 from urllib.parse import unquote, urlsplit
 
 
-def without_login(address: str) -> tuple[str, dict[str, str]]:
+def split_off_login(address: str) -> tuple[str, dict[str, str]]:
     """Return the address without its login, and the header that logs in ({} without a login).
 
     Raises ValueError if the address is not valid.
@@ -30,7 +30,7 @@ def without_login_for_git(address: str) -> tuple[str, dict[str, str]]:
 
     Only HTTP has passwords in addresses; any other address stays as it is, with no variables.
     """
-    public_url, header = without_login(address)
+    public_url, header = split_off_login(address)
     if not header:
         return public_url, {}
     server = urlsplit(public_url)._replace(path="/", query="").geturl()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from lockstep.onhost.core import address_text, http_client, layout, output
 from lockstep.onhost.fetch import blob_files
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 #: A link that delivers nothing for so long is gone; peers are one hop away.
 SILENCE_S = 20.0
@@ -70,7 +70,7 @@ def newest_lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:
         files = sorted(leases, key=lambda path: path.stat().st_mtime)
     except OSError:
         return None
-    return state_record.load(Lease, files[-1]) if files else None
+    return json_records.load(Lease, files[-1]) if files else None
 
 
 class PeerAnswer(NamedTuple):
@@ -114,7 +114,7 @@ class Copier:
                 bytes.
         """
         while self._lease is not None:
-            answers = {peer: self._ask(peer, name) for peer in self._candidates(name)}
+            answers = {peer: self._ask(peer, name) for peer in self._peers_to_ask(name)}
             having_peers = [peer for peer, answer in answers.items() if answer.state == "here"]
             if having_peers:
                 # Different files come from different peers, if several have them.
@@ -129,7 +129,7 @@ class Copier:
             ]
             if not coming:
                 return False
-            self._wait_for_peer(coming[0])
+            self._pause_for_peer(coming[0])
         return False
 
     def waiting_note(self) -> str:
@@ -152,7 +152,7 @@ class Copier:
         for name, size in sorted(self.bytes.items()):
             self._say(f"{subject}: {size / 1e6:.1f} MB copied from {name}")
 
-    def _candidates(self, name: str) -> list[Peer]:
+    def _peers_to_ask(self, name: str) -> list[Peer]:
         assert self._lease is not None
         now = time.monotonic()
         with self._lock:
@@ -164,12 +164,12 @@ class Copier:
                 and now - self._silent_since.get(peer.name, -RETRY_S) >= RETRY_S
             ]
 
-    def _wait_for_peer(self, peer: Peer) -> None:
-        with self._count_copy_under_way(self._waiting, peer):
+    def _pause_for_peer(self, peer: Peer) -> None:
+        with self._count_peer_in(self._waiting, peer):
             time.sleep(POLL_S)
 
     @contextlib.contextmanager
-    def _count_copy_under_way(self, counter: Counter[str], peer: Peer) -> Iterator[None]:
+    def _count_peer_in(self, counter: Counter[str], peer: Peer) -> Iterator[None]:
         with self._lock:
             counter[peer.name] += 1
         try:
@@ -216,7 +216,7 @@ class Copier:
         partial = blob_files.partial_path(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self._count_copy_under_way(self._copying, peer):
+            with self._count_peer_in(self._copying, peer):
                 is_same = self._transfer(peer, name, size, partial)
         except (ConnectionError, TimeoutError, HTTPException) as error:
             self._count_failure(peer)
@@ -269,7 +269,7 @@ class Copier:
             self._silent_since[peer.name] = time.monotonic()
 
 
-def end_lease(lease: Lease) -> None:
+def announce_end_to_peers(lease: Lease) -> None:
     """Tell every peer that this deploy is over; a peer that does not answer ends on its own."""
     for peer in lease.peers:
         with (

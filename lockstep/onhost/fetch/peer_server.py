@@ -42,14 +42,14 @@ class CopyServer(http_listener.HttpListener):
 
     def end_if_unneeded(self) -> None:
         """End if all deploys that this server knows of are over."""
-        if all(offer.accepts in self.over for offer in self.store.offers()):
+        if all(offer.accepts in self.over for offer in self.store.deploy_offers()):
             threading.Thread(target=self.shutdown, daemon=True).start()
 
     def service_actions(self) -> None:
         """End if nobody needs this server any more; called between requests."""
         if time.monotonic() - self.last_asked < self._idle_s:
             return
-        if self.store.is_fetching():
+        if self.store.has_running_fetch():
             self.last_asked = time.monotonic()
             return
         threading.Thread(target=self.shutdown, daemon=True).start()
@@ -67,7 +67,7 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Accept the end of a deploy."""
-        content_name = self._accepted_lease()
+        content_name = self._accepted_token_hash()
         if content_name is None or self.path != "/end":
             http_listener.send_without_body(self, 401 if content_name is None else 404)
             return
@@ -76,15 +76,15 @@ class CopyRequestHandler(BaseHTTPRequestHandler):
         http_listener.send_without_body(self, 200)
         self.server.end_if_unneeded()
 
-    def _accepted_lease(self) -> str | None:
+    def _accepted_token_hash(self) -> str | None:
         self.server.last_asked = time.monotonic()
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-        lease_name = self.server.store.accepted_token_hash(token) if scheme == "Bearer" else None
+        lease_name = self.server.store.hash_of_accepted_token(token) if scheme == "Bearer" else None
         return None if lease_name in self.server.over else lease_name
 
     def do_GET(self) -> None:
         """Send the content, or for HEAD its length if it is here."""
-        if self._accepted_lease() is None:
+        if self._accepted_token_hash() is None:
             http_listener.send_without_body(self, 401)
             return
         place, _, name = self.path.lstrip("/").partition("/")

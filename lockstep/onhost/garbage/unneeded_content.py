@@ -70,7 +70,7 @@ def plan_cleanup(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> C
     engines = list(_unneeded_engines(folders, text))
     items = [
         *engines,
-        *_wheels(engines, folders),
+        *_unneeded_unpacked_wheels(engines, folders),
         *_unneeded_wheels(engines, folders, text),
         *_unneeded_images(paths, docker, every, text),
         *(
@@ -139,7 +139,9 @@ def _unnamed_folders(folders: list[Path], text: str) -> Iterator[Path]:
                 yield home
 
 
-def _wheels(engines: list[UnneededItem], folders: list[Path]) -> Iterator[UnneededItem]:
+def _unneeded_unpacked_wheels(
+    engines: list[UnneededItem], folders: list[Path]
+) -> Iterator[UnneededItem]:
     """Yield unpacked wheels that share files with no environment, once `engines` are gone."""
     gone_places = [place for item in engines for place in item.places]
     for folder in folders:

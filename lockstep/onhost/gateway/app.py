@@ -271,7 +271,7 @@ class Application:
                 raise await self._unknown_model_refusal(name, caller)
             async with contextlib.AsyncExitStack() as stack:
                 wanted_model = AUTO if name == AUTO else model
-                turn = self.swaps.wait_until_hot(wanted_model, caller.person.name)
+                turn = self.swaps.hold_hot_model(wanted_model, caller.person.name)
                 await answer.await_with_keepalive(stack.enter_async_context(turn))
                 if name == AUTO:
                     # `auto` may be another model after the wait for a switch.
@@ -391,7 +391,7 @@ class Application:
         # are.
         if reads and not _is_multipart_form(kind):
             whole = await body.read_whole(self._most)
-            content, evened_shapes = self._checked_body(whole, scope["path"], serving)
+            content, evened_shapes = self._body_for_model_port(whole, scope["path"], serving)
             self._report_rewritten_shapes(answer, serving.name, evened_shapes)
             headers = _headers_for_engine(scope, *dropped_headers)
         elif present_names & {b"content-length", b"transfer-encoding"}:
@@ -400,7 +400,7 @@ class Application:
             body.mark_as_read()
         await self._forward_to_engine(answer, scope, serving, headers, content)
 
-    def _checked_body(
+    def _body_for_model_port(
         self, body: bytes, path: str, model: config.Model
     ) -> tuple[bytes, list[Shape]]:
         """Check a body for a model's own port.

@@ -97,7 +97,7 @@ class GatewayConfiguration:
     webui: WebUiAddress | None = None  #: For the page's link; None if there is no Open WebUI.
 
     @property
-    def listening(self) -> tuple[ListenAddress, ...]:
+    def listeners_with_socket(self) -> tuple[ListenAddress, ...]:
         """Listeners with a socket of their own; a wildcard address covers its whole port."""
         return tuple(
             listener

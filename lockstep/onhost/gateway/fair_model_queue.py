@@ -123,7 +123,7 @@ class FairQueue:
 
     def settle_waiting_requests(self, host_view: QueueView, now: float) -> None:
         """Let requests pass or refuse them, by an observation of the host."""
-        self._settle_ended_switch(host_view, now)
+        self._confirm_ended_switch(host_view, now)
         ahead: list[QueuedRequest] = []
         for waiter in list(self._waiting):
             if self._is_free_to_pass(waiter, ahead, host_view):
@@ -197,7 +197,7 @@ class FairQueue:
         under_way = self._switching or self._settling or host_view.moving
         return bool(host_view.serves or under_way or {*self.waiting_by_model} - {AUTO})
 
-    def _settle_ended_switch(self, host_view: QueueView, now: float) -> None:
+    def _confirm_ended_switch(self, host_view: QueueView, now: float) -> None:
         settling = self._settling
         if settling is None:
             return

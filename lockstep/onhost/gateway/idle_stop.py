@@ -84,7 +84,7 @@ class IdleStop:
         look = await self._observe_host()
         if self._idle.idle_seconds(look, self.now()) < self.ttl_s:
             return
-        if fault := await self.swaps.stop_hot_model():
+        if fault := await self.swaps.stop_unused_model():
             rest_text = f"{look.hot} had no request for {self.ttl_s:.0f} s"
             output.say(f"lockstep gateway: {rest_text}: {fault}")
             self._idle = IdleTime()
@@ -97,7 +97,7 @@ class IdleStop:
         outstanding: int | None = None
         counters: Mapping[str, float] = {}
         with suppress(openai_api.NotReady):
-            engine = self.host.models[name].with_engine_address
+            engine = self.host.models[name].at_engine_address
             counters_now = await asyncio.to_thread(openai_api.counters, engine, None, _COUNTERS_S)
             outstanding = counters_now.outstanding if counters_now else 0
             counters = counters_now.moving if counters_now else {}

@@ -180,7 +180,7 @@ def entries_document(entries: Iterable[Entry]) -> dict[str, Any]:
 
 def _broken_error(summary: str, *, where: str, allowed: str = "", **_: str) -> BrokenKeys:
     # The value is not repeated: it may be a key that somebody put there by hand.
-    return BrokenKeys(f"{where}: {schema.sentence(summary, '', allowed)}")
+    return BrokenKeys(f"{where}: {schema.fault_sentence(summary, '', allowed)}")
 
 
 @dataclass

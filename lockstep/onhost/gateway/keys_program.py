@@ -46,7 +46,7 @@ def main(argv: list[str], path: Path = keys.PATH, totals: Path = usage_totals.PA
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     usage_by_person = {
-        name: asdict(total) for name, total in usage_totals.read_totals(totals).items()
+        name: asdict(total) for name, total in usage_totals.read_totals_by_person(totals).items()
     }
     print(json.dumps({**keys.entries_document(entries), "usage": usage_by_person}))
     return errors.EXIT_DONE
@@ -72,7 +72,7 @@ def merge_entries(path: Path, new: list[keys.Entry]) -> list[keys.Entry]:
         atomic_files.write_json(path, document, mode=0o640, owner=("root", keys.ACCOUNT))
         for entry in changed_entries:
             account = os.environ.get("SUDO_USER", "root")
-            audit_log.add_audit_line(account, f"key of {entry.person}", _entry_text(entry))
+            audit_log.add_audit_line(account, f"key of {entry.person}", _change_text(entry))
     return list(present_entries.values())
 
 
@@ -85,7 +85,7 @@ def _read_entries(path: Path) -> list[keys.Entry]:
         raise keys.BrokenKeys(f"{path}: {errors.why(error)}") from error
 
 
-def _entry_text(entry: keys.Entry) -> str:
+def _change_text(entry: keys.Entry) -> str:
     """Describe one change in words."""
     if entry.sha256 is None:
         return "revoked"

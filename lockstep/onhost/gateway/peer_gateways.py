@@ -211,21 +211,21 @@ def client_context(gateway: GatewayConfiguration, paths: layout.Paths) -> ssl.SS
     if not gateway.peers:
         return None
     hosts = {peer.address: peer.name for peer in gateway.peers}
-    return peer_tls.client_context(_identity(gateway, paths), peer_tls.GATEWAY, hosts)
+    return peer_tls.client_context(_own_identity_path(gateway, paths), peer_tls.GATEWAY, hosts)
 
 
 def server_context(gateway: GatewayConfiguration, paths: layout.Paths) -> ssl.SSLContext | None:
     """Return this gateway's side of TLS at its listener for peers; else as `client_context`."""
     if not gateway.peers:
         return None
-    return peer_tls.make_context(_identity(gateway, paths), is_server=True)
+    return peer_tls.make_context(_own_identity_path(gateway, paths), is_server=True)
 
 
-def certificate_names(gateway: GatewayConfiguration) -> frozenset[str]:
+def expected_peer_names(gateway: GatewayConfiguration) -> frozenset[str]:
     """Return the names of the certificates that peers show."""
     names = (peer_tls.certificate_name(peer_tls.GATEWAY, peer.name) for peer in gateway.peers)
     return frozenset(names)
 
 
-def _identity(gateway: GatewayConfiguration, paths: layout.Paths) -> Path:
+def _own_identity_path(gateway: GatewayConfiguration, paths: layout.Paths) -> Path:
     return peer_tls.identity_path(paths, peer_tls.GATEWAY, gateway.host)

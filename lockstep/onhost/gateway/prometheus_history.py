@@ -47,14 +47,14 @@ class History:
                 self._cached_document is None
                 or time.monotonic() - self._cached_document[0] > _FRESH_S
             ):
-                self._cached_document = time.monotonic(), await self._query_prometheus()
+                self._cached_document = time.monotonic(), await self._hour_document()
             return self._cached_document[1]
 
-    async def _query_prometheus(self) -> dict[str, Any]:
+    async def _hour_document(self) -> dict[str, Any]:
         ends = int(time.time()) // STEP_S * STEP_S
         try:
             series_found = await asyncio.gather(
-                *(self._values(value, ends) for value in QUERIES.values())
+                *(self._query_series(value, ends) for value in QUERIES.values())
             )
         except outgoing_connections.FAULTS as fault:
             return {"fault": f"Prometheus does not answer: {errors.why(fault)}"}
@@ -64,7 +64,7 @@ class History:
         }
         return {"ends": ends, "step_s": STEP_S, "series": known_series}
 
-    async def _values(self, query: str, ends: int) -> list[float | None]:
+    async def _query_series(self, query: str, ends: int) -> list[float | None]:
         query_words = {"query": query, "start": ends - HOUR_S, "end": ends, "step": STEP_S}
         url = f"{self._url}/api/v1/query_range?{urlencode(query_words)}"
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)

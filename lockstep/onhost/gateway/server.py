@@ -74,7 +74,7 @@ class Listeners:
         self._listeners = {(listener.address, listener.port): listener for listener in listeners}
         self._peer_names = peer_names
 
-    def is_for_client(self, listener: ListenAddress, transport: asyncio.BaseTransport) -> bool:
+    def is_client_allowed(self, listener: ListenAddress, transport: asyncio.BaseTransport) -> bool:
         """Tell whether a client may ask there: that of peers is for their gateways alone."""
         if listener.kind != "peers":
             return True
@@ -119,7 +119,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         listener = self.listeners.listener_of(transport)
-        if not self.listeners.is_for_client(listener, transport):
+        if not self.listeners.is_client_allowed(listener, transport):
             transport.close()
         self.app_state = {"listener": listener}
         self._start_head_timer()
@@ -386,8 +386,8 @@ def main(
         ),
         authority=paths.authority,
     )
-    listeners = Listeners(gateway.listeners, peer_gateways.certificate_names(gateway))
-    sockets = listening_sockets(gateway.listening, gateway.shares_port)
+    listeners = Listeners(gateway.listeners, peer_gateways.expected_peer_names(gateway))
+    sockets = listening_sockets(gateway.listeners_with_socket, gateway.shares_port)
     for listener in gateway.listeners:
         where = (
             address_text.address_with_port(listener.address, listener.port)
@@ -400,7 +400,9 @@ def main(
     beside = [totals.write_periodically()]
     if gateway.ttl_s is not None:
         beside.append(IdleStop(hot, host, swaps, gateway.ttl_s, paths).check_until_cancelled())
-    by_kind = list(zip((listener.kind for listener in gateway.listening), sockets, strict=True))
+    by_kind = list(
+        zip((listener.kind for listener in gateway.listeners_with_socket), sockets, strict=True)
+    )
     server = GatewayServer(
         _uvicorn_config(application, listeners),
         [listening for kind, listening in by_kind if kind == "peers"],

@@ -64,7 +64,7 @@ class SwitchQueue:
         return self._turns.waiting_by_model
 
     @asynccontextmanager
-    async def wait_until_hot(self, model: str, person: str | None) -> AsyncIterator[None]:
+    async def hold_hot_model(self, model: str, person: str | None) -> AsyncIterator[None]:
         """Enter once the model or its fallback is hot, and keep it hot until the block ends.
 
         Every request to an engine passes here, also one for the hot model, because it may have to
@@ -111,7 +111,7 @@ class SwitchQueue:
                 self._turns.settle_waiting_requests(self._host_view(), time.monotonic())
                 if (
                     self._turns.next_request_to_switch_for(self._host_view())
-                    and not await self.is_engine_port_busy()
+                    and not await self.has_engine_requests()
                 ):
                     # The queue may have changed during the query.
                     waiter = self._turns.next_request_to_switch_for(self._host_view())
@@ -130,13 +130,13 @@ class SwitchQueue:
         finally:
             self._elsewhere = None
 
-    async def stop_hot_model(self) -> str:
+    async def stop_unused_model(self) -> str:
         """Stop the hot model and return its outcome, or "" if it is in use or awaited.
 
         Requests that arrive meanwhile wait until the stop has ended.
         """
         await self.hot.refresh_unit_states()
-        if await self.is_engine_port_busy() or not self._turns.may_stop_hot_model(
+        if await self.has_engine_requests() or not self._turns.may_stop_hot_model(
             self._host_view()
         ):
             return ""
@@ -156,12 +156,12 @@ class SwitchQueue:
             self._wake.set()
         return str(end["said"])
 
-    async def is_engine_port_busy(self) -> bool:
+    async def has_engine_requests(self) -> bool:
         """Tell whether clients use the hot engine's own port; True if the engine does not say."""
         name = self.hot.hot_name()
         if name is None:
             return False
-        engine = self.host.models[name].with_engine_address
+        engine = self.host.models[name].at_engine_address
         try:
             counters = await asyncio.to_thread(openai_api.counters, engine, None, _COUNTERS_S)
         except openai_api.NotReady:

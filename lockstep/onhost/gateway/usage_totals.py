@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic_files, errors
 from lockstep.onhost.gateway import keys
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 #: In the StateDirectory= of the gateway's unit.
 PATH = Path("/var/lib/lockstep-gateway/usage.json")
@@ -28,13 +28,13 @@ class Total:
     last: str | None = None
 
 
-def read_totals(path: Path = PATH) -> dict[str, Total]:
+def read_totals_by_person(path: Path = PATH) -> dict[str, Total]:
     """Read totals by person. Raise Problem if the file is unreadable or not one of ours."""
     try:
         # The gateway owns the file and root reads it: follow no link, and never block.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, encoding="utf-8") as file:
-            return state_record.record_of_text(dict[str, Total], file.read(_MOST_BYTES))
+            return json_records.record_of_text(dict[str, Total], file.read(_MOST_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -53,7 +53,7 @@ class Usage:
         self._has_changed = False
         self._writing = threading.Lock()
         try:
-            self.totals = read_totals(path)
+            self.totals = read_totals_by_person(path)
         except errors.Problem as problem:
             keys.write_to_stderr(f"{problem}. Counting begins anew")
             self.totals = {}

@@ -79,7 +79,7 @@ class ImageStore:
         self._copier = copier
         self._claim = claim
 
-    def manifest(self, name: str) -> Manifest:
+    def fetch_manifest(self, name: str) -> Manifest:
         """Return the manifest of a hash; raise ValueError if it is invalid."""
         path = self._folder / name
         if not path.exists():
@@ -126,7 +126,7 @@ class ImageStore:
             digest = f"sha256:{blob.name}"
             try:
                 download.download(
-                    lambda: self._origin.source(kind, digest, size), path, name=blob.name
+                    lambda: self._origin.download_source(kind, digest, size), path, name=blob.name
                 )
             except urllib.error.HTTPError as error:
                 raise registry_client.RegistryRefusal(registry_client.status_text(error)) from error

@@ -95,7 +95,7 @@ class Pin:
         return f"{self.repository}@{self.digest}"
 
     @property
-    def name(self) -> str:
+    def manifest_hash(self) -> str:
         """Hash of the manifest."""
         return self.digest.removeprefix("sha256:")
 
@@ -108,7 +108,7 @@ class Pin:
         return f"{self.source_name}@{self.short_digest}"
 
     @property
-    def local(self) -> tuple[str, int]:
+    def loopback_address(self) -> tuple[str, int]:
         """Address and port at which Docker pulls the image."""
         address, _, port = self.repository.partition("/")[0].partition(":")
         return address, int(port)
@@ -119,7 +119,7 @@ class Pin:
         return self.repository.partition("/")[2]
 
     @property
-    def registry(self) -> str:
+    def login_key(self) -> str:
         """Key of the registry in a Docker config.json."""
         host = urllib.parse.urlsplit(self.origin).netloc
         return _HUB if host == "registry-1.docker.io" else host
@@ -176,7 +176,7 @@ def fetch_into_store(
     origin = registry_client.Registry(pin.origin, login)
     image_store_found = image_blob_store.ImageStore(store, origin, copier, claim)
     try:
-        manifest = image_store_found.manifest(pin.name)
+        manifest = image_store_found.fetch_manifest(pin.manifest_hash)
         _check_platform(pin, image_store_found.platform(manifest))
         label = f"image {pin.source_name}"
         with growth_report.call_periodically(
@@ -212,18 +212,18 @@ def load_into_docker(
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
     # All images share one port, so a second deploy waits for its turn.
     turn = file_lock.hold_lock(paths.run / "image-face.lock")
-    with turn, loopback_registry.serve_store(pin.local, paths.layers):
+    with turn, loopback_registry.serve_store(pin.loopback_address, paths.layers):
         output.say(
             f"image {pin.source_name}: given to Docker; it has failed where Docker says nothing "
             f"for {output.duration(_SILENCE_S)}"
         )
         try:
-            _report_pull(docker.stream("POST", "/images/create", query), pin, claim)
+            _follow_pull(docker.stream("POST", "/images/create", query), pin, claim)
         except docker_api.DockerError as error:
             raise pull_problem(pin, str(error)) from error
 
 
-def _report_pull(events: Iterable[dict[str, Any]], pin: Pin, claim: content_claims.Claim) -> None:
+def _follow_pull(events: Iterable[dict[str, Any]], pin: Pin, claim: content_claims.Claim) -> None:
     every: set[str] = set()
     finished_layers: set[str] = set()
     report_time = time.monotonic()
@@ -267,7 +267,7 @@ def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
     """Return user and password from a Docker config.json, or None without an entry."""
     try:
         auths = json.loads(path.read_text(encoding="utf-8")).get("auths") or {}
-        entry = auths.get(pin.registry) or auths.get(f"https://{pin.registry}") or {}
+        entry = auths.get(pin.login_key) or auths.get(f"https://{pin.login_key}") or {}
         user, _, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
     except FileNotFoundError:
         return None
@@ -276,7 +276,7 @@ def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
     return (user, password) if user else None
 
 
-def record_pull(paths: layout.Paths, pin: Pin) -> None:
+def record_pulled_image(paths: layout.Paths, pin: Pin) -> None:
     """Record that we pulled this image: `lockstep gc` considers no other."""
     path = paths.pulled_images / f"{pin.digest.replace(':', '-')}.json"
     atomic_files.write_json(path, {"reference": pin.reference}, mode=0o600)
@@ -299,14 +299,16 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             return errors.EXIT_DONE
         login = registry_login(paths.root / "root/.docker/config.json", pin)
         copier = peer_client.Copier(peer_client.newest_lease(paths))
-        with content_claims.hold_claim(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
+        with content_claims.hold_claim(
+            paths, f"image-{pin.manifest_hash[:12]}", [pin.manifest_hash]
+        ) as claim:
             fetch_into_store(pin, paths.layers, login, copier, claim)
             taking = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
             load_into_docker(taking, pin, paths, claim)
         if not is_image_present(docker, pin):
             raise errors.Problem(f"{pin}: pulled, but Docker does not list it")
         tag_as_held(docker, pin)
-        record_pull(paths, pin)
+        record_pulled_image(paths, pin)
     except docker_api.DockerError as error:
         raise errors.Problem(f"{pin}: {error}") from error
     except docker_api.DockerUnreachable as error:

@@ -93,7 +93,7 @@ def _record_file_name(reference: str) -> str:
 def main(argv: list[str]) -> int:
     """Run the command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
-        return program_command_lines.usage(__doc__)
+        return program_command_lines.print_usage(__doc__)
     reference, engine = argv
     name = _record_file_name(reference)
     question = FOLDER / "questions" / name

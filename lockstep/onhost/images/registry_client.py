@@ -34,7 +34,9 @@ class Registry:
         self._authorization: str | None = None
         self._since = 0.0
 
-    def source(self, kind: str, digest: str, size: int | None = None) -> download.DownloadSource:
+    def download_source(
+        self, kind: str, digest: str, size: int | None = None
+    ) -> download.DownloadSource:
         """Return the source of a manifest or a blob ("manifests", "blobs"), with a valid login.
 
         Raises:
@@ -53,15 +55,15 @@ class Registry:
     def _authorize(self, url: str, headers: dict[str, str]) -> str:
         """Return the value of the Authorization header, or "" if none is required."""
         try:
-            http_client.open_origin_answer(url, headers, "HEAD").close()
+            http_client.open_answer_through_proxy(url, headers, "HEAD").close()
         except urllib.error.HTTPError as error:
             if error.code != 401:
                 raise
             scheme, _, parameters = error.headers.get("WWW-Authenticate", "").partition(" ")
-            return self._authorization_header(scheme.lower(), dict(_PARAMETER.findall(parameters)))
+            return self._header_for_challenge(scheme.lower(), dict(_PARAMETER.findall(parameters)))
         return ""
 
-    def _authorization_header(self, scheme: str, credentials: dict[str, str]) -> str:
+    def _header_for_challenge(self, scheme: str, credentials: dict[str, str]) -> str:
         basic = ""
         if self._login:
             basic = "Basic " + base64.b64encode(":".join(self._login).encode()).decode()
@@ -77,7 +79,7 @@ class Registry:
         url = f"{realm}{joint}{urllib.parse.urlencode(query)}"
         headers = {"Authorization": basic} if basic else {}
         try:
-            with http_client.open_origin_answer(url, headers) as response:
+            with http_client.open_answer_through_proxy(url, headers) as response:
                 content = json.loads(http_client.call_with_network_errors(response.read))
             token: str = content.get("token") or content["access_token"]
             return "Bearer " + token

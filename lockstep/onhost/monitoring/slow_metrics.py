@@ -84,7 +84,7 @@ class SlowMetrics:
             samples.append(
                 own_sample("disk_free_bytes", int(now["disk"]["free_gib"] * unified_memory.GIB))
             )
-        return [*samples, own_sample("deploy_running", int(_is_deploy_under_way(self.paths)))]
+        return [*samples, own_sample("deploy_running", int(_is_deploy_job_running(self.paths)))]
 
     def _models_and_facts(self) -> tuple[config.HostConfig, dict[str, Any]]:
         """Return the models as the last deploy bound them, and the host's facts."""
@@ -184,7 +184,7 @@ class SlowMetrics:
 
 def _answers_now(model: config.Model) -> bool:
     try:
-        openai_api.check_health(model.with_engine_address, _HEALTH_TIMEOUT_S)
+        openai_api.check_health(model.at_engine_address, _HEALTH_TIMEOUT_S)
     except (openai_api.NotReady, openai_api.RequestRefusal):
         return False
     return True
@@ -213,7 +213,7 @@ def _watch_finding_samples(
         yield own_sample("gpu_clock_cap_held", int("gpu-cap" not in findings))
 
 
-def _is_deploy_under_way(paths: layout.Paths) -> bool:
+def _is_deploy_job_running(paths: layout.Paths) -> bool:
     return hot_change_under_way.load(paths).rollout is not None or bool(
         transient_job.running_jobs()
     )

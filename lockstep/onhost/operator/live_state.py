@@ -140,7 +140,7 @@ class Facts:
             self._last_counters = None
             return None
         # The engine itself asks for no key.
-        counters = self._counters.newest_result(lambda: _engine_counters(hot.with_engine_address))
+        counters = self._counters.newest_result(lambda: _engine_counters(hot.at_engine_address))
         since = next(model.since for model in host_status.models if model.name == host_status.hot)
         earlier_look, self._last_counters = self._last_counters, None
         if counters is None:
@@ -187,7 +187,7 @@ def _gpu_document(reading: gpu.GpuReading | None) -> dict[str, Any] | None:
 def _weights_disk(paths: layout.Paths) -> dict[str, Any] | None:
     """Return the facts of the file system with the weights."""
     try:
-        folder = Path(json.loads(paths.weights.read_text(encoding="utf-8"))["cache_dir"])
+        folder = Path(json.loads(paths.weights_list.read_text(encoding="utf-8"))["cache_dir"])
         existing_folder = next(
             target_path for target_path in (folder, *folder.parents) if target_path.exists()
         )

@@ -38,7 +38,7 @@ def wait_for_switch_and_start(host: config.HostConfig, paths: layout.Paths) -> i
     # Imported here, because a switch starts without it.
     from lockstep.onhost.operator import status
 
-    job = switch_job.job_under_way(paths)
+    job = switch_job.job_to_follow(paths)
     code, started_units = errors.EXIT_DONE, set[str]()
     report_time = 0.0
     while True:

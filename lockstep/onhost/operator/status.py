@@ -116,7 +116,9 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
     models = []
     for model in host.models.values():
         unit = state[model.unit]
-        ready, detail = _readiness(model, unit, cluster_status.rank_text(host, model), closely)
+        ready, detail = _readiness(
+            model, unit, cluster_status.answering_member_text(host, model), closely
+        )
         models.append(
             ModelStatus(
                 name=model.name,
@@ -141,7 +143,7 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
             )
         )
     gateway, webui = state[outdated_units.GATEWAY], state[host.webui_unit]
-    strays, unknown = _container_problems(host, state, paths) if closely else ([], [])
+    strays, unknown = _stray_container_problems(host, state, paths) if closely else ([], [])
     return Status(
         host=host.name,
         models=models,
@@ -187,13 +189,15 @@ def _wedge_text(deed: watch_findings.Deed | None, unit: units.Unit) -> str | Non
     if deed is None or (deed.left_down and unit.up):
         return None
     deed_text = "left it down" if deed.left_down else "restarted it"
-    return f"the wedge watch {deed_text}: {deed.reason}; {terminal_lines.since(deed.when)}"
+    return (
+        f"the wedge watch {deed_text}: {deed.reason}; {terminal_lines.moment_with_age(deed.when)}"
+    )
 
 
 def _sense_text(last_look: watch_findings.SenseLook | None, unit: units.Unit) -> str | None:
     if last_look is None or last_look.pid != unit.main_pid or unit.state != "hot":
         return None
-    return f"{last_look.words}; asked {terminal_lines.since(last_look.at)}"
+    return f"{last_look.words}; asked {terminal_lines.moment_with_age(last_look.at)}"
 
 
 def _kill_text(watches: watch_findings.Findings, unit: units.Unit) -> str | None:
@@ -226,7 +230,9 @@ def _failed_switch_text(unit: units.Unit, paths: layout.Paths) -> str | None:
     if unit.result == "signal":
         words = f"cut off ({unit.failure}), then: {words}"
         is_finished = any(last.code == errors.EXIT_DONE for last in switch_history.load(paths)[:1])
-    return f"{'' if is_finished else 'FAILED '}{terminal_lines.since(unit.since)}: {words}"
+    return (
+        f"{'' if is_finished else 'FAILED '}{terminal_lines.moment_with_age(unit.since)}: {words}"
+    )
 
 
 def _model_unit_problems(models: list[ModelStatus]) -> list[str]:
@@ -271,7 +277,7 @@ def _webui_problems(webui: units.Unit, closely: bool) -> list[str]:
     return [f"Open WebUI is down: {why}. Remedy: journalctl -u {webui.name} says more"]
 
 
-def _container_problems(
+def _stray_container_problems(
     host: config.HostConfig, state: dict[str, units.Unit], paths: layout.Paths
 ) -> tuple[list[str], list[str]]:
     """Return engine containers without a started unit, and why they could not be found."""
@@ -336,7 +342,7 @@ def status_lines(status: Status, columns: int, now: float | None = None) -> list
     pad = max((len(model.name) for model in status.models), default=0)
     for model in status.models:
         up = model.state != "off"
-        since = f" since {terminal_lines.since(model.since, now)}"
+        since = f" since {terminal_lines.moment_with_age(model.since, now)}"
         when = since if up else f", needs {rounded_up(model.needs_gib)} GiB"
         say(f"{model.name:<{pad}}  {model.state}{when}")
         say(up and model.recipe, "  ")

@@ -153,14 +153,14 @@ def _ensure_root(argv: list[str]) -> None:
 
 def _become_root(argv: list[str]) -> None:
     """Replace this process by sudo with exactly the arguments that the sudoers rule names."""
-    command = ["sudo", "-n", "--", *switch_job.switch_sh_command(), *argv]
+    command = ["sudo", "-n", "--", *switch_job.switch_program_command(), *argv]
     sys.stdout.flush()
     os.execvp(command[0], command)
 
 
 def _may_become_root(argv: list[str]) -> bool:
     with suppress(errors.Problem):
-        words = ["sudo", "-n", "-l", "--", *switch_job.switch_sh_command(), *argv]
+        words = ["sudo", "-n", "-l", "--", *switch_job.switch_program_command(), *argv]
         return runner.run(words, timeout=20).returncode == 0
     return False
 
@@ -237,7 +237,7 @@ def _request_cancellation(
     user: str, paths: layout.Paths, restore: bool
 ) -> transient_job.Job | None:
     """Ask the switch under way to end, and return its job; None if there is none."""
-    job = switch_job.job_under_way(paths)
+    job = switch_job.job_to_follow(paths)
     while transient_job.is_running(units.units_by_name([job.unit])[job.unit]):
         # A request made before the switch begins would be taken for one of an earlier switch.
         if switch_lock.holder(paths.switch_lock):

@@ -73,7 +73,7 @@ def _replace_ended_model(name: str, paths: layout.Paths) -> int:
         host = config.load_host(paths.models)
         switch = switching.Switch(host, paths, say, user)
         with switch_lock.hold_lock(paths.switch_lock, user, wanted_model):
-            code = switch.start_replacement_of(name)
+            code = switch.replace_memory_killed_model(name)
             # A boot must not bring back a model that was ended.
             _store_hot_model_for_boot(host, paths, user)
             return code
@@ -113,6 +113,6 @@ def _store_hot_model_for_boot(host: config.HostConfig, paths: layout.Paths, user
     state = units.units_by_name(model.unit for model in host.models.values())
     hot = (model.name for model in host.models.values() if state[model.unit].state == "hot")
     try:
-        boot_history.record_switch_result(paths, next(hot, None))
+        boot_history.record_hot_model_of_switch(paths, next(hot, None))
     except OSError as error:
         output.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")

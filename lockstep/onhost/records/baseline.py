@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic_files, layout
-from lockstep.onhost.records import ownership, state_record
+from lockstep.onhost.records import json_records, ownership
 
 
 @dataclass
@@ -50,7 +50,7 @@ _EARLIER = (
 
 def load(paths: layout.Paths) -> Baseline | None:
     """Return the record; None if it is missing or unreadable."""
-    return state_record.load(Baseline, paths.baseline)
+    return json_records.load(Baseline, paths.baseline)
 
 
 def unrecorded_items(

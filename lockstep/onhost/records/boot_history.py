@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from lockstep.onhost.core import atomic_files, errors, file_lock, layout, output, runner
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 STARTING, HOT = "starting", "hot"
 #: The unit that starts a switch after a boot, and the person in whose name it does.
@@ -71,7 +71,7 @@ def boot_id(paths: layout.Paths) -> str:
 
 def load(paths: layout.Paths) -> BootRecord:
     """Return the record, empty if it is missing or unreadable. Only root can read it."""
-    return state_record.load(BootRecord, paths.boots) or BootRecord()
+    return json_records.load(BootRecord, paths.boots) or BootRecord()
 
 
 def crash_loop_reason(record: BootRecord, boot_id: str) -> str | None:
@@ -127,7 +127,7 @@ def record_boot_begin(paths: layout.Paths, no_model_reason: str | None) -> None:
         _save_with_boot(paths, record, replace(now, no_model_reason=no_model_reason))
 
 
-def record_switch_result(paths: layout.Paths, hot: str | None) -> None:
+def record_hot_model_of_switch(paths: layout.Paths, hot: str | None) -> None:
     """Record the hot model at the end of an operator's switch; raise OSError on failure."""
     with _hold_record_for_change(paths) as (record, now):
         _save_with_boot(paths, replace(record, hot=hot, switched_in=now.id), now)
@@ -162,6 +162,6 @@ def _save_with_boot(paths: layout.Paths, record: BootRecord, now: Boot) -> None:
     uptime_s = float((paths.proc / "uptime").read_text(encoding="ascii").split()[0])
     now = replace(now, began=time.time() - uptime_s, duration_s=uptime_s)
     new_record = replace(record, boots=(*record.boots, now)[-_MOST_BOOTS:])
-    state_record.save(paths.boots, new_record, mode=0o600)
+    json_records.save(paths.boots, new_record, mode=0o600)
     # A file system may write the new name seconds later, when an engine may have frozen the host.
     atomic_files.flush(paths.boots.parent)

@@ -104,7 +104,7 @@ def answer_request(
             _refused_deploy_path(paths.deploy_lock).unlink(missing_ok=True)
             result, has_changed = _read_messages(this_deploy, messages)
             if has_changed and result != RESULT_DONE:
-                _wait_for_programs_under_way(paths.proc)
+                _wait_for_sent_programs(paths.proc)
             if result == RESULT_DONE:
                 # This deploy succeeded, so earlier unfinished work is obsolete.
                 units.try_to_control("reset-failed", "lockstep-job-*")
@@ -141,14 +141,16 @@ class DeployUnderWay(errors.Problem):
 @contextlib.contextmanager
 def hold_lock(this_deploy: Deploy, path: Path) -> Iterator[None]:
     """Hold the lock of a deploy; raise DeployUnderWay (75) if another one keeps it."""
-    with _try_lock(this_deploy, path, PATIENCE_S) as holder_text:
+    with _hold_lock_or_yield_holder(this_deploy, path, PATIENCE_S) as holder_text:
         if holder_text is not None:
             raise DeployUnderWay(holder_text or "by somebody")
         yield
 
 
 @contextlib.contextmanager
-def _try_lock(this_deploy: Deploy, path: Path, patience_s: float) -> Iterator[str | None]:
+def _hold_lock_or_yield_holder(
+    this_deploy: Deploy, path: Path, patience_s: float
+) -> Iterator[str | None]:
     """Try to hold the lock while the block runs; yield its holder ("" if unknown) on failure."""
     with file_lock.open_file(path) as file:
         if not _acquire_lock_file(file, path, this_deploy, patience_s):
@@ -158,7 +160,7 @@ def _try_lock(this_deploy: Deploy, path: Path, patience_s: float) -> Iterator[st
             yield None
 
 
-def _wait_for_programs_under_way(proc: Path) -> None:
+def _wait_for_sent_programs(proc: Path) -> None:
     """Wait until the programs that the deploy has begun by the same login have ended, or 30 s.
 
     A killed deploy leaves them. One that writes after the way back would undo it.
@@ -274,7 +276,7 @@ def keep_deploys_away(activity: str, paths: layout.Paths) -> Iterator[None]:
         errors.Problem: A deploy is under way.
     """
     this_deploy = Deploy(uuid.uuid4().hex, "root", os.uname().nodename, activity, time.time())
-    with _try_lock(this_deploy, paths.deploy_lock, 0.0) as holder_text:
+    with _hold_lock_or_yield_holder(this_deploy, paths.deploy_lock, 0.0) as holder_text:
         if holder_text is not None:
             raise DeployUnderWay(holder_text or "by somebody")
         yield

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines, runner
-from lockstep.onhost.records import ownership, state_record
+from lockstep.onhost.records import json_records, ownership
 
 _REMOVAL_LINE = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
 _COMING = re.compile(r"^Inst (\S+)", re.MULTILINE)
@@ -63,10 +63,10 @@ class PackageRecord:
 def load(paths: layout.Paths) -> PackageRecord:
     """Return the record, empty if it is missing; raise Problem if it is unusable."""
     remedy = "remove it; the packages that it names then stay when Lockstep goes"
-    return state_record.load_or_refuse(PackageRecord, paths.packages, remedy) or PackageRecord()
+    return json_records.load_or_refuse(PackageRecord, paths.packages, remedy) or PackageRecord()
 
 
-def record_coming_packages(paths: layout.Paths, names: Sequence[str]) -> None:
+def record_new_packages(paths: layout.Paths, names: Sequence[str]) -> None:
     """Record PACKAGE or PACKAGE=ACCOUNT that is not here yet; raise OSError on failure."""
     record = load(paths)
     installed_names = {name for name, status in _package_states().items() if status == "installed"}
@@ -83,10 +83,10 @@ def record_coming_packages(paths: layout.Paths, names: Sequence[str]) -> None:
         if account and (account in record.accounts or ownership.home_of(account) is None):
             makers = record.accounts.setdefault(account, [])
             makers += [] if name in makers else [name]
-    state_record.save(paths.packages, record, mode=0o600)
+    json_records.save(paths.packages, record, mode=0o600)
 
 
-def unfinished_packages(paths: layout.Paths, names: Sequence[str]) -> dict[str, str]:
+def foreign_unfinished_packages(paths: layout.Paths, names: Sequence[str]) -> dict[str, str]:
     """Return foreign packages that block apt → their state, and what they wait for.
 
     `names` are the packages of the deploy: those, and what an earlier run brought with them, are
@@ -133,13 +133,13 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
     # A run that was refused a lock names no source.
     if code != 0 and (simulation.returncode != 0 or not faults):
         fault_text = "; ".join(faults) or f"apt-get update ended with {code}"
-        cures = dict.fromkeys(_source_remedy(paths, fault) for fault in faults)
+        cures = dict.fromkeys(_failing_source_remedy(paths, fault) for fault in faults)
         raise errors.Problem(
             f"the archive's lists could not be read ({fault_text}), and apt cannot install "
             f"{', '.join(names)} without. Remedy: {' '.join(cures) or _DEAD}"
         )
     for fault in faults:
-        warning = f"warning: a source of apt fails: {fault}. {_source_remedy(paths, fault)}"
+        warning = f"warning: a source of apt fails: {fault}. {_failing_source_remedy(paths, fault)}"
         output.say(output.EventLine("news", warning))
     if unknown := _UNKNOWN.findall(simulation.stdout + simulation.stderr):
         names_text = ", ".join(map(_name_with_suggestion, dict.fromkeys(unknown)))
@@ -149,7 +149,7 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
         )
     record = load(paths)
     record.coming = sorted(set(_COMING.findall(simulation.stdout)))
-    state_record.save(paths.packages, record, mode=0o600)
+    json_records.save(paths.packages, record, mode=0o600)
 
 
 _LOGIN = re.compile(r"(?<=://)[^/@]*@")
@@ -163,11 +163,11 @@ _DEAD = (
 def _name_with_suggestion(name: str) -> str:
     import difflib  # Imported here, so that programs on a host start without it.
 
-    near = difflib.get_close_matches(name, _output_of("apt-cache", "pkgnames").split(), 1, 0.8)
+    near = difflib.get_close_matches(name, _program_output("apt-cache", "pkgnames").split(), 1, 0.8)
     return f"{name} (did you mean {near[0]}?)" if near else name
 
 
-def _source_remedy(paths: layout.Paths, fault: str) -> str:
+def _failing_source_remedy(paths: layout.Paths, fault: str) -> str:
     """Return the remedy for a failing source, with the file that names it."""
     failing = [word.rstrip("/") for word in fault.split() if "://" in word]
     folder = paths.root / "etc/apt"
@@ -187,7 +187,7 @@ def _source_remedy(paths: layout.Paths, fault: str) -> str:
 
 
 def _refuse_unfinished(paths: layout.Paths, names: Sequence[str]) -> None:
-    if foreign := unfinished_packages(paths, names):
+    if foreign := foreign_unfinished_packages(paths, names):
         raise errors.Problem(
             f"packages that are not Lockstep's block apt: {states_text(foreign)}. {CURE}"
         )
@@ -238,7 +238,7 @@ def purge_recorded_packages(paths: layout.Paths, names: Sequence[str]) -> list[s
     )
     # After a cut-off run, only this record tells the next one whose they were.
     record.packages += sorted(alone - set(record.packages))
-    state_record.save(paths.packages, record, mode=0o600)
+    json_records.save(paths.packages, record, mode=0o600)
     purged_names = [*leaving, *sorted(alone)]
     if purged_names:
         _refuse_unfinished(paths, names)
@@ -250,7 +250,7 @@ def purge_recorded_packages(paths: layout.Paths, names: Sequence[str]) -> list[s
             if ownership.home_of(account) is not None:
                 runner.run_or_raise("userdel", account, timeout=_LIMIT_S)
             del record.accounts[account]
-    state_record.save(paths.packages, record, mode=0o600)
+    json_records.save(paths.packages, record, mode=0o600)
     return purged_names
 
 
@@ -273,17 +273,19 @@ def _removable_packages(names: Sequence[str]) -> list[str]:
 
 def _simulated_removals(*words: str) -> set[str]:
     """Return the packages that apt would remove."""
-    return set(_REMOVAL_LINE.findall(_output_of("apt-get", "--simulate", *words)))
+    return set(_REMOVAL_LINE.findall(_program_output("apt-get", "--simulate", *words)))
 
 
 def _package_states() -> dict[str, str]:
     """Return the status of every package known to dpkg."""
-    lines = _output_of("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n").splitlines()
+    lines = _program_output(
+        "dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n"
+    ).splitlines()
     pairs = (line.split() for line in lines if not line.startswith("not-installed "))
     return {name: status for status, name in pairs}
 
 
-def _output_of(*argv: str) -> str:
+def _program_output(*argv: str) -> str:
     return runner.run(list(argv), timeout=_LIMIT_S).stdout
 
 
@@ -303,7 +305,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if options.verb == "settle":
         clear_coming_packages(paths)
     elif options.verb == "note":
-        record_coming_packages(paths, options.packages)
+        record_new_packages(paths, options.packages)
     elif options.verb == "prepare":
         prepare_install(paths, options.packages)
     else:

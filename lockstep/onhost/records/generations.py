@@ -59,7 +59,7 @@ def begun_record(paths: layout.Paths) -> Record | None:
     return _read_record(_begun_path(paths))
 
 
-def deployed_record(paths: layout.Paths) -> Record | None:
+def last_written_record(paths: layout.Paths) -> Record | None:
     """Return the contents that the last deploy wrote here, even if it did not end well, or None."""
     return begun_record(paths) or newest_record(paths)
 
@@ -116,7 +116,7 @@ def distinct_records(newest_first: list[Record]) -> list[Record]:
     return list(record_by_digest.values())
 
 
-def is_on_record(paths: layout.Paths, number: int) -> bool:
+def has_readable_record(paths: layout.Paths, number: int) -> bool:
     """Tell whether the record of that number is readable."""
     return any(record["number"] == number for record in _read_records(paths))
 
@@ -169,7 +169,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print(json.dumps(listing, indent=1))
         return errors.EXIT_DONE
     if argv not in (["record"], ["begin"]):
-        return program_command_lines.usage(__doc__)
+        return program_command_lines.print_usage(__doc__)
     try:
         contents = json.load(sys.stdin)
     except ValueError as error:

@@ -177,7 +177,7 @@ def restore_files(paths: layout.Paths, document: Document) -> None:
         errors.Problem: It cannot be done.
     """
     refuse_foreign(paths, document)
-    changes = _states_to_restore(paths, document["before"])
+    changes = _states_that_differ(paths, document["before"])
     try:
         # Our programs last: if this is cut off, those that wrote the journal go on with it.
         for path in sorted(
@@ -219,7 +219,7 @@ def _restore_file(at: Path, was: Mapping[str, str] | None) -> None:
 def refuse_foreign(paths: layout.Paths, document: Document) -> None:
     """Raise Problem if a foreign file is at a path that the rollback would write or remove."""
     judge = ownership.Ownership(root=paths.root)
-    changing_paths = _states_to_restore(paths, document["before"])
+    changing_paths = _states_that_differ(paths, document["before"])
     owners_by_path = {path: judge.owner_of_file(path) for path in changing_paths}
     foreign_files = [f"{path} ({owner})" for path, owner in owners_by_path.items() if owner]
     if foreign_files:
@@ -229,7 +229,7 @@ def refuse_foreign(paths: layout.Paths, document: Document) -> None:
         )
 
 
-def _states_to_restore(paths: layout.Paths, earlier_states: Mapping[str, Any]) -> dict[str, Any]:
+def _states_that_differ(paths: layout.Paths, earlier_states: Mapping[str, Any]) -> dict[str, Any]:
     """Return the noted things that are otherwise now.
 
     A rollback that was cut off has restored some already, and rewriting a socket's file would

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from lockstep.onhost.core import atomic_files, layout
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class LoadRecord:
     read_ahead_kib: int
 
 
-def load_records(paths: layout.Paths) -> dict[str, LoadRecord]:
+def last_load_by_model(paths: layout.Paths) -> dict[str, LoadRecord]:
     """Return the last load by model; empty without a readable record."""
-    return state_record.load(dict[str, LoadRecord], paths.loads) or {}
+    return json_records.load(dict[str, LoadRecord], paths.loads) or {}
 
 
 def record_load(paths: layout.Paths, record: LoadRecord) -> None:
     """Store a load in place of the model's last one; raise OSError on failure."""
-    records = {**load_records(paths), record.model: record}
+    records = {**last_load_by_model(paths), record.model: record}
     atomic_files.write_json(paths.loads, {name: asdict(load) for name, load in records.items()})

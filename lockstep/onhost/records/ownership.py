@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, errors, layout, process, runner
+from lockstep.onhost.core import atomic_files, errors, layout, runner, running_processes
 from lockstep.onhost.records import generations
 from lockstep.onhost.systemd import units
 
@@ -136,7 +136,7 @@ class Ownership:
         if f"unit {DOCKER}" in self._adopted_names or not main_pid:
             return ""
         with suppress(OSError):
-            if process.variables(main_pid).get("LOCKSTEP_RESTART_KEY", "") == restart_key:
+            if running_processes.variables(main_pid).get("LOCKSTEP_RESTART_KEY", "") == restart_key:
                 return ""
         form = "{{.Names}}\t{{.Label " + json.dumps(label) + "}}"
         rows = _output_or_none("docker", "ps", "--format", form)
@@ -279,21 +279,21 @@ def _owner_text(path: str, at: Path) -> str:
 
 def _owning_package_text(path: str) -> str:
     """Return ", of package NAME" if dpkg knows the file, else ""."""
-    name = _output_of("dpkg-query", "--search", path).partition(":")[0]
+    name = _output_or_empty("dpkg-query", "--search", path).partition(":")[0]
     return f", of package {name}" if name else ""
 
 
 def _is_as_shipped(path: str, at: Path) -> bool:
     """Tell whether a package's configuration file is as the package shipped it."""
-    name = _output_of("dpkg-query", "--search", path).partition(":")[0]
+    name = _output_or_empty("dpkg-query", "--search", path).partition(":")[0]
     conffiles = (
-        _output_of("dpkg-query", "--show", "--showformat=${Conffiles}", name) if name else ""
+        _output_or_empty("dpkg-query", "--show", "--showformat=${Conffiles}", name) if name else ""
     )
     digest = hashlib.md5(at.read_bytes(), usedforsecurity=False).hexdigest()
     return any(line.split()[:2] == [path, digest] for line in conffiles.splitlines())
 
 
-def _output_of(*argv: str) -> str:
+def _output_or_empty(*argv: str) -> str:
     return _output_or_none(*argv) or ""
 
 

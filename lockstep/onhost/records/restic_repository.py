@@ -56,7 +56,7 @@ class BackupSnapshot:
     at: float
     tags: tuple[str, ...]
 
-    def tag(self, name: str) -> str:
+    def tag_value(self, name: str) -> str:
         """Return the value of a tag, or ""."""
         values = (tag.partition("=")[2] for tag in self.tags if tag.startswith(f"{name}="))
         return next(values, "")
@@ -90,7 +90,7 @@ class ResticRepository:
         """Make password and repository if they are missing."""
         if make_secrets.make_secret_file(self.password, make_secrets.new_api_key):
             self._refuse_new_password()
-        self._init()
+        self._init_if_missing()
 
     def save_snapshot(
         self, sources: Sequence[Path], tags: Sequence[str], exclude: Sequence[Path] = ()
@@ -129,7 +129,7 @@ class ResticRepository:
             "RESTIC_FROM_REPOSITORY": source_repository.place,
             "RESTIC_FROM_PASSWORD_FILE": str(source_repository.password),
         }
-        self._init(source)
+        self._init_if_missing(source)
         with self._hold_repository_lock():
             self._run("copy", more=source)
 
@@ -148,7 +148,7 @@ class ResticRepository:
         """Read every byte of the repository; return the words of `restic check` if it is intact."""
         return self._run("check", "--read-data")
 
-    def _init(self, more: Mapping[str, str] | None = None) -> None:
+    def _init_if_missing(self, more: Mapping[str, str] | None = None) -> None:
         result = self._run_restic(("cat", "config"), {})
         if result.returncode == 0:
             return

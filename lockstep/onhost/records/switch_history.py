@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from lockstep.onhost.core import atomic_files, errors, layout, output
-from lockstep.onhost.records import audit_log, state_record
+from lockstep.onhost.records import audit_log, json_records
 
 #: A page shows no more.
 MOST_KEPT = 20
@@ -45,7 +45,7 @@ class SwitchTelling:
 
 def load(paths: layout.Paths) -> list[SwitchRecord]:
     """Return the switches, newest first; empty without a readable record."""
-    return state_record.load(list[SwitchRecord], paths.switches) or []
+    return json_records.load(list[SwitchRecord], paths.switches) or []
 
 
 def usual_seconds_by_model(switch_records: Iterable[SwitchRecord]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.onhost.core import layout, terminal_lines
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 
 @dataclass
@@ -102,7 +102,7 @@ class MemoryKill:
         )
 
     def __str__(self) -> str:
-        return f"{self.reason}; {terminal_lines.since(self.when)}"
+        return f"{self.reason}; {terminal_lines.moment_with_age(self.when)}"
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class Findings:
 def load(paths: layout.Paths) -> Findings:
     """Return the findings since boot; what is missing or unreadable is empty."""
     folder = paths.findings
-    looks = (state_record.load(SenseLook, path) for path in sorted(folder.glob("sense-*")))
-    kills = (state_record.load(MemoryKill, path) for path in sorted(folder.glob("ended-*")))
+    looks = (json_records.load(SenseLook, path) for path in sorted(folder.glob("sense-*")))
+    kills = (json_records.load(MemoryKill, path) for path in sorted(folder.glob("ended-*")))
     return Findings(
-        state_record.load(WedgeRecord, folder / "wedge.json") or WedgeRecord(),
-        state_record.load(GpuRecord, folder / "gpu.json") or GpuRecord(),
+        json_records.load(WedgeRecord, folder / "wedge.json") or WedgeRecord(),
+        json_records.load(GpuRecord, folder / "gpu.json") or GpuRecord(),
         {look.model: look for look in looks if look},
         {kill.unit: kill for kill in kills if kill},
     )
@@ -139,7 +139,7 @@ def save(paths: layout.Paths, finding: WedgeRecord | GpuRecord | SenseLook | Mem
             path = _sense_path(paths, finding.model)
         case MemoryKill():
             path = _kill_path(paths, finding.unit)
-    state_record.save(path, finding)
+    json_records.save(path, finding)
 
 
 def remove_sense_look(paths: layout.Paths, model: str) -> None:

@@ -29,7 +29,7 @@ File = dict[str, Any]
 PATHS = layout.Paths()
 
 
-def place_file(file: File) -> None:
+def write_file(file: File) -> None:
     owner = (file["owner"], file["group"])
     atomic_files.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8), owner=owner)
 
@@ -130,7 +130,7 @@ def checker_objections(files: list[File]) -> list[str]:
     return faults
 
 
-def must_come_first(file: File) -> bool:
+def must_precede_checks(file: File) -> bool:
     """Tell whether a unit in the same batch may refer to this file and would not find it."""
     if file.get("check") in _CHECKED_FIRST:
         return False
@@ -158,9 +158,9 @@ def write_requested_files(request: dict[str, Any]) -> int:
     )
     for item in request.get("folders", []):
         make_folder(item)
-    first = [file for file in files if must_come_first(file)]
+    first = [file for file in files if must_precede_checks(file)]
     for file in first:
-        place_file(file)
+        write_file(file)
     faults = checker_objections(files)
     if faults:
         print("refused by its own checker; what was there stays:", file=sys.stderr)
@@ -168,7 +168,7 @@ def write_requested_files(request: dict[str, Any]) -> int:
         return 1
     for file in files:
         if file not in first:
-            place_file(file)
+            write_file(file)
     for file in files:
         if file["path"].endswith(".py"):
             # Programs that only read a host write nothing there, and would compile them each time.

@@ -141,7 +141,7 @@ def _folder_without(root: Path, path: str, kept_paths: Iterable[str]) -> list[st
     ]
 
 
-def own_entries_in_hub_folder(
+def notes_in_hub_folder(
     paths: layout.Paths, record: baseline.Baseline, hub_cache: str
 ) -> list[str]:
     """Return the deploy's own entries in the hub's folder, about the models in it."""

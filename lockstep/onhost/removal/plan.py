@@ -146,7 +146,7 @@ def _plan_weights(
         return
     for note in notes:
         plan.add_removals("weights", note.name.replace("--", "/", 1), detail=str(note))
-    for path in own_files.own_entries_in_hub_folder(paths, record, settings.hub_cache):
+    for path in own_files.notes_in_hub_folder(paths, record, settings.hub_cache):
         # A second run finds what could not go by these notes.
         plan.add_removals("folder" if path.endswith("-fetched") else "content", path)
     noted_models = {note.name.partition("@")[0] for note in notes}
@@ -224,7 +224,7 @@ def _plan_settings(paths: layout.Paths, record: baseline.Baseline, plan: Removal
 def _plan_accounts(record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan) -> None:
     account_groups = record.accounts
     kept_accounts = {
-        name for name, home in settings.accounts.items() if _is_kept(home, settings.keep)
+        name for name, home in settings.accounts.items() if _is_home_kept(home, settings.keep)
     }
     for name, home in settings.accounts.items():
         have = baseline.groups_of(name)
@@ -256,7 +256,7 @@ def _plan_accounts(record: baseline.Baseline, settings: RemovalSettings, plan: R
         )
 
 
-def _is_kept(home: str, keep: Sequence[str]) -> bool:
+def _is_home_kept(home: str, keep: Sequence[str]) -> bool:
     of_data = home in (ownership.GATEWAY_HOME, ownership.BACKUP_HOME)
     return (home == ownership.HOME and WEIGHTS in keep) or (of_data and DATA in keep)
 

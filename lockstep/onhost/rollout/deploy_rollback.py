@@ -132,4 +132,4 @@ def _restore_webui_data(paths: layout.Paths, document: journal.Document) -> None
         return
     copies = [copy for copy in record.complete_copies(paths) if copy.image == document["webui"]]
     if copies:
-        update.request_copy(paths, document["webui"], copies[0].number)
+        update.select_copy_for_image(paths, document["webui"], copies[0].number)

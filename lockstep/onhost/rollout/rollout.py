@@ -106,7 +106,7 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
     """
     begun_document = journal.load_begun(paths)
     document = begun_document or journal.load_finished(paths)
-    if document is None or not generations.is_on_record(paths, document["since"]):
+    if document is None or not generations.has_readable_record(paths, document["since"]):
         raise errors.Problem("there is no record of a previous generation to return to")
     journal.refuse_foreign(paths, document)
     group = next((model for model in _models_up(paths) if model.cluster), None)
@@ -167,7 +167,7 @@ def roll_back_cut_off_rollout(paths: layout.Paths) -> int:
         return restore_and_restart(paths, work.model, errors.EXIT_DONE)
 
 
-def _is_gate_option(words: Sequence[str]) -> bool:
+def _is_valid_gate_option(words: Sequence[str]) -> bool:
     """Tell whether there are no words, or those of a gate."""
     return not words or (list(words[:2]) == ["--gate", "--"] and len(words) > 2)
 
@@ -176,9 +176,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     verb, *arguments = argv or [""]
-    if verb == "go" and _is_gate_option(arguments):
+    if verb == "go" and _is_valid_gate_option(arguments):
         return restart_outdated_or_roll_back(paths, arguments[2:])
-    if verb == "up" and arguments and _is_gate_option(arguments[1:]):
+    if verb == "up" and arguments and _is_valid_gate_option(arguments[1:]):
         return cluster_start_in_deploy.start_cluster(paths, arguments[0], arguments[3:])
     if verb == "ended" and len(arguments) == 2:
         return deploy_rollback.return_from_cluster_rollout(paths, *arguments)
@@ -192,4 +192,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         request = json.load(sys.stdin)
         journal.note_before_change(paths, request["paths"], rollout=request.get("rollout"))
         return errors.EXIT_DONE
-    return program_command_lines.usage(__doc__)
+    return program_command_lines.print_usage(__doc__)

@@ -172,7 +172,7 @@ def check_hot_model(host: config.HostConfig, paths: layout.Paths, mode: str) -> 
     if mode == "baseline" and accepted_rate is not None:
         return errors.EXIT_DONE
     try:
-        rates, band = _measure_model(model)
+        rates, band = _measure_speed_with_retries(model)
     except Suspect as why:
         output.say(f"{model.name}: could not be measured: {why}")
         return errors.EXIT_DONE if mode == "baseline" else errors.EXIT_USAGE
@@ -205,8 +205,8 @@ def _check_sense(model: config.Model) -> int:
     return errors.EXIT_FAILED if verdict.state == "nonsense" else errors.EXIT_USAGE
 
 
-def _measure_model(model: config.Model) -> tuple[list[float], gpu.SampleBand]:
-    engine_model = model.with_engine_address
+def _measure_speed_with_retries(model: config.Model) -> tuple[list[float], gpu.SampleBand]:
+    engine_model = model.at_engine_address
     key = openai_api.api_key(engine_model)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -243,6 +243,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Run the command line; see the module's docstring."""
     paths = paths or layout.Paths()
     if argv not in ([], ["--baseline"], ["--accept"]):
-        return program_command_lines.usage(__doc__)
+        return program_command_lines.print_usage(__doc__)
     mode = argv[0].lstrip("-") if argv else ""
     return check_hot_model(config.load_host(paths.models), paths, mode)

@@ -144,7 +144,7 @@ class Gate:
         """Raise Problem if anybody listens at the port, and would be taken for the engine."""
         if strangers := port_listeners.foreign_listener_texts(self.model, self.paths):
             raise errors.Problem(
-                f"{' and '.join(strangers)} listens at {self.model.with_engine_address.url}, where "
+                f"{' and '.join(strangers)} listens at {self.model.at_engine_address.url}, where "
                 f"{self.model.name} is to answer. Remedy: stop it, then switch.sh "
                 f"{self.model.name}; or another port (models.{self._inventory_key('port')})",
                 EXIT_OTHER_ENGINE,
@@ -190,7 +190,7 @@ class Gate:
         cluster = self.host.cluster_of_model(self.model.name)
         try:
             if cluster is not None and cluster.rank:
-                _start_rank_guard(self.model, self.paths)
+                _start_rank_load_guard(self.model, self.paths)
             files = model_files.model_files(self.model, self.paths)
             devices = dict.fromkeys(file.stat().st_dev for file in files)
         except (OSError, errors.Problem, transient_job.OtherJobRunning) as error:
@@ -272,7 +272,7 @@ def write_to_journal(line: str) -> None:
     output.say(f"lockstep gate: {line}")
 
 
-def _start_rank_guard(model: config.Model, paths: layout.Paths) -> None:
+def _start_rank_load_guard(model: config.Model, paths: layout.Paths) -> None:
     """Start the guard over the load of a rank, a program of `cluster`; raise Problem or
     OtherJobRunning if systemd refuses, or another rank's has not ended."""
     job = transient_job.Job(

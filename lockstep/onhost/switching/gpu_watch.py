@@ -71,7 +71,7 @@ class GpuState:
             FOREIGN: self._foreign_gpu_holders(),
         }
         slow = earlier_record.slow
-        speed = self._slowness_reason(hot, now) if hot and not verdicts["gpu-hot"] else None
+        speed = self._model_slowness_reason(hot, now) if hot and not verdicts["gpu-hot"] else None
         # Without a measurement, as while nothing is asked, the count stays.
         if speed is not None:
             slow = slow + 1 if speed else 0
@@ -154,11 +154,11 @@ class GpuState:
         notable_holders = [holder for holder in holders if holder.is_worth_report]
         if not notable_holders:
             return None
-        holders_text = "; ".join(holder.words for holder in notable_holders)
+        holders_text = "; ".join(holder.memory_sentence for holder in notable_holders)
         remedies = "; ".join(holder.remedy for holder in notable_holders)
         return f"beside {up[0]}, {holders_text}. Remedy: {remedies}"
 
-    def _slowness_reason(self, model: config.Model, now: gpu.GpuReading) -> str | None:
+    def _model_slowness_reason(self, model: config.Model, now: gpu.GpuReading) -> str | None:
         """Return why the model counts as slow, "" if it does not, None if that is unknown."""
         accepted_record = accepted_speed.load(self.paths).get(model.name, {})
         same_settings = ("recipe", model.recipe), ("image", model.image)
@@ -192,7 +192,7 @@ class GpuState:
 
     def _token_rate(self, model: config.Model) -> float | None:
         """Return tok/s of all requests together; None if they did not run all the while."""
-        engine_model = model.with_engine_address
+        engine_model = model.at_engine_address
         try:
             key = openai_api.api_key(engine_model)
             first, began = openai_api.counters(engine_model, key), clock.now()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep.onhost.core import clock, errors, file_lock, layout
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 #: A switch, and the restart of a model by a deploy. A switch of a cluster may wait for a rollout.
 Kind = Literal["switch", "rollout"]
@@ -71,14 +71,14 @@ class HotChange:
     previous: str | None = None
 
     @property
-    def interrupted_model(self) -> str | None:
+    def model_left_stopped(self) -> str | None:
         """The model that a cancelled switch stopped and left to the next one to bring back."""
         return None if self.hot else self.previous
 
 
 def load(paths: layout.Paths) -> HotChange:
     """Return the record, empty if it is missing or unreadable."""
-    return state_record.load(HotChange, paths.hot_change) or HotChange()
+    return json_records.load(HotChange, paths.hot_change) or HotChange()
 
 
 @contextmanager
@@ -133,4 +133,4 @@ def _hold_record(paths: layout.Paths) -> Iterator[HotChange]:
     with file_lock.hold_lock(paths.run / "hot-change.lock"):
         record = load(paths)
         yield record
-        state_record.save(paths.hot_change, record)
+        json_records.save(paths.hot_change, record)

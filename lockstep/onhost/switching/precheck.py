@@ -32,14 +32,14 @@ class Precheck:
         if not unit.is_installed:
             raise _refusal(f"{model.unit} is {unit.load}", "run the deploy")
         if cluster := self.host.cluster_of_model(model.name):
-            link_presence.check_links(model.name, cluster, self.paths)
+            link_presence.refuse_missing_links(model.name, cluster, self.paths)
         self._refuse_taken_port(model)
         self._refuse_unreachable_docker(model)
         self._check_memory(model)
         self._check_image(model)
         self._check_weights(model)
 
-    def memory_figures(self) -> tuple[float, float]:
+    def available_and_held_gib(self) -> tuple[float, float]:
         """Return GiB available now, and the most GiB that the running units can hold.
 
         The kernel charges no process for its GPU memory, so the present use of a unit is unknown;
@@ -47,7 +47,7 @@ class Precheck:
         """
         now = unified_memory.memory(self.paths.proc)
         up = {
-            model.unit: model.memory_need.peak_gib(now.total)
+            model.unit: model.memory_need.serving_peak_gib(now.total)
             for model in self.host.models.values()
             if self.state[model.unit].up
         }
@@ -60,7 +60,7 @@ class Precheck:
         if strangers := port_listeners.foreign_listener_texts(
             model, self.paths, self.host.models.values()
         ):
-            url = model.with_engine_address.url
+            url = model.at_engine_address.url
             raise _refusal(
                 f"{model.name}: {' and '.join(strangers)} listens at {url}",
                 "stop it, or set another port of the model",
@@ -80,7 +80,7 @@ class Precheck:
                 continue
             try:
                 if self.docker.container(container):
-                    self.docker.check_containerd(container)
+                    self.docker.check_containerd_answers(container)
             except docker_api.DockerError as error:
                 raise errors.Problem(f"{other_model.name}: {error}; nothing was stopped") from error
             except docker_api.DockerUnreachable as error:
@@ -98,7 +98,7 @@ class Precheck:
                 f"{model.name} needs {rounded_up(need)} GiB, this host has {rounded_down(total)}",
                 "bind a smaller recipe to the model",
             )
-        available, held_gib = self.memory_figures()
+        available, held_gib = self.available_and_held_gib()
         # With nothing to lose the gate decides: it can wait for memory that is on its way back.
         if held_gib and need > available + held_gib:
             raise _refusal(
@@ -113,7 +113,7 @@ class Precheck:
             return
         try:
             self.docker.request_json("GET", f"/images/{model.image}/json")
-            self.docker.check_containerd()
+            self.docker.check_containerd_answers()
         except docker_api.DockerError as error:
             repository, _, digest = model.image.partition("@")
             raise _refusal(
@@ -140,11 +140,11 @@ class Precheck:
             place = self.paths.root / checkpoint.lstrip("/")
             return [] if place.exists() else [f"{checkpoint} does not exist"]
         try:
-            state = weights_state.state_of_model(self.paths.weights, checkpoint)
+            state = weights_state.state_of_model(self.paths.weights_list, checkpoint)
         except LookupError as error:
             return [str(error)]
         except (OSError, weights_spec.WeightsSpecError) as error:
-            return [f"{self.paths.weights} cannot be read: {errors.why(error)}"]
+            return [f"{self.paths.weights_list} cannot be read: {errors.why(error)}"]
         return [*state["missing"], *state["wrong_size"], *state["not_merged"]]
 
 

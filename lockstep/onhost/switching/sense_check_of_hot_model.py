@@ -30,7 +30,7 @@ def ask_sense_questions(
     model: config.Model, paths: layout.Paths, pid: int
 ) -> sense_check.SenseVerdict:
     """Ask a model the questions, record the verdict, and print it."""
-    engine_model = model.with_engine_address
+    engine_model = model.at_engine_address
     verdict = sense_check.judge_engine_sense(engine_model, openai_api.api_key(engine_model))
     look = watch_findings.SenseLook(model.name, pid, verdict.state, verdict.words)
     watch_findings.save(paths, look)
@@ -44,7 +44,7 @@ def ask_daily_while_idle(model: config.Model, paths: layout.Paths, unit: units.U
     if last_look and last_look.pid == unit.main_pid and time.time() - last_look.at < _AGAIN_S:
         return
     try:
-        engine_model = model.with_engine_address
+        engine_model = model.at_engine_address
         counters = openai_api.counters(engine_model, openai_api.api_key(engine_model))
     except openai_api.NotReady:
         return

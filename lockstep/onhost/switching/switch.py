@@ -64,7 +64,7 @@ class Switch:
         model = self._host.model(name)
         with self._steps.time_step("check"):
             state = self._unit_states()
-            if state[model.unit].state == "hot" and not self._other_units_up(model, state):
+            if state[model.unit].state == "hot" and not self._other_models_up(model, state):
                 try:
                     return self._check_hot_model(model)
                 except openai_api.NotReady as answer:
@@ -124,7 +124,7 @@ class Switch:
         """Stop a failed model, and with that its restarts; report errors."""
         self._stop_or_report([self._host.model(name)])
 
-    def start_replacement_of(self, name: str) -> int:
+    def replace_memory_killed_model(self, name: str) -> int:
         """Start the replacement of a model that the memory watch ended; codes as for `switch_to`.
 
         It is the fallback, else the previously hot model, but never one that the memory watch has
@@ -189,12 +189,12 @@ class Switch:
             self._say(f"would stop {', '.join(up)}" if up else "nothing to do")
             return errors.EXIT_DONE
         model = self._host.model(name)
-        if state[model.unit].state == "hot" and not self._other_units_up(model, state):
+        if state[model.unit].state == "hot" and not self._other_models_up(model, state):
             self._say(f"{name} is hot already: would ask it for a token")
             return errors.EXIT_DONE
         check = self._precheck(state)
         check.check_start(model)
-        available, held_gib = check.memory_figures()
+        available, held_gib = check.available_and_held_gib()
         need = model.memory_need.available(unified_memory.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
         self._say(
@@ -225,7 +225,7 @@ class Switch:
     def _precheck(self, state: State) -> precheck.Precheck:
         return precheck.Precheck(self._host, self._paths, self._docker, state)
 
-    def _other_units_up(self, model: config.Model, state: State) -> list[config.Model]:
+    def _other_models_up(self, model: config.Model, state: State) -> list[config.Model]:
         return [
             other_model
             for other_model in self._host.other_models(model.name)
@@ -233,7 +233,7 @@ class Switch:
         ]
 
     def _check_hot_model(self, model: config.Model) -> int:
-        engine = model.with_engine_address
+        engine = model.at_engine_address
         openai_api.check_health(engine)
         try:
             test_answer = openai_api.ask_test_question(
@@ -252,16 +252,18 @@ class Switch:
 
     def _model_to_bring_back(self, model: config.Model, state: State) -> config.Model | None:
         """Return the model to bring back if the start fails: one that was up and not failing."""
-        for other_model in self._other_units_up(model, state):
+        for other_model in self._other_models_up(model, state):
             if state[other_model.unit].state in ("hot", "loading"):
                 return other_model
         return self._interrupted_model()
 
     def _interrupted_model(self) -> config.Model | None:
-        return self._host.models.get(hot_change_under_way.load(self._paths).interrupted_model or "")
+        return self._host.models.get(
+            hot_change_under_way.load(self._paths).model_left_stopped or ""
+        )
 
     def _forget_interrupted(self) -> None:
-        if hot_change_under_way.load(self._paths).interrupted_model:
+        if hot_change_under_way.load(self._paths).model_left_stopped:
             hot_change_under_way.record_hot_model(self._paths, None, None)
 
     def _replacement_models(
@@ -468,7 +470,7 @@ class Switch:
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
         if is_started and unit.state == "hot":
-            test_answer = self._read_test_answer(model.unit, since)
+            test_answer = self._read_journaled_test_answer(model.unit, since)
             self._say(f"took: {self._steps}", "took")
             self._say(
                 f"{model.name} is hot, started in {took}"
@@ -484,14 +486,14 @@ class Switch:
             self._say(f"  {line}", "why")
         return False
 
-    def _read_test_answer(self, unit: str, since: float) -> str | None:
-        test_answer = self._steps.add_start_steps(unit, units.last_lines(unit, 20, since))
+    def _read_journaled_test_answer(self, unit: str, since: float) -> str | None:
+        test_answer = self._steps.add_start_durations(unit, units.last_lines(unit, 20, since))
         if test_answer:
             return test_answer
         # The journal may lag a moment behind the unit whose start it records.
         with suppress(errors.Problem):
             runner.run(["journalctl", "--sync"], timeout=20)
-        return self._steps.add_start_steps(unit, units.last_lines(unit, 20, since))
+        return self._steps.add_start_durations(unit, units.last_lines(unit, 20, since))
 
     def _check_cancelled(self) -> None:
         if self._cancellable:

@@ -16,7 +16,7 @@ WORK = (WORKER, FALL_BACK, FINISH)
 UNIT = "lockstep-switch.service"
 
 
-def switch_sh_command() -> list[str]:
+def switch_program_command() -> list[str]:
     """Return the command line of switch.sh's own program."""
     return [*command("switch")]
 
@@ -34,7 +34,7 @@ def switch_job_of(name: str, user: str, paths: layout.Paths) -> transient_job.Jo
     return _job_running_switch_sh(paths, WORKER, name, user)
 
 
-def job_under_way(paths: layout.Paths) -> transient_job.Job:
+def job_to_follow(paths: layout.Paths) -> transient_job.Job:
     """Return the job of the switch under way, for reading only."""
     return transient_job.Job("switch", (), unit_prefix="lockstep-", log=log_file(paths))
 
@@ -48,7 +48,7 @@ def _job_running_switch_sh(paths: layout.Paths, *words: str) -> transient_job.Jo
     return transient_job.Job(
         name="switch",
         unit_prefix="lockstep-",
-        argv=(*switch_sh_command(), *words),
+        argv=(*switch_program_command(), *words),
         log=log_file(paths),
         # status shows its last line to everybody.
         log_mode=0o644,
@@ -67,6 +67,6 @@ def _finish_command(paths: layout.Paths) -> str:
     # In `hot_change.HotChange` as JSON, `"switch": {` is work on record. A pattern without quotes
     # passes systemd unchanged.
     script = '! grep -qs switch...{ "$0" || exec "$@"'
-    words = [str(paths.hot_change), *switch_sh_command(), FINISH]
+    words = [str(paths.hot_change), *switch_program_command(), FINISH]
     # systemd turns two `$` into one.
     return shlex.join(["/bin/sh", "-c", script, *words]).replace("$", "$$")

@@ -24,7 +24,7 @@ class Steps:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + clock.now() - began
 
-    def add_start_steps(self, unit: str, journal: list[str]) -> str | None:
+    def add_start_durations(self, unit: str, journal: list[str]) -> str | None:
         """Add a start's own steps, as seen by systemd and the readiness check.
 
         Args:
@@ -35,7 +35,7 @@ class Steps:
             The answer to the test question (`answered with 16 tokens in 0.3 s (57.0 tok/s)`), or
             None if the journal has none.
         """
-        took = units.start_durations(unit)
+        took = units.gate_and_load_seconds(unit)
         if took is not None:
             self.seconds["gate"], self.seconds["load"] = took
         events = map(output.read_event, reversed(journal))

@@ -66,7 +66,7 @@ class WedgeWatch:
         self.record = watch_findings.load(self.paths).wedge
         well = []
         # The engine itself, because a fault of the gateway before it is not the engine's.
-        for model in (hot_model.with_engine_address for hot_model in hot):
+        for model in (hot_model.at_engine_address for hot_model in hot):
             unit = state[model.unit]
             if unit.main_pid != self.record.pid:
                 self.record.pid, self.record.counters = unit.main_pid, {}

@@ -91,11 +91,11 @@ def apt_lock_holder(paths: layout.Paths) -> AptLockHolder | None:
             continue
         if kind != fcntl.F_UNLCK:
             # The kernel reports -1 for a lock of an open file, which several processes may share.
-            return _describe_holder(str(path), max(pid, 0), paths.proc)
+            return _holder_by_pid(str(path), max(pid, 0), paths.proc)
     return None
 
 
-def _describe_holder(lock: str, pid: int, proc: Path) -> AptLockHolder:
+def _holder_by_pid(lock: str, pid: int, proc: Path) -> AptLockHolder:
     try:
         process = (proc / str(pid) / "comm").read_text(encoding="utf-8").strip()
         group = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()[-1]
@@ -118,26 +118,28 @@ def _wait_for_apt_locks(
         if now - report_time >= SAY_EVERY_S:
             report_time = now
             waited_text, limit = output.duration(now - began), output.duration(limit_s)
-            output.say(f"{_command_name(work)}: waited {waited_text} of {limit}, {lock_holder}")
+            output.say(
+                f"{_short_command_text(work)}: waited {waited_text} of {limit}, {lock_holder}"
+            )
         time.sleep(LOOK_EVERY_S)
 
 
 def _time_out_problem(work: Sequence[str], limit_s: float, why: str) -> errors.Problem:
     return errors.Problem(
-        f"{_command_name(work)}: not done after {output.duration(limit_s)}, {why}. Run the deploy "
-        "again when the lock is free; do not remove it.",
+        f"{_short_command_text(work)}: not done after {output.duration(limit_s)}, {why}. "
+        "Run the deploy again when the lock is free; do not remove it.",
         errors.EXIT_LOCKED,
     )
 
 
-def _command_name(work: Sequence[str]) -> str:
+def _short_command_text(work: Sequence[str]) -> str:
     """Name a command: "apt-get update", without options; a program of ours "packages prepare"."""
     if program_command_lines.PROGRAMS in work:
         work = work[work.index(program_command_lines.PROGRAMS) + 1 :]
     return " ".join([Path(work[0]).name, *(word for word in work[1:] if word.isalpha())][:2])
 
 
-def _run_command(work: Sequence[str]) -> tuple[int, bool]:
+def _run_and_detect_refusal(work: Sequence[str]) -> tuple[int, bool]:
     """Run it with its output passed on; return its exit code, and whether a lock refused it."""
     environment = {
         **os.environ,
@@ -176,10 +178,10 @@ def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
     began = time.monotonic()
     while True:
         _wait_for_apt_locks(options.work, paths, began, options.limit)
-        code, is_refused = _run_command(options.work)
+        code, is_refused = _run_and_detect_refusal(options.work)
         if not is_refused:
             return code
         if time.monotonic() - began >= options.limit:
             raise _time_out_problem(options.work, options.limit, "it was refused a lock each time")
-        output.say(f"{_command_name(options.work)}: somebody was faster, waiting again")
+        output.say(f"{_short_command_text(options.work)}: somebody was faster, waiting again")
         time.sleep(LOOK_EVERY_S)

@@ -42,7 +42,7 @@ class FirewallTrial(confirm_or_revert.Trial):
     def keep_rules(self) -> None:
         """Keep the rules of `load_on_trial`; raise Problem if they were reverted meanwhile."""
         self.stop_revert_timer()
-        if not self.is_in_force():
+        if not self.is_table_unchanged():
             raise errors.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
@@ -59,7 +59,7 @@ class FirewallTrial(confirm_or_revert.Trial):
         runner.run_or_raise("nft", *_EMPTY.replace("\n", "; ").split())
         self._record.unlink(missing_ok=True)
 
-    def is_in_force(self) -> bool:
+    def is_table_unchanged(self) -> bool:
         """Tell whether the table is still as the last load made it."""
         record = atomic_files.read_json(self._record)
         return bool(record and record["listing"] == _digest(_listed_table()))

@@ -112,7 +112,7 @@ class GpuWatch:
 
     def __init__(self) -> None:
         self._newest: tuple[float, GpuReading] | None = None
-        threading.Thread(target=self._follow_nvidia_smi, daemon=True).start()
+        threading.Thread(target=self._run_watch_thread, daemon=True).start()
 
     def newest_reading(self) -> GpuReading:
         """Return the newest reading; an empty one if the driver hangs or is missing."""
@@ -120,15 +120,15 @@ class GpuWatch:
         fresh = newest is not None and time.monotonic() - newest[0] < _OLD_S
         return newest[1] if newest is not None and fresh else GpuReading()
 
-    def _follow_nvidia_smi(self) -> None:
+    def _run_watch_thread(self) -> None:
         while True:
             fields, first = _known_fields_and_reading()
             if fields:
                 self._newest = time.monotonic(), first
-                self._read_repeatedly(fields)
+                self._read_until_exit(fields)
             time.sleep(_AGAIN_S)
 
-    def _read_repeatedly(self, fields: Sequence[str]) -> None:
+    def _read_until_exit(self, fields: Sequence[str]) -> None:
         with _start_repeating(fields, 1000) as asking:
             for line in asking.stdout or ():
                 self._newest = time.monotonic(), _reading_of_line(fields, line)

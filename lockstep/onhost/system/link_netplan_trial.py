@@ -68,7 +68,7 @@ class LinkNetplanTrial(confirm_or_revert.Trial):
 
     def store_state(self) -> None:
         """Store the addresses and routes by which this host is reached."""
-        atomic_files.write_json(self.backup, _link_states(), mode=0o600)
+        atomic_files.write_json(self.backup, _addresses_and_routes(), mode=0o600)
 
     def _apply_netplan(self, text: str) -> None:
         atomic_files.write(self._file_on_trial, text, mode=0o600)
@@ -90,7 +90,7 @@ class LinkNetplanTrial(confirm_or_revert.Trial):
         self.backup.unlink()
 
 
-def _link_states() -> dict[str, dict[str, Any]]:
+def _addresses_and_routes() -> dict[str, dict[str, Any]]:
     """Return MTU, addresses that other hosts reach, and default routes by interface."""
     links_by_name: dict[str, dict[str, Any]] = {}
     for link in json.loads(runner.run_or_raise("ip", "-json", "address", "show") or "[]"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lockstep.onhost.core import errors, layout, topology
 
 
-def check_links(name: str, cluster: topology.Cluster, paths: layout.Paths) -> None:
+def refuse_missing_links(name: str, cluster: topology.Cluster, paths: layout.Paths) -> None:
     """Check that all links of this host are there; else raise Problem for the model `name`."""
     lacking = []
     for interface, device in cluster.links.items():

@@ -48,13 +48,13 @@ def raise_read_ahead(
         # Before the change: whatever ends this program, the values return.
         record = {"model": model, "raised_kib": RAISED_KIB, "own_kib": own_kib}
         atomic_files.write_json(paths.read_ahead, record)
-        set_read_ahead(True, paths)
+        set_recorded_disks(True, paths)
     except OSError as error:
         tell(f"reads stay small while it loads: {error.filename}: {errors.why(error)}")
         put_back(paths, tell)
 
 
-def set_read_ahead(is_raised: bool, paths: layout.Paths) -> None:
+def set_recorded_disks(is_raised: bool, paths: layout.Paths) -> None:
     """Set the recorded disks to the raised value, or to their own; raise OSError on failure."""
     record = _load_record(paths)
     for bdi, own_kib in record["own_kib"].items():
@@ -77,7 +77,7 @@ def put_back(
     if only_model not in (None, _load_record(paths)["model"]):
         return
     try:
-        set_read_ahead(False, paths)
+        set_recorded_disks(False, paths)
         paths.read_ahead.unlink(missing_ok=True)
     except OSError as error:
         tell(f"read-ahead not put back: {error.filename}: {errors.why(error)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lockstep.onhost.core import errors, layout, output, process
+from lockstep.onhost.core import errors, layout, output, running_processes
 from lockstep.onhost.systemd import units
 
 GATEWAY = "lockstep-gateway.service"
@@ -23,7 +23,7 @@ def has_outdated_key(unit: units.Unit, paths: layout.Paths) -> bool:
         if unit.name.endswith(".socket"):
             return unit.enter_time is not None and file.stat().st_mtime >= unit.enter_time + 1
         match = _RESTART_KEY.search(file.read_text(encoding="utf-8"))
-        variables = process.variables(unit.main_pid, paths.proc)
+        variables = running_processes.variables(unit.main_pid, paths.proc)
     except OSError:
         return True
     return variables.get("LOCKSTEP_RESTART_KEY") != (match and match[1])

@@ -248,7 +248,7 @@ def _exit_status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_fa
     if unit.active != "failed":
         return 0
     if tell_failure:
-        for line in _refusal_lines(job):
+        for line in _journal_of_refused_unit(job):
             say(line)
         say(f"job {job.name}: failed ({unit.failure}); log: {job.log}")
     if unit.result == "timeout":
@@ -258,7 +258,7 @@ def _exit_status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_fa
     return unit.main_status or errors.EXIT_FAILED
 
 
-def _refusal_lines(job: Job) -> list[str]:
+def _journal_of_refused_unit(job: Job) -> list[str]:
     """Return why systemd refused a unit: systemctl itself only tells where that is to be read."""
     if job.argv[:1] != ("systemctl",):
         return []

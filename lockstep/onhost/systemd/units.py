@@ -117,10 +117,12 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 def units_by_name(names: Iterable[str]) -> dict[str, Unit]:
     """Ask systemd about all units in one call; a unit that does not exist is `not-found`."""
-    return {name: unit_of(state) for name, state in properties(names, *_FIELDS).items()}
+    return {
+        name: unit_from_properties(state) for name, state in properties(names, *_FIELDS).items()
+    }
 
 
-def unit_of(state: Mapping[str, str]) -> Unit:
+def unit_from_properties(state: Mapping[str, str]) -> Unit:
     """Return the unit of these properties; one that is missing has its default."""
     fields = ((name, read, state.get(key)) for key, (name, read) in _FIELDS.items())
     return Unit(**{name: read(text) for name, read, text in fields if text is not None})
@@ -235,7 +237,7 @@ def try_to_control(
     return True
 
 
-def start_durations(unit: str) -> tuple[float, float] | None:
+def gate_and_load_seconds(unit: str) -> tuple[float, float] | None:
     """Return seconds of the last start before its main process (gate) and after (load, test
     question)."""
     keys = [

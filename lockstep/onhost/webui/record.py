@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.records import restic_repository, state_record
+from lockstep.onhost.records import json_records, restic_repository
 from lockstep.onhost.records.restic_repository import BackupSnapshot
 from lockstep.onhost.webui import data
 
@@ -101,18 +101,18 @@ class WebUiRecord:
 
 def load(paths: layout.Paths) -> WebUiRecord:
     """Return the record, empty if missing; raise Problem if it is unreadable."""
-    return state_record.load_or_refuse(WebUiRecord, paths.webui, _REMEDY) or WebUiRecord()
+    return json_records.load_or_refuse(WebUiRecord, paths.webui, _REMEDY) or WebUiRecord()
 
 
 def save(paths: layout.Paths, record: WebUiRecord) -> None:
     """Write the record."""
-    state_record.save(paths.webui, record, mode=0o600)
+    json_records.save(paths.webui, record, mode=0o600)
 
 
 def complete_copies(paths: layout.Paths) -> list[Snapshot]:
     """Return the complete copies, newest first."""
     snapshots = (
-        state_record.load_or_refuse(Snapshot, path, _REMEDY)
+        json_records.load_or_refuse(Snapshot, path, _REMEDY)
         for path in paths.webui_kept.glob("[0-9]*/about.json")
     )
     return sorted(filter(None, snapshots), key=lambda snapshot: -snapshot.number)
@@ -127,7 +127,7 @@ def keep_copy(paths: layout.Paths, source: Path, record: WebUiRecord) -> Snapsho
     """Copy data that nobody has open, and mark the copy on disk once it is complete."""
     snapshot = Snapshot(_next_copy_number(paths), time.time(), record.image, record.generation)
     if restic_repository.backup_settings(paths) is None:
-        return make_plain_copy(paths, source, snapshot)
+        return make_folder_copy(paths, source, snapshot)
     own = restic_repository.ResticRepository(paths)
     own.make_repository()
     tags = [TAG, f"generation={snapshot.generation}", f"image={snapshot.image}"]
@@ -136,14 +136,14 @@ def keep_copy(paths: layout.Paths, source: Path, record: WebUiRecord) -> Snapsho
     return snapshot
 
 
-def make_plain_copy(
+def make_folder_copy(
     paths: layout.Paths, source: Path, snapshot: Snapshot | BackupSnapshot
 ) -> Snapshot:
     """Make a plain copy of data, described by a snapshot or a backup."""
     if isinstance(snapshot, BackupSnapshot):
-        generation = int(snapshot.tag("generation") or 0)
+        generation = int(snapshot.tag_value("generation") or 0)
         snapshot = Snapshot(
-            _next_copy_number(paths), snapshot.at, snapshot.tag("image"), generation
+            _next_copy_number(paths), snapshot.at, snapshot.tag_value("image"), generation
         )
     folder = copied_data_folder(paths, snapshot.number).parent
     data.remove_folder(folder)
@@ -188,4 +188,4 @@ def _next_copy_number(paths: layout.Paths) -> int:
 def _write_copy_description(paths: layout.Paths, snapshot: Snapshot) -> None:
     folder = copied_data_folder(paths, snapshot.number).parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    state_record.save(folder / "about.json", snapshot, mode=0o600)
+    json_records.save(folder / "about.json", snapshot, mode=0o600)

@@ -202,7 +202,7 @@ def accept_when_serving(
         if wrong:
             raise errors.Problem(f"its database is broken: {wrong}")
         alive()
-    number = int((generations.deployed_record(paths) or {}).get("number", 0))
+    number = int((generations.last_written_record(paths) or {}).get("number", 0))
     now = record.WebUiRecord(image, lines, number, last=present_record.last)
     if present_record.update:
         now = replace(now, last="")
@@ -242,7 +242,7 @@ def undo_failed_update(paths: layout.Paths, unit: str, result: str) -> None:
     output.say(f"{present_record.update.to} {why}: {present_record.image} returns, with its data")
 
 
-def start_unit(paths: layout.Paths, verb: str, unit: str) -> None:
+def start_or_await_return(paths: layout.Paths, verb: str, unit: str) -> None:
     """Start a unit; if an update fails, wait for the previous image and report what happened."""
     earlier_record = record.load(paths)
     try:
@@ -260,7 +260,7 @@ def start_unit(paths: layout.Paths, verb: str, unit: str) -> None:
     raise errors.Problem(f"{present_record.last}. Remedy: journalctl -u {unit} says why it failed")
 
 
-def list_copies(paths: layout.Paths, volume: str) -> dict[str, object]:
+def copies_with_later_chats(paths: layout.Paths, volume: str) -> dict[str, object]:
     """Return the present image, and each copy with the number of chats changed since."""
     place = data.volume_folder(paths, volume)
     copies = [
@@ -284,17 +284,17 @@ def restore_data_of_backup(
     present_record, place = record.load(paths), data.volume_folder(paths, volume)
     if place is None or not present_record.image:
         raise errors.Problem("Open WebUI has never served here. Remedy: deploy first")
-    restored_snapshot = record.make_plain_copy(
+    restored_snapshot = record.make_folder_copy(
         paths, data.data_folder_in_backup(target_path), saved_snapshot
     )
     units.control_units("stop", unit, limit_s=300)
     snapshot = record.keep_copy(paths, place, present_record)
     update = record.Update(present_record.image, snapshot.number, restored_snapshot.number)
     record.save(paths, replace(present_record, update=update, wanted_copy=None))
-    start_unit(paths, "start", unit)
+    start_or_await_return(paths, "start", unit)
 
 
-def request_copy(paths: layout.Paths, image: str, number: int) -> None:
+def select_copy_for_image(paths: layout.Paths, image: str, number: int) -> None:
     """Select a copy for an image that is to come; raise Problem if there is no such copy."""
     if number not in [snapshot.number for snapshot in record.complete_copies(paths)]:
         raise errors.Problem(f"there is no copy {number} of Open WebUI's data")
@@ -336,9 +336,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     elif options.verb == "ended":
         undo_failed_update(paths, options.unit, os.environ.get("SERVICE_RESULT", "success"))
     elif options.verb == "snapshots":
-        json.dump(list_copies(paths, options.volume), sys.stdout)
+        json.dump(copies_with_later_chats(paths, options.volume), sys.stdout)
     elif options.verb == "use":
-        request_copy(paths, options.image, options.number)
+        select_copy_for_image(paths, options.image, options.number)
     else:
-        start_unit(paths, options.verb, options.unit)
+        start_or_await_return(paths, options.verb, options.unit)
     return errors.EXIT_DONE

@@ -28,7 +28,7 @@ def rate_of(paths: layout.Paths, device: str) -> float | None:
     return rate if isinstance(rate, float) else None
 
 
-def rate_for(paths: layout.Paths, files: Iterable[Path]) -> float | None:
+def rate_of_files(paths: layout.Paths, files: Iterable[Path]) -> float | None:
     """Return the MB/s of the disk of the largest file; None if it is unknown."""
     _, status = _largest(files)
     return rate_of(paths, _device(status)) if status else None

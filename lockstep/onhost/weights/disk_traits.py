@@ -124,7 +124,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def traits_of(path: Path, proc: Path, sys: Path) -> tuple[str | None, list[str]]:
+def slow_port_and_traits(path: Path, proc: Path, sys: Path) -> tuple[str | None, list[str]]:
     """Return the slow port of a file's disk, if any, and all its slow traits."""
     mount = mount_of(path, mounts(_text(proc / "self/mountinfo")))
     if mount is None:

@@ -8,7 +8,7 @@ from lockstep.onhost.core.unified_memory import GIB
 SLOW_SHARE = 0.5
 
 
-def loading_text(
+def load_progress_text(
     done_bytes: float, all_bytes: float, bytes_per_s: float, disk_mb_s: float | None
 ) -> str:
     """Return the progress of a load in one line; `disk_mb_s` is None if nobody measured the disk.
@@ -28,7 +28,7 @@ def rate_text(bytes_per_s: float, disk_mb_s: float | None) -> str:
     return f"{_number(bytes_per_s / 1e6)} MB/s{disk}"
 
 
-def slow_load_text(bytes_read: float, seconds: float, disk_mb_s: float | None) -> str | None:
+def below_disk_rate_text(bytes_read: float, seconds: float, disk_mb_s: float | None) -> str | None:
     """Return that a load was slower than half of its disk's rate; None if not, or if unknown."""
     if not disk_mb_s or seconds <= 0:
         return None

@@ -20,7 +20,7 @@ def model_files(model: config.Model, paths: layout.Paths) -> list[Path]:
     files = {
         file.resolve(): None
         for checkpoint in model.weights
-        for file in _files_below(_checkpoint_path(checkpoint, paths))
+        for file in _files_of_checkpoint(_checkpoint_path(checkpoint, paths))
     }
     return list(files)
 
@@ -29,14 +29,14 @@ def _checkpoint_path(checkpoint: str, paths: layout.Paths) -> Path | None:
     if checkpoint.startswith("/"):
         return paths.root / checkpoint.lstrip("/")
     try:
-        spec = weights_spec.parse_spec(paths.weights.read_text(encoding="utf-8"))
+        spec = weights_spec.parse_spec(paths.weights_list.read_text(encoding="utf-8"))
     except (OSError, weights_spec.WeightsSpecError):
         return None
     repositories = (part for part in spec.repositories if part.model == checkpoint)
     return next(map(spec.model_path, repositories), None)
 
 
-def _files_below(path: Path | None) -> list[Path]:
+def _files_of_checkpoint(path: Path | None) -> list[Path]:
     if path is None:
         return []
     # An engine is given the first part of a file alone.

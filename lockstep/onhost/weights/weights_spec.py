@@ -106,7 +106,7 @@ class Spec:
     endpoint: str | None = None
 
     @property
-    def hub(self) -> str:
+    def hub_url(self) -> str:
         """The address of the hub, perhaps with a login."""
         return (self.endpoint or DEFAULT_ENDPOINT).rstrip("/")
 
@@ -167,4 +167,4 @@ def parse_spec(text: str) -> Spec:
 def _spec_error(
     description: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
 ) -> WeightsSpecError:
-    return WeightsSpecError(schema.sentence(description, found, allowed))
+    return WeightsSpecError(schema.fault_sentence(description, found, allowed))

@@ -50,7 +50,7 @@ class WeightsStore:
         self._spec = spec
         self._copier = copier
         self._claim = claim
-        self._hub, self._login = login_in_url.without_login(spec.hub)
+        self._hub, self._login = login_in_url.split_off_login(spec.hub_url)
         # A login in the address is meant for that server; the token is for the public hub.
         self._headers = self._login or ({"Authorization": f"Bearer {token}"} if token else {})
 
@@ -159,7 +159,7 @@ class WeightsStore:
         total, read, report_time = sum(file.size or 0 for file in files), 0, time.monotonic()
         for file in files:
             digest = blob_files.hasher(file.content_hash, (snapshot / file.path).stat().st_size)
-            for size in blob_files.hash_file_in_pieces(snapshot / file.path, digest):
+            for size in blob_files.feed_hash_in_pieces(snapshot / file.path, digest):
                 read += size
                 if time.monotonic() - report_time >= PROGRESS_S:
                     report_time = time.monotonic()

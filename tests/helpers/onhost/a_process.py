@@ -61,7 +61,7 @@ def have_switches(
         return errors.run_main("switch.sh", lambda: switch_sh.main(list(words), paths))
 
     monkeypatch.setattr(units, "is_root", lambda: True)
-    monkeypatch.setattr(switch_job, "switch_sh_command", lambda: ["switch.sh"])
+    monkeypatch.setattr(switch_job, "switch_program_command", lambda: ["switch.sh"])
     monkeypatch.setitem(onhost_fake_systemd.HERE, ("switch.sh",), switch)
 
 

@@ -59,7 +59,7 @@ class SwitchingSpark(ModelHost):
         """Run the program, with the worker that it has systemd start, of this root."""
         keys.ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
         worker = ["switch.sh"]
-        switch_job.switch_sh_command = lambda: worker
+        switch_job.switch_program_command = lambda: worker
         onhost_fake_systemd.HERE[(*worker,)] = lambda words: errors.run_main(
             "switch.sh", lambda: switch_sh.main(words, self.paths)
         )

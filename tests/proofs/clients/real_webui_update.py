@@ -110,7 +110,9 @@ def main() -> int:
         print(
             f"{BEFORE} on the data of {VERSION}: {'ends' if is_refused(site, BEFORE) else 'starts'}"
         )
-        update.request_copy(spark.paths, BEFORE, record.complete_copies(spark.paths)[0].number)
+        update.select_copy_for_image(
+            spark.paths, BEFORE, record.complete_copies(spark.paths)[0].number
+        )
         site.begin(BEFORE)
         assert site.serves(BEFORE) == KEPT
         print(f"rolled back to {BEFORE} with its data: the chat is there")

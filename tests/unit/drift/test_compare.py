@@ -170,7 +170,7 @@ def test_whether_a_host_was_deployed_to_is_not_guessed_where_its_record_cannot_b
     bent = snapshot_copy(GOOD)
     bent["facts"]["deployed"], bent["faults"] = (
         {},
-        {"deploy_records.deployed_facts": "PermissionError"},
+        {"deploy_records.generation_and_accepted_speeds": "PermissionError"},
     )
     report = diff_report((ONE, bent), (TWO, GOOD_TOO))
     assert (report.differences, report.code) == ((), UNKNOWN)
@@ -235,7 +235,9 @@ def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_k
     desired_state = host(
         "spark1", gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)}
     )
-    ports = questions(desired_state, key=KEY, deep=False)["network.sockets"]["ports"]
+    ports = questions(desired_state, key=KEY, deep=False)["network.foreign_and_exposed_sockets"][
+        "ports"
+    ]
     assert set(ports["8443"]) == {"0.0.0.0", "::"}
     assert ports["8090"] == ["127.0.0.1"]
 

@@ -19,7 +19,7 @@ from lockstep.evidence.parts import NEEDED, PARTS
 from lockstep.files import remote_exec
 from lockstep.onhost.facts import logged_events
 
-STARTS = report.questions(PLANS[0])["logged_events.starts"]
+STARTS = report.questions(PLANS[0])["logged_events.last_start_lines"]
 INVENTORY = """\
 from lockstep.deploy.checked import checked
 
@@ -31,7 +31,7 @@ sparks = checked(
 
 def kept_text(line: str) -> str:
     """The part of a line that is kept, by the engines' own words."""
-    return logged_events.start_part_of_line(line, STARTS["tells"], STARTS["arguments"])
+    return logged_events.start_text_in_line(line, STARTS["tells"], STARTS["arguments"])
 
 
 def facts(host_evidence: report.Evidence, part: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
 
 def test_a_host_is_asked_without_a_lock() -> None:
     questions = report.questions(PLANS[0])
-    assert questions["logged_events.starts"]["units"] == [
+    assert questions["logged_events.last_start_lines"]["units"] == [
         "vllm-qwen36.service",
         "vllm-qwen36-fallback.service",
         "sglang-mistral4.service",
@@ -132,7 +132,12 @@ def test_this_machine_answers_by_the_program_as_a_host_runs_it() -> None:
     assert document["facts"]["OOM score"]["a session over SSH (this one)"]
     assert document["answers"]["identifying_words"]["hosts"]
     # Whatever this machine lacks is named, and no reader fails by a fault of its own.
-    readers = {"machine.kernel", "machine.system", "evidence.oom_scores", "identifying_words"}
+    readers = {
+        "machine.kernel",
+        "machine.software_releases",
+        "evidence.oom_scores",
+        "identifying_words",
+    }
     assert not readers & set(document["faults"])
     wrong = ("TypeError", "KeyError", "NameError", "AttributeError", "ImportError", "IndexError")
     assert not [why for why in document["faults"].values() if why.startswith(wrong)]
@@ -209,7 +214,7 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
         *' INVOCATION_ID=abc + _SYSTEMD_INVOCATION_ID=abc') cat <<'END'\n{journal_text}\nEND\n;;
         *) exit 3;; esac""",
     )
-    assert list(logged_events.starts({**STARTS, "units": ["vllm.service"]})) == [
+    assert list(logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})) == [
         (
             "lines",
             "start of vllm.service",
@@ -219,7 +224,7 @@ def test_the_last_start_is_told_by_the_words_of_systemd_and_of_the_processes(
     ]
     # One of which nothing is said is no fault.
     journal(tmp_path, monkeypatch, f"case \"$*\" in *' -n 1') echo '{last}';; *) exit 1;; esac")
-    [(_, _, text)] = logged_events.starts({**STARTS, "units": ["vllm.service"]})
+    [(_, _, text)] = logged_events.last_start_lines({**STARTS, "units": ["vllm.service"]})
     assert text == ""
 
 

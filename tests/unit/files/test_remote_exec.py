@@ -14,7 +14,11 @@ from lockstep.files import remote_exec
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import modules_with_imports
 
-READERS = {"deploy_records.intruders": {}, "weights": "/none", "deploy_records.generation": None}
+READERS = {
+    "deploy_records.foreign_obstacles": {},
+    "weights": "/none",
+    "deploy_records.generation": None,
+}
 
 
 def test_a_module_comes_with_all_that_it_imports_and_its_packages() -> None:

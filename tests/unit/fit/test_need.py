@@ -109,7 +109,7 @@ def test_what_was_published_for_a_share_holds_on_the_machine_that_it_is_a_share_
 
 def test_a_kv_cache_in_bytes_does_not_free_vllm_from_its_share() -> None:
     """`request_memory` looks at the share before `kv_cache_memory_bytes` is read (0.17 to 0.32)."""
-    assert need("deepseek-v4-flash-2x").peak_gib(121.69) == pytest.approx(
+    assert need("deepseek-v4-flash-2x").serving_peak_gib(121.69) == pytest.approx(
         0.8 * 121.69 + START + BEYOND
     )
     little = need("deepseek-v4-flash-2x", utilization=0.3)
@@ -118,7 +118,7 @@ def test_a_kv_cache_in_bytes_does_not_free_vllm_from_its_share() -> None:
 
 
 def test_a_recipe_without_a_share_is_believed_where_it_states_what_it_holds() -> None:
-    assert Need(2.45).available(121.69) == Need(2.45).peak_gib(121.69) == 2.45
+    assert Need(2.45).available(121.69) == Need(2.45).serving_peak_gib(121.69) == 2.45
     recipe = KNOWN.recipes[QWEN]
     command = recipe.command.replace("--gpu-memory-utilization {gpu_memory_utilization}", "")
     unnamed_recipe = replace(recipe, command=command)
@@ -126,7 +126,9 @@ def test_a_recipe_without_a_share_is_believed_where_it_states_what_it_holds() ->
     assert memory_need == Need(67.0, minimum_gib=8.0)
     unstated_recipe = replace(unnamed_recipe, lockstep=replace(recipe.lockstep, memory=None))
     memory_need = fit(unstated_recipe, KNOWN.knowledge).need
-    assert memory_need.peak_gib(100) == pytest.approx(92 + START + BEYOND), "vLLM's own default"
+    assert memory_need.serving_peak_gib(100) == pytest.approx(92 + START + BEYOND), (
+        "vLLM's own default"
+    )
 
 
 def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
@@ -137,4 +139,4 @@ def test_unknown_weights_on_sglang_need_the_share_of_a_spark_at_rest() -> None:
 @pytest.mark.parametrize(("name", "most"), [(EAGLE, 0.72 * 121.69), (QWEN, 0.5 * 121.69)])
 def test_what_an_engine_gives_back_is_at_most_its_share(name: str, most: float) -> None:
     beyond = BEYOND if name == QWEN else 0
-    assert need(name).peak_gib(121.69) == pytest.approx(most + START + beyond)
+    assert need(name).serving_peak_gib(121.69) == pytest.approx(most + START + beyond)

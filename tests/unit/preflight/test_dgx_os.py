@@ -34,7 +34,7 @@ def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, s
     """The facts of such a file."""
     monkeypatch.setattr(reader_helpers, "text", {"/etc/dgx-release": text}.get)
     facts_by_kind: dict[str, dict[str, str]] = {}
-    for kind, item, value in machine.system({"key": ""}):
+    for kind, item, value in machine.software_releases({"key": ""}):
         facts_by_kind.setdefault(kind, {})[item] = str(value)
     return facts_by_kind
 
@@ -43,7 +43,7 @@ def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, s
 def test_the_last_update_counts_for_every_reader(
     monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    for release in (of_diff(FILES[version], monkeypatch)["DGX OS"], machine.release()):
+    for release in (of_diff(FILES[version], monkeypatch)["DGX OS"], machine.dgx_release()):
         assert release[dgx_os.deciding(release)] == version
 
 

@@ -128,7 +128,7 @@ class _Conversation:
             "late_system": self._settle_system_messages,
             "tool_picture": self._move_pictures_from_tool_results,
             "same_role": self._join_turns_of_one_role,
-            "user_after_tool": lambda: self._separate_user_from_tool_turns("same_role" in shapes),
+            "user_after_tool": lambda: self._settle_user_words_after_tool("same_role" in shapes),
         }
         evened_shapes: list[Shape] = []
         for shape, step in steps.items():
@@ -140,12 +140,12 @@ class _Conversation:
                 evened_shapes.append(shape)
         return evened_shapes
 
-    def _replace_changed_turns(self, turns: list[Turn]) -> None:
+    def _set_turns_if_changed(self, turns: list[Turn]) -> None:
         is_same = len(turns) == len(self.turns) and all(map(_is_unchanged_turn, turns, self.turns))
         self.turns = self.turns if is_same else turns
 
     def _rename_developer_role(self) -> None:
-        self._replace_changed_turns([_turn_without_developer_role(turn) for turn in self.turns])
+        self._set_turns_if_changed([_turn_without_developer_role(turn) for turn in self.turns])
 
     def _settle_system_messages(self) -> None:
         """Join leading system words, and give later ones to the user.
@@ -171,7 +171,7 @@ class _Conversation:
                 self._append_user_words(out, *waiting)
                 waiting = []
             out += [turn] if turn else []
-        self._replace_changed_turns(out)
+        self._set_turns_if_changed(out)
 
     def _extended_system_prompt(self, turns: Sequence[Turn]) -> dict[str, Any] | None:
         """Return a system prompt extended by these turns' texts; None if they are not all text."""
@@ -218,7 +218,7 @@ class _Conversation:
                 new_content = other_parts if words is None else words or _FOLLOWS
                 turn = replace(turn, item={**turn.item, self._form.result: new_content})
             out.append(turn)
-        self._replace_changed_turns(out)
+        self._set_turns_if_changed(out)
 
     def _join_turns_of_one_role(self) -> None:
         """Join adjacent turns, and the assistant's words with its calls if an answer follows."""
@@ -229,15 +229,15 @@ class _Conversation:
             if turn.kind == "assistant":
                 if spoken_at is not None and spoken_at + 1 < len(out):
                     spoken_turns = out[spoken_at : spoken_at + 2]
-                    if _is_split_turn(*spoken_turns):
+                    if _is_words_before_calls(*spoken_turns):
                         out[spoken_at : spoken_at + 2] = [self._joined_turn(*spoken_turns)]
                 spoken_at = len(out)
             elif turn.kind == "user":
                 spoken_at = None
             out.append(turn)
-        self._replace_changed_turns(out)
+        self._set_turns_if_changed(out)
 
-    def _separate_user_from_tool_turns(self, alternates: bool) -> None:
+    def _settle_user_words_after_tool(self, alternates: bool) -> None:
         """Put a user's words behind the result before them, or a word of the assistant between.
 
         With `alternates`, words of the assistant beside its calls count as that word.
@@ -262,7 +262,7 @@ class _Conversation:
                 out.append(Turn("assistant", self._form.make_message("assistant", _BETWEEN)))
             speaker = turn.kind if turn.kind in ("user", "assistant") else speaker
             out.append(turn)
-        self._replace_changed_turns(out)
+        self._set_turns_if_changed(out)
 
     def _joined_turn(self, *turns: Turn) -> Turn:
         first, last = turns[0], turns[-1]
@@ -326,7 +326,7 @@ def _belong_together(first: Turn, second: Turn) -> bool:
     return beside == _said_beside_content(second.item) and not has_calls
 
 
-def _is_split_turn(spoken_turn: Turn, calls: Turn) -> bool:
+def _is_words_before_calls(spoken_turn: Turn, calls: Turn) -> bool:
     """Tell whether two turns are the assistant's words and calls, equal in all else."""
     if calls.kind != "calls" or calls.role != "assistant":
         return False

@@ -63,7 +63,7 @@ def test_a_damaged_authority_is_made_anew(authority: Path) -> None:
     authority.write_text(authority.read_text()[:-60])
     assert run(authority, "spark1", "agent")[0] == 0
     identity = authority.with_name("peer-agent-spark1.pem")
-    assert peer_tls.is_accepted(identity, authority, "lockstep:agent:spark1")
+    assert peer_tls.is_identity_accepted(identity, authority, "lockstep:agent:spark1")
 
 
 def test_the_authority_of_another_host_takes_the_place_of_ones_own(

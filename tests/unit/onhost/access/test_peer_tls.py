@@ -91,7 +91,9 @@ def test_no_clock_decides(paths: layout.Paths) -> None:
 
 
 def is_accepted(paths: layout.Paths, name: str = "lockstep:agent:spark1") -> bool:
-    return peer_tls.is_accepted(identity(paths), paths.secrets / "peer-authority.pem", name)
+    return peer_tls.is_identity_accepted(
+        identity(paths), paths.secrets / "peer-authority.pem", name
+    )
 
 
 def test_a_certificate_is_tried_before_another_host_does(paths: layout.Paths) -> None:

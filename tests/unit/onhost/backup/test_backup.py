@@ -47,7 +47,7 @@ def starts(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
         spark.begin(OLD)
         spark.ready(OLD)
 
-    monkeypatch.setattr(update, "start_unit", start_image)
+    monkeypatch.setattr(update, "start_or_await_return", start_image)
 
 
 def test_a_lost_volume_and_lost_keys_return(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,10 +85,10 @@ def test_status_tells_when_the_last_token_came_and_who_is_silent():
     assert head.startswith("cluster pair (spark1, spark2): glm hot since ")
     assert details == ["  a token came 12 s ago", "  spark2: silent for 6 s"]
     assert shown_lines(1, cluster_run)[1] == "  spark1 was heard 12 s ago"
-    assert cluster_status.rank_text(host(1), host(1).model("glm")) == (
+    assert cluster_status.answering_member_text(host(1), host(1).model("glm")) == (
         "rank 1 of 2; spark1 answers"
     )
-    assert cluster_status.rank_text(host(0), host(0).model("glm")) is None
+    assert cluster_status.answering_member_text(host(0), host(0).model("glm")) is None
 
 
 def test_status_says_why_a_group_ended_and_that_it_was_started_again():

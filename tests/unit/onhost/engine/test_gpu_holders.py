@@ -187,7 +187,7 @@ def test_the_reader_answers_before_and_after_a_deploy(spark, monkeypatch):
     monkeypatch.setattr(gpu_holders.layout, "Paths", lambda: spark.paths)
     spark.process(1, "/system.slice/vllm.service", "python3")
     spark.shows("1, python3, 9000")
-    assert gpu_holders.holder_sentences(None) == []
+    assert gpu_holders.deployed_host_sentences(None) == []
     spark.paths.models.unlink()
-    assert len(gpu_holders.holder_sentences(None)) == 1
+    assert len(gpu_holders.deployed_host_sentences(None)) == 1
     write_models(spark.paths, {"qwen": VLLM})

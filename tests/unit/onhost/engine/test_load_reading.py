@@ -118,10 +118,12 @@ def test_time_and_bytes_are_from_the_first_file_to_the_last_read(load: Load) -> 
     assert record is not None
     assert (record.bytes, record.needs_bytes, record.seconds) == (2 * GIB, 2 * GIB, 3.0)
     assert (record.device, record.disk) == (disk.device, "nvme0n1")
-    assert load_reading.load_text(record) == (
+    assert load_reading.finished_load_text(record) == (
         "read 2.0 GiB of weights from nvme0n1 in 3 s, 716 MB/s, in steps of 16 MiB"
     )
-    assert ", 716 MB/s (this disk gives 900), in steps" in load_reading.load_text(record, 900.0)
+    assert ", 716 MB/s (this disk gives 900), in steps" in load_reading.finished_load_text(
+        record, 900.0
+    )
 
 
 def test_without_a_disks_counter_no_rate_is_told(load: Load) -> None:
@@ -132,7 +134,7 @@ def test_without_a_disks_counter_no_rate_is_told(load: Load) -> None:
     assert reading.progress() is None
     record = reading.record()
     assert record is not None and record.bytes is None
-    assert load_reading.load_text(record) == (
+    assert load_reading.finished_load_text(record) == (
         f"read 2.0 GiB of weights from {record.device} in 3 s"
     )
 
@@ -156,7 +158,7 @@ def test_at_the_end_nothing_is_set_and_the_load_is_on_record(load: Load) -> None
     assert sorted(load.released_names) == [file.name for file in load.shards]
     assert len(progress) == 2
     assert lines == ["read 2.0 GiB of weights from nvme0n1 in 21 s, 102 MB/s, in steps of 16 MiB"]
-    record = load_record.load_records(load.paths)["m"]
+    record = load_record.last_load_by_model(load.paths)["m"]
     assert (record.seconds, record.read_ahead_kib) == (21.0, read_ahead.RAISED_KIB)
 
 

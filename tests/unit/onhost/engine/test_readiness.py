@@ -17,12 +17,12 @@ from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
 from lockstep.onhost.core import atomic_files, errors, layout
 from lockstep.onhost.engine import (
-    end_of_start_checks,
     free_pages_during_load,
     load_reading,
     openai_api,
     readiness,
     sense_check,
+    start_check_sigterm,
 )
 from lockstep.onhost.records import boot_history, watch_findings
 from lockstep.onhost.system import read_ahead
@@ -216,7 +216,7 @@ def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
 @pytest.fixture
 def host_maker(fake, main_process, tmp_path, monkeypatch):
     """Makes a host with one model; its program `ready` is then called with no arguments."""
-    monkeypatch.setattr(end_of_start_checks, "register_program_after_stop", lambda _: None)
+    monkeypatch.setattr(start_check_sigterm, "register_program_after_stop", lambda _: None)
 
     def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
         q = {"engine": "vllm", "unit": "q.service", "url": fake.url, "start_timeout_s": 180}
@@ -286,7 +286,7 @@ def test_an_engine_behind_a_listener_is_asked_itself(
     fake, main_process, tmp_path, host_maker, monkeypatch
 ):
     ends = []
-    monkeypatch.setattr(end_of_start_checks, "register_program_after_stop", ends.append)
+    monkeypatch.setattr(start_check_sigterm, "register_program_after_stop", ends.append)
     paths, run = host_maker(
         engine="sglang",
         # Nothing listens there: the gateway is down.

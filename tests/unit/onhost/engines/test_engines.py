@@ -99,12 +99,12 @@ def test_a_value_that_the_parser_reads_in_another_way_is_named_with_both(
     parser_value: object, own_value: object, message: str | None
 ) -> None:
     reading = ParsedCommand({"length": parser_value}, {"length": "usual"})
-    finding = reading.differing_option({"length": own_value, "an-option-of-another-release": 1})
+    finding = reading.misread_option({"length": own_value, "an-option-of-another-release": 1})
     assert finding == (message and f"{message}. Remedy: write the flag in full, once")
 
 
 def test_a_key_that_the_parser_alone_has_seen_is_not_shown() -> None:
-    finding = ParsedCommand({"api_key": ["s3cret"]}, {"api_key": None}).differing_option(
+    finding = ParsedCommand({"api_key": ["s3cret"]}, {"api_key": None}).misread_option(
         {"api_key": None}
     )
     assert finding and "reads api_key as a secret" in finding

@@ -206,5 +206,5 @@ def test_its_log_tells_how_far_a_start_is(line: str, phase: str) -> None:
 
 
 def test_its_context_stands_in_its_list_of_models() -> None:
-    assert LLAMA.served_context({"id": "a", "meta": {"n_ctx": 4096}}) == 4096
-    assert LLAMA.served_context({"id": "a"}) is None
+    assert LLAMA.context_in_model_card({"id": "a", "meta": {"n_ctx": 4096}}) == 4096
+    assert LLAMA.context_in_model_card({"id": "a"}) is None

@@ -362,7 +362,7 @@ def test_flashinfer_is_demanded_where_vllm_would_import_it(
     ]
     demand = "flashinfer-python==0.6.4"
     monkeypatch.setattr(engine_check.importlib.metadata, "requires", lambda _: [demand])
-    assert engine_check.flashinfer_fault("0.19.2", [off]) is None
+    assert engine_check.missing_flashinfer_fault("0.19.2", [off]) is None
 
 
 @pytest.mark.parametrize("is_waived", [False, True])

@@ -27,7 +27,7 @@ def test_a_kernel_s_end_is_told_in_one_line(
             raise does
         return does()
 
-    monkeypatch.setattr(engine_kernels, "_relative_difference", differs)
+    monkeypatch.setattr(engine_kernels, "_kernel_difference", differs)
     assert engine_kernels.compare_kernel("matrix product", {}, ()) == outcome
 
 
@@ -50,7 +50,7 @@ def test_a_part_without_a_kernel_is_not_asked(
         assert fault
         raise fault
 
-    monkeypatch.setattr(engine_kernels, "_relative_difference", differs)
+    monkeypatch.setattr(engine_kernels, "_kernel_difference", differs)
     with pytest.raises(EngineUnavailable) as refusal:
         engine_kernels.compare_kernel(part, {}, ())
     assert str(refusal.value) == reason

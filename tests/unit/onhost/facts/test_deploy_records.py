@@ -69,13 +69,13 @@ def test_each_difference_from_a_record_is_named(paths: layout.Paths) -> None:
 
 
 def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths: layout.Paths) -> None:
-    assert deploy_records.persons_with_keys(KEY) == {"changes": {}, "fault": ""}
+    assert deploy_records.sealed_key_changes_and_fault(KEY) == {"changes": {}, "fault": ""}
     path = paths.gateway_keys
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(entries_document([ANNA])))
-    facts = deploy_records.persons_with_keys(KEY)
+    facts = deploy_records.sealed_key_changes_and_fault(KEY)
     ((since, is_revoked, _),) = facts["changes"].values()
     assert (since, is_revoked) == (ANNA.since, False)
     assert str(ANNA.sha256) not in json.dumps(facts)
     path.write_text("{")
-    assert "expected a JSON document" in deploy_records.persons_with_keys(KEY)["fault"]
+    assert "expected a JSON document" in deploy_records.sealed_key_changes_and_fault(KEY)["fault"]

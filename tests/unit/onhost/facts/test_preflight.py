@@ -251,8 +251,8 @@ def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
     [
         ("nvidia-smi", "echo no driver >&2; exit 9", machine.gpu, {"fault": "no driver"}),
         ("nvidia-smi", "exit 9", machine.gpu, {"fault": "nvidia-smi ended with 9"}),
-        ("ptxas", "exit 1", machine.cuda, {"nvcc": "13.0"}),
-        ("nvcc", "exit 1", machine.cuda, {"ptxas": "runs"}),
+        ("ptxas", "exit 1", machine.cuda_toolkit_releases, {"nvcc": "13.0"}),
+        ("nvcc", "exit 1", machine.cuda_toolkit_releases, {"ptxas": "runs"}),
     ],
 )
 def test_preflight_reads_what_is_broken(

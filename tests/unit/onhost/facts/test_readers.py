@@ -209,14 +209,14 @@ def test_a_unit_that_does_not_come_up_is_named_with_its_last_own_line(
             lambda: systemd.unit("bad.service", **{**again, "NRestarts": "9"}),
         )
     )
-    assert units.unsettled_units(["good.service", "bad.service"]) == {
+    assert units.await_settled_units(["good.service", "bad.service"]) == {
         "bad.service": "activating (auto-restart), restarted 9 times: bad.service says why"
     }
     assert next(events, None) is None
     # One that hangs in its start has no more than 30 s.
     systemd.unit("bad.service", ActiveState="activating", SubState="start")
     events = iter([lambda: waits.append(None)] * 40)
-    assert units.unsettled_units(["bad.service"]) == {
+    assert units.await_settled_units(["bad.service"]) == {
         "bad.service": "activating (start), restarted 0 times: bad.service says why"
     }
     assert len(waits) == 31
@@ -457,9 +457,9 @@ def test_a_venv_whose_installation_was_cut_off_counts_as_empty(tmp_path: Path) -
             (folder / "RECORD").touch()
     folders = [str(tmp_path), "/nonexistent"]
     versions = {"uv": "0.9.1", "ruamel-yaml": "1.0"}
-    assert list(ask("environments.package_versions", folders).values()) == [versions, {}]
+    assert list(ask("environments.package_versions_by_venv", folders).values()) == [versions, {}]
     (tmp_path / "unfinished").touch()
-    assert list(ask("environments.package_versions", folders).values()) == [{}, {}]
+    assert list(ask("environments.package_versions_by_venv", folders).values()) == [{}, {}]
 
 
 def test_a_package_that_is_half_installed_does_not_count(tmp_path: Path) -> None:

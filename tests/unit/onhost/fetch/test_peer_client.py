@@ -266,7 +266,7 @@ def test_a_server_ends_with_the_last_deploy_that_needed_it(first_spark):
     # A deploy that is over has no rights, another one goes on.
     assert first_spark.ask("HEAD", f"/content/{NAME}")[0] == 401
     assert first_spark.ask("HEAD", f"/content/{NAME}", "u" * 43)[0] == 404
-    peer_client.end_lease(peer_client.Lease("u" * 43, (first_spark.as_peer(),)))
+    peer_client.announce_end_to_peers(peer_client.Lease("u" * 43, (first_spark.as_peer(),)))
     first_spark.wait_for_end()
 
 

@@ -14,7 +14,7 @@ from onhost_fakes import FakeDocker, FakeSystemd, host_root
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
-from lockstep.onhost.records import deploy_lock, generations, state_record
+from lockstep.onhost.records import deploy_lock, generations, json_records
 from lockstep.onhost.switching import hot_change_under_way
 from lockstep.onhost.weights import downloaded_revisions
 
@@ -393,7 +393,7 @@ def test_a_rollout_that_was_cut_off_is_not_disturbed(spark):
     record = hot_change_under_way.HotChange(
         rollout=hot_change_under_way.HotWork("qwen", "the deploy")
     )
-    state_record.save(spark.paths.hot_change, record)
+    json_records.save(spark.paths.hot_change, record)
     with pytest.raises(errors.Problem, match="a rollout"):
         cleanup.main(["plan"], spark.paths)
 

@@ -53,7 +53,7 @@ class GatewayPart:
     async def request(self, model: str, may_answer: asyncio.Event | None = None) -> str:
         """The answer to a request, which takes until `answered`."""
         try:
-            async with self.swaps.wait_until_hot(model, "anna"):
+            async with self.swaps.hold_hot_model(model, "anna"):
                 by = self.hot.serving_variant(model)
                 assert by is not None
                 with self.hot.count_running_request(by.name):
@@ -200,7 +200,7 @@ def test_a_fault_of_the_gateway_itself_leaves_nobody_waiting(spark, capsys):
 def test_who_comes_while_a_model_is_let_go_is_not_cut_off(spark):
     async def story() -> list[str]:
         gateway_part = GatewayPart(spark)
-        going = asyncio.create_task(gateway_part.swaps.stop_hot_model())
+        going = asyncio.create_task(gateway_part.swaps.stop_unused_model())
         await until(lambda: gateway_part.switch_models)
         late = await gateway_part.request("mistral")
         assert await going == "no model is hot"
@@ -215,13 +215,13 @@ def test_what_is_used_is_not_let_go(spark):
         await gateway_part.hot.refresh_unit_states()
         running = asyncio.create_task(gateway_part.request("mistral", may_answer))
         await until(lambda: gateway_part.hot.running_requests("mistral"))
-        assert not await gateway_part.swaps.stop_hot_model()
+        assert not await gateway_part.swaps.stop_unused_model()
         may_answer.set()
         await running
         spark.engine.metrics = PAGE.format(running=1.0)
-        assert not await gateway_part.swaps.stop_hot_model()
+        assert not await gateway_part.swaps.stop_unused_model()
         with switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"):
-            assert not await gateway_part.swaps.stop_hot_model()
+            assert not await gateway_part.swaps.stop_unused_model()
         assert (gateway_part.switch_models, spark.hot) == ([], ["mistral"])
 
     run(story())

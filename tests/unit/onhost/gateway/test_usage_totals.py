@@ -28,7 +28,7 @@ def test_totals_go_on_after_a_restart(path: Path) -> None:
         totals.add_usage("anna", requests=1, prompt_tokens=10, completion_tokens=5)
         totals.add_usage("local", refusals=1)
         totals.write_changed_totals()
-    assert usage_totals.read_totals(path) == {
+    assert usage_totals.read_totals_by_person(path) == {
         "anna": usage_totals.Total(2, 20, 10, 0, "2026-11-23T12:00:00Z"),
         "local": usage_totals.Total(0, 0, 0, 2, "2026-11-23T12:00:00Z"),
     }
@@ -59,7 +59,7 @@ def test_it_is_written_again_and_again_and_at_the_end(path: Path) -> None:
             await keeping
 
     asyncio.run(asyncio.wait_for(run(), 180))
-    assert usage_totals.read_totals(path)["anna"].requests == 2
+    assert usage_totals.read_totals_by_person(path)["anna"].requests == 2
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"anna": {"requests": "many"}}'])
@@ -69,7 +69,7 @@ def test_a_broken_file_is_told_and_counting_begins_anew(
     path.parent.mkdir()
     path.write_text(text)
     with pytest.raises(errors.Problem):
-        usage_totals.read_totals(path)
+        usage_totals.read_totals_by_person(path)
     totals = usage_totals.Usage(path)
     assert f"{path}: " in capsys.readouterr().err
     totals.add_usage("anna", requests=1)
@@ -89,7 +89,7 @@ def test_a_file_of_an_earlier_version_is_called_so_and_begun_anew_at_once(
     )
     # `lockstep key list` reads it before the first request.
     totals.write_changed_totals()
-    assert usage_totals.read_totals(path) == {}
+    assert usage_totals.read_totals_by_person(path) == {}
 
 
 def test_a_disk_that_refuses_is_told_and_nothing_is_lost(
@@ -102,7 +102,7 @@ def test_a_disk_that_refuses_is_told_and_nothing_is_lost(
     assert "state" in capsys.readouterr().err
     path.parent.unlink()
     totals.write_changed_totals()
-    assert usage_totals.read_totals(path)["anna"].requests == 1
+    assert usage_totals.read_totals_by_person(path)["anna"].requests == 1
 
 
 def test_root_follows_no_link_and_waits_for_no_pipe(path: Path) -> None:
@@ -110,8 +110,8 @@ def test_root_follows_no_link_and_waits_for_no_pipe(path: Path) -> None:
     (path.parent / "other").write_text('{"anna": {"requests": 1}}')
     path.symlink_to("other")
     with pytest.raises(errors.Problem, match="symbolic links"):
-        usage_totals.read_totals(path)
+        usage_totals.read_totals_by_person(path)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(errors.Problem):
-        usage_totals.read_totals(path)
+        usage_totals.read_totals_by_person(path)

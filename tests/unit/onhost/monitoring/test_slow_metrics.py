@@ -88,12 +88,12 @@ def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
 
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
-    boot_history.record_switch_result(spark.paths, "qwen")
+    boot_history.record_hot_model_of_switch(spark.paths, "qwen")
     spark.shows("inactive")
     time.sleep(slow_metrics.live_state.FRESH_S)
     metrics = spark.look()
     assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
-    boot_history.record_switch_result(spark.paths, None)
+    boot_history.record_hot_model_of_switch(spark.paths, None)
     assert "wanted_hot" not in spark.look()
 
 

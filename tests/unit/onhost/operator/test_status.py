@@ -70,7 +70,7 @@ def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_model(spark):
 
 
 def test_a_healthy_host_in_40_columns(spark):
-    since = terminal_lines.since(NOW - 11100, NOW)
+    since = terminal_lines.moment_with_age(NOW - 11100, NOW)
     assert since.endswith("(3 h 5 min)")
     assert [re.sub(r"in \d+\.\d s", "in 0.0 s", line) for line in spark.lines()] == [
         "spark1: qwen hot",

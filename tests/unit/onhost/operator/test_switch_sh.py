@@ -20,7 +20,7 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
-from lockstep.onhost.records import boot_history, state_record, switch_history, watch_findings
+from lockstep.onhost.records import boot_history, json_records, switch_history, watch_findings
 from lockstep.onhost.switching import hot_change_under_way, precheck
 from lockstep.onhost.switching import switch as switching
 
@@ -170,7 +170,7 @@ class MinimumEnds:
         host = config.load_host(spark.paths.models)
         return switching.Switch(
             host, spark.paths, spark.hear, "the memory watch"
-        ).start_replacement_of(name)
+        ).replace_memory_killed_model(name)
 
 
 def test_what_the_memory_watch_ended_gives_way_to_its_fallback_and_then_to_what_was_hot(spark):
@@ -207,7 +207,7 @@ def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
 
 def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
-    boot_history.record_switch_result(spark.paths, "mistral")
+    boot_history.record_hot_model_of_switch(spark.paths, "mistral")
     watch_findings.save(
         spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
@@ -735,7 +735,7 @@ def test_what_was_cut_off_goes_back_when_its_model_does_not_start(spark):
     record = hot_change_under_way.HotChange(
         switch=hot_change_under_way.HotWork("qwen", "anna", "mistral")
     )
-    state_record.save(spark.paths.hot_change, record)
+    json_records.save(spark.paths.hot_change, record)
 
     assert switch_sh.main(["--finish"], spark.paths) == 1
     assert spark.hot == ["mistral"]

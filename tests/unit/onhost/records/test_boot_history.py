@@ -93,14 +93,14 @@ def test_a_wrong_clock_changes_the_date_of_a_boot_and_nothing_else(paths, monkey
 
 
 def test_what_a_switch_left_outlives_the_boot(paths):
-    boot_history.record_switch_result(paths, "qwen")
+    boot_history.record_hot_model_of_switch(paths, "qwen")
     first = boot_history.boot_id(paths)
     begin_boot(paths, "2")
     boot_history.record_boot_begin(paths, "it is forbidden")
     record = boot_history.load(paths)
     assert (record.hot, record.switched_in) == ("qwen", first)
     assert [boot.no_model_reason for boot in record.boots] == [None, "it is forbidden"]
-    boot_history.record_switch_result(paths, None)
+    boot_history.record_hot_model_of_switch(paths, None)
     assert boot_history.load(paths).hot is None
 
 

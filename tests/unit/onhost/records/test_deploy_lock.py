@@ -134,7 +134,7 @@ def test_one_that_gave_up_is_told_for_whom_also_where_that_one_has_ended_since(
     with pytest.raises(SystemExit):
         deploy_lock.answer_request(asdict(YOUNGER), iter(()))
     busy.end()
-    other_deploy = deploy_records.deploy_state(asdict(YOUNGER))["other"]
+    other_deploy = deploy_records.other_and_cut_off_deploy(asdict(YOUNGER))["other"]
     assert other_deploy.startswith("anna from laptop: deploy of spark, since ")
     # It tries again, and nobody is in its way.
 
@@ -171,12 +171,12 @@ def test_a_host_says_that_another_deploy_ran_when_it_was_asked(
 ) -> None:
     answers: list[dict[str, Any]] = []
     elder_thread = threading.Thread(
-        target=lambda: answers.append(deploy_records.deploy_state(asdict(MINE)))
+        target=lambda: answers.append(deploy_records.other_and_cut_off_deploy(asdict(MINE)))
     )
 
     def deploy_lines() -> Iterator[str]:
         elder_thread.join()
-        answers.append(deploy_records.deploy_state(asdict(MINE)))
+        answers.append(deploy_records.other_and_cut_off_deploy(asdict(MINE)))
         yield "ended done"
 
     busy, sleep = Busy(path, YOUNGER), deploy_lock.time.sleep
@@ -348,14 +348,14 @@ def test_the_way_back_waits_for_what_a_killed_deploy_still_writes(
             shutil.rmtree(tmp_path / "41")
 
     monkeypatch.setattr(deploy_lock.clock, "sleep", sleep)
-    deploy_lock._wait_for_programs_under_way(tmp_path)
+    deploy_lock._wait_for_sent_programs(tmp_path)
     assert len(pauses) == 3
     # One that never ends is not waited for for ever.
     shutil.copytree(tmp_path / "43", tmp_path / "41")
     (tmp_path / "41/cgroup").write_text(scope)
     times = iter(range(0, 100, 10))  # Seconds.
     monkeypatch.setattr(deploy_lock.clock, "now", lambda: float(next(times)))
-    deploy_lock._wait_for_programs_under_way(tmp_path)
+    deploy_lock._wait_for_sent_programs(tmp_path)
     assert len(pauses) == 5
 
 
@@ -368,7 +368,7 @@ def test_the_journal_is_read_after_that_wait(
         order.append(step)
         return False
 
-    monkeypatch.setattr(deploy_lock, "_wait_for_programs_under_way", lambda _: record("wait"))
+    monkeypatch.setattr(deploy_lock, "_wait_for_sent_programs", lambda _: record("wait"))
     monkeypatch.setattr(deploy_lock, "_is_between_generations", lambda *_: record("read"))
     deploy_lock.answer_request(asdict(MINE), iter(["changed Services"]))
     assert order == ["wait", "read"]

@@ -87,7 +87,7 @@ def paths(tmp_path: Path) -> layout.Paths:
 def test_what_came_goes_with_what_came_for_it_alone(
     apt: Apt, paths: layout.Paths, accounts: list[str]
 ) -> None:
-    deploy_packages.record_coming_packages(paths, ["prometheus=prometheus", "curl"])
+    deploy_packages.record_new_packages(paths, ["prometheus=prometheus", "curl"])
     earlier_names = sorted(apt.installed_names)
     record = deploy_packages.PackageRecord(
         ["prometheus"], {"prometheus": ["prometheus"]}, earlier_names
@@ -97,7 +97,7 @@ def test_what_came_goes_with_what_came_for_it_alone(
     apt.installed_names |= {"prometheus", "libjs", "kernel-new"}
     accounts.append("prometheus")
     # A second deploy that meets it half installed forgets nothing.
-    deploy_packages.record_coming_packages(paths, ["prometheus=prometheus", "old"])
+    deploy_packages.record_new_packages(paths, ["prometheus=prometheus", "old"])
     record.packages.append("old")
     assert deploy_packages.load(paths) == record
     purged_names = deploy_packages.purge_recorded_packages(
@@ -116,7 +116,7 @@ def test_what_was_here_before_stays_although_nobody_needs_it_any_more(
     apt: Apt, paths: layout.Paths
 ) -> None:
     apt.installed_names.add("libjs")
-    deploy_packages.record_coming_packages(paths, ["prometheus"])
+    deploy_packages.record_new_packages(paths, ["prometheus"])
     apt.installed_names.add("prometheus")
     assert deploy_packages.purge_recorded_packages(paths, ["prometheus"]) == ["prometheus"]
     assert "libjs" in apt.installed_names
@@ -127,7 +127,7 @@ def test_a_package_and_an_account_that_were_here_stay(
 ) -> None:
     apt.installed_names.add("prometheus")
     accounts.append("prometheus")
-    deploy_packages.record_coming_packages(paths, ["prometheus=prometheus", "exporter=prometheus"])
+    deploy_packages.record_new_packages(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.installed_names.add("exporter")
     assert deploy_packages.purge_recorded_packages(paths, ["prometheus", "exporter"]) == [
         "exporter"
@@ -152,7 +152,7 @@ def test_one_that_stays_keeps_the_account_that_it_makes(
     beside: str,
     kept_accounts: dict[str, list[str]],
 ) -> None:
-    deploy_packages.record_coming_packages(paths, ["prometheus=prometheus", beside])
+    deploy_packages.record_new_packages(paths, ["prometheus=prometheus", beside])
     apt.installed_names |= {"prometheus", "exporter"}
     accounts.append("prometheus")
     deploy_packages.purge_recorded_packages(paths, ["prometheus"])
@@ -162,7 +162,7 @@ def test_one_that_stays_keeps_the_account_that_it_makes(
 
 
 def test_one_that_somebody_else_s_package_needs_by_now_stays(apt: Apt, paths: layout.Paths) -> None:
-    deploy_packages.record_coming_packages(paths, ["jq", "prometheus", "rsync"])
+    deploy_packages.record_new_packages(paths, ["jq", "prometheus", "rsync"])
     apt.installed_names |= {"jq", "prometheus", "rsync", "libjs", "mine"}
     apt.depends = {"mine": {"jq"}}
     assert deploy_packages.needed_packages(["jq", "prometheus"]) == ["jq"]
@@ -177,7 +177,7 @@ def test_one_that_somebody_else_s_package_needs_by_now_stays(apt: Apt, paths: la
 def test_what_apt_refuses_stays_noted_and_what_came_for_it_goes_after_a_run_that_was_cut_off(
     apt: Apt, paths: layout.Paths
 ) -> None:
-    deploy_packages.record_coming_packages(paths, ["prometheus"])
+    deploy_packages.record_new_packages(paths, ["prometheus"])
     apt.installed_names |= {"prometheus", "libjs"}
     apt.fails = True
     with pytest.raises(errors.Problem, match="purge prometheus libjs failed: E: no"):

@@ -84,7 +84,11 @@ def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> N
     for digest in ("one", "two"):
         generations.add_record(paths, a_record(digest))
     assert [item["number"] for item in generations.readable_records(paths)] == [2, 1]
-    assert [generations.is_on_record(paths, number) for number in (0, 1, 3)] == [False, True, False]
+    assert [generations.has_readable_record(paths, number) for number in (0, 1, 3)] == [
+        False,
+        True,
+        False,
+    ]
     [path] = paths.generations.glob("0002.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert generations.newest_record(paths) == generations.readable_records(paths)[0]
@@ -100,11 +104,11 @@ def test_what_a_deploy_began_is_no_record_until_it_has_ended_well(tmp_path: Path
     generations.add_record(paths, a_record("one"))
     assert generations.begun_record(paths) is None
     generations.record_begun(paths, a_record("one", lock="newer"))
-    assert (generations.deployed_record(paths) or {})["number"] == 1
+    assert (generations.last_written_record(paths) or {})["number"] == 1
     generations.record_begun(paths, a_record("two", files=[{"path": "/new"}]))
     assert generations.newest_number(paths) == 1 and len(generations.readable_records(paths)) == 1
     assert [record["digest"] for record in generations.known_records(paths)] == ["two", "one"]
-    deployed_record = generations.deployed_record(paths)
+    deployed_record = generations.last_written_record(paths)
     assert deployed_record is not None and (
         deployed_record["number"],
         deployed_record["digest"],

@@ -15,11 +15,11 @@ LOAD = load_record.LoadRecord("qwen", 1.7e9, 70, 60, 3.0, "259:2", "nvme0n1p2", 
 
 def test_each_model_keeps_its_last_load_and_everybody_may_read_it(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    assert load_record.load_records(paths) == {}
+    assert load_record.last_load_by_model(paths) == {}
     again = replace(LOAD, seconds=2.0)
     for load in (LOAD, replace(LOAD, model="mistral"), again):
         load_record.record_load(paths, load)
-    records = load_record.load_records(paths)
+    records = load_record.last_load_by_model(paths)
     assert records == {"qwen": again, "mistral": replace(LOAD, model="mistral")}
     assert paths.loads.stat().st_mode & 0o777 == 0o644
 
@@ -29,6 +29,6 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None
     paths = layout.Paths(tmp_path)
     paths.loads.parent.mkdir(parents=True)
     paths.loads.write_text(text)
-    assert load_record.load_records(paths) == {}
+    assert load_record.last_load_by_model(paths) == {}
     load_record.record_load(paths, LOAD)
-    assert load_record.load_records(paths) == {"qwen": LOAD}
+    assert load_record.last_load_by_model(paths) == {"qwen": LOAD}

@@ -317,10 +317,10 @@ def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: 
         "folders": [{"path": str(folder), "mode": "0755", "owner": USER, "group": GROUP}],
         "accounts": ["root"],
     }
-    verdicts = ask("deploy_records.intruders", questions)
+    verdicts = ask("deploy_records.foreign_obstacles", questions)
     names = [str(path), str(folder), "unit ssh.service", "account root"]
     assert sorted(verdicts) == sorted(names)
-    assert ask("deploy_records.intruders", {**questions, "adopt": names}) == {}
+    assert ask("deploy_records.foreign_obstacles", {**questions, "adopt": names}) == {}
 
 
 def test_a_unit_of_a_package_is_refused_whatever_its_containers(

@@ -44,7 +44,7 @@ def systemd(tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> FakeSystem
         return subprocess.CompletedProcess(argv, code, out, "")
 
     monkeypatch.setattr(runner, "run", run)
-    monkeypatch.setattr(ownership, "_output_of", lambda *_: "")
+    monkeypatch.setattr(ownership, "_output_or_empty", lambda *_: "")
     return systemd
 
 

@@ -109,7 +109,7 @@ def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatc
     image_uses = []
     monkeypatch.setattr(
         update,
-        "request_copy",
+        "select_copy_for_image",
         lambda paths, image, number: image_uses.append((image, number)),
     )
     record.save(spark.paths, record.WebUiRecord(image="webui@old"))

@@ -10,7 +10,7 @@ import pytest
 from onhost_fakes import write_models
 
 from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.records import generations, journal, state_record
+from lockstep.onhost.records import generations, journal, json_records
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
 from lockstep.onhost.switching import hot_change_under_way
@@ -102,7 +102,7 @@ def test_a_rollout_that_was_killed_is_taken_back_once(spark, capsys):
     record = hot_change_under_way.HotChange(
         rollout=hot_change_under_way.HotWork("qwen", "the deploy")
     )
-    state_record.save(spark.paths.hot_change, record)
+    json_records.save(spark.paths.hot_change, record)
     assert rollout.main(["mend"], spark.paths) == 0
     assert spark.unit_state == (OLD, OLD, False)
     assert spark.active == [QWEN]

@@ -182,7 +182,7 @@ def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
 def test_a_stop_forgets_what_a_cancelled_switch_left(spark):
     hot_change_under_way.record_hot_model(spark.paths, None, "mistral")
     assert switch_of(spark).stop_all_models() == 0
-    assert hot_change_under_way.load(spark.paths).interrupted_model is None
+    assert hot_change_under_way.load(spark.paths).model_left_stopped is None
 
 
 def test_where_no_switch_is_under_way_that_is_said(spark):

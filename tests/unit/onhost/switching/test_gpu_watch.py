@@ -233,7 +233,7 @@ def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, wo
     status_text = spark.status_text()
     assert "last boot cut off at " in status_text and "while qwen was hot" in status_text
     assert words in status_text
-    boot_history.record_switch_result(spark.paths, "qwen")
+    boot_history.record_hot_model_of_switch(spark.paths, "qwen")
     spark.look()
     assert "last boot" not in spark.status_text()
 

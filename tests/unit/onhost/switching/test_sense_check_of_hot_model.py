@@ -9,7 +9,7 @@ from onhost_fakes import write_models
 from lockstep.onhost.core import config, layout, switch_lock
 from lockstep.onhost.engine import sense_check
 from lockstep.onhost.facts import deploy_records
-from lockstep.onhost.records import state_record, watch_findings
+from lockstep.onhost.records import json_records, watch_findings
 from lockstep.onhost.switching import hot_change_under_way, sense_check_of_hot_model
 
 LABEL = '{engine="0"}'
@@ -97,7 +97,7 @@ RESTARTED = hot_change_under_way.HotChange(
         lambda spark: setattr(spark.engine, "metrics", None),
         lambda spark: spark.model_is(sense="off"),
         lambda spark: spark.model_is(url="", engine_url=None),
-        lambda spark: state_record.save(spark.paths.hot_change, RESTARTED),
+        lambda spark: json_records.save(spark.paths.hot_change, RESTARTED),
     ],
     ids=["busy", "without counters", "off", "another rank answers", "a deploy restarts it"],
 )

@@ -161,13 +161,13 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) 
     spark.runs(OLD)
     spark.runs(NEW)
     spark.chat("two", at=2**40)
-    listing = update.list_copies(spark.paths, VOLUME)
+    listing = update.copies_with_later_chats(spark.paths, VOLUME)
     assert listing["image"] == NEW
     fits = next(
         snapshot for snapshot in record.complete_copies(spark.paths) if snapshot.image == OLD
     )
     assert data.count_chats_since(spark.place, fits.at) == 1
-    update.request_copy(spark.paths, OLD, fits.number)
+    update.select_copy_for_image(spark.paths, OLD, fits.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
     newest = record.complete_copies(spark.paths)[0]
@@ -183,7 +183,7 @@ def test_a_copy_that_was_asked_for_long_ago_is_not_used(
 ) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    update.request_copy(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
     later = record.load(serving_spark.paths).wanted_copy
     assert later
     monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
@@ -194,7 +194,7 @@ def test_a_copy_that_was_asked_for_long_ago_is_not_used(
 def test_a_rollback_whose_image_fails_returns_the_newer_data(serving_spark: Spark) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    update.request_copy(serving_spark.paths, OLD, numbers(serving_spark)[0])
+    update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
     serving_spark.fails(OLD)
     serving_spark.begin(NEW)
     assert serving_spark.chats == ["one", "two"]
@@ -283,7 +283,7 @@ def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) ->
     newest = record.complete_copies(spark.paths)[0]
     assert newest.backup and newest.image == OLD
     assert not record.copied_data_folder(spark.paths, newest.number).exists()
-    update.request_copy(spark.paths, OLD, newest.number)
+    update.select_copy_for_image(spark.paths, OLD, newest.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
 

@@ -41,8 +41,8 @@ def test_the_largest_file_is_read_once_in_a_boot(paths, tmp_path, monkeypatch):
 
     assert rate is not None and rate > 0
     assert [path for path, flags in open_calls if flags & os.O_DIRECT] == [large]
-    assert disk_rate.rate_for(paths, [small]) == rate
-    assert disk_rate.rate_for(paths, [tmp_path / "missing"]) is None
+    assert disk_rate.rate_of_files(paths, [small]) == rate
+    assert disk_rate.rate_of_files(paths, [tmp_path / "missing"]) is None
     assert disk_rate.measure_once(paths, [large]) is None
 
 

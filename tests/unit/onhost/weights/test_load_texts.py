@@ -11,7 +11,7 @@ GIB = 2**30
 
 
 def test_a_load_is_told_with_its_rate_and_the_disks_own():
-    text = load_texts.loading_text(23.4 * GIB, 66.2 * GIB, 410.2e6, 469.7)
+    text = load_texts.load_progress_text(23.4 * GIB, 66.2 * GIB, 410.2e6, 469.7)
 
     assert text == "loading weights: 23.4 of 66.2 GiB, 410 MB/s (this disk gives 470)"
     # switch.sh shows it as a phase of the start.
@@ -19,7 +19,7 @@ def test_a_load_is_told_with_its_rate_and_the_disks_own():
 
 
 def test_a_disk_that_nobody_measured_is_left_out():
-    text = load_texts.loading_text(0, 66.2 * GIB, 4.25e6, None)
+    text = load_texts.load_progress_text(0, 66.2 * GIB, 4.25e6, None)
 
     assert text == "loading weights: 0.0 of 66.2 GiB, 4.2 MB/s"
 
@@ -36,4 +36,4 @@ def test_a_disk_that_nobody_measured_is_left_out():
     ],
 )
 def test_a_load_below_half_of_its_disk_is_slow(gib, seconds, disk, text):
-    assert load_texts.slow_load_text(gib * GIB, seconds, disk) == text
+    assert load_texts.below_disk_rate_text(gib * GIB, seconds, disk) == text

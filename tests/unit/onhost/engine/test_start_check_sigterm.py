@@ -12,14 +12,14 @@ import pytest
 from onhost_fakes import REPOSITORY
 
 from lockstep.onhost import __main__
-from lockstep.onhost.engine import end_of_start_checks
+from lockstep.onhost.engine import start_check_sigterm
 
 CODE = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
 import time
-from lockstep.onhost.engine import end_of_start_checks
-end_of_start_checks.exit_check_on_sigterm(int(sys.argv[1]))
-end_of_start_checks.register_program_after_stop(["echo", "left behind"])
+from lockstep.onhost.engine import start_check_sigterm
+start_check_sigterm.exit_check_on_sigterm(int(sys.argv[1]))
+start_check_sigterm.register_program_after_stop(["echo", "left behind"])
 print("waiting", flush=True)
 time.sleep(60)
 """
@@ -51,7 +51,7 @@ def test_the_checks_of_a_start_arm_it_before_anything_else(
         steps.append("imported")
         return SimpleNamespace(main=lambda argv: 0)
 
-    monkeypatch.setattr(end_of_start_checks, "exit_check_on_sigterm", lambda: steps.append("armed"))
+    monkeypatch.setattr(start_check_sigterm, "exit_check_on_sigterm", lambda: steps.append("armed"))
     monkeypatch.setattr(__main__.importlib, "import_module", import_module)
     monkeypatch.setattr(sys, "argv", ["lockstep", word])
     assert __main__.main() == 0

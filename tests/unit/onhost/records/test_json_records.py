@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.records import state_record
+from lockstep.onhost.records import json_records
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,28 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_saved_is_read(path: Path) -> None:
-    state_record.save(path, RECORD, mode=0o600)
-    assert state_record.load(Notes, path) == RECORD
+    json_records.save(path, RECORD, mode=0o600)
+    assert json_records.load(Notes, path) == RECORD
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_keys_of_a_newer_version_are_ignored(path: Path) -> None:
-    state_record.save(path, RECORD)
+    json_records.save(path, RECORD)
     path.write_text(json.dumps({**asdict(RECORD), "newer": 1}))
-    assert state_record.load(Notes, path) == RECORD
+    assert json_records.load(Notes, path) == RECORD
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"notes": [{"at": 1}]}', '{"notes": "x"}'])
 def test_a_damaged_record_counts_as_missing_or_is_refused(path: Path, text: str) -> None:
-    assert state_record.load(Notes, path) is None
-    assert state_record.load_or_refuse(Notes, path, "remove it") is None
+    assert json_records.load(Notes, path) is None
+    assert json_records.load_or_refuse(Notes, path, "remove it") is None
     path.parent.mkdir()
     path.write_text(text)
-    assert state_record.load(Notes, path) is None
+    assert json_records.load(Notes, path) is None
     with pytest.raises(errors.Problem, match=r"record\.json: .+\. Remedy: remove it$"):
-        state_record.load_or_refuse(Notes, path, "remove it")
+        json_records.load_or_refuse(Notes, path, "remove it")
 
 
 def test_a_record_of_another_version_is_called_so(path: Path) -> None:
     with pytest.raises(ValueError, match="another version of Lockstep"):
-        state_record.record_of_text(Notes, '{"newer": 1}')
+        json_records.record_of_text(Notes, '{"newer": 1}')
