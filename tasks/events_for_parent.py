@@ -17,7 +17,7 @@ from pyinfra.connectors import ssh_util
 from pyinfra.connectors import util as commands
 
 from lockstep.deploy.events import Asks, Event, OperationDone, Ready, StepProgress, line
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 
 
 class _Listener:
@@ -48,7 +48,7 @@ _listeners: list[_Listener] = []
 
 def begin_sending() -> None:
     """Begin to send events, if a program listens."""
-    if os.environ.pop(output.READER, ""):
+    if os.environ.pop(event_lines.READER, ""):
         _listeners.append(_Listener())
         for module in (commands, ssh_util):
             module.getpass = _ask_password

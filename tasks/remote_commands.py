@@ -13,7 +13,7 @@ from pyinfra.context import ctx_host
 
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import command
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 from lockstep.tasks import deploy_lock, log_filter, run_report
 from lockstep.tasks.facts import reader_answers as facts
 
@@ -68,7 +68,8 @@ def write_files_command(document: Mapping[str, object]) -> StringCommand:
     """
     document = {**document, "adopt": adopted_things()}
     return changing_command(
-        remote_exec.COMMAND, _stdin=[remote_exec.program_input("records.write_files", document)]
+        remote_exec.COMMAND,
+        _stdin=[remote_exec.program_input("records.checked_file_writes", document)],
     )
 
 
@@ -84,12 +85,12 @@ class StreamedCommand(ChangingCommand):
         status, command_output = host.run_shell_command(
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
-        lines = [output.read_event(line.line) for line in command_output]
+        lines = [event_lines.read_event(line.line) for line in command_output]
         for line in lines:
-            if output.kind_of(line) == "news":
+            if event_lines.kind_of(line) == "news":
                 run_report.record_closing_text(host.name, f"{host.name}: {line}")
         if not status:
-            reason = [line for line in lines[:-REASON_LINES] if output.kind_of(line) in _WHY]
+            reason = [line for line in lines[:-REASON_LINES] if event_lines.kind_of(line) in _WHY]
             reason += lines[-REASON_LINES:]
             run_report.outcome_of_host(host.name).reason = "\n".join(reason)
         # These lines were shown already, and pyinfra must not show them again.

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.cuda.card import Card, back, back_after, seconds_until, used_gib
 from lockstep.onhost.core.config import Model
 from lockstep.onhost.core.errors import Problem
-from lockstep.onhost.engine import end_engine, log_phases, openai_api, readiness
+from lockstep.onhost.engine import exec_stop, log_phases, openai_api, readiness
 from lockstep.onhost.engines import ENGINES
 
 PORT = 8123
@@ -170,7 +170,7 @@ class Server:
     def stop(self) -> dict[str, Any]:
         """Stop the engine as its unit's ExecStop= does, and observe the ends (`_observe_end`)."""
         within = ENGINES["vllm"].end_s
-        return self._observe_end(lambda: end_engine.end_process(self.process.pid, within))
+        return self._observe_end(lambda: exec_stop.end_process(self.process.pid, within))
 
     def _observe_end(self, act: Callable[[], object], limit_s: float = 15.0) -> dict[str, Any]:
         """Measure seconds from `act` to the end of the main process, of all, and of memory in use.

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 from benchmarks.load.device import KERNEL_READ_AHEAD_KB
-from lockstep.onhost.system.read_ahead import RAISED_KIB
+from lockstep.onhost.system.disk_read_ahead import RAISED_KIB
 
 LOCKSTEP_READ_AHEAD_KB = RAISED_KIB
 

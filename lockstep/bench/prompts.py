@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.onhost.rollout import speed_request
+from lockstep.onhost.rollout import speed_prompt
 
 #: The shape of the headline rate: "256 tokens with a real technical prompt" (article 004).
 TECHNICAL = "technical"
 
 SHAPES: Mapping[str, str] = {
     # The gate of a deploy measures with the same prompt.
-    TECHNICAL: speed_request.PROMPT,
+    TECHNICAL: speed_prompt.PROMPT,
     "prose": (
         "Write a quiet short story about a lighthouse keeper who repairs an old radio in winter. "
         "Long sentences, no dialogue, no title."

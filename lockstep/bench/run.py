@@ -14,7 +14,7 @@ from lockstep.bench.results import ResultError, SuiteResult, Verdict
 from lockstep.bench.ruler import Check, ExpectedFigures, judge, waive
 from lockstep.bench.sample import Ask, BenchSample
 from lockstep.onhost import engines
-from lockstep.onhost.rollout.speed_request import TOKENS
+from lockstep.onhost.rollout.speed_prompt import TOKENS
 
 # An engine publishes its counts within a step or two. This limit only bounds the wait.
 SETTLE_S = 2.0

@@ -20,7 +20,7 @@ from lockstep.core.terminal import clock_text, console
 from lockstep.fleet.hosts import NOT_DEPLOYED, Host, at_once, choose, is_absent, not_run
 from lockstep.fleet.login import NO_CONNECTION, Login
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core import output, schema
+from lockstep.onhost.core import event_lines, schema
 from lockstep.units.scripts import switch_path
 
 # sysexits.h: EX_CONFIG. The host has no switch.sh.
@@ -126,7 +126,7 @@ class Phases:
         elif line.strip():
             self._last[host] = line.strip()
             # Before a switch begins, which may wait for another one, its lines are no events.
-            if output.kind_of(line):
+            if event_lines.kind_of(line):
                 self._unfinished_hosts.add(host)
 
     def say(self, text: str) -> None:
@@ -208,7 +208,7 @@ def _follow_lines(
     # A host of an earlier release prints text only: when a switch began, and why a start failed, is
     # not known then.
     with subprocess.Popen(
-        where.command(["env", f"{output.READER}=1", *argv]),
+        where.command(["env", f"{event_lines.READER}=1", *argv]),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -216,7 +216,7 @@ def _follow_lines(
         errors="replace",
     ) as process:
         assert process.stdout is not None
-        for line in map(output.read_event, map(str.rstrip, process.stdout)):
+        for line in map(event_lines.read_event, map(str.rstrip, process.stdout)):
             if verbose:
                 phases.say(f"{where.name}: {line}")
             phases.hear(where.name, line)
@@ -245,7 +245,7 @@ def _reasons(lines: Sequence[str], verdict: str) -> Iterator[str]:
     """Yield a host's lines that say why starts failed, without the lines of its verdict."""
     is_in_verdict = False
     for line in lines:
-        kind = output.kind_of(line)
+        kind = event_lines.kind_of(line)
         is_in_verdict = verdict.startswith(line) if kind == "failed" else is_in_verdict
         if kind in ("failed", "why") and not is_in_verdict:
             yield f"  {line}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from lockstep.deploy import events
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 
 # Codes that move the cursor or colour text. A log is read as plain text.
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -57,7 +57,7 @@ def follow(
     process = subprocess.Popen(
         argv,
         cwd=folder,
-        env={**environment, output.READER: "1"},
+        env={**environment, event_lines.READER: "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -117,12 +117,12 @@ class _Following:
             self._view.tick()
 
     def _take(self, line: str) -> None:
-        message = output.read_event(line)
-        if output.kind_of(message) == "deploy":
+        message = event_lines.read_event(line)
+        if event_lines.kind_of(message) == "deploy":
             self._event(events.read(message))
             return
         text = _CODES.sub("", line).rpartition("\r")[2].rstrip()
-        log_text = output.text_for_people(text)
+        log_text = event_lines.text_for_people(text)
         self._log.write(f"{time.strftime('%H:%M:%S')} {log_text}\n" if text else "\n")
         self._log.flush()
         self._view.line(text)

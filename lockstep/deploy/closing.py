@@ -11,7 +11,7 @@ from lockstep.deploy.course import REREAD, RESTART, Course
 from lockstep.deploy.events import Empty, Interrupts
 from lockstep.deploy.summary import HostOutcome, failures, remarks, unreached_remedy
 from lockstep.inventory.values import is_loopback
-from lockstep.onhost.records.journal import STAYING
+from lockstep.onhost.records.rollback_journal import STAYING
 
 #: Parts of `deploy.py` from which --keep-hot holds a host back.
 _HELD_FROM = ("Services", "Gateway", "Switch", "Open WebUI", "Monitoring", "Verify")

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.deploy.summary import HostOutcome
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ _KINDS: dict[str, type[Any]] = {
 def line(event: Event) -> str:
     """Return an event as a line, without its end."""
     text = json.dumps({"event": type(event).__name__, **asdict(event)}, default=list)
-    return output.line_for_programs(output.EventLine("deploy", text))
+    return event_lines.line_for_programs(event_lines.EventLine("deploy", text))
 
 
 def read(text: str) -> Event:

@@ -11,7 +11,7 @@ from typing import Any
 from lockstep.core.terminal import clock_text
 from lockstep.deploy import closing, events
 from lockstep.deploy.course import Course, Downloads, Stage
-from lockstep.onhost.core.output import read_event
+from lockstep.onhost.core.event_lines import read_event
 from lockstep.onhost.fetch.download_progress import parse_progress
 
 #: Seconds without output after which a long step reports that it continues.

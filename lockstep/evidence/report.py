@@ -29,7 +29,7 @@ from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.facts import (
     deploy_records,
     docker,
-    gpu,
+    gpu_health,
     identifying_words,
     logged_events,
     machine,
@@ -61,7 +61,7 @@ _READERS: tuple[Reader, ...] = (
     ),
     *(facts.interfaces, facts.oom_scores, facts.installed_engines, docker.daemon, packages.read),
     # `identifying_words.read` gives the words that name this host and its people, to be scrubbed.
-    *(gpu.sensor_values, gpu.findings),
+    *(gpu_health.sensor_values, gpu_health.findings),
     *(
         logged_events.last_start_lines,
         logged_events.kernel,

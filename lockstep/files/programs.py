@@ -37,7 +37,7 @@ def package_texts() -> dict[str, str]:
 
 
 def modules_with_imports(*modules: str) -> dict[str, str]:
-    """Return the text by path of modules ("switching.gate") and of all that they import."""
+    """Return the text by path of modules ("switching.start_gate") and of all that they import."""
     needed_modules: set[str] = set()
     waiting = [f"{_PACKAGE}.{module}" for module in modules]
     while waiting:

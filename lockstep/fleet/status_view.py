@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lockstep.fleet.watching import SparkState
-from lockstep.onhost.core import output, terminal_lines
+from lockstep.onhost.core import event_lines, terminal_lines
 
 Facts = Mapping[str, Any]
 Line = tuple[str, str]
@@ -114,5 +114,5 @@ def _drift(facts: Facts) -> str:
     # Nobody knows which of two differing Sparks is the wrong one.
     more["unlike another Spark"] = counter.pop("differs", 0)
     texts = [f"{number} {word}" for word, number in (*counter.items(), *more.items()) if number]
-    age = output.duration(max(0.0, facts["at"] - last_diff["at"]))
+    age = event_lines.duration(max(0.0, facts["at"] - last_diff["at"]))
     return f"drift {age} ago: {', '.join(texts) or 'none'}"

@@ -31,8 +31,8 @@ from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.lock_items import needs_engine
 from lockstep.monitoring import stack
 from lockstep.onhost.core import passed_engine_checks
-from lockstep.onhost.records import boot_history, restic_repository
-from lockstep.onhost.system.gpu import CAP_UNIT
+from lockstep.onhost.records import models_by_boot, restic_client
+from lockstep.onhost.system.gpu_sensors import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import options_read
@@ -127,7 +127,7 @@ class DesiredState:
     @property
     def boot_units(self) -> list[str]:
         """The unit that makes a model hot after a boot, where that is asked for."""
-        return [] if self.plan.settings.boot == "none" else [boot_history.UNIT]
+        return [] if self.plan.settings.boot == "none" else [models_by_boot.UNIT]
 
     @cached_property
     def key_users(self) -> list[str]:
@@ -144,7 +144,7 @@ class DesiredState:
     def packages(self) -> list[str]:
         """Debian packages that the host is to have."""
         tls = [tls_unit.PACKAGE] if self.plan.settings.gateway.tls else []
-        backup_packages = [restic_repository.PACKAGE] if self.plan.settings.backup.enabled else []
+        backup_packages = [restic_client.PACKAGE] if self.plan.settings.backup.enabled else []
         return [*self.plan.settings.packages, *tls, *backup_packages, *stack.packages(self.plan)]
 
     @cached_property

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from lockstep.core.errors import paragraph
 from lockstep.monitoring.blackbox import Event, Gauge, Story
-from lockstep.onhost.core.output import duration
+from lockstep.onhost.core.event_lines import duration
 
 #: Seconds before the end for the rows of the table.
 _ROWS = (*range(6), 8, 10, 15, 20, 30, 45, 60, 90, *range(120, 3601, 60))

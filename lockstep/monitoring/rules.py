@@ -9,7 +9,7 @@ from lockstep.files.templating import render_template
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.facts.tls import SOON_DAYS
 from lockstep.onhost.switching import wedge_watch
-from lockstep.onhost.switching.switch_job import UNIT as SWITCH_UNIT
+from lockstep.onhost.switching.switch_commands import UNIT as SWITCH_UNIT
 
 #: Seconds between two evaluations.
 EVERY_S = 15

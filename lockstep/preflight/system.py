@@ -9,9 +9,9 @@ from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.core.output import duration
+from lockstep.onhost.core.event_lines import duration
 from lockstep.onhost.facts.preflight import ONCE
-from lockstep.onhost.records import deploy_packages
+from lockstep.onhost.records import package_changes
 from lockstep.onhost.system.apt_lock_wait import LIMIT_S
 
 # Commit 459d762 of earlyoom: from here on percent of MemAvailable + AnonPages, before of MemTotal.
@@ -103,6 +103,6 @@ def unfinished_packages(plan: HostPlan, half_installed: Mapping[str, str]) -> It
     if half_installed:
         message = (
             "packages are missing, and apt can install none while others are half installed: "
-            f"{deploy_packages.states_text(half_installed)}"
+            f"{package_changes.states_text(half_installed)}"
         )
-        yield Finding("apt-broken", "error", plan.name, message, deploy_packages.CURE)
+        yield Finding("apt-broken", "error", plan.name, message, package_changes.CURE)

@@ -10,7 +10,7 @@ from lockstep.files.managed_file import SYSTEMD
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
-from lockstep.onhost.records import boot_history
+from lockstep.onhost.records import models_by_boot
 from lockstep.resources.fact_comparison import (
     DriftRow,
     Expectation,
@@ -110,7 +110,7 @@ def running_units(desired_state: DesiredState) -> list[str]:
 
     One of them does nothing before the next boot.
     """
-    idle_units = (*units_off_at_boot(desired_state), boot_history.UNIT)
+    idle_units = (*units_off_at_boot(desired_state), models_by_boot.UNIT)
     return [name for name in desired_state.unit_files if name not in idle_units]
 
 

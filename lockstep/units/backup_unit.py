@@ -11,7 +11,7 @@ from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, uni
 from lockstep.files.templating import render_template
 from lockstep.inventory.backup import PEER
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.records.restic_repository import Config
+from lockstep.onhost.records.restic_client import Config
 from lockstep.units import backup_peer
 
 UNIT = "lockstep-backup"

@@ -8,8 +8,8 @@ from lockstep.files.managed_file import AGENT_UNIT, STATE, ManagedFile, command,
 from lockstep.files.programs import modules_with_imports
 from lockstep.files.templating import render_template
 from lockstep.inventory.host import HostPlan
-from lockstep.onhost.records import boot_history
-from lockstep.onhost.system.gpu import CAP_UNIT
+from lockstep.onhost.records import models_by_boot
+from lockstep.onhost.system.gpu_sensors import CAP_UNIT
 from lockstep.units.agent_unit import addresses_of
 from lockstep.units.model_variants import Variant
 from lockstep.units.restart_key import with_restart_key
@@ -54,7 +54,7 @@ def watch_units(plan: HostPlan, variants: Sequence[Variant]) -> Iterator[Managed
             folders=(settings.paths.hub_cache, settings.paths.engines, STATE),
             addresses=addresses_of(plan.groups),
         )
-        yield unit_file(boot_history.UNIT, boot)
+        yield unit_file(models_by_boot.UNIT, boot)
     # This unit ends an engine before the host runs out of memory.
     memory = with_restart_key(
         "units/memory.service.j2",

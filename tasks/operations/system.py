@@ -10,7 +10,7 @@ from pyinfra.api import operation
 from lockstep import resources
 from lockstep.files import remote_exec
 from lockstep.files.managed_file import command
-from lockstep.onhost.records.deploy_packages import INSTALL
+from lockstep.onhost.records.package_changes import INSTALL
 from lockstep.resources.fact_comparison import rows_to_mend, unmet_rows
 from lockstep.system.accounts import Account
 from lockstep.system.tools import Environment, same_version

@@ -92,7 +92,7 @@ def displayed_command(command: StringCommand) -> Any:
     if _is_sent(command):
         [text] = command.connector_arguments["_stdin"]
         request = json.loads(text)
-        assert request["program"] == "lockstep.onhost.records.write_files"
+        assert request["program"] == "lockstep.onhost.records.checked_file_writes"
         document = request["asked"]
         return {key: value for key, value in document.items() if value}
     stdin = command.connector_arguments.get("_stdin")

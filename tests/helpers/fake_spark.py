@@ -87,7 +87,7 @@ class Spark:
         """The output of a command on this host."""
         words = list(_words(command))
         request = json.loads(stdin) if words == list(remote_exec.COMMAND) else {}
-        if request.get("program") == "lockstep.onhost.records.write_files":
+        if request.get("program") == "lockstep.onhost.records.checked_file_writes":
             document = request["asked"]
             writes = any(document.get(key) for key in ("folders", "files", "links"))
             self._note(_paths(document))

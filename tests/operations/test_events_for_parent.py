@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from lockstep.onhost.core.output import READER
+from lockstep.onhost.core.event_lines import READER
 
 #: As pyinfra runs: gevent's subprocess has a child wait at the standard input that it is given.
 _PROGRAM = """\

@@ -19,7 +19,7 @@ from lockstep.inventory.bound_models import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import ModelData, Settings, WebUi
 from lockstep.onhost.environment import engine_build
-from lockstep.onhost.records import boot_history
+from lockstep.onhost.records import models_by_boot
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import wanted_restart_key
 from lockstep.tasks import run_state as tasks_run
@@ -202,7 +202,7 @@ def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[st
     [
         (
             {"LoadState": "not-found", "ActiveState": "inactive"},
-            ["systemctl daemon-reload", f"systemctl enable --quiet {boot_history.UNIT}"],
+            ["systemctl daemon-reload", f"systemctl enable --quiet {models_by_boot.UNIT}"],
         ),
         # It began the hot model; a restart would begin it once more.
         ({"UnitFileState": "enabled", "restart_key": "older"}, []),
@@ -214,7 +214,7 @@ def test_a_unit_of_the_next_boot_is_enabled_and_left_alone(
     state: dict[str, Any], commands: list[str]
 ) -> None:
     actions, _ = in_force(
-        "switch", {boot_history.UNIT: unit(**state)}, next_boot=[boot_history.UNIT]
+        "switch", {models_by_boot.UNIT: unit(**state)}, next_boot=[models_by_boot.UNIT]
     )
     assert actions == commands
 

@@ -17,8 +17,8 @@ import tools
 from a_lock import hold_lock
 
 from lockstep.inventory.settings import Proxy, Settings, Sources
-from lockstep.onhost.core import errors, layout, output
-from lockstep.onhost.records import deploy_packages
+from lockstep.onhost.core import errors, event_lines, layout
+from lockstep.onhost.records import package_changes
 from lockstep.onhost.system import apt_lock_wait
 from lockstep.system.base_files import host_files
 
@@ -90,8 +90,8 @@ def own_folders(root: Path) -> None:
 
 WORKS = {
     "var/lib/apt/lists/lock": ["apt-get", "-q", "update"],
-    "var/lib/dpkg/lock-frontend": [*deploy_packages.MERGE],
-    "var/lib/dpkg/lock": [*deploy_packages.MERGE],
+    "var/lib/dpkg/lock-frontend": [*package_changes.MERGE],
+    "var/lib/dpkg/lock": [*package_changes.MERGE],
     "var/cache/apt/archives/lock": ["apt-get", "-q", "-y", "upgrade"],
 }
 
@@ -114,7 +114,7 @@ def test_a_command_waits_for_a_lock_that_somebody_else_has(
             if "waited" in line or "faster" in line:
                 process.release()
 
-        monkeypatch.setattr(output, "say", say)
+        monkeypatch.setattr(event_lines, "say", say)
         assert apt_lock_wait.main(["--", *WORKS[lock]], layout.Paths(tmp_path)) == 0, lines
     assert [line for line in lines if ("waited" if has_holder else "faster") in line] != [], lines
 
@@ -142,7 +142,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
         "var/lib/dpkg/updates/0000": UNPACKED.format("earlyoom"),
     }
     tools.write_files(tmp_path, archive)
-    deploy_packages.record_new_packages(layout.Paths(tmp_path), ["earlyoom"])
+    package_changes.record_new_packages(layout.Paths(tmp_path), ["earlyoom"])
     return layout.Paths(tmp_path)
 
 
@@ -158,14 +158,14 @@ def test_packages_come_although_one_source_is_dead_and_it_is_named(
     host: layout.Paths, server: tuple[int, Requests], capfd: pytest.CaptureFixture[str]
 ) -> None:
     address = dead_source(host, server[0])
-    deploy_packages.prepare_install(host, ["jq"])
+    package_changes.prepare_install(host, ["jq"])
     text = capfd.readouterr().out
     assert f"warning: a source of apt fails: Failed to fetch {address}/./Packages  404" in text
     assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list: correct the source" in text
-    assert deploy_packages.load(host).coming == ["jq"]
-    deploy_packages.clear_coming_packages(host)
-    assert deploy_packages.load(host).coming == []
-    assert deploy_packages.load(host).packages == ["earlyoom"]
+    assert package_changes.load(host).coming == ["jq"]
+    package_changes.clear_coming_packages(host)
+    assert package_changes.load(host).coming == []
+    assert package_changes.load(host).packages == ["earlyoom"]
     # What a cut-off dpkg left is no obstacle for the next one.
     assert list((host.root / "var/lib/dpkg/updates").iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_a_dead_source_without_which_a_package_cannot_come_is_named(
 ) -> None:
     address = dead_source(host, server[0])
     with pytest.raises(errors.Problem) as problem:
-        deploy_packages.prepare_install(host, ["jq", "ninja-build"])
+        package_changes.prepare_install(host, ["jq", "ninja-build"])
     assert f"could not be read (Failed to fetch {address}/./Packages  404" in str(problem.value)
     assert "apt cannot install jq, ninja-build without" in str(problem.value)
     assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list:" in str(problem.value)
@@ -189,9 +189,9 @@ def test_a_package_that_no_source_has_is_named_with_the_nearest(
     host: layout.Paths, name: str, message: str
 ) -> None:
     with pytest.raises(errors.Problem) as problem:
-        deploy_packages.prepare_install(host, ["jq", name])
+        package_changes.prepare_install(host, ["jq", name])
     assert message in str(problem.value) and "`packages` of the inventory" in str(problem.value)
-    assert deploy_packages.load(host).coming == []
+    assert package_changes.load(host).coming == []
 
 
 def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_done(
@@ -201,14 +201,14 @@ def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_don
     more = f"{UNPACKED.format('thunderbird-locale-de')}Depends: thunderbird\n"
     (host.root / "var/lib/dpkg/status").write_text(f"{UNPACKED.format('snaps')}\n{more}")
     with pytest.raises(errors.Problem) as problem:
-        deploy_packages.prepare_install(host, ["jq"])
+        package_changes.prepare_install(host, ["jq"])
     assert (
         "block apt: snaps (unpacked), thunderbird-locale-de (unpacked; Depends: thunderbird but it "
         "is not installable). `sudo dpkg" in str(problem.value)
     )
     assert (
         journal.exists()
-        and deploy_packages.foreign_unfinished_packages(host, ["snaps", "thunderbird-locale-de"])
+        and package_changes.foreign_unfinished_packages(host, ["snaps", "thunderbird-locale-de"])
         == {}
     )
 

@@ -93,7 +93,7 @@ def test_nothing_looks_for_words_that_we_wrote_ourselves() -> None:
         name: WORDS_OF_OTHERS.get(name, set()) | OWN_WORDS.get(name, set())
         for name in {*WORDS_OF_OTHERS, *OWN_WORDS}
     }
-    assert found == allowed, "decide by a kind (`onhost/core/output`), a field or an exit code"
+    assert found == allowed, "decide by a kind (`onhost/core/event_lines`), a field or an exit code"
 
 
 def test_a_sentence_that_is_sought_is_found() -> None:

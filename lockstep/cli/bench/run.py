@@ -23,7 +23,7 @@ from lockstep.cli.common import DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, find_inventory
 from lockstep.core.version import version
 from lockstep.fleet.tunnel import tunnel
-from lockstep.onhost.rollout.speed_request import TOKENS
+from lockstep.onhost.rollout.speed_prompt import TOKENS
 
 
 @click.command()

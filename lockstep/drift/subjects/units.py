@@ -10,7 +10,7 @@ from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import units
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import switch_commands
 from lockstep.resources.fact_comparison import DriftRow, Expectation, Kind, SubjectView
 from lockstep.system.base_files import SYSTEM_SERVICES, system_units
 
@@ -64,5 +64,5 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
 def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterator[Expectation]:
     """See `subjects.all_expectations`."""
     # `status`, the page and alerts report a failed switch or model until the next switch.
-    for name in (switch_job.UNIT, *desired_state.model_units):
+    for name in (switch_commands.UNIT, *desired_state.model_units):
         yield Expectation("failed unit", name, "failed", if_there=True)

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, errors, output
+from lockstep.onhost.core import atomic_files, errors, event_lines
 
 #: Names that nobody on the internet has (RFC 6762, RFC 8375, ICANN's .internal), and Tailscale's.
 SUFFIXES = ("local", "lan", "home.arpa", "internal", "localhost", "ts.net")
@@ -115,5 +115,5 @@ def main(argv: list[str]) -> int:
         atomic_files.write(path.parent.parent / "authority.crt", public, mode=0o644)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
-    output.say(f"{'kept' if is_present else 'took' if taking else 'made'} {path}")
+    event_lines.say(f"{'kept' if is_present else 'took' if taking else 'made'} {path}")
     return errors.EXIT_DONE

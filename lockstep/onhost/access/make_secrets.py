@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, errors, output
+from lockstep.onhost.core import atomic_files, errors, event_lines
 
 
 def new_webui_secrets(email: str) -> str:
@@ -62,5 +62,5 @@ def main(argv: list[str]) -> int:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     if new:
         administrator = "".join(f"; the administrator is {name}" for name in emails if name)
-        output.say(f"made {path}{administrator}")
+        event_lines.say(f"made {path}{administrator}")
     return errors.EXIT_DONE

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from lockstep.onhost.access import certificate_authority, peer_tls
-from lockstep.onhost.core import atomic_files, errors, output, program_command_lines
+from lockstep.onhost.core import atomic_files, errors, event_lines, program_command_lines
 
 
 def make_identity(authority: Path, host: str, role: str) -> str:
@@ -62,5 +62,5 @@ def main(argv: list[str]) -> int:
             atomic_files.write(target_path, identity, mode=0o600)
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
-    output.say(f"wrote {path}, and certificates for {', '.join(options.roles)}")
+    event_lines.say(f"wrote {path}, and certificates for {', '.join(options.roles)}")
     return errors.EXIT_DONE

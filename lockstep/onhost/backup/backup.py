@@ -22,9 +22,16 @@ import sys
 import time
 from pathlib import Path
 
-from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines, runner
+from lockstep.onhost.core import (
+    atomic_files,
+    errors,
+    event_lines,
+    layout,
+    program_command_lines,
+    runner,
+)
 from lockstep.onhost.records import deploy_lock, generations
-from lockstep.onhost.records.restic_repository import (
+from lockstep.onhost.records.restic_client import (
     BackupSnapshot,
     Config,
     NoBackupYet,
@@ -32,7 +39,7 @@ from lockstep.onhost.records.restic_repository import (
     ResticRepository,
     backup_settings,
 )
-from lockstep.onhost.webui import data, record, update
+from lockstep.onhost.webui import data, data_copies, update
 
 #: Tag of snapshots that the policy keeps, and the name of the timer's.
 TAG = "nightly"
@@ -87,7 +94,7 @@ def back_up_everywhere(paths: layout.Paths, backup_config: Config, *, by_hand: b
             target_path,
             *(path for path in _backed_up_paths(paths) if path.exists()),
         ]
-        run_record = record.load(paths)
+        run_record = data_copies.load(paths)
         tags = [
             TAG,
             *([BY_HAND] if by_hand else []),
@@ -110,7 +117,9 @@ def back_up_everywhere(paths: layout.Paths, backup_config: Config, *, by_hand: b
             f"{error}. So no backup there can be trusted, the one of now neither. Remedy: move "
             f"{own.place} away, and back up again: that makes a new one"
         ) from error
-    output.say(f"backed up to {own.place}: {snapshot_id[:8]}; its password is in {own.password}")
+    event_lines.say(
+        f"backed up to {own.place}: {snapshot_id[:8]}; its password is in {own.password}"
+    )
     _remove_old_snapshots(own, backup_config)
     wrong = []
     for copy_place in backup_config.to:
@@ -118,14 +127,14 @@ def back_up_everywhere(paths: layout.Paths, backup_config: Config, *, by_hand: b
         try:
             copy_repository.copy_missing_snapshots(own)
             _remove_old_snapshots(copy_repository, backup_config)
-            output.say(f"backed up to {copy_place}")
+            event_lines.say(f"backed up to {copy_place}")
         except (errors.Problem, OSError) as error:
             wrong.append(str(error))
     if wrong:
         raise errors.Problem("; ".join(wrong))
     atomic_files.write_json(paths.backup_record, {"at": at}, mode=0o600)
     if all(copy_place.is_on_host_disk for copy_place in _repositories(paths, backup_config)):
-        output.say(ONE_DISK)
+        event_lines.say(ONE_DISK)
 
 
 def snapshots_by_place(paths: layout.Paths, backup_config: Config) -> dict[str, object]:
@@ -153,7 +162,7 @@ def check_repositories(paths: layout.Paths, backup_config: Config) -> None:
     for repository in _repositories(paths, backup_config):
         try:
             repository.verify_every_byte()
-            output.say(f"{repository.place}: whole")
+            event_lines.say(f"{repository.place}: whole")
         except errors.Problem as error:
             wrong.append(str(error))
     if wrong:
@@ -189,7 +198,7 @@ def restore(paths: layout.Paths, backup_config: Config, snapshot: str, place: st
             )
     finally:
         data.remove_folder(target_path)
-    output.say(f"restored {fits[0].id[:8]}")
+    event_lines.say(f"restored {fits[0].id[:8]}")
 
 
 def _repositories(paths: layout.Paths, backup_config: Config) -> list[ResticRepository]:
@@ -223,7 +232,7 @@ def _restore_file(source: Path, to: Path) -> None:
 
 def _remove_old_snapshots(repository: ResticRepository, backup_config: Config) -> None:
     repository.forget_snapshots_beyond_policy(TAG, backup_config.keep)
-    repository.forget_snapshots_beyond_policy(record.TAG, {"last": record.KEPT})
+    repository.forget_snapshots_beyond_policy(data_copies.TAG, {"last": data_copies.KEPT})
 
 
 def _snapshot_document(snapshot: BackupSnapshot, place: Path | None) -> dict[str, object]:
@@ -231,7 +240,7 @@ def _snapshot_document(snapshot: BackupSnapshot, place: Path | None) -> dict[str
         "id": snapshot.id[:8],
         "at": snapshot.at,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(snapshot.at)),
-        "why": next((tag for tag in (record.TAG, BY_HAND) if tag in snapshot.tags), TAG),
+        "why": next((tag for tag in (data_copies.TAG, BY_HAND) if tag in snapshot.tags), TAG),
         "generation": int(snapshot.tag_value("generation") or 0),
         "image": snapshot.tag_value("image"),
         "chats_since": data.count_chats_since(place, snapshot.at) if place else None,

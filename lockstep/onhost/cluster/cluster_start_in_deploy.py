@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import member_client
-from lockstep.onhost.core import config, errors, layout, output
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.core import config, errors, event_lines, layout
+from lockstep.onhost.switching import switch_commands
 
 _TOKEN_S = 45.0
 
@@ -30,20 +30,20 @@ def start_cluster(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> i
         caller = member_client.MemberClient.from_cluster(cluster, paths)
         try:
             token = caller.ask(cluster.first_member, "token", {"model": name}, _TOKEN_S)
-            output.say(f"{name}: a token came, {token['said']}")
+            event_lines.say(f"{name}: a token came, {token['said']}")
         except errors.Problem as problem:
             why = f"no token comes ({problem})"
     if not why and gate and subprocess.run(list(gate), check=False).returncode != 0:
         why = "the gate refused it"
     if why:
-        output.say(f"{name}: with what was deployed {why}")
+        event_lines.say(f"{name}: with what was deployed {why}")
         return errors.EXIT_FAILED
-    output.say(f"{name} is hot on all members with what was deployed")
+    event_lines.say(f"{name} is hot on all members with what was deployed")
     return errors.EXIT_DONE
 
 
 def run_switch(name: str) -> int:
     """Return the exit code of a switch; its output goes where ours goes."""
     return subprocess.run(
-        [*switch_job.switch_program_command(), name, "--wait"], check=False
+        [*switch_commands.switch_program_command(), name, "--wait"], check=False
     ).returncode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from lockstep.onhost.cluster import run_record
-from lockstep.onhost.core import config, output, terminal_lines
+from lockstep.onhost.cluster import member_record
+from lockstep.onhost.core import config, event_lines, terminal_lines
 
 
 def answering_member_text(host: config.HostConfig, model: config.Model) -> str | None:
@@ -18,7 +18,7 @@ def answering_member_text(host: config.HostConfig, model: config.Model) -> str |
 
 
 def as_json(
-    host: config.HostConfig, cluster_runs: dict[str, run_record.ClusterRun]
+    host: config.HostConfig, cluster_runs: dict[str, member_record.ClusterRun]
 ) -> dict[str, Any]:
     """Return rank, members, and the last run since boot (null: none) of each cluster."""
     return {
@@ -38,13 +38,13 @@ def status_lines(clusters: dict[str, Any], now: float) -> list[str]:
         run = cluster["run"]
         if run is None:
             continue
-        hot = run["state"] == run_record.HOT
+        hot = run["state"] == member_record.HOT
         when = terminal_lines.moment_with_age(run["since"] if hot else run["end_time"], now)
         members = ", ".join(cluster["members"])
-        words = run_record.WORDS[run["state"]]
+        words = member_record.WORDS[run["state"]]
         lines.append(f"cluster {name} ({members}): {run['model']} {words} since {when}")
         if hot and run["sign_time"] is not None:
-            age = output.duration(max(0.0, now - run["sign_time"]))
+            age = event_lines.duration(max(0.0, now - run["sign_time"]))
             contact = f"{cluster['members'][0]} was heard" if cluster["rank"] else "a token came"
             lines.append(f"  {contact} {age} ago")
         silent = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from lockstep.onhost.core import errors, output
+from lockstep.onhost.core import errors, event_lines
 
 #: Long work that prints lines and returns whether it ended well.
 Do = Callable[[Callable[[str], None]], bool]
@@ -28,7 +28,7 @@ class Work:
         return self._thread.is_alive()
 
     def _say(self, line: str) -> None:
-        self.lines.append(output.line_for_programs(line))
+        self.lines.append(event_lines.line_for_programs(line))
         print_to_journal(line)
 
     def _run(self, do: Do) -> None:
@@ -44,4 +44,4 @@ class Work:
 
 def print_to_journal(line: str) -> None:
     """Print one line for the agent's journal."""
-    output.say(f"lockstep cluster: {line}")
+    event_lines.say(f"lockstep cluster: {line}")

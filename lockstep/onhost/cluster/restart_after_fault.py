@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from lockstep.onhost.cluster import long_work, member_client, run_record
+from lockstep.onhost.cluster import long_work, member_client, member_record
 from lockstep.onhost.cluster.member_client import Answer
-from lockstep.onhost.core import clock, errors, layout, output, switch_lock, topology
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.core import clock, errors, event_lines, layout, switch_lock, topology
+from lockstep.onhost.switching import switch_commands
 from lockstep.onhost.systemd import transient_job, units
 
 STARTS, WINDOW_S = 3, 1800.0
@@ -17,17 +17,17 @@ RETURN_S = 600.0
 NO_HELP = f"{STARTS} starts in {WINDOW_S / 60:.0f} min did not help"
 
 
-def recent_restart_times(cluster_run: run_record.ClusterRun, now: float) -> tuple[float, ...]:
+def recent_restart_times(cluster_run: member_record.ClusterRun, now: float) -> tuple[float, ...]:
     """Return the restarts after a fault that still count, in seconds since boot, as `now`."""
     return tuple(at for at in cluster_run.starts if now - at < WINDOW_S)
 
 
 def recover_cluster(
-    cluster_run: run_record.ClusterRun, paths: layout.Paths, caller: member_client.MemberClient
+    cluster_run: member_record.ClusterRun, paths: layout.Paths, caller: member_client.MemberClient
 ) -> None:
     """Start the cluster again once every member can; give up with the reason otherwise."""
     now = clock.now()
-    unit = units.units_by_name([switch_job.UNIT])[switch_job.UNIT]
+    unit = units.units_by_name([switch_commands.UNIT])[switch_commands.UNIT]
     if transient_job.is_running(unit) or switch_lock.holder(paths.switch_lock):
         return
     if len(recent_restart_times(cluster_run, now)) >= STARTS:
@@ -39,15 +39,15 @@ def recover_cluster(
         }
     except errors.Problem as problem:
         if now - max([cluster_run.ended_at, *cluster_run.starts]) > RETURN_S:
-            _give_up(cluster_run, f"after {output.duration(RETURN_S)}: {problem}", paths)
+            _give_up(cluster_run, f"after {event_lines.duration(RETURN_S)}: {problem}", paths)
         return
-    decision = run_record.switch_off_reason(cluster_run.cluster, cluster_run.run, states)
+    decision = member_record.switch_off_reason(cluster_run.cluster, cluster_run.run, states)
     if why := _other_hot_model_text(cluster_run, states) or decision:
         _give_up(cluster_run, why, paths)
         return
     long_work.print_to_journal(f"{cluster_run.model}: starting it again on all members")
-    run_record.save(paths, replace(cluster_run, starts=(*cluster_run.starts, now)))
-    job = switch_job.switch_job_of(cluster_run.model, run_record.WATCH, paths)
+    member_record.save(paths, replace(cluster_run, starts=(*cluster_run.starts, now)))
+    job = switch_commands.switch_job_of(cluster_run.model, member_record.WATCH, paths)
     with contextlib.suppress(transient_job.OtherJobRunning):
         transient_job.start_job(job, paths, long_work.print_to_journal, wait=False)
 
@@ -62,7 +62,7 @@ def _ready_member_state(
     return state
 
 
-def _other_hot_model_text(cluster_run: run_record.ClusterRun, states: dict[str, Answer]) -> str:
+def _other_hot_model_text(cluster_run: member_record.ClusterRun, states: dict[str, Answer]) -> str:
     """Name the member that has another model hot by now; "" if there is none."""
     for name, state in states.items():
         up = [model for model, word in state["states"].items() if word in ("hot", "loading")]
@@ -71,7 +71,7 @@ def _other_hot_model_text(cluster_run: run_record.ClusterRun, states: dict[str, 
     return ""
 
 
-def _give_up(cluster_run: run_record.ClusterRun, why: str, paths: layout.Paths) -> None:
+def _give_up(cluster_run: member_record.ClusterRun, why: str, paths: layout.Paths) -> None:
     reason = f"{cluster_run.reason}; {why}" if cluster_run.reason else why
-    run_record.save(paths, replace(cluster_run, state=run_record.DOWN, reason=reason))
+    member_record.save(paths, replace(cluster_run, state=member_record.DOWN, reason=reason))
     long_work.print_to_journal(f"{cluster_run.model} is left down: {reason}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from lockstep.onhost.cluster import member_client, run_record
+from lockstep.onhost.cluster import member_client, member_record
 from lockstep.onhost.cluster.member_client import Answer
-from lockstep.onhost.core import clock, config, errors, layout, output, topology
+from lockstep.onhost.core import clock, config, errors, event_lines, layout, topology
 
 #: Seconds without an answer after which a member counts as lost, and counts itself as alone.
 LOST_S = 20.0
@@ -100,7 +100,7 @@ class SwitchMembers:
         while not (failures and together):
             states = self.states()
             for name, state in states.items():
-                hear(name, list(map(output.read_event, state["lines"])))
+                hear(name, list(map(event_lines.read_event, state["lines"])))
             for name in bodies.keys() - failures.keys():
                 if reason := self._failure_reason(name, states.get(name)):
                     failures[name] = reason
@@ -132,7 +132,7 @@ def running_clusters(states: Mapping[str, Answer], host: config.HostConfig) -> s
         cluster_names |= {
             host.models[name].cluster for name in up_models(state) if name in host.models
         }
-        again = (run_record.HOT, run_record.RECOVERING)
+        again = (member_record.HOT, member_record.RECOVERING)
         cluster_names |= {
             name for name, cluster_run in state["groups"].items() if cluster_run["state"] in again
         }

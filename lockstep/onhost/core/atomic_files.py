@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import running_processes
+from lockstep.onhost.core import process_liveness
 
 #: Start of the name of a temporary file; the id of the process that writes it comes next.
 PREFIX = ".lockstep-"
@@ -69,7 +69,7 @@ def replace_link(path: Path, target: str) -> None:
 
 def temporary_prefix() -> str:
     """Return the start of the names of this process's temporary files and folders."""
-    return f"{PREFIX}{os.getpid()}-{running_processes.start_ticks(os.getpid())}-"
+    return f"{PREFIX}{os.getpid()}-{process_liveness.start_ticks(os.getpid())}-"
 
 
 def is_leftover(path: Path) -> bool:
@@ -78,7 +78,7 @@ def is_leftover(path: Path) -> bool:
     start = remainder.partition("-")[0]
     # Versions before 2026-11-26 named no process.
     return not (
-        pid.isdigit() and start.isdigit() and running_processes.is_alive(int(pid), int(start))
+        pid.isdigit() and start.isdigit() and process_liveness.is_alive(int(pid), int(start))
     )
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from lockstep.onhost.core import atomic_files, running_processes
+from lockstep.onhost.core import atomic_files, process_liveness
 
 
 def open_file(path: Path) -> TextIO:
@@ -44,7 +44,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 @contextmanager
 def note_holder(path: Path, holder_fields: Mapping[str, Any], mode: int) -> Iterator[None]:
     """Name the holder in a note beside a lock of this process, for as long as the block runs."""
-    process_fields = {"pid": os.getpid(), "start": running_processes.start_ticks(os.getpid())}
+    process_fields = {"pid": os.getpid(), "start": process_liveness.start_ticks(os.getpid())}
     note = _note_path(path)
     atomic_files.write_json(note, {**holder_fields, **process_fields}, mode=mode)
     try:
@@ -57,7 +57,7 @@ def holder(path: Path) -> dict[str, Any] | None:
     """Return the note beside a lock; None if nobody holds it, or its holder was killed."""
     note = atomic_files.read_json(_note_path(path))
     try:
-        return note if running_processes.is_alive(int(note["pid"]), int(note["start"])) else None
+        return note if process_liveness.is_alive(int(note["pid"]), int(note["start"])) else None
     except (TypeError, ValueError, LookupError):
         return None
 

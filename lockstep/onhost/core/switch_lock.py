@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from lockstep.onhost.core import clock, errors, file_lock, output
+from lockstep.onhost.core import clock, errors, event_lines, file_lock
 
 # A note is removed an instant before its lock: waiting for that is no second switch.
 _GRACE_S = 1.0
@@ -30,7 +30,7 @@ class LockHolder:
     since: float
 
     def __str__(self) -> str:
-        age = output.duration(max(0.0, time.time() - self.since))
+        age = event_lines.duration(max(0.0, time.time() - self.since))
         return f"{self.user} is switching to {self.model} since {age} (process {self.pid})"
 
 

@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 
 
 def width() -> int:
@@ -26,13 +26,13 @@ def wrap_text(text: str, columns: int, indent: str = "") -> list[str]:
 
 def say(text: str, indent: str = "") -> None:
     """Print `text`, wrapped to the terminal unless a program reads."""
-    for line in [text] if output.has_event_reader() else wrap_text(text, width(), indent):
-        output.say(line)
+    for line in [text] if event_lines.has_event_reader() else wrap_text(text, width(), indent):
+        event_lines.say(line)
 
 
 def fold_text(text: str) -> str:
     """Return `text` with line breaks so that it fits the terminal; as it is for a program."""
-    return text if output.has_event_reader() else "\n".join(wrap_text(text, width()))
+    return text if event_lines.has_event_reader() else "\n".join(wrap_text(text, width()))
 
 
 def bold(text: str) -> str:
@@ -47,4 +47,4 @@ def moment_with_age(moment: float | None, now: float | None = None) -> str:
     now = time.time() if now is None else now
     age = max(0.0, now - moment)
     pattern = "%H:%M" if age < 86400 else "%Y-%m-%d %H:%M"
-    return f"{time.strftime(pattern, time.localtime(moment))} ({output.duration(age)})"
+    return f"{time.strftime(pattern, time.localtime(moment))} ({event_lines.duration(age)})"

@@ -15,7 +15,7 @@ exit codes: 0 gone, 1 still there, somebody else's, or not known because Docker 
 
 from __future__ import annotations
 
-from lockstep.onhost.core import clock, errors, layout, output, program_command_lines
+from lockstep.onhost.core import clock, errors, event_lines, layout, program_command_lines
 from lockstep.onhost.docker import container_processes, docker_api
 
 # Docker answers in milliseconds, and removes a container without processes within seconds.
@@ -62,10 +62,10 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     except docker_api.DockerUnreachable as error:
         if not killed_processes:
             raise
-        output.say(f"lockstep: container {options.name} was ended without Docker: {error}")
+        event_lines.say(f"lockstep: container {options.name} was ended without Docker: {error}")
         return errors.EXIT_DONE
     except docker_api.DockerError as error:
         raise errors.Problem(f"container {options.name}: {error}") from error
     if was_there:
-        output.say(f"lockstep: container {options.name} is gone")
+        event_lines.say(f"lockstep: container {options.name} is gone")
     return errors.EXIT_DONE

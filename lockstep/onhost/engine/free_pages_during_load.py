@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from lockstep.onhost.core import config, errors, layout, unified_memory
-from lockstep.onhost.engine import load_reading
-from lockstep.onhost.records import load_record
-from lockstep.onhost.system import read_ahead
+from lockstep.onhost.engine import weight_reading
+from lockstep.onhost.records import last_weight_loads
+from lockstep.onhost.system import disk_read_ahead
 from lockstep.onhost.weights import disk_rate
 
 EVERY_S = 0.25
@@ -45,12 +45,12 @@ class LoadGuard:
     model: config.Model
     paths: layout.Paths
     tell: Callable[[str], None]
-    say_progress: Callable[[load_reading.LoadProgress], None] = lambda _: None
+    say_progress: Callable[[weight_reading.LoadProgress], None] = lambda _: None
     now: Callable[[], float] = time.monotonic
-    reading: load_reading.LoadReading = field(init=False)
+    reading: weight_reading.LoadReading = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reading = load_reading.LoadReading(self.model, self.paths, self.now)
+        self.reading = weight_reading.LoadReading(self.model, self.paths, self.now)
         self._rest_until = self._last_report = self._last_files = float("-inf")
         self._last_progress = self.now()
         self._last_free = self._free_gib()
@@ -92,13 +92,13 @@ class LoadGuard:
     def finish(self) -> None:
         """Let all of the model's files go, put the read-ahead back, and record the load."""
         self.reading.let_go_all()
-        read_ahead.put_back(self.paths, self.tell, self.model.name)
+        disk_read_ahead.put_back(self.paths, self.tell, self.model.name)
         if record := self.reading.record():
             disk_mb_s = disk_rate.rate_of(self.paths, record.device)
             if record.needs_bytes >= _LEAST_TOLD_BYTES:
-                self.tell(load_reading.finished_load_text(record, disk_mb_s))
+                self.tell(weight_reading.finished_load_text(record, disk_mb_s))
             try:
-                load_record.record_load(self.paths, record)
+                last_weight_loads.record_load(self.paths, record)
             except OSError as error:
                 self.tell(f"not noted in {self.paths.loads}: {errors.why(error)}")
 
@@ -130,7 +130,7 @@ class LoadGuard:
             return
         self._is_raised = is_raised
         try:
-            read_ahead.set_recorded_disks(is_raised, self.paths)
+            disk_read_ahead.set_recorded_disks(is_raised, self.paths)
         except OSError as error:
             self.tell(f"read-ahead not changed: {error.filename}: {errors.why(error)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 
 # Errors of a unit's programs, which have their names (`errors.run_main`).
 _OWN_ERROR = re.compile(r"lockstep (?:gate|ready|roles|webui): (?P<text>.+)")
@@ -15,8 +15,8 @@ _ERROR = re.compile(r"\bERROR\b|[Ee]rror[:\s]|FATAL|Killed|refused")
 
 def own_line(line: str) -> str | None:
     """Return the event or the error in a line of a unit's journal that is ours, or None."""
-    event = output.read_event(line.rstrip("\n"))
-    if output.kind_of(event):
+    event = event_lines.read_event(line.rstrip("\n"))
+    if event_lines.kind_of(event):
         return event
     match = _OWN_ERROR.search(line)
     return match["text"] if match else None
@@ -28,7 +28,7 @@ def announced_phase(line: str) -> str | None:
         return own
     for pattern, text in _PHASES:
         if match := pattern.search(line):
-            return output.EventLine("load", text.format(**match.groupdict()))
+            return event_lines.EventLine("load", text.format(**match.groupdict()))
     return None
 
 

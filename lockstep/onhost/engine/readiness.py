@@ -26,19 +26,19 @@ from functools import partial
 from typing import TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors, layout, output, program_command_lines
-from lockstep.onhost.core.output import EventLine
+from lockstep.onhost.core import config, errors, event_lines, layout, program_command_lines
+from lockstep.onhost.core.event_lines import EventLine
 from lockstep.onhost.core.program_command_lines import command
 from lockstep.onhost.engine import (
+    foreign_listeners,
     free_pages_during_load,
-    load_reading,
     openai_api,
-    port_listeners,
     sense_check,
     start_check_sigterm,
+    weight_reading,
 )
-from lockstep.onhost.records import boot_history, watch_findings
-from lockstep.onhost.weights import disk_rate, load_texts, model_files
+from lockstep.onhost.records import models_by_boot, watch_findings
+from lockstep.onhost.weights import disk_rate, load_progress_text, model_files
 
 EXIT_DIED = 3
 EXIT_TEST_QUESTION = 4
@@ -203,8 +203,10 @@ class ReadyWaiter:
 
 def print_marked_line(line: str) -> None:
     """Print one line for the journal: an event, or a line by which switch.sh finds its program."""
-    output.say(
-        output.line_for_programs(line) if output.kind_of(line) else f"lockstep ready: {line}"
+    event_lines.say(
+        event_lines.line_for_programs(line)
+        if event_lines.kind_of(line)
+        else f"lockstep ready: {line}"
     )
 
 
@@ -225,13 +227,13 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         model,
         MainProcess(options.main_pid),
         print_marked_line,
-        partial(port_listeners.impostor_texts, model, paths),
+        partial(foreign_listeners.impostor_texts, model, paths),
     )
     disk_mb_s = disk_rate.rate_of_files(paths, model_files.model_files(model, paths))
 
-    def say_progress(progress: load_reading.LoadProgress) -> None:
+    def say_progress(progress: weight_reading.LoadProgress) -> None:
         print_marked_line(
-            load_texts.load_progress_text(
+            load_progress_text.load_progress_text(
                 progress.done_bytes, progress.all_bytes, progress.bytes_per_s, disk_mb_s
             )
         )
@@ -246,7 +248,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print_marked_line(EventLine("test_question", verdict))
     try:
         watch_findings.remove_kill(paths, model.unit)
-        boot_history.record_model_phase(paths, model.name, boot_history.HOT)
+        models_by_boot.record_model_phase(paths, model.name, models_by_boot.HOT)
     except OSError as error:
         print_marked_line(f"not noted in {paths.boots}: {errors.why(error)}")
     return errors.EXIT_DONE

@@ -253,7 +253,7 @@ class Engine:
         phases: Lines of its log → the phase of its start, first match wins. A line that matches
             nothing is no phase: a wrong guess would be worse than silence.
         host_memory: Data that it may be asked to keep in the host's memory.
-        end_s: Seconds that it may take to end; then it is killed (`end_engine`). An idle vLLM
+        end_s: Seconds that it may take to end; then it is killed (`engine.exec_stop`). An idle vLLM
             took 0.4 to 0.7 s on one H200 (0.26, 2026-11-22) and 2.4 s on two cores.
         success: Exits that systemd takes for an orderly end, besides exit code 0.
         images: Words that show that a container's image holds it.

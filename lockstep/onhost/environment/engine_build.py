@@ -27,13 +27,13 @@ from typing import Any
 from lockstep.onhost.core import (
     atomic_files,
     errors,
+    event_lines,
     file_lock,
     layout,
-    output,
     passed_engine_checks,
     program_command_lines,
 )
-from lockstep.onhost.environment import engine_check, uv_cache_failures, wheels_and_source_trees
+from lockstep.onhost.environment import build_inputs, engine_check, uv_cache_failures
 from lockstep.onhost.fetch import growth_report
 
 SPEC = Path("/etc/lockstep/engine.json")
@@ -63,7 +63,7 @@ class Build:
         self.python = self.venv / "bin/python"
         self.record = self.home / "check.json"
         self.mark = self.home / "unfinished"
-        self.content = wheels_and_source_trees.Content(spec, stage, self.home.parent / "store")
+        self.content = build_inputs.Content(spec, stage, self.home.parent / "store")
         self.environment = {
             **os.environ,
             **spec["proxy"],
@@ -77,7 +77,7 @@ class Build:
 
     def run_command(self, *argv: str, **environment: str) -> None:
         """Run one command, its output going straight to ours; raise CommandFailure if it fails."""
-        output.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
+        event_lines.say("+ " + " ".join(argv[:12]) + (" …" if len(argv) > 12 else ""))
         try:
             with growth_report.report_growth(
                 self._progress_folder(argv), on_growth=self.content.show_sign_of_life
@@ -130,7 +130,7 @@ class Build:
             cache = Path(self.environment["UV_CACHE_DIR"])
             stale = uv_cache_failures.is_broken(failure.error_text, cache)
             if stale:
-                output.say("once more, without what uv had cached")
+                event_lines.say("once more, without what uv had cached")
                 shutil.rmtree(cache, ignore_errors=True)
             if not self.content.replace_spoiled_files() and not stale:
                 raise
@@ -198,7 +198,7 @@ class Build:
         """Uninstall packages that somebody else has installed here."""
         foreign = set(self._metadata_folders()) - {
             *self.spec["expected"],
-            *wheels_and_source_trees.TREES,
+            *build_inputs.TREES,
         }
         if foreign:
             self._pip("uninstall", *sorted(foreign))
@@ -242,7 +242,7 @@ class Build:
             raise errors.Problem("this build has not passed its check: run `check` first")
         current = Path(self.spec["current"])
         atomic_files.replace_link(current, self.home.name)
-        output.say(f"{current} -> {self.home.name}")
+        event_lines.say(f"{current} -> {self.home.name}")
 
 
 def _run_and_keep_errors(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:

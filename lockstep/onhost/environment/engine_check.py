@@ -23,7 +23,7 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import passed_engine_checks, unified_memory
-from lockstep.onhost.environment import checkpoint_classes, compiled_parts
+from lockstep.onhost.environment import checkpoint_classes, compiled_parts_check
 
 VLLM = engines.ENGINES["vllm"]
 #: Keys of the engine's specification that are part of the question.
@@ -79,7 +79,9 @@ def missing_flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) 
     )
 
 
-def recipe_fault(recipe: dict[str, Any], engine: str, parts: compiled_parts.Parts) -> str | None:
+def recipe_fault(
+    recipe: dict[str, Any], engine: str, parts: compiled_parts_check.Parts
+) -> str | None:
     """Return why the engine refuses a recipe or cannot load its model, or None.
 
     It may refuse flags or variables. The parts of the engine that the recipe will run are added to
@@ -104,15 +106,15 @@ def kernel_obstacle() -> str | None:
         return "no GPU is seen"
     # A model may be hot, and a kernel's process on a full machine could end it.
     available = unified_memory.memory().available
-    if available < compiled_parts.ROOM_GIB:
-        return f"{available:.1f} GiB of memory are available, not {compiled_parts.ROOM_GIB:g}"
+    if available < compiled_parts_check.ROOM_GIB:
+        return f"{available:.1f} GiB of memory are available, not {compiled_parts_check.ROOM_GIB:g}"
     return None
 
 
 def examine_environment(question: dict[str, Any]) -> dict[str, Any]:
     """Return everything that the record holds."""
     engine = checkpoint_classes.installed_version("vllm")
-    parts = compiled_parts.Parts(engine or "")
+    parts = compiled_parts_check.Parts(engine or "")
     triple = {name: checkpoint_classes.installed_version(name) for name in TRIPLE}
     faults = [flashinfer_versions_fault(triple)]
     try:

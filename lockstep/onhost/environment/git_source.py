@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors, file_lock, output
+from lockstep.onhost.core import errors, event_lines, file_lock
 from lockstep.onhost.fetch import login_in_url, peer_client
 
 #: Runs a command, with more variables by name; raises errors.Problem if it fails.
@@ -52,7 +52,7 @@ class SourceRepository:
         if self._bundle.exists():
             if self._fetch_from_bundle(self._bundle):
                 return True
-            output.say(f"{self._bundle} is not a history of this commit; not used")
+            event_lines.say(f"{self._bundle} is not a history of this commit; not used")
             self._bundle.unlink()
         return copier.copy_from_peer(self._commit, None, self._bundle, self._fetch_from_bundle)
 
@@ -72,7 +72,7 @@ class SourceRepository:
             self._run(*fetch, branch, **login)
         except errors.Problem as fault:
             # A fork deletes a merged branch, but its server still gives the commit.
-            output.say(f"{address} gives no branch {branch} ({fault}); asking for the commit")
+            event_lines.say(f"{address} gives no branch {branch} ({fault}); asking for the commit")
         if not self._has_commit():
             self._run(*fetch, self._commit, **login)
 

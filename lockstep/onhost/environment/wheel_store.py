@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from lockstep.onhost.core import atomic_files, errors, file_lock, output
+from lockstep.onhost.core import atomic_files, errors, event_lines, file_lock
 from lockstep.onhost.fetch import blob_files, growth_report, peer_client
 
 #: Simultaneous copies from peers.
@@ -123,9 +123,9 @@ class WheelStore:
             )
             if missing:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
-                output.say(f"{title}: {of}{_total_mb_text(', {:.0f} MB', missing)}")
+                event_lines.say(f"{title}: {of}{_total_mb_text(', {:.0f} MB', missing)}")
                 with growth_report.call_periodically(
-                    lambda: output.say(self._progress_text(title, missing))
+                    lambda: event_lines.say(self._progress_text(title, missing))
                 ):
                     self._fetch_missing_wheels(missing)
         for wheel in wheels:

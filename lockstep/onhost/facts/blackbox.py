@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from lockstep.onhost.core import http_client, layout
 from lockstep.onhost.facts.logged_events import timed_journal_messages
 from lockstep.onhost.facts.reader_helpers import FactUnreadable, paths_below
-from lockstep.onhost.records import boot_history
+from lockstep.onhost.records import models_by_boot
 
 #: Steps in which the end is searched, in seconds, and how far back, in days.
 STEP_S, BACK_DAYS = 300, 30
@@ -158,7 +158,7 @@ def _end_and_boot_times_by_journal(
 def _model_of_previous_boot() -> dict[str, Any] | None:
     """Return the model and phase of the boot before this one, and the time when it ended."""
     paths = layout.Paths()
-    past = boot_history.load(paths).past_boots(boot_history.boot_id(paths))
+    past = models_by_boot.load(paths).past_boots(models_by_boot.boot_id(paths))
     if not past:
         return None
     last = past[-1]

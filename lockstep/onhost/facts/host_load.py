@@ -10,7 +10,7 @@ from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts.reader_helpers import document, run
 from lockstep.onhost.facts.units import running_restart_key
-from lockstep.onhost.system import gpu
+from lockstep.onhost.system import gpu_sensors
 from lockstep.onhost.systemd import units as systemd
 
 _LOOK_S = 0.5
@@ -45,11 +45,11 @@ def _hot_unit(units: list[str]) -> dict[str, Any]:
 
 
 def _gpu() -> dict[str, Any]:
-    reading = gpu.read_gpu()
+    reading = gpu_sensors.read_gpu()
     is_slowed = (
         None
         if reading.reasons is None
-        else bool(reading.heat_causes or reading.reasons & gpu.POWER_CAP)
+        else bool(reading.heat_causes or reading.reasons & gpu_sensors.POWER_CAP)
     )
     return {
         "temperature_c": reading.temperature_c,

@@ -15,7 +15,7 @@ from lockstep.onhost.facts.reader_helpers import (
     output_or_raise,
     run,
 )
-from lockstep.onhost.records import deploy_packages
+from lockstep.onhost.records import package_changes
 from lockstep.onhost.system import apt_lock_wait
 
 _QUERY = ("dpkg-query", "-W", "-f")
@@ -45,7 +45,7 @@ def read(question: dict[str, Any]) -> Facts:
 
 def brought_packages(_: object) -> list[str]:
     """Return packages that leave this host when nothing needs them any more."""
-    return deploy_packages.load(layout.Paths()).packages
+    return package_changes.load(layout.Paths()).packages
 
 
 def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
     if installed_names.issuperset(names) or apt_lock_wait.apt_lock_holder(paths):
         return {}
     try:
-        packages_found = deploy_packages.foreign_unfinished_packages(paths, names)
+        packages_found = package_changes.foreign_unfinished_packages(paths, names)
     except errors.Problem:
         return {}  # No apt-get here, or one that hangs; the deploy's own call tries again.
     return {} if apt_lock_wait.apt_lock_holder(paths) else packages_found

@@ -10,7 +10,7 @@ import ssl
 import time
 from typing import Any
 
-from lockstep.onhost.core import http_client, running_processes
+from lockstep.onhost.core import http_client, process_liveness
 from lockstep.onhost.facts.reader_helpers import Facts, run
 from lockstep.onhost.systemd import units
 
@@ -105,7 +105,7 @@ def _tailscale_fault(names: list[str]) -> str:
         )
     pid = units.units_by_name([_TAILSCALED_UNIT])[_TAILSCALED_UNIT].main_pid
     try:
-        variables = running_processes.variables(pid)
+        variables = process_liveness.variables(pid)
     except OSError as fault:
         return f"tailscaled.service does not run: {fault.strerror}"
     if variables.get("TS_PERMIT_CERT_UID") != _ACCOUNT:

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import clock, layout, running_processes
+from lockstep.onhost.core import clock, layout, process_liveness
 from lockstep.onhost.facts.reader_helpers import Fact, Facts, paths_below, text
-from lockstep.onhost.records import boot_history, watch_findings
+from lockstep.onhost.records import models_by_boot, watch_findings
 from lockstep.onhost.records.ownership import is_marked
 from lockstep.onhost.systemd import units
 
@@ -118,7 +118,7 @@ def running_restart_key(state: Mapping[str, str]) -> str:
     # A unit whose gate still waits for memory has no main process yet.
     for pid in (state.get("MainPID", "0"), state.get("ControlPID", "0")):
         with suppress(OSError):
-            return running_processes.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
+            return process_liveness.variables(pid).get("LOCKSTEP_RESTART_KEY", "")
     return ""
 
 
@@ -257,8 +257,8 @@ def failed_units(_: object) -> Facts:
     """Yield units that systemd counts as failed."""
     for name, unit in units.loaded_units().items():
         if unit.active == "failed":
-            is_boot = name == boot_history.UNIT
-            why = boot_history.no_model_reason_of_boot(layout.Paths()) if is_boot else None
+            is_boot = name == models_by_boot.UNIT
+            why = models_by_boot.no_model_reason_of_boot(layout.Paths()) if is_boot else None
             yield "failed unit", name, why or "failed"
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.facts.reader_helpers import Facts, folder_paths, text
 from lockstep.onhost.fetch import blob_files
-from lockstep.onhost.records import load_record
+from lockstep.onhost.records import last_weight_loads
 from lockstep.onhost.weights import (
     disk_rate,
-    disk_traits,
-    load_texts,
+    load_progress_text,
     model_files,
+    slow_disk_causes,
     weights_spec,
     weights_state,
 )
@@ -101,28 +101,28 @@ def slow_loads(_: object) -> Facts:
     except errors.Problem:
         # The file is an earlier Lockstep's, or there is none.
         return
-    mounts = disk_traits.mounts(text(str(paths.proc / "self/mountinfo")) or "")
+    mounts = slow_disk_causes.mounts(text(str(paths.proc / "self/mountinfo")) or "")
     ports = {}
     for model in models:
         files = model_files.model_files(model, paths)
-        mount = disk_traits.mount_of(files[0], mounts) if files else None
+        mount = slow_disk_causes.mount_of(files[0], mounts) if files else None
         if mount is None:
             continue
-        if port := disk_traits.slow_port(mount, paths.root / "sys"):
+        if port := slow_disk_causes.slow_port(mount, paths.root / "sys"):
             ports[f"disk at {mount.place}"] = port
         if slow := _slow_load(model, paths):
-            traits = "; ".join(disk_traits.slow_traits(mount, paths.root / "sys"))
+            traits = "; ".join(slow_disk_causes.slow_traits(mount, paths.root / "sys"))
             yield "loading", model.name, f"{slow}: {traits or _unexplained_load_text(model)}"
     yield from (("loading", item, port) for item, port in ports.items())
 
 
 def _slow_load(model: config.Model, paths: layout.Paths) -> str | None:
-    record = load_record.last_load_by_model(paths).get(model.name)
+    record = last_weight_loads.last_load_by_model(paths).get(model.name)
     if record is None:
         return None
     # Not the bytes that the disk gave: the page cache may have had the others.
     disk_mb_s = disk_rate.rate_of(paths, record.device)
-    return load_texts.below_disk_rate_text(record.needs_bytes, record.seconds, disk_mb_s)
+    return load_progress_text.below_disk_rate_text(record.needs_bytes, record.seconds, disk_mb_s)
 
 
 def _unexplained_load_text(model: config.Model) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 
 PERIOD_S = 10.0
 #: The largest share of the time that reporting takes, however many files a folder has.
@@ -37,7 +37,7 @@ def report_growth(folder: Path, on_growth: Callable[[], None] = lambda: None) ->
         # Pruning can make the folder smaller than it was.
         gained_bytes = now - earlier_bytes
         more = f"{folder.name} +{gained_bytes / 1e6:.0f} MB" if gained_bytes > 0 else "still at it"
-        output.say(f"  {output.duration(time.monotonic() - began)}: {more}")
+        event_lines.say(f"  {event_lines.duration(time.monotonic() - began)}: {more}")
 
     with call_periodically(tell, period_s=PERIOD_S, at_end=False):
         yield

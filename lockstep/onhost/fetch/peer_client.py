@@ -18,7 +18,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.onhost.core import address_text, http_client, layout, output
+from lockstep.onhost.core import address_text, event_lines, http_client, layout
 from lockstep.onhost.fetch import blob_files
 from lockstep.onhost.records import json_records
 
@@ -84,7 +84,7 @@ class PeerAnswer(NamedTuple):
 class Copier:
     """A copier of content from peers; several threads may use it at once."""
 
-    def __init__(self, lease: Lease | None, say: Callable[[str], None] = output.say) -> None:
+    def __init__(self, lease: Lease | None, say: Callable[[str], None] = event_lines.say) -> None:
         self._lease = lease
         self._say = say
         self._lock = threading.Lock()

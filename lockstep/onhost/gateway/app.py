@@ -35,7 +35,7 @@ from lockstep.onhost.gateway.request_forwarding import (
     Upstream,
     end_to_end_headers,
 )
-from lockstep.onhost.gateway.wire import dangerous_requests, gateway_answers, request_fields
+from lockstep.onhost.gateway.wire import engine_crash_limits, gateway_answers, request_fields
 from lockstep.onhost.gateway.wire.cross_origin import CrossOrigin
 from lockstep.onhost.gateway.wire.gateway_answers import (
     GatewayRefusal,
@@ -253,7 +253,7 @@ class Application:
         document: JsonBody | MultipartForm
         document = MultipartForm(kind, content) if _is_multipart_form(kind) else JsonBody(content)
         model_request = document.validate_fields(request_fields.ModelRequest)
-        dangerous_requests.refuse_dangerous_fields(model_request)
+        engine_crash_limits.refuse_dangerous_fields(model_request)
         api, streams = gateway_answers.api_of(path), bool(model_request.stream)
         answer = EngineAnswer(send, api, self.gateway.keepalive_s if streams else None)
         try:
@@ -414,7 +414,7 @@ class Application:
                 # An engine that can parse it would get a body that nobody checked.
                 raise
             return body, []
-        dangerous_requests.refuse_dangerous_fields(
+        engine_crash_limits.refuse_dangerous_fields(
             document.validate_fields(request_fields.ModelFields)
         )
         content, evened_shapes = document.body_for_model(None, path, model.evens)

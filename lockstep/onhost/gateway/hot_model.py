@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep.onhost.core import config, errors, layout, output
+from lockstep.onhost.core import config, errors, event_lines, layout
 from lockstep.onhost.systemd import units
 
 EVERY_S = 1.0  #: Minimum seconds between two queries of systemd.
@@ -118,7 +118,7 @@ class HotModel:
         try:
             self._units = await asyncio.to_thread(units.units_by_name, names)
         except errors.Problem as problem:
-            output.say(f"lockstep gateway: {problem}")
+            event_lines.say(f"lockstep gateway: {problem}")
             self._units = {}
         self._marks = {
             name: port

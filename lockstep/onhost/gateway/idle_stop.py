@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, layout, output
+from lockstep.onhost.core import config, event_lines, layout
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.gateway.hot_model import HotModel
 from lockstep.onhost.gateway.switch_queue import SwitchQueue
@@ -86,7 +86,7 @@ class IdleStop:
             return
         if fault := await self.swaps.stop_unused_model():
             rest_text = f"{look.hot} had no request for {self.ttl_s:.0f} s"
-            output.say(f"lockstep gateway: {rest_text}: {fault}")
+            event_lines.say(f"lockstep gateway: {rest_text}: {fault}")
             self._idle = IdleTime()
 
     async def _observe_host(self) -> IdleState:

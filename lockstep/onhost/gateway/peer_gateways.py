@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.core import address_text, errors, layout, output
+from lockstep.onhost.core import address_text, errors, event_lines, layout
 from lockstep.onhost.gateway import outgoing_connections
 from lockstep.onhost.gateway.configuration import (
     PEER_HEADERS,
@@ -178,7 +178,7 @@ class Peers:
             state.silent = True
             if not was:
                 fault = f"{state.peer.name} does not answer: {errors.why(why)}"
-                output.say(f"lockstep gateway: {fault}")
+                event_lines.say(f"lockstep gateway: {fault}")
         else:
             state.models, state.silent = models, False
         state.last_asked = time.monotonic()

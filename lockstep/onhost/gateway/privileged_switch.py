@@ -24,7 +24,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lockstep.onhost.core import config, errors, layout, output, program_command_lines, switch_lock
+from lockstep.onhost.core import (
+    config,
+    errors,
+    event_lines,
+    layout,
+    program_command_lines,
+    switch_lock,
+)
 from lockstep.onhost.gateway import keys
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.systemd import transient_job
@@ -104,9 +111,9 @@ def run_and_report_switch(
     def say(line: str) -> None:
         nonlocal phase
         lines.append(line)
-        kind = output.kind_of(line)
+        kind = event_lines.kind_of(line)
         kind_phase = "test_question" if kind == "answer" else kind
-        phase = kind_phase if kind_phase in output.PHASES else phase
+        phase = kind_phase if kind_phase in event_lines.PHASES else phase
         tell({"phase": phase, "line": line, "kind": kind})
 
     try:
@@ -130,7 +137,7 @@ def summarise_switch_end(lines: Sequence[str]) -> str:
     """Summarise the end of a switch: the first failure and its reason, then the last line."""
     why: list[str] = []
     for line in lines:
-        kind = output.kind_of(line)
+        kind = event_lines.kind_of(line)
         if kind == ("why" if why else "failed"):
             why.append(line.strip())
         elif why:
@@ -140,4 +147,4 @@ def summarise_switch_end(lines: Sequence[str]) -> str:
 
 
 def _tell(message: dict[str, Any]) -> None:
-    output.say(json.dumps(message))
+    event_lines.say(json.dumps(message))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import httpx2
 
-from lockstep.onhost.core import errors, output
+from lockstep.onhost.core import errors, event_lines
 from lockstep.onhost.gateway.request_counters import TAIL
 from lockstep.onhost.gateway.wire import gateway_answers
 from lockstep.onhost.gateway.wire.gateway_answers import Api, GatewayRefusal, Headers, Message, Send
@@ -170,7 +170,9 @@ class EngineAnswer:
                 chunk = await anext(chunks, b"")
         except httpx2.TransportError as fault:
             # Without an end the server cuts the connection, as the engine did.
-            output.say(f"lockstep gateway: the engine broke off an answer: {errors.why(fault)}")
+            event_lines.say(
+                f"lockstep gateway: the engine broke off an answer: {errors.why(fault)}"
+            )
             return tail
         await self._send(gateway_answers.body_part(more=False))
         return tail

@@ -32,7 +32,14 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from lockstep.onhost.access import peer_tls
-from lockstep.onhost.core import address_text, config, errors, layout, output, program_command_lines
+from lockstep.onhost.core import (
+    address_text,
+    config,
+    errors,
+    event_lines,
+    layout,
+    program_command_lines,
+)
 from lockstep.onhost.gateway import (
     app,
     configuration,
@@ -394,7 +401,9 @@ def main(
             if listener.port
             else listener.address
         )
-        output.say(f"lockstep gateway: {where} ({' '.join((listener.kind, *listener.models))})")
+        event_lines.say(
+            f"lockstep gateway: {where} ({' '.join((listener.kind, *listener.models))})"
+        )
     # Connections wait in the sockets' queues until the loop runs.
     notify_systemd_ready()
     beside = [totals.write_periodically()]

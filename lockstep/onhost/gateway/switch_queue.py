@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.onhost.core import config, errors, layout, output, switch_lock
+from lockstep.onhost.core import config, errors, event_lines, layout, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.gateway import switch_client
 from lockstep.onhost.gateway.configuration import GatewayConfiguration
@@ -126,7 +126,7 @@ class SwitchQueue:
             self._turns.refuse_all_waiting(
                 "the gateway could not find out what is hot; its journal says why"
             )
-            output.say(f"lockstep gateway: {type(fault).__name__}: {fault}")
+            event_lines.say(f"lockstep gateway: {type(fault).__name__}: {fault}")
         finally:
             self._elsewhere = None
 

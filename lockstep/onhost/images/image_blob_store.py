@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import file_lock
-from lockstep.onhost.fetch import blob_files, content_claims, download, peer_client
+from lockstep.onhost.fetch import blob_files, content_claims, peer_client, resumable_download
 from lockstep.onhost.fetch.download_progress import Progress
 from lockstep.onhost.images import registry_client
 
@@ -101,7 +101,9 @@ class ImageStore:
     def fill(self, manifest: Manifest) -> None:
         """Download all missing blobs, large ones first."""
         order = sorted(manifest.blobs, key=lambda blob: -blob.size)
-        download.work_through(lambda blob: self._fetch_blob("blobs", blob, blob.size), order)
+        resumable_download.work_through(
+            lambda blob: self._fetch_blob("blobs", blob, blob.size), order
+        )
 
     def progress(self, label: str, manifest: Manifest) -> str:
         """Describe how much of an image's layers is here, and the source of the rest."""
@@ -125,7 +127,7 @@ class ImageStore:
                 return
             digest = f"sha256:{blob.name}"
             try:
-                download.download(
+                resumable_download.download(
                     lambda: self._origin.download_source(kind, digest, size), path, name=blob.name
                 )
             except urllib.error.HTTPError as error:

@@ -29,9 +29,9 @@ from typing import Any
 from lockstep.onhost.core import (
     atomic_files,
     errors,
+    event_lines,
     file_lock,
     layout,
-    output,
     program_command_lines,
 )
 from lockstep.onhost.docker import docker_api
@@ -180,7 +180,7 @@ def fetch_into_store(
         _check_platform(pin, image_store_found.platform(manifest))
         label = f"image {pin.source_name}"
         with growth_report.call_periodically(
-            lambda: output.say(image_store_found.progress(label, manifest)), PROGRESS_S
+            lambda: event_lines.say(image_store_found.progress(label, manifest)), PROGRESS_S
         ):
             image_store_found.fill(manifest)
     except registry_client.RegistryRefusal as error:
@@ -213,9 +213,9 @@ def load_into_docker(
     # All images share one port, so a second deploy waits for its turn.
     turn = file_lock.hold_lock(paths.run / "image-face.lock")
     with turn, loopback_registry.serve_store(pin.loopback_address, paths.layers):
-        output.say(
+        event_lines.say(
             f"image {pin.source_name}: given to Docker; it has failed where Docker says nothing "
-            f"for {output.duration(_SILENCE_S)}"
+            f"for {event_lines.duration(_SILENCE_S)}"
         )
         try:
             _follow_pull(docker.stream("POST", "/images/create", query), pin, claim)
@@ -240,7 +240,7 @@ def _follow_pull(events: Iterable[dict[str, Any]], pin: Pin, claim: content_clai
             finished_layers.add(layer)
         if time.monotonic() - report_time >= PROGRESS_S:
             report_time = time.monotonic()
-            output.say(
+            event_lines.say(
                 f"image {pin.source_name}: {len(finished_layers)} of {len(every)} layers unpacked"
             )
 
@@ -295,7 +295,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     try:
         if is_image_present(docker, pin):
             tag_as_held(docker, pin)
-            output.say(f"image {pin}: here already")
+            event_lines.say(f"image {pin}: here already")
             return errors.EXIT_DONE
         login = registry_login(paths.root / "root/.docker/config.json", pin)
         copier = peer_client.Copier(peer_client.newest_lease(paths))
@@ -313,5 +313,5 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem(f"{pin}: {error}") from error
     except docker_api.DockerUnreachable as error:
         raise errors.Problem(str(error), EXIT_NO_DOCKER) from error
-    output.say(f"image {pin}: here and equal to the pin")
+    event_lines.say(f"image {pin}: here and equal to the pin")
     return errors.EXIT_DONE

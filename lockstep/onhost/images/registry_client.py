@@ -10,7 +10,7 @@ import urllib.error
 import urllib.parse
 
 from lockstep.onhost.core import http_client
-from lockstep.onhost.fetch import download
+from lockstep.onhost.fetch import resumable_download
 
 MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -36,7 +36,7 @@ class Registry:
 
     def download_source(
         self, kind: str, digest: str, size: int | None = None
-    ) -> download.DownloadSource:
+    ) -> resumable_download.DownloadSource:
         """Return the source of a manifest or a blob ("manifests", "blobs"), with a valid login.
 
         Raises:
@@ -50,7 +50,7 @@ class Registry:
             self._since = time.monotonic()
         if self._authorization:
             headers["Authorization"] = self._authorization
-        return download.DownloadSource(url, size, headers)
+        return resumable_download.DownloadSource(url, size, headers)
 
     def _authorize(self, url: str, headers: dict[str, str]) -> str:
         """Return the value of the Authorization header, or "" if none is required."""
@@ -84,7 +84,7 @@ class Registry:
             token: str = content.get("token") or content["access_token"]
             return "Bearer " + token
         except urllib.error.HTTPError as error:
-            if not download.is_final(error):
+            if not resumable_download.is_final(error):
                 raise
             raise RegistryRefusal(f"unauthorized: {error.code} from {realm}") from error
         except (ValueError, LookupError, TypeError) as error:

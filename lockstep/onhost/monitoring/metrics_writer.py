@@ -20,8 +20,8 @@ from pathlib import Path
 from lockstep.onhost.core import (
     atomic_files,
     errors,
+    event_lines,
     layout,
-    output,
     program_command_lines,
     switch_lock,
     unified_memory,
@@ -34,13 +34,15 @@ from lockstep.onhost.monitoring.metric_table import (
     own_sample,
     prometheus_text,
 )
-from lockstep.onhost.system import gpu
+from lockstep.onhost.system import gpu_sensors
 
 QUICK, SLOW = "quick.prom", "slow.prom"
 _HANGS_S = 60.0  # A slow look that takes longer hangs.
 
 
-def samples_each_second(paths: layout.Paths, reading: gpu.GpuReading) -> Iterator[MetricSample]:
+def samples_each_second(
+    paths: layout.Paths, reading: gpu_sensors.GpuReading
+) -> Iterator[MetricSample]:
     """Yield the black box's metrics: each second, and without a program or a request."""
     yield own_sample("metrics_written_timestamp_seconds", round(time.time(), 3))
     yield own_sample(
@@ -57,7 +59,7 @@ def samples_each_second(paths: layout.Paths, reading: gpu.GpuReading) -> Iterato
         if value is not None:
             yield own_sample(name, round(value * factor, 4))
     if reading.reasons is not None:
-        for bit, words in gpu.HEAT.items():
+        for bit, words in gpu_sensors.HEAT.items():
             yield own_sample("gpu_throttled", int(bool(reading.reasons & bit)), reason=words)
 
 
@@ -68,7 +70,7 @@ class Writer:
         self,
         paths: layout.Paths,
         folder: Path,
-        look: Callable[[], gpu.GpuReading],
+        look: Callable[[], gpu_sensors.GpuReading],
         certificate: str = "",
     ) -> None:
         self._paths = paths
@@ -107,7 +109,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser.add_argument("--certificate", default="", metavar="FILE")
     options = parser.parse_args(argv)
     folder = Path(os.environ["RUNTIME_DIRECTORY"])
-    gpu_watch = gpu.GpuWatch()
+    gpu_watch = gpu_sensors.GpuWatch()
     writer = Writer(paths or layout.Paths(), folder, gpu_watch.newest_reading, options.certificate)
     last_message = ""
     while True:
@@ -119,5 +121,5 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             # A fault of one look must not end the others.
             if str(problem) != last_message:
                 last_message = str(problem)
-                output.say(f"lockstep metrics: {last_message}")
+                event_lines.say(f"lockstep metrics: {last_message}")
         time.sleep(max(0.0, now + QUICK_S - time.monotonic()))

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, output, runner
+from lockstep.onhost.core import errors, event_lines, layout, runner
 
 #: Seconds between two looks.
 LOOK_S = 15.0
@@ -132,6 +132,6 @@ def main(
     while True:
         message = set_up_target_if_needed(paths, (argv[1], argv[2], argv[3]))
         if message and message != last_message:
-            output.say(f"lockstep netconsole: {message}")
+            event_lines.say(f"lockstep netconsole: {message}")
         last_message = message or last_message
         sleep(LOOK_S)

@@ -16,14 +16,14 @@ from lockstep.onhost.facts import units as unit_facts
 from lockstep.onhost.monitoring.metric_table import MetricSample, own_sample
 from lockstep.onhost.operator import live_state
 from lockstep.onhost.records import (
-    boot_history,
     generations,
     last_diff,
+    models_by_boot,
     switch_history,
     watch_findings,
 )
 from lockstep.onhost.switching import gpu_watch, hot_change_under_way, memory_watch
-from lockstep.onhost.system import gpu
+from lockstep.onhost.system import gpu_sensors
 from lockstep.onhost.systemd import transient_job
 
 _HEALTH_TIMEOUT_S = 2.0
@@ -52,7 +52,7 @@ class SlowMetrics:
     """Metrics that change slowly, or cost a program or a request."""
 
     paths: layout.Paths
-    gpu: Callable[[], gpu.GpuReading]
+    gpu: Callable[[], gpu_sensors.GpuReading]
     expiry: Expiry | None = None
     _host: config.HostConfig | None = None
     _facts: live_state.Facts | None = None
@@ -97,8 +97,8 @@ class SlowMetrics:
     def _model_samples(
         self, host: config.HostConfig, now: dict[str, Any], hot: str | None
     ) -> Iterator[MetricSample]:
-        boot_record = boot_history.load(self.paths)
-        if boot_record.hot and boot_record.switched_in == boot_history.boot_id(self.paths):
+        boot_record = models_by_boot.load(self.paths)
+        if boot_record.hot and boot_record.switched_in == models_by_boot.boot_id(self.paths):
             yield own_sample("wanted_hot", 1, model=boot_record.hot)
         for name, state in now["models"].items():
             if state["state"] == "loading":

@@ -20,14 +20,14 @@ from lockstep.onhost.core import (
     clock,
     config,
     errors,
+    event_lines,
     layout,
-    output,
     program_command_lines,
     switch_lock,
     terminal_lines,
 )
 from lockstep.onhost.operator import switch_sh
-from lockstep.onhost.records import boot_history, switch_history
+from lockstep.onhost.records import models_by_boot, switch_history
 from lockstep.onhost.systemd import units
 
 #: A Spark is back in two minutes; one whose disk is checked first takes longer.
@@ -47,10 +47,10 @@ def wanted_model(host: config.HostConfig, paths: layout.Paths) -> config.Model:
         NoModelAtBoot: There is none.
         errors.Problem: It must stay down.
     """
-    record = boot_history.load(paths)
+    record = models_by_boot.load(paths)
     _refuse_if_switched_since_boot(host, paths)
     name = record.hot if host.boot == "last" else host.boot
-    if host.boot == "last" and record == boot_history.BootRecord() and paths.boots.exists():
+    if host.boot == "last" and record == models_by_boot.BootRecord() and paths.boots.exists():
         raise NoModelAtBoot(
             f"{paths.boots} cannot be read, or is of another version of Lockstep; it is written "
             "anew"
@@ -68,10 +68,10 @@ def wanted_model(host: config.HostConfig, paths: layout.Paths) -> config.Model:
     cluster = host.cluster_of_model(name)
     if cluster and cluster.rank:
         raise NoModelAtBoot(f"{cluster.first_member.name} makes {name} hot")
-    if reason := boot_history.crash_loop_reason(record, boot_history.boot_id(paths)):
+    if reason := models_by_boot.crash_loop_reason(record, models_by_boot.boot_id(paths)):
         raise errors.Problem(f"{name} stays down: {reason}. {_REMEDY} {name}")
     try:
-        boot_history.record_boot_begin(paths, None)
+        models_by_boot.record_boot_begin(paths, None)
     except OSError as error:
         raise errors.Problem(
             f"{name} stays down: {paths.boots}: {errors.why(error)}, so a start that freezes "
@@ -86,7 +86,7 @@ def _refuse_if_switched_since_boot(host: config.HostConfig, paths: layout.Paths)
     up = [model.name for model in host.models.values() if state[model.unit].up]
     if up:
         raise NoModelAtBoot(f"{up[0]} is up already")
-    if boot_history.load(paths).switched_in == boot_history.boot_id(paths):
+    if models_by_boot.load(paths).switched_in == models_by_boot.boot_id(paths):
         raise NoModelAtBoot("somebody has switched since the boot")
 
 
@@ -132,17 +132,17 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         model = wanted_model(host, paths)
         if cluster := host.cluster_of_model(model.name):
             wait_for_members(host, model, cluster, paths)
-        code = switch_sh.run_switch(model.name, boot_history.BOOT, paths, wait=False)
+        code = switch_sh.run_switch(model.name, models_by_boot.BOOT, paths, wait=False)
     except (NoModelAtBoot, switch_lock.SwitchUnderWay) as reason:
-        output.say(f"lockstep boot: nothing is made hot: {reason}")
+        event_lines.say(f"lockstep boot: nothing is made hot: {reason}")
         _record_no_model_reason(paths, str(reason))
         return errors.EXIT_DONE
     except errors.Problem as problem:
         _record_no_model_reason(paths, str(problem))
-        name = boot_history.load(paths).hot if host.boot == "last" else host.boot
+        name = models_by_boot.load(paths).hot if host.boot == "last" else host.boot
         # Recorded here too, because the record of boots is for root alone.
         with suppress(OSError):
-            record_fields = boot_history.BOOT, name or "none", problem.code, str(problem)
+            record_fields = models_by_boot.BOOT, name or "none", problem.code, str(problem)
             switch_history.add_switch_record(
                 paths, switch_history.SwitchRecord(time.time(), 0.0, *record_fields)
             )
@@ -152,4 +152,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
 def _record_no_model_reason(paths: layout.Paths, message: str) -> None:
     with suppress(OSError):
-        boot_history.record_boot_begin(paths, message)
+        models_by_boot.record_boot_begin(paths, message)

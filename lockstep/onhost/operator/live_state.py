@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import clock, config, layout, output, switch_lock, unified_memory
+from lockstep.onhost.core import clock, config, event_lines, layout, switch_lock, unified_memory
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.operator import status
 from lockstep.onhost.records import last_diff, switch_history
-from lockstep.onhost.switching import switch_job
-from lockstep.onhost.system import gpu
+from lockstep.onhost.switching import switch_commands
+from lockstep.onhost.system import gpu_sensors
 
 FRESH_S = 1.0  #: Seconds for which an answer is reused.
 _GPU_S = 2.0  # A query of the driver takes a GB10 a fraction of a second, and asks it to wake.
@@ -81,13 +81,13 @@ class Facts:
 
     host: config.HostConfig
     paths: layout.Paths
-    look: Callable[[], gpu.GpuReading] | None = None
+    look: Callable[[], gpu_sensors.GpuReading] | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
     _cached_facts: tuple[float, dict[str, Any]] | None = field(default=None, init=False)
     _last_counters: _CounterLook | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._gpu = _BackgroundLook[gpu.GpuReading](_GPU_S)
+        self._gpu = _BackgroundLook[gpu_sensors.GpuReading](_GPU_S)
         self._counters = _BackgroundLook["engines.Counters | None"](0.0)
 
     def facts_now(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Facts:
             "at": round(time.time(), 1),
             "phase": self._switch_phase(host_status.switching),
             "engine": self._request_figures(host_status),
-            "gpu": _gpu_document(self._gpu.newest_result(self.look or gpu.read_gpu)),
+            "gpu": _gpu_document(self._gpu.newest_result(self.look or gpu_sensors.read_gpu)),
             "disk": _weights_disk(self.paths),
             "switches": [
                 asdict(switch_record) for switch_record in switch_history.load(self.paths)
@@ -122,7 +122,7 @@ class Facts:
 
     def _switch_phase(self, holder: switch_lock.LockHolder | None) -> str | None:
         """Return the last words of the switch that is under way here."""
-        log = switch_job.log_file(self.paths)
+        log = switch_commands.log_file(self.paths)
         try:
             # A switch that another member of the cluster began has its words there.
             if holder is None or log.stat().st_mtime < holder.since - 1:
@@ -131,7 +131,7 @@ class Facts:
         except OSError:
             return None
         last_line = next((line for line in reversed(log_lines) if line.strip()), None)
-        return None if last_line is None else output.read_event(last_line).strip()
+        return None if last_line is None else event_lines.read_event(last_line).strip()
 
     def _request_figures(self, host_status: status.Status) -> dict[str, Any] | None:
         """Return running and waiting requests, and their total tok/s since the previous look."""
@@ -176,8 +176,8 @@ def _token_rate(earlier_look: _CounterLook | None, now: _CounterLook) -> float |
     )
 
 
-def _gpu_document(reading: gpu.GpuReading | None) -> dict[str, Any] | None:
-    if reading is None or reading == gpu.GpuReading():
+def _gpu_document(reading: gpu_sensors.GpuReading | None) -> dict[str, Any] | None:
+    if reading is None or reading == gpu_sensors.GpuReading():
         return None
     document = asdict(reading)
     del document["reasons"]

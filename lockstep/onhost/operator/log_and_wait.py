@@ -6,8 +6,16 @@ import os
 import sys
 from collections.abc import Callable
 
-from lockstep.onhost.core import clock, config, errors, layout, output, switch_lock, terminal_lines
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.core import (
+    clock,
+    config,
+    errors,
+    event_lines,
+    layout,
+    switch_lock,
+    terminal_lines,
+)
+from lockstep.onhost.switching import switch_commands
 from lockstep.onhost.systemd import transient_job, units
 
 _MOVING = ("loading", "stopping", "restarting")
@@ -20,7 +28,7 @@ def show_switch_until_end(
     try:
         return transient_job.follow_job(job, from_end, say, heartbeat_s=60, tell_failure=False)
     except KeyboardInterrupt:
-        output.say("")
+        event_lines.say("")
         terminal_lines.say("The switch goes on without you. Watch it with: switch.sh wait")
         return 130
 
@@ -38,12 +46,12 @@ def wait_for_switch_and_start(host: config.HostConfig, paths: layout.Paths) -> i
     # Imported here, because a switch starts without it.
     from lockstep.onhost.operator import status
 
-    job = switch_job.job_to_follow(paths)
+    job = switch_commands.job_to_follow(paths)
     code, started_units = errors.EXIT_DONE, set[str]()
     report_time = 0.0
     while True:
-        state = units.units_by_name([switch_job.UNIT, *(t.unit for t in host.models.values())])
-        if transient_job.is_running(state[switch_job.UNIT]):
+        state = units.units_by_name([switch_commands.UNIT, *(t.unit for t in host.models.values())])
+        if transient_job.is_running(state[switch_commands.UNIT]):
             code, started_units = show_switch_until_end(job, from_end=True), set()
             if code in (130, transient_job.EXIT_ALONE):
                 return code

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.cluster import cluster_status, run_record
+from lockstep.onhost.cluster import cluster_status, member_record
 from lockstep.onhost.core import (
     config,
     errors,
+    event_lines,
     layout,
-    output,
     switch_lock,
     terminal_lines,
     unified_memory,
@@ -25,9 +25,9 @@ from lockstep.onhost.engine import (
     living_processes,
     log_phases,
 )
-from lockstep.onhost.images import recipe_check
-from lockstep.onhost.records import boot_history, switch_history, watch_findings
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.images import model_recipe_check
+from lockstep.onhost.records import models_by_boot, switch_history, watch_findings
+from lockstep.onhost.switching import switch_commands
 from lockstep.onhost.systemd import outdated_units, units
 
 
@@ -105,7 +105,7 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
         [
             *names,
             host.webui_unit,
-            switch_job.UNIT,
+            switch_commands.UNIT,
             outdated_units.GATEWAY,
             outdated_units.GATEWAY_SOCKET,
         ]
@@ -139,7 +139,9 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
                 needs_gib=float(rounded_up(model.memory_need.available(memory.total))),
                 usual_s=usual.get(model.name),
                 kind=model.kind,
-                silence_reason=recipe_check.unanswered_reason(paths.image_answers, model.image),
+                silence_reason=model_recipe_check.unanswered_reason(
+                    paths.image_answers, model.image
+                ),
             )
         )
     gateway, webui = state[outdated_units.GATEWAY], state[host.webui_unit]
@@ -151,9 +153,9 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
         gateway=gateway.active if gateway.is_installed else "not installed",
         webui=webui.active if webui.is_installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
-        last_switch=_failed_switch_text(state[switch_job.UNIT], paths),
+        last_switch=_failed_switch_text(state[switch_commands.UNIT], paths),
         last_boot=watches.gpu.last_boot,
-        boot=boot_history.no_model_reason_of_boot(paths),
+        boot=models_by_boot.no_model_reason_of_boot(paths),
         problems=[
             *_model_unit_problems(models),
             *_gateway_problems(gateway, state[outdated_units.GATEWAY_SOCKET]),
@@ -162,7 +164,7 @@ def query_status(host: config.HostConfig, paths: layout.Paths, *, closely: bool 
             *watches.gpu.lines,
         ],
         unknown=unknown,
-        clusters=cluster_status.as_json(host, run_record.load(paths)),
+        clusters=cluster_status.as_json(host, member_record.load(paths)),
         memory_holders=gpu_holders.foreign_holder_sentences(host, paths) if closely else None,
     )
 
@@ -222,10 +224,10 @@ def _failed_switch_text(unit: units.Unit, paths: layout.Paths) -> str | None:
     if unit.active != "failed" or unit.main_status == errors.EXIT_CANCELLED:
         return None
     try:
-        last_lines = switch_job.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]
+        last_lines = switch_commands.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]
     except OSError:
         last_lines = []
-    words = "".join(map(output.read_event, last_lines)) or unit.failure
+    words = "".join(map(event_lines.read_event, last_lines)) or unit.failure
     is_finished = False
     if unit.result == "signal":
         words = f"cut off ({unit.failure}), then: {words}"
@@ -372,6 +374,6 @@ def status_lines(status: Status, columns: int, now: float | None = None) -> list
 def print_status(status: Status) -> None:
     """Print the status; the headline and faults stand out on a terminal."""
     first, *later_lines = status_lines(status, terminal_lines.width())
-    output.say(terminal_lines.bold(first))
+    event_lines.say(terminal_lines.bold(first))
     for line in later_lines:
-        output.say(terminal_lines.bold(line) if line.startswith(("BROKEN", "NOW")) else line)
+        event_lines.say(terminal_lines.bold(line) if line.startswith(("BROKEN", "NOW")) else line)

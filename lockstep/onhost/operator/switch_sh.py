@@ -49,14 +49,14 @@ from lockstep.onhost.core import (
     clock,
     config,
     errors,
+    event_lines,
     layout,
-    output,
     runner,
     switch_lock,
     terminal_lines,
 )
 from lockstep.onhost.operator import log_and_wait
-from lockstep.onhost.switching import hot_change_under_way, switch_job
+from lockstep.onhost.switching import hot_change_under_way, switch_commands
 from lockstep.onhost.systemd import transient_job, units
 
 _FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": (), "cancel": ()}
@@ -72,7 +72,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if not argv or {"-h", "--help"} & set(argv):
         print((__doc__ or "").strip())
         return errors.EXIT_DONE if argv else errors.EXIT_USAGE
-    if argv[0] in switch_job.WORK:
+    if argv[0] in switch_commands.WORK:
         from lockstep.onhost.operator import switch_worker
 
         return switch_worker.main(argv, paths)
@@ -134,8 +134,8 @@ def _print_facts_each_second(host: config.HostConfig, paths: layout.Paths) -> in
     from lockstep.onhost.operator import live_state
 
     now = live_state.Facts(host, paths).facts_now
-    while not output.has_lost_reader():
-        output.say(json.dumps(now()))
+    while not event_lines.has_lost_reader():
+        event_lines.say(json.dumps(now()))
         clock.sleep(live_state.FRESH_S)
     return errors.EXIT_DONE
 
@@ -153,14 +153,14 @@ def _ensure_root(argv: list[str]) -> None:
 
 def _become_root(argv: list[str]) -> None:
     """Replace this process by sudo with exactly the arguments that the sudoers rule names."""
-    command = ["sudo", "-n", "--", *switch_job.switch_program_command(), *argv]
+    command = ["sudo", "-n", "--", *switch_commands.switch_program_command(), *argv]
     sys.stdout.flush()
     os.execvp(command[0], command)
 
 
 def _may_become_root(argv: list[str]) -> bool:
     with suppress(errors.Problem):
-        words = ["sudo", "-n", "-l", "--", *switch_job.switch_program_command(), *argv]
+        words = ["sudo", "-n", "-l", "--", *switch_commands.switch_program_command(), *argv]
         return runner.run(words, timeout=20).returncode == 0
     return False
 
@@ -176,7 +176,7 @@ def run_switch(
 
     Raise Problem (75) if another switch is under way, unless `wait` is set.
     """
-    job = switch_job.switch_job_of(name, user, paths)
+    job = switch_commands.switch_job_of(name, user, paths)
     since = time.time()
     _start_switch_job(job, paths, wait)
     code = log_and_wait.show_switch_until_end(job, from_end=False, say=say)
@@ -237,7 +237,7 @@ def _request_cancellation(
     user: str, paths: layout.Paths, restore: bool
 ) -> transient_job.Job | None:
     """Ask the switch under way to end, and return its job; None if there is none."""
-    job = switch_job.job_to_follow(paths)
+    job = switch_commands.job_to_follow(paths)
     while transient_job.is_running(units.units_by_name([job.unit])[job.unit]):
         # A request made before the switch begins would be taken for one of an earlier switch.
         if switch_lock.holder(paths.switch_lock):
@@ -267,7 +267,7 @@ def _start_switch_job(job: transient_job.Job, paths: layout.Paths, wait: bool) -
             holder = switch_lock.holder(path)
         if not wait:
             raise switch_lock.SwitchUnderWay(holder)
-        if output.has_lost_reader():
+        if event_lines.has_lost_reader():
             # The person who asked has gone, and must not be surprised by a later switch.
             raise errors.Problem("nobody waits for this switch any more: it was not begun")
         if clock.now() - report_time >= 15:

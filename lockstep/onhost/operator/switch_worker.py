@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstep.onhost.cluster import coordinator, member_client, switch_planner
-from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal_lines
-from lockstep.onhost.records import boot_history, switch_history
-from lockstep.onhost.switching import hot_change_under_way, switch_job
+from lockstep.onhost.cluster import member_client, switch_participants, switch_transaction
+from lockstep.onhost.core import config, errors, event_lines, layout, switch_lock, terminal_lines
+from lockstep.onhost.records import models_by_boot, switch_history
+from lockstep.onhost.switching import hot_change_under_way, switch_commands
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import units
 
@@ -17,21 +17,21 @@ Say = Callable[[str], None]
 def main(argv: list[str], paths: layout.Paths) -> int:
     """Run one of `switch_job.WORK` with its words, as root."""
     match argv:
-        case [switch_job.WORKER, name, user]:
+        case [switch_commands.WORKER, name, user]:
             return switch_history.switch_and_record(
                 paths, user, name, lambda say: _switch_model(name, user, paths, say)
             )
-        case [switch_job.FALL_BACK, name]:
+        case [switch_commands.FALL_BACK, name]:
             return _replace_ended_model(name, paths)
     return _finish_cut_off_switch(paths)
 
 
 def rehearse_switch(name: str, user: str, host: config.HostConfig, paths: layout.Paths) -> int:
     """Check whether a switch would work, as an exit code of `switch.sh`; change nothing."""
-    if switch_planner.concerns_other_members(host, name):
-        return coordinator.ClusterSwitch(host, paths, terminal_lines.say, user).rehearse_switch(
-            name
-        )
+    if switch_participants.concerns_other_members(host, name):
+        return switch_transaction.ClusterSwitch(
+            host, paths, terminal_lines.say, user
+        ).rehearse_switch(name)
     return switching.Switch(host, paths, terminal_lines.say).rehearse_switch(name)
 
 
@@ -41,16 +41,16 @@ def _switch_model(
     """Make the switch, inside lockstep-switch.service."""
     host = config.load_host(paths.models)
     switch = switching.Switch(host, paths, say, user)
-    if not switch_planner.concerns_other_members(host, name):
+    if not switch_participants.concerns_other_members(host, name):
         with switch_lock.hold_lock(paths.switch_lock, user, name):
             # The previous holder of the lock may have started a rank here.
-            if not switch_planner.concerns_other_members(host, name):
+            if not switch_participants.concerns_other_members(host, name):
                 code = switch.stop_all_models() if name == "none" else switch.switch_to(name)
                 say.hot_already = switch.hot_already
                 _store_hot_model_for_boot(host, paths, user)
                 return code
     # Every member takes its lock itself, this host as well.
-    cluster_switch = coordinator.ClusterSwitch(host, paths, say, user)
+    cluster_switch = switch_transaction.ClusterSwitch(host, paths, say, user)
     if name != "none":
         code = cluster_switch.switch_to(name)
         say.hot_already = cluster_switch.hot_already
@@ -94,7 +94,7 @@ def _finish_cut_off_switch(paths: layout.Paths) -> int:
 def _bring_to_an_end(work: hot_change_under_way.HotWork, paths: layout.Paths, say: Say) -> int:
     host = config.load_host(paths.models)
     if work.cluster_switch:
-        cluster_switch = coordinator.ClusterSwitch(
+        cluster_switch = switch_transaction.ClusterSwitch(
             host, paths, say, work.user, switch=work.cluster_switch
         )
         cluster_switch.undo()
@@ -108,11 +108,11 @@ def _bring_to_an_end(work: hot_change_under_way.HotWork, paths: layout.Paths, sa
 
 def _store_hot_model_for_boot(host: config.HostConfig, paths: layout.Paths, user: str) -> None:
     """Store the hot model for `boot: "last"`; a boot does not change that."""
-    if user == boot_history.BOOT:
+    if user == models_by_boot.BOOT:
         return
     state = units.units_by_name(model.unit for model in host.models.values())
     hot = (model.name for model in host.models.values() if state[model.unit].state == "hot")
     try:
-        boot_history.record_hot_model_of_switch(paths, next(hot, None))
+        models_by_boot.record_hot_model_of_switch(paths, next(hot, None))
     except OSError as error:
-        output.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")
+        event_lines.say(f"{paths.boots}: {errors.why(error)}: a boot will not know of this switch")

@@ -27,13 +27,13 @@ from lockstep.onhost.core import (
     atomic_files,
     clock,
     errors,
+    event_lines,
     file_lock,
     layout,
-    output,
     program_command_lines,
     runner,
 )
-from lockstep.onhost.records import audit_log, generations, journal
+from lockstep.onhost.records import audit_log, generations, rollback_journal
 from lockstep.onhost.systemd import transient_job, units
 
 BEAT_S = 20
@@ -74,7 +74,7 @@ class Deploy:
     began: float
 
     def __str__(self) -> str:
-        age = output.duration(max(0.0, time.time() - self.began))
+        age = event_lines.duration(max(0.0, time.time() - self.began))
         return f"{self.person} from {self.origin}: {self.activity}, since {age}"
 
     def is_elder_than(self, other_deploy: Deploy) -> bool:
@@ -108,7 +108,7 @@ def answer_request(
             if result == RESULT_DONE:
                 # This deploy succeeded, so earlier unfinished work is obsolete.
                 units.try_to_control("reset-failed", "lockstep-job-*")
-                journal.finish(paths)
+                rollback_journal.finish(paths)
                 paths.cut_off.unlink(missing_ok=True)
             elif has_changed and _is_between_generations(paths, whole):
                 result, answer = _roll_back(paths, this_deploy, result)
@@ -188,7 +188,7 @@ def _is_sent_program(process: Path) -> bool:
 
 def _is_between_generations(paths: layout.Paths, whole: bool) -> bool:
     """Tell whether a deploy has ended and left this host between two generations."""
-    document = journal.load_begun(paths)
+    document = rollback_journal.load_begun(paths)
     # Members of a cluster return together, when the deploy tells them.
     if document is None or document["rollout"]:
         return False

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, errors, layout, output, program_command_lines
+from lockstep.onhost.core import atomic_files, errors, event_lines, layout, program_command_lines
 
 _NAME = re.compile(r"(\d{4,})\.json")
 _CONTENTS = ("engine", "images", "weights", "files")
@@ -180,5 +180,5 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if argv == ["begin"]:
         record_begun(paths, contents)
         return errors.EXIT_DONE
-    output.say(f"generation {add_record(paths, contents)['number']}")
+    event_lines.say(f"generation {add_record(paths, contents)['number']}")
     return errors.EXIT_DONE

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic_files, errors, layout, runner, running_processes
+from lockstep.onhost.core import atomic_files, errors, layout, process_liveness, runner
 from lockstep.onhost.records import generations
 from lockstep.onhost.systemd import units
 
@@ -136,7 +136,7 @@ class Ownership:
         if f"unit {DOCKER}" in self._adopted_names or not main_pid:
             return ""
         with suppress(OSError):
-            if running_processes.variables(main_pid).get("LOCKSTEP_RESTART_KEY", "") == restart_key:
+            if process_liveness.variables(main_pid).get("LOCKSTEP_RESTART_KEY", "") == restart_key:
                 return ""
         form = "{{.Names}}\t{{.Label " + json.dumps(label) + "}}"
         rows = _output_or_none("docker", "ps", "--format", form)

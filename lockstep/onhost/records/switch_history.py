@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from lockstep.onhost.core import atomic_files, errors, layout, output
+from lockstep.onhost.core import atomic_files, errors, event_lines, layout
 from lockstep.onhost.records import audit_log, json_records
 
 #: A page shows no more.
@@ -40,7 +40,7 @@ class SwitchTelling:
 
     def __call__(self, line: str) -> None:
         self.last_line = line.strip()
-        output.say(line)
+        event_lines.say(line)
 
 
 def load(paths: layout.Paths) -> list[SwitchRecord]:

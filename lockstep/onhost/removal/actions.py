@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from lockstep.onhost.core import atomic_files, errors, layout, program_command_lines, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import cleanup, unneeded_content
-from lockstep.onhost.records import deploy_packages, ownership
+from lockstep.onhost.records import ownership, package_changes
 from lockstep.onhost.removal.items import RemovalItem
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import switch_commands
 from lockstep.onhost.systemd import units
 
 # A model's end, the removal of an image of tens of gigabytes, apt's turn: seconds.
@@ -82,7 +82,7 @@ class Actions:
         with suppress(errors.Problem):
             runner.run(program_command_lines.command("switch", "none"), _LIMIT_S)
         # A finished job stays loaded, so that its exit code can be read.
-        units.try_to_control("stop", switch_job.UNIT, limit_s=_LIMIT_S)
+        units.try_to_control("stop", switch_commands.UNIT, limit_s=_LIMIT_S)
 
     def _stop_units(self, items: Sequence[RemovalItem]) -> None:
         names = [item.name for item in items]
@@ -96,7 +96,7 @@ class Actions:
             raise errors.Problem(f"still running: {', '.join(running_names)}")
 
     def _purge_packages(self, items: Sequence[RemovalItem]) -> None:
-        deploy_packages.purge_recorded_packages(self._paths, [item.name for item in items])
+        package_changes.purge_recorded_packages(self._paths, [item.name for item in items])
 
     def _remove_container(self, item: RemovalItem) -> None:
         assert self._docker

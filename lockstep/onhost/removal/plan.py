@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from lockstep.onhost.core import errors, layout, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import unneeded_content
-from lockstep.onhost.records import baseline, deploy_packages, generations, ownership
+from lockstep.onhost.records import baseline, generations, ownership, package_changes
 from lockstep.onhost.removal import own_files
 from lockstep.onhost.removal.items import DATA, WEIGHTS, RemovalPlan
 from lockstep.onhost.systemd import units
@@ -158,9 +158,9 @@ def _plan_weights(
 def _plan_packages(
     paths: layout.Paths, record: baseline.Baseline, settings: RemovalSettings, plan: RemovalPlan
 ) -> None:
-    package_record = deploy_packages.load(paths)
+    package_record = package_changes.load(paths)
     staying = (
-        deploy_packages.needed_packages(package_record.packages) if package_record.packages else []
+        package_changes.needed_packages(package_record.packages) if package_record.packages else []
     )
     plan.add_removals("package", *(name for name in package_record.packages if name not in staying))
     for name in staying:

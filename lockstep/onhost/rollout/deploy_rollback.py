@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.onhost.core import config, errors, layout, output
-from lockstep.onhost.records import generations, journal
+from lockstep.onhost.core import config, errors, event_lines, layout
+from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.switching import hot_change_under_way, rollout_lock, switch
 from lockstep.onhost.systemd import outdated_units, units
-from lockstep.onhost.webui import record, update
+from lockstep.onhost.webui import data_copies, update
 
 # A unit's own timeouts limit its start.
 _START_S = 3600.0
@@ -23,10 +23,10 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
         0 done, also if nothing was kept; 1 a unit does not start; 3 and 4 as for a switch.
     """
     with rollout_lock.hold_switch_lock(paths):
-        document = journal.load_begun(paths)
+        document = rollback_journal.load_begun(paths)
         # Members of a cluster return together, when the deploy tells them.
         if document is None or document["rollout"]:
-            output.say("nothing was kept here to return to")
+            event_lines.say("nothing was kept here to return to")
             return errors.EXIT_DONE
         has_restored = restore_deploy(paths, document, why)
         name = _model_to_restart(paths, document["hot"])
@@ -35,30 +35,30 @@ def roll_back_deploy(paths: layout.Paths, why: str) -> int:
             work = hot_change_under_way.HotWork(name, rollout_lock.USER)
             with hot_change_under_way.keep_on_record(paths, "rollout", work):
                 code = revive_model(paths, name)
-        journal.discard(paths)
-    output.say("this host is as it was before the deploy")
+        rollback_journal.discard(paths)
+    event_lines.say("this host is as it was before the deploy")
     return code or (errors.EXIT_DONE if has_restored else errors.EXIT_FAILED)
 
 
 def return_from_cluster_rollout(paths: layout.Paths, rollout: str, why: str) -> int:
     """Return from this member's part of a cluster's rollout of that id, and put `why` on record."""
     with rollout_lock.hold_switch_lock(paths):
-        document = journal.load_begun(paths)
+        document = rollback_journal.load_begun(paths)
         if document is None or document["rollout"] != rollout:
-            output.say("nothing was changed here")
+            event_lines.say("nothing was changed here")
         else:
             restore_deploy(paths, document, why)
-            journal.discard(paths)
-            output.say("as it was before this deploy")
+            rollback_journal.discard(paths)
+            event_lines.say("as it was before this deploy")
     return errors.EXIT_DONE
 
 
-def restore_deploy(paths: layout.Paths, document: journal.Document, why: str = "") -> bool:
+def restore_deploy(paths: layout.Paths, document: rollback_journal.Document, why: str = "") -> bool:
     """Restore files, link, units that ran and Open WebUI's data; tell whether all units do.
 
     The switch lock is held. A model is stopped only if there was none of its unit before.
     """
-    absent = journal.absent_units(document)
+    absent = rollback_journal.absent_units(document)
     deployed_host = config.load_host(paths.models)
     model_units = {model.unit for model in deployed_host.models.values()}
     for model in deployed_host.models.values():
@@ -67,7 +67,7 @@ def restore_deploy(paths: layout.Paths, document: journal.Document, why: str = "
                 model.name
             )
     _end_units(absent - model_units)
-    journal.restore_files(paths, document)
+    rollback_journal.restore_files(paths, document)
     generations.record_rollback(paths, int(document["since"]), why)
     model_units |= {model.unit for model in config.load_host(paths.models).models.values()}
     _restore_webui_data(paths, document)
@@ -89,11 +89,11 @@ def revive_model(paths: layout.Paths, name: str) -> int:
     """Start a model with the restored files; return 0 if it serves, else 3 or 4 as for a switch."""
     host = config.load_host(paths.models)
     if name not in host.models:
-        output.say(f"NO MODEL IS HOT: there was no {name} before")
+        event_lines.say(f"NO MODEL IS HOT: there was no {name} before")
         return errors.EXIT_NOTHING_HOT
     code = switch.Switch(host, paths, user=rollout_lock.USER).revive_model(name)
     if code == errors.EXIT_DONE:
-        output.say(f"{name} is hot again, as it was before this deploy")
+        event_lines.say(f"{name} is hot again, as it was before this deploy")
     return code
 
 
@@ -121,15 +121,17 @@ def _control(verb: str, unit: str, *options: str) -> bool:
     try:
         units.control_units(verb, unit, options=options, limit_s=_START_S)
     except errors.Problem as problem:
-        output.say(str(problem))
+        event_lines.say(str(problem))
         return False
     return True
 
 
-def _restore_webui_data(paths: layout.Paths, document: journal.Document) -> None:
+def _restore_webui_data(paths: layout.Paths, document: rollback_journal.Document) -> None:
     """Make Open WebUI's earlier image start with the data copied when it was replaced."""
-    if record.load(paths).image in ("", document["webui"]):
+    if data_copies.load(paths).image in ("", document["webui"]):
         return
-    copies = [copy for copy in record.complete_copies(paths) if copy.image == document["webui"]]
+    copies = [
+        copy for copy in data_copies.complete_copies(paths) if copy.image == document["webui"]
+    ]
     if copies:
         update.select_copy_for_image(paths, document["webui"], copies[0].number)

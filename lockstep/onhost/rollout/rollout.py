@@ -26,9 +26,9 @@ import sys
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import cluster_start_in_deploy
-from lockstep.onhost.core import clock, config, errors, layout, output, program_command_lines
+from lockstep.onhost.core import clock, config, errors, event_lines, layout, program_command_lines
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.records import generations, journal
+from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.rollout import deploy_rollback
 from lockstep.onhost.switching import hot_change_under_way, rollout_lock, switch
 from lockstep.onhost.systemd import outdated_units, units
@@ -62,9 +62,9 @@ def restart_outdated_or_roll_back(paths: layout.Paths, gate: Sequence[str] = ())
             with hot_change_under_way.keep_on_record(paths, "rollout", work):
                 why = _restart_and_check(host, model, paths, gate)
                 if why:
-                    output.say(f"{model.name}: {why}; returning to what there was")
+                    event_lines.say(f"{model.name}: {why}; returning to what there was")
                     return restore_and_restart(paths, model.name, errors.EXIT_FAILED)
-            output.say(f"{model.name} is hot with what was deployed")
+            event_lines.say(f"{model.name} is hot with what was deployed")
     return errors.EXIT_DONE
 
 
@@ -104,11 +104,11 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
 
     After a deploy that did not end well that is the newest record: the host's state before it.
     """
-    begun_document = journal.load_begun(paths)
-    document = begun_document or journal.load_finished(paths)
+    begun_document = rollback_journal.load_begun(paths)
+    document = begun_document or rollback_journal.load_finished(paths)
     if document is None or not generations.has_readable_record(paths, document["since"]):
         raise errors.Problem("there is no record of a previous generation to return to")
-    journal.refuse_foreign(paths, document)
+    rollback_journal.refuse_foreign(paths, document)
     group = next((model for model in _models_up(paths) if model.cluster), None)
     if group is not None and (code := cluster_start_in_deploy.run_switch("none")):
         return code
@@ -118,16 +118,16 @@ def return_to_previous_generation(paths: layout.Paths, why: str) -> int:
             switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(model.name)
         if begun_document is None:
             # What returns from the return.
-            journal.note_before_change(paths, document["before"])
+            rollback_journal.note_before_change(paths, document["before"])
         has_restored = deploy_rollback.restore_deploy(paths, document, why)
         number = generations.newest_number(paths)
         if begun_document is None:
-            journal.finish(paths)
+            rollback_journal.finish(paths)
         else:
-            journal.discard(paths)
-        output.say(f"generation {number}, as {document['since']} was")
+            rollback_journal.discard(paths)
+        event_lines.say(f"generation {number}, as {document['since']} was")
         if group is not None:
-            output.say(
+            event_lines.say(
                 f"NO MODEL IS HOT: {group.name} is served by all members of {group.cluster}. "
                 f"Remedy: the same on each of them, then switch.sh {group.name}"
             )
@@ -147,13 +147,13 @@ def restore_and_restart(paths: layout.Paths, name: str, done_code: int) -> int:
     host = config.load_host(paths.models)
     if name in host.models:
         switch.Switch(host, paths, user=rollout_lock.USER).stop_failed_model(name)
-    document = journal.load_begun(paths)
+    document = rollback_journal.load_begun(paths)
     if document is None:
-        output.say("what there was before is not on record: nothing to return to")
+        event_lines.say("what there was before is not on record: nothing to return to")
     else:
         deploy_rollback.restore_deploy(paths, document)
     code = deploy_rollback.revive_model(paths, name)
-    journal.discard(paths)
+    rollback_journal.discard(paths)
     return done_code if code == errors.EXIT_DONE else code
 
 
@@ -163,7 +163,7 @@ def roll_back_cut_off_rollout(paths: layout.Paths) -> int:
     if work is None:
         return errors.EXIT_DONE
     with rollout_lock.hold_switch_lock(paths):
-        output.say(f"the rollout of {work.model} was cut off; returning to what there was")
+        event_lines.say(f"the rollout of {work.model} was cut off; returning to what there was")
         return restore_and_restart(paths, work.model, errors.EXIT_DONE)
 
 
@@ -190,6 +190,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return roll_back_cut_off_rollout(paths)
     if argv == ["note"]:
         request = json.load(sys.stdin)
-        journal.note_before_change(paths, request["paths"], rollout=request.get("rollout"))
+        rollback_journal.note_before_change(paths, request["paths"], rollout=request.get("rollout"))
         return errors.EXIT_DONE
     return program_command_lines.print_usage(__doc__)

@@ -22,10 +22,10 @@ import re
 import time
 from dataclasses import dataclass
 
-from lockstep.onhost.core import clock, config, errors, layout, output, runner
+from lockstep.onhost.core import clock, config, errors, event_lines, layout, runner
 from lockstep.onhost.engine import gpu_holders, openai_api
-from lockstep.onhost.records import accepted_speed, boot_history, watch_findings
-from lockstep.onhost.system import gpu
+from lockstep.onhost.records import accepted_speed, models_by_boot, watch_findings
+from lockstep.onhost.system import gpu_sensors
 from lockstep.onhost.systemd import units
 
 #: Code of a foreign engine beside ours.
@@ -64,7 +64,7 @@ class GpuState:
             hot: The model that is hot and answers on this host, if any.
         """
         earlier_record = watch_findings.load(self.paths).gpu
-        now = gpu.read_gpu()
+        now = gpu_sensors.read_gpu()
         verdicts = {
             "gpu-cap": self._restore_lost_cap(now),
             "gpu-hot": self._heat_finding(now),
@@ -86,9 +86,9 @@ class GpuState:
         watch_findings.save(self.paths, watch_findings.GpuRecord(findings, slow, last_boot))
 
     def _last_boot_finding(self, earlier_text: str | None) -> str | None:
-        cut_off = boot_history.cut_off_boot(self.paths)
-        present = boot_history.boot_id(self.paths)
-        if cut_off is None or boot_history.load(self.paths).switched_in == present:
+        cut_off = models_by_boot.cut_off_boot(self.paths)
+        present = models_by_boot.boot_id(self.paths)
+        if cut_off is None or models_by_boot.load(self.paths).switched_in == present:
             return None
         # The journal of that boot does not change, so one reading is enough.
         end_time = time.localtime(cut_off.began + cut_off.duration_s)
@@ -97,7 +97,7 @@ class GpuState:
             f"{cut_off.phase}: {_boot_end_text(cut_off.id)} (`lockstep help gpu`)"
         )
 
-    def _restore_lost_cap(self, now: gpu.GpuReading) -> str | None:
+    def _restore_lost_cap(self, now: gpu_sensors.GpuReading) -> str | None:
         """Restore a lost cap; return the fault if that does not help."""
         most = self.host.max_clock_mhz
         if not now.is_above_cap(most):
@@ -105,21 +105,21 @@ class GpuState:
         write_to_journal(
             f"the GPU runs at {now.clock_mhz:.0f} MHz, its cap of {most} MHz is lost: set again"
         )
-        is_restarted = units.try_to_control("restart", gpu.CAP_UNIT)
+        is_restarted = units.try_to_control("restart", gpu_sensors.CAP_UNIT)
         clock.sleep(AGAIN_S)
-        later_reading = gpu.read_gpu()
+        later_reading = gpu_sensors.read_gpu()
         if is_restarted and not later_reading.is_above_cap(most):
             return None
         return (
             f"the clock is {(later_reading.clock_mhz or now.clock_mhz):.0f} MHz, above its cap of "
-            f"{most} MHz. Remedy: see journalctl -u {gpu.CAP_UNIT}"
+            f"{most} MHz. Remedy: see journalctl -u {gpu_sensors.CAP_UNIT}"
         )
 
-    def _heat_finding(self, now: gpu.GpuReading) -> str | None:
+    def _heat_finding(self, now: gpu_sensors.GpuReading) -> str | None:
         if not now.heat_causes:
             return None
         clock.sleep(AGAIN_S)
-        later_reading = gpu.read_gpu()
+        later_reading = gpu_sensors.read_gpu()
         still = [words for words in later_reading.heat_causes if words in now.heat_causes]
         if not still:
             return None
@@ -158,7 +158,9 @@ class GpuState:
         remedies = "; ".join(holder.remedy for holder in notable_holders)
         return f"beside {up[0]}, {holders_text}. Remedy: {remedies}"
 
-    def _model_slowness_reason(self, model: config.Model, now: gpu.GpuReading) -> str | None:
+    def _model_slowness_reason(
+        self, model: config.Model, now: gpu_sensors.GpuReading
+    ) -> str | None:
         """Return why the model counts as slow, "" if it does not, None if that is unknown."""
         accepted_record = accepted_speed.load(self.paths).get(model.name, {})
         same_settings = ("recipe", model.recipe), ("image", model.image)
@@ -171,7 +173,7 @@ class GpuState:
             return None
         if now.utilization is None or now.utilization < BUSY:
             return None
-        with gpu.sample_power_and_clock() as band:
+        with gpu_sensors.sample_power_and_clock() as band:
             rate = self._token_rate(model)
         if rate is None or not band.power_w:
             return None
@@ -225,4 +227,4 @@ def _boot_end_text(boot: str) -> str:
 
 def write_to_journal(line: str) -> None:
     """Write one line to the journal."""
-    output.say(f"lockstep gpu: {line}")
+    event_lines.say(f"lockstep gpu: {line}")

@@ -24,15 +24,15 @@ from lockstep.onhost.core import (
     clock,
     config,
     errors,
+    event_lines,
     layout,
-    output,
     program_command_lines,
     switch_lock,
     unified_memory,
 )
 from lockstep.onhost.docker import container_processes, docker_api
 from lockstep.onhost.records import watch_findings
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import switch_commands
 from lockstep.onhost.systemd import transient_job, units
 
 # Memory may fill that fast between two looks, GiB/s: earlyoom saw 6 of programs.
@@ -178,13 +178,13 @@ def _control_unit(verb: str, unit: str, *options: str) -> None:
 def start_replacement_job(name: str, paths: layout.Paths) -> None:
     """Start the job that starts the replacement of a model."""
     transient_job.start_job(
-        switch_job.replacement_job(name, paths), paths, say=lambda _: None, wait=False
+        switch_commands.replacement_job(name, paths), paths, say=lambda _: None, wait=False
     )
 
 
 def write_to_journal(line: str) -> None:
     """Write one line to the journal."""
-    output.say(f"lockstep memory: {line}")
+    event_lines.say(f"lockstep memory: {line}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lockstep.onhost.core import config, errors, layout, unified_memory
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import gpu_holders, living_processes, port_listeners
+from lockstep.onhost.engine import foreign_listeners, gpu_holders, living_processes
 from lockstep.onhost.system import link_presence
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import weights_spec, weights_state
@@ -57,7 +57,7 @@ class Precheck:
         # The kernel tells the owner of a socket to root alone; the gate checks again.
         if not units.is_root():
             return
-        if strangers := port_listeners.foreign_listener_texts(
+        if strangers := foreign_listeners.foreign_listener_texts(
             model, self.paths, self.host.models.values()
         ):
             url = model.at_engine_address.url

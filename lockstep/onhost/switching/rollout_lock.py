@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lockstep.onhost.core import clock, layout, output, switch_lock
+from lockstep.onhost.core import clock, event_lines, layout, switch_lock
 
 USER = "the deploy"
 # An operator's switch is waited for: it takes as long as two starts and a stop at most.
@@ -29,6 +29,6 @@ def hold_switch_lock(paths: layout.Paths) -> Iterator[None]:
                     raise
                 if waited_s - last_report_s >= 30:
                     last_report_s = waited_s
-                    output.say(f"waiting: {problem}")
+                    event_lines.say(f"waiting: {problem}")
             clock.sleep(0.5)
         yield

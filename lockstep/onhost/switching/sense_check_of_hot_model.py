@@ -16,7 +16,14 @@ from __future__ import annotations
 
 import time
 
-from lockstep.onhost.core import config, errors, layout, output, program_command_lines, switch_lock
+from lockstep.onhost.core import (
+    config,
+    errors,
+    event_lines,
+    layout,
+    program_command_lines,
+    switch_lock,
+)
 from lockstep.onhost.engine import openai_api, sense_check
 from lockstep.onhost.records import watch_findings
 from lockstep.onhost.switching import hot_change_under_way
@@ -62,7 +69,7 @@ def ask_daily_while_idle(model: config.Model, paths: layout.Paths, unit: units.U
 
 def write_to_journal(line: str) -> None:
     """Write one line to the journal."""
-    output.say(f"lockstep sense: {line}")
+    event_lines.say(f"lockstep sense: {line}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from lockstep.onhost.core import clock, config, errors, layout, output, runner, unified_memory
+from lockstep.onhost.core import clock, config, errors, event_lines, layout, runner, unified_memory
 from lockstep.onhost.core.memory_requirement import rounded_down, rounded_up
 from lockstep.onhost.docker import container_processes, docker_api, stop_container
 from lockstep.onhost.engine import living_processes, log_phases, openai_api
-from lockstep.onhost.records import boot_history, switch_history, watch_findings
+from lockstep.onhost.records import models_by_boot, switch_history, watch_findings
 from lockstep.onhost.switching import (
-    gate,
     hot_change_under_way,
     precheck,
+    start_gate,
     start_phase_printer,
     switch_step_durations,
 )
@@ -45,7 +45,7 @@ class Switch:
         self,
         host: config.HostConfig,
         paths: layout.Paths,
-        say: Callable[[str], None] = output.say,
+        say: Callable[[str], None] = event_lines.say,
         user: str = "",
     ) -> None:
         self._host = host
@@ -78,7 +78,7 @@ class Switch:
         if usual := switch_history.usual_seconds_by_model(switch_history.load(self._paths)).get(
             name
         ):
-            self._say(f"a switch to {name} usually takes {output.duration(usual)}", "check")
+            self._say(f"a switch to {name} usually takes {event_lines.duration(usual)}", "check")
         work = hot_change_under_way.HotWork(name, self._user, previous.name if previous else None)
         with hot_change_under_way.keep_on_record(self._paths, "switch", work):
             return self._start_or_replace_model(model, previous, state)
@@ -206,7 +206,9 @@ class Switch:
             )
         )
         if not held_gib and need > available:
-            self._say(f"would wait {gate.DEFAULT_WAIT_S:.0f} s for memory and then be refused")
+            self._say(
+                f"would wait {start_gate.DEFAULT_WAIT_S:.0f} s for memory and then be refused"
+            )
             return errors.EXIT_FAILED
         spare = [
             spare.name
@@ -217,7 +219,7 @@ class Switch:
 
     def _say(self, line: str, kind: str = "") -> None:
         self._spoke = clock.now()
-        self._print(output.EventLine(kind, line) if kind else line)
+        self._print(event_lines.EventLine(kind, line) if kind else line)
 
     def _unit_states(self) -> State:
         return units.units_by_name(model.unit for model in self._host.models.values())
@@ -345,7 +347,7 @@ class Switch:
         The journal keeps the reason; `lockstep diff` would name the units until somebody reset them
         by hand.
         """
-        names = [*(model.unit for model in self._host.models.values()), boot_history.UNIT]
+        names = [*(model.unit for model in self._host.models.values()), models_by_boot.UNIT]
         # The operator's request is done, so a fault here must not fail it.
         with suppress(errors.Problem):
             failed_units = [
@@ -392,7 +394,7 @@ class Switch:
                 began = clock.now()
                 self._say(f"stopping {', '.join(names)}", "stop")
                 self._stop_units(up)
-                self._say(f"stopped in {output.duration(clock.now() - began)}", "stop")
+                self._say(f"stopped in {event_lines.duration(clock.now() - began)}", "stop")
             return bool(self._remove_stray_containers(state) + names)
 
     def _stop_units(self, models: Iterable[config.Model]) -> None:
@@ -414,7 +416,7 @@ class Switch:
             waited_s = clock.now() - began
             if waited_s >= _GONE_S:
                 raise errors.Problem(
-                    f"not stopped after {output.duration(waited_s)}: {'; '.join(leftovers)}. "
+                    f"not stopped after {event_lines.duration(waited_s)}: {'; '.join(leftovers)}. "
                     "Remedy: switch.sh none; where that says the same, reboot"
                 )
             if clock.now() - self._spoke >= HEARTBEAT_S:
@@ -465,7 +467,7 @@ class Switch:
         with start_phase_printer.StartPhasePrinter(model.unit, since, self._say):
             # systemd limits the time of a start.
             is_started = units.try_to_control("start", model.unit, limit_s=math.inf, look=look)
-        took = output.duration(clock.now() - began)
+        took = event_lines.duration(clock.now() - began)
         unit = units.units_by_name([model.unit])[model.unit]
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
@@ -510,6 +512,6 @@ class Switch:
             if is_cancellable:
                 self._check_cancelled()
             if clock.now() - self._spoke >= HEARTBEAT_S:
-                self._say(f"… {activity}, {output.duration(clock.now() - began)}", "still")
+                self._say(f"… {activity}, {event_lines.duration(clock.now() - began)}", "still")
 
         return look

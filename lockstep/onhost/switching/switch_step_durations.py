@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockstep.onhost.core import clock, output
+from lockstep.onhost.core import clock, event_lines
 from lockstep.onhost.systemd import units
 
 
@@ -38,12 +38,12 @@ class Steps:
         took = units.gate_and_load_seconds(unit)
         if took is not None:
             self.seconds["gate"], self.seconds["load"] = took
-        events = map(output.read_event, reversed(journal))
-        return next((event for event in events if output.kind_of(event) == "answer"), None)
+        events = map(event_lines.read_event, reversed(journal))
+        return next((event for event in events if event_lines.kind_of(event) == "answer"), None)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {_duration_text(took)}" for name, took in self.seconds.items())
 
 
 def _duration_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else output.duration(seconds)
+    return f"{seconds:.1f} s" if seconds < 100 else event_lines.duration(seconds)

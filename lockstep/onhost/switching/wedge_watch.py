@@ -21,8 +21,8 @@ from lockstep.onhost.core import (
     clock,
     config,
     errors,
+    event_lines,
     layout,
-    output,
     program_command_lines,
     switch_lock,
 )
@@ -162,7 +162,7 @@ class WedgeWatch:
 
 def write_to_journal(line: str) -> None:
     """Write one line to the journal."""
-    output.say(f"lockstep wedge: {line}")
+    event_lines.say(f"lockstep wedge: {line}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, output, program_command_lines
+from lockstep.onhost.core import errors, event_lines, layout, program_command_lines
 
 LOCKS = (
     "var/lib/dpkg/lock-frontend",
@@ -117,8 +117,8 @@ def _wait_for_apt_locks(
             raise _time_out_problem(work, limit_s, f"{lock_holder}. Remedy: {lock_holder.remedy}")
         if now - report_time >= SAY_EVERY_S:
             report_time = now
-            waited_text, limit = output.duration(now - began), output.duration(limit_s)
-            output.say(
+            waited_text, limit = event_lines.duration(now - began), event_lines.duration(limit_s)
+            event_lines.say(
                 f"{_short_command_text(work)}: waited {waited_text} of {limit}, {lock_holder}"
             )
         time.sleep(LOOK_EVERY_S)
@@ -126,7 +126,7 @@ def _wait_for_apt_locks(
 
 def _time_out_problem(work: Sequence[str], limit_s: float, why: str) -> errors.Problem:
     return errors.Problem(
-        f"{_short_command_text(work)}: not done after {output.duration(limit_s)}, {why}. "
+        f"{_short_command_text(work)}: not done after {event_lines.duration(limit_s)}, {why}. "
         "Run the deploy again when the lock is free; do not remove it.",
         errors.EXIT_LOCKED,
     )
@@ -163,7 +163,7 @@ def _run_and_detect_refusal(work: Sequence[str]) -> tuple[int, bool]:
     with running:
         for line in running.stdout or ():
             is_refused = is_refused or _REFUSED.search(line) is not None
-            output.say(line.rstrip("\n"))
+            event_lines.say(line.rstrip("\n"))
     code = running.returncode
     return (128 - code if code < 0 else code), is_refused and code != 0
 
@@ -183,5 +183,5 @@ def main(argv: Sequence[str], paths: layout.Paths | None = None) -> int:
             return code
         if time.monotonic() - began >= options.limit:
             raise _time_out_problem(options.work, options.limit, "it was refused a lock each time")
-        output.say(f"{_short_command_text(options.work)}: somebody was faster, waiting again")
+        event_lines.say(f"{_short_command_text(options.work)}: somebody was faster, waiting again")
         time.sleep(LOOK_EVERY_S)

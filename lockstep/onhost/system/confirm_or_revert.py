@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lockstep.onhost.core import errors, file_lock, output, program_command_lines, runner
+from lockstep.onhost.core import errors, event_lines, file_lock, program_command_lines, runner
 from lockstep.onhost.systemd import units
 
 
@@ -68,7 +68,7 @@ class Trial(ABC):
         """Revert the change and say so; do nothing if nothing is on trial."""
         if self.backup.exists():
             self.restore_state()
-            output.say(self.taken_back)
+            event_lines.say(self.taken_back)
         # This comes last, because it may stop the timer's own service.
         self.stop_revert_timer()
 

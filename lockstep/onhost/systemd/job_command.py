@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from lockstep.onhost.core import errors, layout, output, program_command_lines
+from lockstep.onhost.core import errors, event_lines, layout, program_command_lines
 from lockstep.onhost.systemd import transient_job, units
 
 
@@ -44,19 +44,19 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     properties = tuple(options.property)
     job = replace(job, user=options.uid, env_file=options.setenv_file, properties=properties)
     for tries_left in reversed(range(options.tries)):
-        has_started = transient_job.start_job(job, paths, output.say)
+        has_started = transient_job.start_job(job, paths, event_lines.say)
         if not has_started:
-            output.say(f"job {job.name}: is running already, following it")
+            event_lines.say(f"job {job.name}: is running already, following it")
         code = transient_job.follow_job(job, from_end=not has_started, say=_say)
         if code == 0 or not tries_left:
             break
-        output.say(f"job {job.name}: tried again")
+        event_lines.say(f"job {job.name}: tried again")
     return code
 
 
 def _say(line: str) -> None:
     # A deploy reads it.
-    output.say(output.line_for_programs(line))
+    event_lines.say(event_lines.line_for_programs(line))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lockstep.onhost.core import errors, layout, output, running_processes
+from lockstep.onhost.core import errors, event_lines, layout, process_liveness
 from lockstep.onhost.systemd import units
 
 GATEWAY = "lockstep-gateway.service"
@@ -23,7 +23,7 @@ def has_outdated_key(unit: units.Unit, paths: layout.Paths) -> bool:
         if unit.name.endswith(".socket"):
             return unit.enter_time is not None and file.stat().st_mtime >= unit.enter_time + 1
         match = _RESTART_KEY.search(file.read_text(encoding="utf-8"))
-        variables = running_processes.variables(unit.main_pid, paths.proc)
+        variables = process_liveness.variables(unit.main_pid, paths.proc)
     except OSError:
         return True
     return variables.get("LOCKSTEP_RESTART_KEY") != (match and match[1])
@@ -44,6 +44,6 @@ def bring_gateway_up_to_date(paths: layout.Paths) -> None:
                 verb = "" if unit.up and not has_outdated_key(unit, paths) else "restart"
             if verb:
                 units.control_units(verb, name)
-                output.say(f"{verb} of {name}")
+                event_lines.say(f"{verb} of {name}")
         except errors.Problem as problem:
-            output.say(f"{name}: {problem}")
+            event_lines.say(f"{name}: {problem}")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import clock, errors, file_lock, layout, output, runner
+from lockstep.onhost.core import clock, errors, event_lines, file_lock, layout, runner
 from lockstep.onhost.systemd import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
@@ -90,7 +90,7 @@ def systemd_run_command(job: Job) -> list[str]:
         properties.append("PrivateTmp=yes")
     argv = ["systemd-run", "--quiet", "--no-ask-password", f"--unit={job.unit}"]
     argv += [f"--description={job.description}"]
-    argv += [f"--setenv={output.READER}=1"]
+    argv += [f"--setenv={event_lines.READER}=1"]
     argv += [f"--property={value}" for value in properties]
     argv += [f"--uid={job.user}"] if job.user else []
     return [*argv, "--", *job.argv]
@@ -108,7 +108,7 @@ def running_jobs() -> list[str]:
 
 
 def start_job(
-    job: Job, paths: layout.Paths, say: Callable[[str], None] = output.say, wait: bool = True
+    job: Job, paths: layout.Paths, say: Callable[[str], None] = event_lines.say, wait: bool = True
 ) -> bool:
     """Start `job` unless it is running already: True when started, False when attached to.
 
@@ -141,7 +141,7 @@ def _clear_ended_unit(job: Job, unit: units.Unit, say: Callable[[str], None]) ->
         if unit.description == job.description:
             say(f"job {job.name}: the last run failed ({unit.failure}), starting again; it said:")
             for line in _last_words(job.log):
-                say(f"  {output.read_event(line)}")
+                say(f"  {event_lines.read_event(line)}")
         units.try_to_control("reset-failed", unit.name)
     elif unit.up:
         units.try_to_control("stop", unit.name)
@@ -190,7 +190,7 @@ def _sleep_until_process_end(pid: int, seconds: float) -> None:
 def follow_job(
     job: Job,
     from_end: bool,
-    say: Callable[[str], None] = output.say,
+    say: Callable[[str], None] = event_lines.say,
     heartbeat_s: float = 15.0,
     tell_failure: bool = True,
 ) -> int:
@@ -206,7 +206,7 @@ def follow_job(
     with job.log.open("rb") as log:
         lines, partial_line = _split_lines(log.read()) if from_end else ([], "")
         for line in lines[-10:]:
-            say(output.read_event(line))
+            say(event_lines.read_event(line))
         while True:
             # State first, log second, so that no output before the end is missed.
             unit = units.units_by_name([job.unit])[job.unit]
@@ -216,22 +216,22 @@ def follow_job(
                 ([], "") if is_replaced else _split_lines(log.read(), partial_line)
             )
             for line in lines:
-                say(output.read_event(line))
+                say(event_lines.read_event(line))
             if is_replaced or not unit.is_installed:
                 if tell_failure:
                     say(f"job {job.name}: somebody stopped it")
                 return EXIT_GONE
             if not is_running(unit):
                 if partial_line.strip():
-                    say(output.read_event(partial_line))
+                    say(event_lines.read_event(partial_line))
                 return _exit_status(job, unit, say, tell_failure)
             now = clock.now()
             if lines:
                 spoke = now
             elif now - spoke >= heartbeat_s:
                 spoke = now
-                say(f"job {job.name}: still running, {output.duration(now - start_time)}")
-            if output.has_lost_reader():
+                say(f"job {job.name}: still running, {event_lines.duration(now - start_time)}")
+            if event_lines.has_lost_reader():
                 return EXIT_ALONE
             _sleep_until_process_end(unit.main_pid, min(1.0, 0.05 + (now - start_time) / 10))
 

@@ -38,19 +38,19 @@ from lockstep.onhost.core import (
     atomic_files,
     clock,
     errors,
+    event_lines,
     http_client,
     layout,
-    output,
     program_command_lines,
 )
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import port_listeners
+from lockstep.onhost.engine import foreign_listeners
 from lockstep.onhost.engine.readiness import MainProcess
 from lockstep.onhost.records import generations
-from lockstep.onhost.records.restic_repository import BackupSnapshot
+from lockstep.onhost.records.restic_client import BackupSnapshot
 from lockstep.onhost.system import listeners
 from lockstep.onhost.systemd import units
-from lockstep.onhost.webui import data, record
+from lockstep.onhost.webui import data, data_copies
 
 #: Time for a start that migrates a database, seconds; one that ends is seen at once.
 SERVES_S = 900.0
@@ -62,20 +62,20 @@ _WANTED_S = 3600.0
 
 def refuse_taken_port(paths: layout.Paths, url: str, container: str | None = None) -> None:
     """Raise Problem if anybody listens at its port, except its container if one is named."""
-    foreign_listeners = port_listeners.listeners_at_url(url, paths)
-    if foreign_listeners and container:
+    listeners = foreign_listeners.listeners_at_url(url, paths)
+    if listeners and container:
         container_facts = docker_api.Docker(paths.docker_socket, _DOCKER_S).container(container)
-        foreign_listeners = [
+        listeners = [
             listener
-            for listener in foreign_listeners
+            for listener in listeners
             if not (
                 container_facts
                 and _is_listener_of_container(container_facts["Id"], listener, paths)
             )
         ]
-    if foreign_listeners:
+    if listeners:
         owners = " and ".join(
-            port_listeners.listener_text(listener, paths.proc) for listener in foreign_listeners
+            foreign_listeners.listener_text(listener, paths.proc) for listener in listeners
         )
         raise errors.Problem(
             f"{owners} listens at {urllib.parse.urlsplit(url).netloc}, where Open WebUI is to "
@@ -101,7 +101,7 @@ def prepare_data_for_image(paths: layout.Paths, unit: str, volume: str, image: s
     Raises:
         errors.Problem: The unit is to start again, with its former file.
     """
-    present_record, place = record.load(paths), data.volume_folder(paths, volume)
+    present_record, place = data_copies.load(paths), data.volume_folder(paths, volume)
     if place is None:
         return
     if present_record.update and (
@@ -116,14 +116,14 @@ def prepare_data_for_image(paths: layout.Paths, unit: str, volume: str, image: s
         present_record = _copy_data_before_update(paths, unit, place, present_record, image)
     update = present_record.update
     if update and update.use is not None:
-        record.restore_copy(paths, place, update.use)
-        record.save(paths, replace(present_record, update=replace(update, use=None)))
-        output.say(f"Open WebUI has the data of copy {update.use}")
+        data_copies.restore_copy(paths, place, update.use)
+        data_copies.save(paths, replace(present_record, update=replace(update, use=None)))
+        event_lines.say(f"Open WebUI has the data of copy {update.use}")
 
 
 def _restore_data_before_update(
-    paths: layout.Paths, unit: str, place: Path, present_record: record.WebUiRecord, image: str
-) -> record.WebUiRecord:
+    paths: layout.Paths, unit: str, place: Path, present_record: data_copies.WebUiRecord, image: str
+) -> data_copies.WebUiRecord:
     """Restore the data from before an update; return the record without that update."""
     update = present_record.update
     assert update is not None
@@ -131,22 +131,22 @@ def _restore_data_before_update(
     if update.failure:
         _restore_unit_file(paths, unit, present_record)
         last = f"{update.to} {update.failure}; {present_record.image} is back, with its data"
-    record.restore_copy(paths, place, update.snapshot)
+    data_copies.restore_copy(paths, place, update.snapshot)
     present_record = replace(present_record, update=None, last=last)
-    record.save(paths, present_record)
-    record.remove_oldest_copies(paths)
-    output.say(f"Open WebUI has the data of before {update.to} again")
+    data_copies.save(paths, present_record)
+    data_copies.remove_oldest_copies(paths)
+    event_lines.say(f"Open WebUI has the data of before {update.to} again")
     if update.failure and image == update.to:
         raise errors.Problem(last)
     return present_record
 
 
 def _copy_data_before_update(
-    paths: layout.Paths, unit: str, place: Path, present_record: record.WebUiRecord, image: str
-) -> record.WebUiRecord:
+    paths: layout.Paths, unit: str, place: Path, present_record: data_copies.WebUiRecord, image: str
+) -> data_copies.WebUiRecord:
     """Copy the data before another image opens them; return the record with that update."""
     try:
-        snapshot = record.keep_copy(paths, place, present_record)
+        snapshot = data_copies.keep_copy(paths, place, present_record)
     except (errors.Problem, OSError) as error:
         if not present_record.unit:
             raise
@@ -154,21 +154,21 @@ def _copy_data_before_update(
             f"{image} did not start, for the data cannot be copied: {error}; "
             f"{present_record.image} stays"
         )
-        record.save(paths, replace(present_record, last=last))
+        data_copies.save(paths, replace(present_record, last=last))
         _restore_unit_file(paths, unit, present_record)
         raise errors.Problem(last) from error
-    where = snapshot.repository or record.copied_data_folder(paths, snapshot.number).parent
-    output.say(f"copied Open WebUI's data: {where}")
+    where = snapshot.repository or data_copies.copied_data_folder(paths, snapshot.number).parent
+    event_lines.say(f"copied Open WebUI's data: {where}")
     if not present_record.image:
         # Without a record of the earlier state there is no way back to it.
         return present_record
     wanted_copy = present_record.wanted_copy
     fits = wanted_copy and wanted_copy.image == image and time.time() < wanted_copy.until
-    update = record.Update(
+    update = data_copies.Update(
         image, snapshot.number, wanted_copy.number if wanted_copy and fits else None
     )
     present_record = replace(present_record, update=update, wanted_copy=None)
-    record.save(paths, present_record)
+    data_copies.save(paths, present_record)
     return present_record
 
 
@@ -176,7 +176,9 @@ def _unit_file(paths: layout.Paths, unit: str) -> Path:
     return paths.root / "etc/systemd/system" / unit
 
 
-def _restore_unit_file(paths: layout.Paths, unit: str, present_record: record.WebUiRecord) -> None:
+def _restore_unit_file(
+    paths: layout.Paths, unit: str, present_record: data_copies.WebUiRecord
+) -> None:
     path, text = _unit_file(paths, unit), "\n".join(present_record.unit)
     if path.read_text(encoding="utf-8") == text:
         return
@@ -194,7 +196,7 @@ def accept_when_serving(
     """
     _wait_for_answer(url, alive)
     refuse_taken_port(paths, url, unit.removesuffix(".service"))
-    present_record = record.load(paths)
+    present_record = data_copies.load(paths)
     lines = tuple(_unit_file(paths, unit).read_text(encoding="utf-8").split("\n"))
     place = data.volume_folder(paths, volume)
     if (present_record.update or present_record.image != image) and place:
@@ -203,12 +205,12 @@ def accept_when_serving(
             raise errors.Problem(f"its database is broken: {wrong}")
         alive()
     number = int((generations.last_written_record(paths) or {}).get("number", 0))
-    now = record.WebUiRecord(image, lines, number, last=present_record.last)
+    now = data_copies.WebUiRecord(image, lines, number, last=present_record.last)
     if present_record.update:
         now = replace(now, last="")
     if now != present_record:
-        record.save(paths, now)
-        record.remove_oldest_copies(paths)
+        data_copies.save(paths, now)
+        data_copies.remove_oldest_copies(paths)
 
 
 def _wait_for_answer(url: str, alive: Callable[[], None]) -> None:
@@ -232,31 +234,35 @@ def undo_failed_update(paths: layout.Paths, unit: str, result: str) -> None:
 
     `result` is systemd's word for how it ended ($SERVICE_RESULT).
     """
-    present_record = record.load(paths)
+    present_record = data_copies.load(paths)
     # Stopped on purpose, or with the host: the next start continues.
     if present_record.update is None or present_record.update.failure or result == "success":
         return
     why = {"timeout": "did not serve in time"}.get(result, "did not serve with its database open")
-    record.save(paths, replace(present_record, update=replace(present_record.update, failure=why)))
+    data_copies.save(
+        paths, replace(present_record, update=replace(present_record.update, failure=why))
+    )
     _restore_unit_file(paths, unit, present_record)
-    output.say(f"{present_record.update.to} {why}: {present_record.image} returns, with its data")
+    event_lines.say(
+        f"{present_record.update.to} {why}: {present_record.image} returns, with its data"
+    )
 
 
 def start_or_await_return(paths: layout.Paths, verb: str, unit: str) -> None:
     """Start a unit; if an update fails, wait for the previous image and report what happened."""
-    earlier_record = record.load(paths)
+    earlier_record = data_copies.load(paths)
     try:
         units.control_units(verb, unit, limit_s=3600)
         return
     except errors.Problem:
-        present_record, began = record.load(paths), clock.now()
+        present_record, began = data_copies.load(paths), clock.now()
         if present_record.update is None and present_record.last == earlier_record.last:
             raise
     while present_record.update or units.units_by_name([unit])[unit].active != "active":
         if clock.now() - began >= _RETURNS_S:
             raise errors.Problem(f"{unit} does not come back. Remedy: journalctl -u {unit}")
         clock.sleep(1)
-        present_record = record.load(paths)
+        present_record = data_copies.load(paths)
     raise errors.Problem(f"{present_record.last}. Remedy: journalctl -u {unit} says why it failed")
 
 
@@ -269,9 +275,9 @@ def copies_with_later_chats(paths: layout.Paths, volume: str) -> dict[str, objec
             "date": snapshot.date,
             "chats_since": data.count_chats_since(place, snapshot.at) if place else None,
         }
-        for snapshot in record.complete_copies(paths)
+        for snapshot in data_copies.complete_copies(paths)
     ]
-    return {"image": record.load(paths).image, "snapshots": copies}
+    return {"image": data_copies.load(paths).image, "snapshots": copies}
 
 
 def restore_data_of_backup(
@@ -281,25 +287,25 @@ def restore_data_of_backup(
 
     If they do not serve, the present ones return.
     """
-    present_record, place = record.load(paths), data.volume_folder(paths, volume)
+    present_record, place = data_copies.load(paths), data.volume_folder(paths, volume)
     if place is None or not present_record.image:
         raise errors.Problem("Open WebUI has never served here. Remedy: deploy first")
-    restored_snapshot = record.make_folder_copy(
+    restored_snapshot = data_copies.make_folder_copy(
         paths, data.data_folder_in_backup(target_path), saved_snapshot
     )
     units.control_units("stop", unit, limit_s=300)
-    snapshot = record.keep_copy(paths, place, present_record)
-    update = record.Update(present_record.image, snapshot.number, restored_snapshot.number)
-    record.save(paths, replace(present_record, update=update, wanted_copy=None))
+    snapshot = data_copies.keep_copy(paths, place, present_record)
+    update = data_copies.Update(present_record.image, snapshot.number, restored_snapshot.number)
+    data_copies.save(paths, replace(present_record, update=update, wanted_copy=None))
     start_or_await_return(paths, "start", unit)
 
 
 def select_copy_for_image(paths: layout.Paths, image: str, number: int) -> None:
     """Select a copy for an image that is to come; raise Problem if there is no such copy."""
-    if number not in [snapshot.number for snapshot in record.complete_copies(paths)]:
+    if number not in [snapshot.number for snapshot in data_copies.complete_copies(paths)]:
         raise errors.Problem(f"there is no copy {number} of Open WebUI's data")
-    wanted_copy = record.WantedCopy(image, number, time.time() + _WANTED_S)
-    record.save(paths, replace(record.load(paths), wanted_copy=wanted_copy))
+    wanted_copy = data_copies.WantedCopy(image, number, time.time() + _WANTED_S)
+    data_copies.save(paths, replace(data_copies.load(paths), wanted_copy=wanted_copy))
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

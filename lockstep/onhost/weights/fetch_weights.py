@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import errors, layout, program_command_lines
 from lockstep.onhost.fetch import content_claims, peer_client
-from lockstep.onhost.weights import weights_spec, weights_state, weights_store
+from lockstep.onhost.weights import repository_download, weights_spec, weights_state
 
 # The name that `lockstep.deploy.copying` uses for these files before this program begins.
 CLAIM = "weights"
@@ -45,7 +45,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     # Peers wait for the claim named "weights", which comes later.
     name = "small" if options.small else CLAIM
     with content_claims.hold_claim(paths, name, weights_state.absent_content(spec)) as claim:
-        store = weights_store.WeightsStore(spec, token, copier, claim)
+        store = repository_download.WeightsStore(spec, token, copier, claim)
         store.report_incomplete()
         for repository in spec.repositories:
             store.complete_repository(repository, "small files" if options.small else "complete")

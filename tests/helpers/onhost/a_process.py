@@ -14,9 +14,9 @@ from a_clock import Clock
 from onhost_fake_systemd import PROCESS
 from onhost_fakes import FakeSystemd
 
-from lockstep.onhost.core import errors, layout, output, switch_lock
+from lockstep.onhost.core import errors, event_lines, layout, switch_lock
 from lockstep.onhost.operator import switch_sh
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import switch_commands
 from lockstep.onhost.systemd import units
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def have_switches(
         return errors.run_main("switch.sh", lambda: switch_sh.main(list(words), paths))
 
     monkeypatch.setattr(units, "is_root", lambda: True)
-    monkeypatch.setattr(switch_job, "switch_program_command", lambda: ["switch.sh"])
+    monkeypatch.setattr(switch_commands, "switch_program_command", lambda: ["switch.sh"])
     monkeypatch.setitem(onhost_fake_systemd.HERE, ("switch.sh",), switch)
 
 
@@ -73,7 +73,7 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
         process = PROCESS.get()
         print(text, file=(process and process.out) or file)
 
-    for module in (output, errors):
+    for module in (event_lines, errors):
         monkeypatch.setattr(module, "print", say, raising=False)
     # The holder of a lock would wait for the grace to end, and the clock would wait for the holder.
     monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)

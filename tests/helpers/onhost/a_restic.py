@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from lockstep.onhost.records.restic_repository import ResticRepository
+from lockstep.onhost.records.restic_client import ResticRepository
 
 #: The least cost of a key that restic accepts.
 _COST = {"N": 2, "r": 1, "p": 1}

@@ -16,7 +16,7 @@ from fork import Fork
 from lockstep.onhost.core import errors
 from lockstep.onhost.gateway import keys, privileged_switch
 from lockstep.onhost.operator import switch_sh
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import switch_commands
 
 UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
 
@@ -59,7 +59,7 @@ class SwitchingSpark(ModelHost):
         """Run the program, with the worker that it has systemd start, of this root."""
         keys.ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
         worker = ["switch.sh"]
-        switch_job.switch_program_command = lambda: worker
+        switch_commands.switch_program_command = lambda: worker
         onhost_fake_systemd.HERE[(*worker,)] = lambda words: errors.run_main(
             "switch.sh", lambda: switch_sh.main(words, self.paths)
         )

@@ -17,7 +17,7 @@ from cluster_faults import REAL, STANDIN, Case
 from faults import KNOBS
 from stack import DeployResult, Stack, until
 
-from lockstep.onhost.records import boot_history
+from lockstep.onhost.records import models_by_boot
 
 UNIT = cluster_faults.UNITS[STANDIN]
 
@@ -93,7 +93,7 @@ def test_after_a_power_cut_the_first_member_waits_for_the_others(
     power.take_power()
     try:
         together.lab("cycle", first_host.name)
-        journal_command = f"journalctl -b -o cat --no-pager -u {boot_history.UNIT}"
+        journal_command = f"journalctl -b -o cat --no-pager -u {models_by_boot.UNIT}"
         waits = f"{STANDIN} waits for spark2"
         until(lambda: waits in first_host.root(journal_command), f"spark1: {waits}")
         assert first_host.active() == set()

@@ -222,8 +222,8 @@ def test_a_configuration_that_promtool_refuses_replaces_nothing(monitored_stack:
     more = {"mode": "0644", "owner": "root", "group": "root"}
     request = shlex.quote(json.dumps({"files": [{**wrong, **more}]}))
     program = "import json,sys; sys.path.insert(0, '/usr/local/lib/lockstep'); "
-    program += "from lockstep.onhost.records import write_files; "
-    program += "write_files.answer_request(json.loads(sys.argv[1]))"
+    program += "from lockstep.onhost.records import checked_file_writes; "
+    program += "checked_file_writes.answer_request(json.loads(sys.argv[1]))"
     answer = host.run(f"sudo -n python3 -c {shlex.quote(program)} {request}")
     assert answer.code != 0 and "refused by its own checker" in answer.err
     assert host.root(f"cat {path}") == earlier_text

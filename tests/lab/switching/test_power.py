@@ -16,7 +16,7 @@ from faults import KNOBS
 from stack import SWITCH, DeployResult, Host, Stack, until
 
 from lockstep.fleet.login import NO_CONNECTION
-from lockstep.onhost.records import boot_history
+from lockstep.onhost.records import models_by_boot
 
 ONE = ("-y", "--limit", "spark1")
 UNIT = "vllm-qwen36.service"
@@ -77,7 +77,7 @@ def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, DeployResult]
     host.root(f"rm -f /etc/tmpfiles.d/standin.conf {KNOBS}/standin-*.json")
     host.switch("none")
     stack.good_deploy(*ONE)
-    assert host.show(boot_history.UNIT, "LoadState") == "not-found"
+    assert host.show(models_by_boot.UNIT, "LoadState") == "not-found"
 
 
 def test_boot_links_of_qwen_are_removed_and_reported(
@@ -114,7 +114,7 @@ def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_a
     assert not power.off()
     assert "stays down: two boots were cut off within" in lab_host.status()["boot"]
     drift = " ".join(deployed_stack.diff(*ONE[1:], inventory=inventory).stdout.split())
-    assert f"failed unit {boot_history.UNIT}" in drift and "stays down" in drift
+    assert f"failed unit {models_by_boot.UNIT}" in drift and "stays down" in drift
     # Until somebody asks.
     power.knobs()
     assert lab_host.switch("mistral").code == 0

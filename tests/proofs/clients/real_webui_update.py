@@ -25,7 +25,7 @@ from real_webui import EMAIL, PASSWORD, VERSION, install, start_webui, webui
 
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings import WebUi as WebUiData
-from lockstep.onhost.webui import record, update
+from lockstep.onhost.webui import data_copies, update
 
 BEFORE = "0.11.4"
 KILLS = 10
@@ -111,7 +111,7 @@ def main() -> int:
             f"{BEFORE} on the data of {VERSION}: {'ends' if is_refused(site, BEFORE) else 'starts'}"
         )
         update.select_copy_for_image(
-            spark.paths, BEFORE, record.complete_copies(spark.paths)[0].number
+            spark.paths, BEFORE, data_copies.complete_copies(spark.paths)[0].number
         )
         site.begin(BEFORE)
         assert site.serves(BEFORE) == KEPT

@@ -12,7 +12,7 @@ from lockstep.deploy import events
 from lockstep.deploy.course import STAGES, Course, Downloads
 from lockstep.deploy.plain import downloads_text, left_text
 from lockstep.deploy.summary import HostOutcome
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 from lockstep.onhost.fetch.download_progress import Progress
 
 TASKS = Path(__file__).parents[3] / "tasks"
@@ -45,7 +45,7 @@ def test_every_part_of_the_deploy_is_of_a_stage() -> None:
     ids=lambda event: type(event).__name__,
 )
 def test_an_event_is_read_as_it_was_said(event: events.Event) -> None:
-    assert events.read(output.read_event(events.line(event))) == event
+    assert events.read(event_lines.read_event(events.line(event))) == event
 
 
 def test_stages_begin_and_end_with_the_operations_of_their_parts() -> None:

@@ -16,7 +16,7 @@ from lockstep.host.desired_state import DesiredState
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.access import peer_tls
 from lockstep.onhost.facts.reader_helpers import seal
-from lockstep.onhost.records import boot_history
+from lockstep.onhost.records import models_by_boot
 from lockstep.resources.files import KEY
 
 
@@ -95,4 +95,4 @@ def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:
 
 def test_the_unit_of_the_next_boot_is_asked_for_where_there_is_one() -> None:
     units = intended_questions(spark(boot="last"))[1]["units"]["programs"]
-    assert isinstance(units, dict) and boot_history.UNIT in units
+    assert isinstance(units, dict) and models_by_boot.UNIT in units

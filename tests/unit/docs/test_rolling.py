@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from lockstep.deploy.closing import STAYING_BY_OPERATION
-from lockstep.onhost.records.journal import STAYING
+from lockstep.onhost.records.rollback_journal import STAYING
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/rolling.md").read_text(encoding="utf-8")

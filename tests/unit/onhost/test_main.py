@@ -80,8 +80,13 @@ def test_another_word_shows_all_words(
 
 
 def test_a_closure_holds_what_a_module_imports_and_nothing_else() -> None:
-    closure_files = modules_with_imports("switching.gate")
-    for path in ("switching/gate.py", "docker/docker_api.py", "core/config.py", "__init__.py"):
+    closure_files = modules_with_imports("switching.start_gate")
+    for path in (
+        "switching/start_gate.py",
+        "docker/docker_api.py",
+        "core/config.py",
+        "__init__.py",
+    ):
         assert f"lockstep/onhost/{path}" in closure_files
     assert "lockstep/onhost/cluster/agent.py" not in closure_files
     assert set(closure_files) < set(package_texts())

@@ -332,7 +332,7 @@ def test_what_changes_the_gateway_restarts_it(monkeypatch: pytest.MonkeyPatch) -
     # Models are known to it from its start.
     assert restart_key(unit(settings(model=replace(MODEL, start_timeout_s=60)))) != now
     read = programs.package_texts()
-    path = "lockstep/onhost/gateway/wire/conversation_rewriting.py"
+    path = "lockstep/onhost/gateway/wire/refused_shape_repair.py"
     monkeypatch.setattr(programs, "package_texts", lambda: {**read, path: "another"})
     assert restart_key(unit(data)) != now
 

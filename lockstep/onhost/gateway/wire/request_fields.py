@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from lockstep.onhost.core.request_kinds_and_refused_shapes import Shape
-from lockstep.onhost.gateway.wire import conversation_rewriting, json_value_replacement
+from lockstep.onhost.gateway.wire import json_value_replacement, refused_shape_repair
 from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -118,8 +118,8 @@ class JsonBody:
         evened_shapes: list[Shape] = []
         if model is not None and self.members["model"].value != model:
             new["model"] = model
-        if shapes and path in conversation_rewriting.PATHS:
-            values, evened_shapes = conversation_rewriting.rewrite_refused_shapes(
+        if shapes and path in refused_shape_repair.PATHS:
+            values, evened_shapes = refused_shape_repair.rewrite_refused_shapes(
                 path, self.members, shapes
             )
             new |= values

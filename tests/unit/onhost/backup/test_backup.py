@@ -15,8 +15,8 @@ from a_webui import OLD, Spark, running
 
 from lockstep.onhost.backup import backup
 from lockstep.onhost.core import errors, runner
-from lockstep.onhost.records import deploy_lock, restic_repository
-from lockstep.onhost.webui import record, update
+from lockstep.onhost.records import deploy_lock, restic_client
+from lockstep.onhost.webui import data_copies, update
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +36,8 @@ def run_backup(spark: Spark, *words: str) -> None:
     assert backup.main(list(words), spark.paths) == 0
 
 
-def nightly(spark: Spark) -> restic_repository.BackupSnapshot:
-    return restic_repository.ResticRepository(spark.paths).snapshots()[0]
+def nightly(spark: Spark) -> restic_client.BackupSnapshot:
+    return restic_client.ResticRepository(spark.paths).snapshots()[0]
 
 
 def starts(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,8 @@ def test_a_lost_volume_and_lost_keys_return(spark: Spark, monkeypatch: pytest.Mo
     assert spark.chats == ["one"]
     assert spark.paths.gateway_keys.read_text() == '{"anna": 1}'
     # What was there meanwhile is kept as before an update.
-    snapshot = record.complete_copies(spark.paths)[0]
-    record.restore_copy(spark.paths, spark.place, snapshot.number)
+    snapshot = data_copies.complete_copies(spark.paths)[0]
+    data_copies.restore_copy(spark.paths, spark.place, snapshot.number)
     assert spark.chats == ["of a new volume"]
 
 
@@ -75,8 +75,8 @@ def test_a_wiped_host_returns_from_another_place_with_its_password(
     (spark.place / "webui.db").unlink()
     spark.chat("of a new volume")
     elsewhere = json.loads(spark.paths.backup.read_text())["to"][0]
-    restic_repository.ResticRepository(spark.paths).make_repository()
-    saved_backup = restic_repository.ResticRepository(spark.paths, elsewhere).snapshots()[0]
+    restic_client.ResticRepository(spark.paths).make_repository()
+    saved_backup = restic_client.ResticRepository(spark.paths, elsewhere).snapshots()[0]
     assert saved_backup.at == nightly_backup.at and saved_backup.tag("image") == OLD
     run_backup(spark, "restore", saved_backup.id[:8], "--from", elsewhere)
     assert spark.chats == ["one"]
@@ -142,11 +142,9 @@ def test_now_and_list_say_that_one_disk_has_it_all(
     # Both places are on the disk of this test.
     assert "lies on the disk of what it is a backup of" in capsys.readouterr().out
     spark.backs_up("sftp:ann@nas.local:/sparks/spark1")
+    monkeypatch.setattr(restic_client.ResticRepository, "copy_missing_snapshots", lambda *_: None)
     monkeypatch.setattr(
-        restic_repository.ResticRepository, "copy_missing_snapshots", lambda *_: None
-    )
-    monkeypatch.setattr(
-        restic_repository.ResticRepository, "forget_snapshots_beyond_policy", lambda *_: None
+        restic_client.ResticRepository, "forget_snapshots_beyond_policy", lambda *_: None
     )
     run_backup(spark, "now")
     assert "lies on the disk" not in capsys.readouterr().out
@@ -192,7 +190,7 @@ def test_a_backup_that_cannot_be_read_puts_nothing_back(
         raise errors.Problem("ciphertext verification failed")
 
     # restic 0.14 tries a damaged pack again for minutes.
-    monkeypatch.setattr(restic_repository.ResticRepository, "restore_snapshot", fail_to_unpack)
+    monkeypatch.setattr(restic_client.ResticRepository, "restore_snapshot", fail_to_unpack)
     with pytest.raises(errors.Problem, match=r"failed\. Nothing was put back\. Remedy: another"):
         backup.main(["restore", nightly(spark).id], spark.paths)
     assert spark.paths.gateway_keys.read_bytes() == earlier_keys
@@ -222,7 +220,7 @@ def test_the_password_is_in_no_argument_and_no_backup(
     assert key.stat().st_mode & 0o777 == 0o600
     assert words and not any(key.read_text().strip() in word for word in words)
     target_path = spark.paths.root / "unpacked"
-    restic_repository.ResticRepository(spark.paths).restore_snapshot(nightly(spark).id, target_path)
+    restic_client.ResticRepository(spark.paths).restore_snapshot(nightly(spark).id, target_path)
     assert not list(target_path.rglob("backup.key"))
 
 

@@ -6,7 +6,7 @@ import pytest
 from a_cluster import GLM, cluster_of
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.records import generations, journal
+from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.rollout import deploy_rollback
 
 OLD, NEW = "a" * 16, "b" * 16
@@ -20,7 +20,9 @@ def pair(tmp_path, monkeypatch):
         for spark in sparks:
             write(spark, OLD)
             generations.add_record(spark.paths, generation(OLD))
-            journal.note_before_change(spark.paths, [f"/etc/systemd/system/{GLM}"], rollout=ID)
+            rollback_journal.note_before_change(
+                spark.paths, [f"/etc/systemd/system/{GLM}"], rollout=ID
+            )
             write(spark, NEW)
             generations.add_record(spark.paths, generation(NEW))
         yield sparks
@@ -130,4 +132,4 @@ def test_back_by_hand_ends_the_group_and_each_member_returns_for_itself(pair):
 def test_what_another_deploy_kept_is_not_returned_to(pair):
     assert deploy_rollback.return_from_cluster_rollout(pair[0].paths, "another", "why") == 0
     assert member_states(pair)[0] == (NEW, NEW, [])
-    assert journal.load_begun(pair[0].paths)["rollout"] == ID
+    assert rollback_journal.load_begun(pair[0].paths)["rollout"] == ID

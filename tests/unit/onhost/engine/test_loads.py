@@ -20,8 +20,13 @@ from a_model import model
 from onhost_fakes import host_root
 
 from lockstep.onhost.core import layout, unified_memory
-from lockstep.onhost.engine import free_pages_during_load, living_processes, open_files, unit_end
-from lockstep.onhost.system import read_ahead
+from lockstep.onhost.engine import (
+    exec_stop_post,
+    free_pages_during_load,
+    living_processes,
+    open_files,
+)
+from lockstep.onhost.system import disk_read_ahead
 
 SEED = 43
 LOADS = 300
@@ -131,7 +136,7 @@ class Host:
             if self.shard < 0 or self.loaded_gib >= (self.shard + 1) * plan.shard_gib - 1e-9:
                 self.shard += 1
                 # A file gets the value of the moment at which it is opened.
-                is_raised = self.disk.kib == read_ahead.RAISED_KIB
+                is_raised = self.disk.kib == disk_read_ahead.RAISED_KIB
             rate = plan.disk_gib_s if is_raised else min(plan.disk_gib_s, SMALL_GIB_S)
             rest_gib = (self.shard + 1) * plan.shard_gib - self.loaded_gib
             read = min(rate * step_s, rest_gib)
@@ -165,7 +170,7 @@ def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(
         host.begin(plan)
         would_be_killed = host.run(plan, None)
         host.begin(plan)
-        read_ahead.raise_read_ahead("m", [device], host.paths, pytest.fail)
+        disk_read_ahead.raise_read_ahead("m", [device], host.paths, pytest.fail)
         guard = free_pages_during_load.LoadGuard(
             served_model, host.paths, lambda _: None, now=lambda: host.time
         )
@@ -176,7 +181,7 @@ def test_no_load_of_300_is_worse_for_the_guard_and_none_leaves_anything(
             assert host.spare_gib() == 0.0
         else:
             ends += 1
-        unit_end.main(["ended", "m"], host.paths)
+        exec_stop_post.main(["ended", "m"], host.paths)
         assert host.disk.kib == 128 and not host.paths.read_ahead.exists(), plan
         kills += is_killed
     # The plans are hard enough to show something.

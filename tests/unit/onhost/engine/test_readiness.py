@@ -18,14 +18,14 @@ from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 from lockstep.onhost.core import atomic_files, errors, layout
 from lockstep.onhost.engine import (
     free_pages_during_load,
-    load_reading,
     openai_api,
     readiness,
     sense_check,
     start_check_sigterm,
+    weight_reading,
 )
-from lockstep.onhost.records import boot_history, watch_findings
-from lockstep.onhost.system import read_ahead
+from lockstep.onhost.records import models_by_boot, watch_findings
+from lockstep.onhost.system import disk_read_ahead
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_pages_are_kept_free_until_the_engine_is_ready(fake, host_maker):
     watch_findings.save(paths, watch_findings.MemoryKill("q", "q.service", "loading", 8.0, 7.9))
     disk = Disk(paths)
     device = paths.root.stat().st_dev
-    read_ahead.raise_read_ahead("q", [device], paths, pytest.fail)
+    disk_read_ahead.raise_read_ahead("q", [device], paths, pytest.fail)
 
     assert run() == 0
     assert disk.kib == 128
@@ -273,7 +273,7 @@ def test_a_load_is_told_beside_what_its_disk_gives(host_maker, monkeypatch, caps
 
     @contextmanager
     def watching(guard):
-        guard.say_progress(load_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
+        guard.say_progress(weight_reading.LoadProgress(2**30, 2 * 2**30, 410e6))
         yield
 
     monkeypatch.setattr(free_pages_during_load.LoadGuard, "watching", watching)
@@ -298,8 +298,8 @@ def test_an_engine_behind_a_listener_is_asked_itself(
 
     assert run() == 0
     # A power cut from now on meets a hot model.
-    assert [(boot.model, boot.phase) for boot in boot_history.load(paths).boots] == [
-        ("q", boot_history.HOT)
+    assert [(boot.model, boot.phase) for boot in models_by_boot.load(paths).boots] == [
+        ("q", models_by_boot.HOT)
     ]
     # systemd runs no ExecStop= of a unit that is stopped meanwhile.
     [end] = ends
@@ -330,9 +330,9 @@ def test_a_model_that_talks_nonsense_does_not_become_hot(host_maker, monkeypatch
     for words in ("q talks nonsense", "count: expected 1 to 100", "another image, quantisation"):
         assert words in str(problem.value)
     assert watch_findings.load(paths).senses["q"].state == "nonsense"
-    assert [boot.phase for boot in boot_history.load(paths).boots] in (
+    assert [boot.phase for boot in models_by_boot.load(paths).boots] in (
         [],
-        [boot_history.STARTING],
+        [models_by_boot.STARTING],
     )
 
 

@@ -11,7 +11,7 @@ from onhost_fakes import host_root
 
 from lockstep.onhost.core import atomic_files, layout
 from lockstep.onhost.facts import weights
-from lockstep.onhost.records import load_record
+from lockstep.onhost.records import last_weight_loads
 
 GIB = 2**30
 
@@ -41,8 +41,9 @@ def record_load(paths: layout.Paths, seconds: float, disk_mb_s: float | None = 4
     device = f"{os.major(number)}:{os.minor(number)}"
     if disk_mb_s:
         atomic_files.write_json(paths.disk_rates, {device: disk_mb_s})
-    load_record.record_load(
-        paths, load_record.LoadRecord("mistral", 1.0, 66 * GIB, None, seconds, device, "sda1", 128)
+    last_weight_loads.record_load(
+        paths,
+        last_weight_loads.LoadRecord("mistral", 1.0, 66 * GIB, None, seconds, device, "sda1", 128),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lockstep.onhost.facts import weights
 from lockstep.onhost.fetch import content_claims, peer_client
-from lockstep.onhost.weights import weights_spec, weights_state, weights_store
+from lockstep.onhost.weights import repository_download, weights_spec, weights_state
 
 REVISION, BASE = "a" * 40, "b" * 40
 FILES = {"model.safetensors": b"weights", "config.json": b"{}"}
@@ -35,7 +35,7 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
 ) -> None:
     weights_question = question(tmp_path)
     spec = weights_spec.parse_spec(json.dumps(weights_question))
-    store = weights_store.WeightsStore(
+    store = repository_download.WeightsStore(
         spec, None, peer_client.Copier(None), content_claims.Claim(None)
     )
     for part in spec.repositories[0].own_and_borrowed_parts:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.onhost.core import output
+from lockstep.onhost.core import event_lines
 from lockstep.onhost.environment import engine_build
 from lockstep.onhost.fetch import growth_report
 
@@ -44,7 +44,7 @@ def test_what_a_folder_has_gained_is_said_while_the_block_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages: queue.Queue[str] = queue.Queue()
-    monkeypatch.setattr(output, "say", messages.put)
+    monkeypatch.setattr(event_lines, "say", messages.put)
     (tmp_path / "earlier").write_bytes(bytes(5 * MB))
     with growth_report.report_growth(tmp_path):
         assert messages.get(timeout=180).endswith(" s: still at it")
@@ -65,7 +65,7 @@ def test_an_installation_says_what_the_package_cache_has_gained(
         if line.endswith(": uv-cache +3 MB"):
             (tmp_path / "said").touch()
 
-    monkeypatch.setattr(output, "say", say)
+    monkeypatch.setattr(event_lines, "say", say)
     spec = {"home": str(tmp_path / "0123"), "proxy": {}, "index": None}
     build = engine_build.Build({**spec, "packages": []}, "pytorch")
     build.run("python3", "-c", FETCHES)

@@ -11,9 +11,9 @@ from onhost_fakes import host_root
 from lockstep.onhost.core import layout, switch_lock
 from lockstep.onhost.monitoring import metrics_writer
 from lockstep.onhost.monitoring.metric_table import METRICS, QUICK_S, MetricSample
-from lockstep.onhost.system import gpu
+from lockstep.onhost.system import gpu_sensors
 
-READING = gpu.GpuReading(
+READING = gpu_sensors.GpuReading(
     power_w=41.5, clock_mhz=2080, temperature_c=61, utilization=96, reasons=0x20
 )
 
@@ -24,7 +24,7 @@ def paths(tmp_path: Path) -> layout.Paths:
     return host_paths
 
 
-def values(paths: layout.Paths, reading: gpu.GpuReading = READING) -> dict[str, float]:
+def values(paths: layout.Paths, reading: gpu_sensors.GpuReading = READING) -> dict[str, float]:
     return {
         sample.name.removeprefix("lockstep_") + "".join(sample.labels.values()): sample.value
         for sample in metrics_writer.samples_each_second(paths, reading)
@@ -48,7 +48,7 @@ def test_what_a_black_box_needs_is_quick(paths: layout.Paths) -> None:
 
 
 def test_what_the_driver_does_not_tell_is_left_out(paths: layout.Paths) -> None:
-    assert not any("gpu" in name for name in values(paths, gpu.GpuReading()))
+    assert not any("gpu" in name for name in values(paths, gpu_sensors.GpuReading()))
 
 
 class Looks:

@@ -14,9 +14,9 @@ from onhost_fakes import write_models
 
 from lockstep.onhost.monitoring import slow_metrics
 from lockstep.onhost.monitoring.metric_table import METRICS, SLOW_S, prometheus_text
-from lockstep.onhost.records import boot_history, last_diff, switch_history, watch_findings
+from lockstep.onhost.records import last_diff, models_by_boot, switch_history, watch_findings
 from lockstep.onhost.switching import gpu_watch
-from lockstep.onhost.system import gpu
+from lockstep.onhost.system import gpu_sensors
 
 COUNTERS = """\
 vllm:num_requests_running{model_name="q"} 2
@@ -38,7 +38,7 @@ class Spark(HotSpark):
         # Only bounds a hang; a busy machine takes longer for the engine's counters.
         monkeypatch.setattr(slow_metrics.live_state, "_PATIENCE_S", 180.0)
         self.shows("active", SubState="running", MainPID="7")
-        self.reading = gpu.GpuReading()
+        self.reading = gpu_sensors.GpuReading()
         self.expiry = slow_metrics.Expiry("/etc/ssl/spark.pem", lambda _: 1.8e9)
         self.slow = slow_metrics.SlowMetrics(self.paths, lambda: self.reading, self.expiry)
 
@@ -88,12 +88,12 @@ def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
 
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
-    boot_history.record_hot_model_of_switch(spark.paths, "qwen")
+    models_by_boot.record_hot_model_of_switch(spark.paths, "qwen")
     spark.shows("inactive")
     time.sleep(slow_metrics.live_state.FRESH_S)
     metrics = spark.look()
     assert metrics["wanted_hot"] == {"qwen": 1} and "hot_model" not in metrics
-    boot_history.record_hot_model_of_switch(spark.paths, None)
+    models_by_boot.record_hot_model_of_switch(spark.paths, None)
     assert "wanted_hot" not in spark.look()
 
 

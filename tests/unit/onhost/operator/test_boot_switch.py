@@ -12,7 +12,7 @@ from onhost_fakes import begin_boot
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import boot_switch, status, switch_sh
-from lockstep.onhost.records import boot_history, switch_history
+from lockstep.onhost.records import models_by_boot, switch_history
 
 
 class Spark(ModelHost):
@@ -41,7 +41,7 @@ class Spark(ModelHost):
     def hot_until_cut(self, name: str, boot_: str, lasted_s: float) -> None:
         """Make a model hot in a boot of that name, which lasts for so long."""
         begin_boot(self.paths, boot_, lasted_s)
-        boot_history.record_model_phase(self.paths, name, boot_history.HOT)
+        models_by_boot.record_model_phase(self.paths, name, models_by_boot.HOT)
 
     def choose_model(self, name: str) -> None:
         """Make a model hot as an operator, or none."""
@@ -74,7 +74,7 @@ def test_a_model_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
     assert (spark.hot, spark.boot_message) == (["mistral"], None)
     # By the ordinary switch, in its own unit.
     call = next(call for call in spark.systemd.calls if call.startswith("systemd-run "))
-    assert call.endswith(f"--worker mistral {boot_history.BOOT}")
+    assert call.endswith(f"--worker mistral {models_by_boot.BOOT}")
     assert "mistral is hot, started in " in capsys.readouterr().out
 
 
@@ -95,7 +95,7 @@ def test_a_record_of_an_earlier_version_is_called_so(spark, capsys):
     spark.power_cut("2")
     assert (spark.boots(), spark.hot) == (0, [])
     assert "boots.json cannot be read, or is of another version of" in capsys.readouterr().out
-    assert boot_history.load(spark.paths).boots
+    assert models_by_boot.load(spark.paths).boots
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
     spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
     assert spark.boots() == 0
     assert spark.hot == ["spare"]
-    assert boot_history.load(spark.paths).hot == "mistral"
+    assert models_by_boot.load(spark.paths).hot == "mistral"
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_after_two_cuts_within_an_hour_it_stays_down_until_somebody_switches(
         # Everybody may read this one.
         newest_switch = switch_history.load(spark.paths)[0]
         assert (newest_switch.person, newest_switch.model, newest_switch.code) == (
-            boot_history.BOOT,
+            models_by_boot.BOOT,
             "mistral",
             1,
         )
         assert newest_switch.words == spark.problem
     spark.choose_model("mistral")
     assert spark.boot_message is None
-    boot_history.record_model_end(spark.paths, "mistral")
+    models_by_boot.record_model_end(spark.paths, "mistral")
     spark.power_cut("5")
     assert spark.boots() == 0
     assert spark.hot == ["mistral"]

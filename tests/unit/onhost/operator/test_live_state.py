@@ -16,8 +16,8 @@ from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 from lockstep.onhost.core import config, switch_lock
 from lockstep.onhost.operator import live_state
 from lockstep.onhost.records import last_diff, switch_history
-from lockstep.onhost.switching import switch_job
-from lockstep.onhost.system import gpu
+from lockstep.onhost.switching import switch_commands
+from lockstep.onhost.system import gpu_sensors
 
 UNIT = "vllm-qwen36.service"
 METRICS = """\
@@ -46,10 +46,10 @@ def spark(tmp_path, monkeypatch):
             self.clock = Clock(monkeypatch)
             # Only bounds a hang; a busy machine takes longer for the engine's counters.
             monkeypatch.setattr(live_state, "_PATIENCE_S", 180.0)
-            self.gpu_reading = gpu.GpuReading(
+            self.gpu_reading = gpu_sensors.GpuReading(
                 power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20
             )
-            monkeypatch.setattr(gpu, "read_gpu", lambda: self.gpu_reading)
+            monkeypatch.setattr(gpu_sensors, "read_gpu", lambda: self.gpu_reading)
             self.facts = live_state.Facts(config.load_host(self.paths.models), self.paths)
 
         def count(self, running: int, tokens: int) -> None:
@@ -129,7 +129,7 @@ def test_an_engine_that_does_not_answer_is_no_error(spark):
 def test_a_driver_that_hangs_holds_nobody_up(spark, monkeypatch):
     monkeypatch.setattr(live_state, "_PATIENCE_S", 0.05)
     let_go = threading.Event()
-    monkeypatch.setattr(gpu, "read_gpu", lambda: let_go.wait(180) and spark.gpu_reading)
+    monkeypatch.setattr(gpu_sensors, "read_gpu", lambda: let_go.wait(180) and spark.gpu_reading)
     facts_now = spark.facts.facts_now()
     assert (facts_now["gpu"], facts_now["hot"]) == (None, "qwen")
     assert spark.later()["gpu"] is None
@@ -137,12 +137,12 @@ def test_a_driver_that_hangs_holds_nobody_up(spark, monkeypatch):
 
 
 def test_a_host_without_a_driver_says_so(spark):
-    spark.gpu_reading = gpu.GpuReading()
+    spark.gpu_reading = gpu_sensors.GpuReading()
     assert spark.facts.facts_now()["gpu"] is None
 
 
 def test_a_running_switch_shows_its_person_and_last_words(spark):
-    log = switch_job.log_file(spark.paths)
+    log = switch_commands.log_file(spark.paths)
     log.parent.mkdir(parents=True)
     with switch_lock.hold_lock(spark.paths.switch_lock, "anna, by the gateway", "qwen"):
         log.write_text("starting qwen\nlockstep load: loading weights, file 6 of 13\n")

@@ -9,11 +9,11 @@ import pytest
 from a_model_host import UP, ModelHost
 from onhost_fakes import put_in_container, timeless
 
-from lockstep.onhost.core import config, output, switch_lock, terminal_lines
+from lockstep.onhost.core import config, event_lines, switch_lock, terminal_lines
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import switch_history, watch_findings
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import switch_commands
 from lockstep.onhost.systemd import units
 from lockstep.onhost.systemd.outdated_units import GATEWAY, GATEWAY_SOCKET
 
@@ -167,9 +167,9 @@ def test_a_switch_under_way_is_shown_first(spark):
 
 
 def test_a_failed_last_switch_is_remembered(spark):
-    spark.systemd.unit(switch_job.UNIT, ActiveState="failed", SubState="failed")
-    switch_job.log_file(spark.paths).parent.mkdir(parents=True)
-    switch_job.log_file(spark.paths).write_text(
+    spark.systemd.unit(switch_commands.UNIT, ActiveState="failed", SubState="failed")
+    switch_commands.log_file(spark.paths).parent.mkdir(parents=True)
+    switch_commands.log_file(spark.paths).write_text(
         "x\nlockstep failed: the switch to mistral FAILED\n"
     )
 
@@ -178,15 +178,15 @@ def test_a_failed_last_switch_is_remembered(spark):
 
 def test_a_switch_that_was_cut_off_and_finished_has_not_failed(spark):
     spark.systemd.unit(
-        switch_job.UNIT,
+        switch_commands.UNIT,
         ActiveState="failed",
         SubState="failed",
         Result="signal",
         ExecMainCode="2",
         ExecMainStatus="9",
     )
-    switch_job.log_file(spark.paths).parent.mkdir(parents=True)
-    switch_job.log_file(spark.paths).write_text("qwen is hot\n")
+    switch_commands.log_file(spark.paths).parent.mkdir(parents=True)
+    switch_commands.log_file(spark.paths).write_text("qwen is hot\n")
     cut = "unknown: cut off (signal, killed by signal 9), then: qwen is hot"
     assert spark.lines(100)[1] == f"last switch FAILED {cut}"
 
@@ -278,7 +278,13 @@ def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
     spark.lines()
 
     [names] = requests
-    assert {QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", switch_job.UNIT, GATEWAY} <= set(names)
+    assert {
+        QWEN_UNIT,
+        MISTRAL_UNIT,
+        "open-webui.service",
+        switch_commands.UNIT,
+        GATEWAY,
+    } <= set(names)
 
 
 def test_status_works_without_docker(spark):
@@ -368,7 +374,7 @@ def test_the_reason_of_a_failure_is_the_errors_and_our_verdict():
 
 
 def test_durations_as_people_say_them():
-    durations = [output.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
+    durations = [event_lines.duration(s) for s in (0.4, 99, 100, 5999, 6000, 11100, 200000)]
     assert durations == ["0 s", "99 s", "1 min", "99 min", "1 h 40 min", "3 h 5 min", "2 d 7 h"]
 
 

@@ -20,7 +20,7 @@ from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
-from lockstep.onhost.records import boot_history, json_records, switch_history, watch_findings
+from lockstep.onhost.records import json_records, models_by_boot, switch_history, watch_findings
 from lockstep.onhost.switching import hot_change_under_way, precheck
 from lockstep.onhost.switching import switch as switching
 
@@ -207,12 +207,12 @@ def test_nothing_is_started_that_the_memory_watch_has_ended_too(spark):
 
 def test_a_boot_does_not_bring_back_what_the_memory_watch_ended(spark):
     spark.systemd.unit(MISTRAL_UNIT)
-    boot_history.record_hot_model_of_switch(spark.paths, "mistral")
+    models_by_boot.record_hot_model_of_switch(spark.paths, "mistral")
     watch_findings.save(
         spark.paths, watch_findings.MemoryKill("mistral", MISTRAL_UNIT, "serving", 4.0, 3.9)
     )
     assert switch_worker._replace_ended_model("mistral", spark.paths) == 4
-    assert boot_history.load(spark.paths).hot is None
+    assert models_by_boot.load(spark.paths).hot is None
 
 
 def test_what_somebody_has_started_meanwhile_stays(spark):

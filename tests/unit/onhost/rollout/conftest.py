@@ -6,7 +6,7 @@ import pytest
 from a_clock import Clock
 from a_model_host import UP, ModelHost
 
-from lockstep.onhost.records import generations, journal
+from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.records.ownership import MARK
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
@@ -54,7 +54,7 @@ def spark(tmp_path, monkeypatch):
                 record = {"engine": engine, "images": [], "weights": {}, "files": []}
                 generations.add_record(self.paths, {"digest": "before", **record})
             paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/models.json", *more]
-            journal.note_before_change(self.paths, paths)
+            rollback_journal.note_before_change(self.paths, paths)
 
         def deploy(self) -> None:
             """Do the deploy's work before `go`."""

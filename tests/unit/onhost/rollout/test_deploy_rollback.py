@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.onhost.core import errors
-from lockstep.onhost.records import generations, journal
+from lockstep.onhost.records import generations, rollback_journal
 from lockstep.onhost.records.ownership import MARK
 from lockstep.onhost.rollout import rollout
 from lockstep.onhost.switching import hot_change_under_way
-from lockstep.onhost.webui import record, update
+from lockstep.onhost.webui import data_copies, update
 
 QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
 OLD, NEW = "a" * 16, "b" * 16
@@ -112,18 +112,18 @@ def test_open_webuis_image_of_before_gets_the_data_that_it_had(spark, monkeypatc
         "select_copy_for_image",
         lambda paths, image, number: image_uses.append((image, number)),
     )
-    record.save(spark.paths, record.WebUiRecord(image="webui@old"))
+    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@old"))
     whole(spark)
-    copy = record.Snapshot(4, 0.0, "webui@old", 1)
-    monkeypatch.setattr(record, "complete_copies", lambda paths: [copy])
-    record.save(spark.paths, record.WebUiRecord(image="webui@new"))
+    copy = data_copies.Snapshot(4, 0.0, "webui@old", 1)
+    monkeypatch.setattr(data_copies, "complete_copies", lambda paths: [copy])
+    data_copies.save(spark.paths, data_copies.WebUiRecord(image="webui@new"))
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert image_uses == [("webui@old", 4)]
 
 
 def test_a_member_of_a_cluster_waits_for_the_deploy(spark):
     spark.begin()
-    journal.note_before_change(spark.paths, rollout="id")
+    rollback_journal.note_before_change(spark.paths, rollout="id")
     spark.unit(NEW)
     assert rollout.main(["return", WHY], spark.paths) == 0
     assert spark.unit_state[0] == NEW and spark.paths.begun_journal.exists()

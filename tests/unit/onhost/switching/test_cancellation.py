@@ -206,7 +206,7 @@ def test_a_request_of_before_cancels_no_later_switch(spark):
 
 
 def test_who_waited_and_has_gone_starts_nothing_later(spark, monkeypatch):
-    monkeypatch.setattr("lockstep.onhost.core.output.has_lost_reader", lambda: True)
+    monkeypatch.setattr("lockstep.onhost.core.event_lines.has_lost_reader", lambda: True)
     with (
         switch_lock.hold_lock(spark.paths.switch_lock, "ben", "mistral"),
         pytest.raises(errors.Problem, match="nobody waits for this switch any more"),

@@ -11,10 +11,10 @@ from a_gpu import AGpu
 from a_hot_spark import HotSpark
 
 from lockstep.onhost.core import config
-from lockstep.onhost.records import accepted_speed, boot_history, watch_findings
+from lockstep.onhost.records import accepted_speed, models_by_boot, watch_findings
 from lockstep.onhost.switching import gpu_watch
-from lockstep.onhost.system import gpu
-from lockstep.onhost.system.gpu import CAP_UNIT
+from lockstep.onhost.system import gpu_sensors
+from lockstep.onhost.system.gpu_sensors import CAP_UNIT
 
 BAND = {"median": 38.0, "low": 35.0, "high": 41.0}
 METRICS = """\
@@ -39,7 +39,7 @@ class Spark(HotSpark):
         self.boot("b")
         self.accept()
         # Samples come from the same figures as looks.
-        monkeypatch.setattr(gpu, "sample_power_and_clock", self.sample_band)
+        monkeypatch.setattr(gpu_sensors, "sample_power_and_clock", self.sample_band)
         self.count()
         Clock(monkeypatch).asleep = self.asleep
 
@@ -59,8 +59,8 @@ class Spark(HotSpark):
 
     @contextlib.contextmanager
     def sample_band(self):
-        yield (band := gpu.SampleBand([], []))
-        reading = gpu.read_gpu()
+        yield (band := gpu_sensors.SampleBand([], []))
+        reading = gpu_sensors.read_gpu()
         band.power_w.append(reading.power_w)
         band.clock_mhz.append(reading.clock_mhz)
 
@@ -226,14 +226,14 @@ def test_without_a_driver_nothing_is_told(spark):
     ],
 )
 def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, words):
-    boot_history.record_model_phase(spark.paths, "qwen", boot_history.HOT)
+    models_by_boot.record_model_phase(spark.paths, "qwen", models_by_boot.HOT)
     spark.boot("c")
     spark.systemd.unit("kernel", journal=kernel)
     assert spark.look() == {}
     status_text = spark.status_text()
     assert "last boot cut off at " in status_text and "while qwen was hot" in status_text
     assert words in status_text
-    boot_history.record_hot_model_of_switch(spark.paths, "qwen")
+    models_by_boot.record_hot_model_of_switch(spark.paths, "qwen")
     spark.look()
     assert "last boot" not in spark.status_text()
 
@@ -241,8 +241,8 @@ def test_a_boot_that_was_cut_off_is_told_until_the_next_switch(spark, kernel, wo
 def test_an_orderly_end_and_the_first_boot_are_told_nothing_of(spark):
     spark.look()
     assert "last boot" not in spark.status_text()
-    boot_history.record_model_phase(spark.paths, "qwen", boot_history.STARTING)
-    boot_history.record_model_end(spark.paths, "qwen")
+    models_by_boot.record_model_phase(spark.paths, "qwen", models_by_boot.STARTING)
+    models_by_boot.record_model_end(spark.paths, "qwen")
     spark.boot("c")
     spark.look()
     assert "last boot" not in spark.status_text()

@@ -23,7 +23,7 @@ from lockstep.fit.fit import prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import watch_findings
-from lockstep.onhost.switching import gate, memory_watch
+from lockstep.onhost.switching import memory_watch, start_gate
 from lockstep.preflight import memory
 from lockstep.units.model_variants import variants
 from lockstep.units.models_json import host_configuration
@@ -62,7 +62,7 @@ class Spark:
         self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
         # One process of `systemctl` for each look would take minutes here.
         monkeypatch.setattr(memory_watch.units, "units_by_name", self.show)
-        monkeypatch.setattr(gate.runner, "run", lambda *_, **__: None)
+        monkeypatch.setattr(start_gate.runner, "run", lambda *_, **__: None)
         monkeypatch.setattr(memory_watch, "_control_unit", lambda *_: None)
         monkeypatch.setattr(memory_watch, "_sigkill", lambda *_: None)
         monkeypatch.setattr(memory_watch.docker_api.Docker, "container", lambda *_: None)
@@ -77,7 +77,7 @@ class Spark:
     ) -> bool:
         write_meminfo(self.paths, gib, total_gib=total)
         try:
-            gate.Gate(model, host, self.paths, wait_s=0.0).wait_for_memory()
+            start_gate.Gate(model, host, self.paths, wait_s=0.0).wait_for_memory()
         except errors.Problem:
             return False
         return True

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from a_lock import LockProcess, hold_lock
 
-from lockstep.onhost.core import errors, layout, output, program_command_lines
+from lockstep.onhost.core import errors, event_lines, layout, program_command_lines
 from lockstep.onhost.system import apt_lock_wait
 
 LISTS = "var/lib/apt/lists/lock"
@@ -56,7 +56,7 @@ def listening(monkeypatch, word: str, held_lock: LockProcess) -> list[str]:
         if word in line:
             held_lock.release()
 
-    monkeypatch.setattr(output, "say", say)
+    monkeypatch.setattr(event_lines, "say", say)
     return lines
 
 

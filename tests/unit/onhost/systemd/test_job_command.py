@@ -13,7 +13,7 @@ import pytest
 from lab_servers import until
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
-from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.core import errors, event_lines, layout
 from lockstep.onhost.systemd import job_command, transient_job
 
 
@@ -178,7 +178,7 @@ def mirror_output(host, monkeypatch):
             file.write(line + "\n")
         print(line, flush=True)
 
-    monkeypatch.setattr(output, "say", say)
+    monkeypatch.setattr(event_lines, "say", say)
 
 
 def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):

@@ -14,8 +14,8 @@ from a_webui import NEW, OLD, VOLUME, Spark, running, text
 from onhost_fakes import let_listen
 
 from lockstep.onhost.core import errors, runner
-from lockstep.onhost.records import restic_repository
-from lockstep.onhost.webui import data, record, update
+from lockstep.onhost.records import restic_client
+from lockstep.onhost.webui import data, data_copies, update
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def serving_spark(spark: Spark) -> Spark:
 
 
 def numbers(spark: Spark) -> list[int]:
-    return [snapshot.number for snapshot in record.complete_copies(spark.paths)]
+    return [snapshot.number for snapshot in data_copies.complete_copies(spark.paths)]
 
 
 def test_the_same_image_has_nothing_copied(serving_spark: Spark) -> None:
@@ -68,11 +68,13 @@ def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
 def test_an_update_that_serves_keeps_a_copy_of_before(serving_spark: Spark) -> None:
     serving_spark.runs(NEW)
     serving_spark.chat("two")
-    newest = record.complete_copies(serving_spark.paths)[0]
+    newest = data_copies.complete_copies(serving_spark.paths)[0]
     assert newest.image == OLD
-    assert record.load(serving_spark.paths).image == NEW
+    assert data_copies.load(serving_spark.paths).image == NEW
     with closing(
-        sqlite3.connect(record.copied_data_folder(serving_spark.paths, newest.number) / "webui.db")
+        sqlite3.connect(
+            data_copies.copied_data_folder(serving_spark.paths, newest.number) / "webui.db"
+        )
     ) as db:
         assert db.execute("SELECT title FROM chat").fetchall() == [("one",)]
 
@@ -83,7 +85,7 @@ def test_an_update_that_fails_returns_unit_and_data(serving_spark: Spark) -> Non
     serving_spark.begin(OLD)
     assert serving_spark.chats == ["one"]
     serving_spark.ready(OLD)
-    webui_record = record.load(serving_spark.paths)
+    webui_record = data_copies.load(serving_spark.paths)
     assert (webui_record.image, webui_record.update) == (OLD, None)
     assert "is back, with its data" in webui_record.last
 
@@ -119,7 +121,7 @@ def test_an_update_that_was_stopped_on_purpose_goes_on(serving_spark: Spark) -> 
     serving_spark.begin(NEW)
     serving_spark.end("success")
     serving_spark.runs(NEW)
-    assert record.load(serving_spark.paths).image == NEW
+    assert data_copies.load(serving_spark.paths).image == NEW
     assert len(numbers(serving_spark)) == 2
 
 
@@ -138,7 +140,7 @@ def test_a_broken_database_is_no_start(serving_spark: Spark) -> None:
     (serving_spark.place / "webui.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
     with pytest.raises(errors.Problem, match="database is broken"):
         serving_spark.ready(NEW)
-    assert record.load(serving_spark.paths).image == OLD
+    assert data_copies.load(serving_spark.paths).image == OLD
 
 
 def test_without_room_for_the_copy_the_old_image_stays(
@@ -164,16 +166,16 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) 
     listing = update.copies_with_later_chats(spark.paths, VOLUME)
     assert listing["image"] == NEW
     fits = next(
-        snapshot for snapshot in record.complete_copies(spark.paths) if snapshot.image == OLD
+        snapshot for snapshot in data_copies.complete_copies(spark.paths) if snapshot.image == OLD
     )
     assert data.count_chats_since(spark.place, fits.at) == 1
     update.select_copy_for_image(spark.paths, OLD, fits.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
-    newest = record.complete_copies(spark.paths)[0]
+    newest = data_copies.complete_copies(spark.paths)[0]
     assert newest.image == NEW
     with closing(
-        sqlite3.connect(record.copied_data_folder(spark.paths, newest.number) / "webui.db")
+        sqlite3.connect(data_copies.copied_data_folder(spark.paths, newest.number) / "webui.db")
     ) as db:
         assert db.execute("SELECT count(*) FROM chat").fetchone() == (2,)
 
@@ -184,7 +186,7 @@ def test_a_copy_that_was_asked_for_long_ago_is_not_used(
     serving_spark.runs(NEW)
     serving_spark.chat("two")
     update.select_copy_for_image(serving_spark.paths, OLD, numbers(serving_spark)[0])
-    later = record.load(serving_spark.paths).wanted_copy
+    later = data_copies.load(serving_spark.paths).wanted_copy
     assert later
     monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
     serving_spark.runs(OLD)
@@ -202,9 +204,9 @@ def test_a_rollback_whose_image_fails_returns_the_newer_data(serving_spark: Spar
 
 def test_only_the_newest_copies_stay(spark: Spark) -> None:
     spark.chat("one")
-    for number in range(record.KEPT + 3):
+    for number in range(data_copies.KEPT + 3):
         spark.runs(f"i@sha256:{number}")
-    assert len(numbers(spark)) == record.KEPT
+    assert len(numbers(spark)) == data_copies.KEPT
 
 
 def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path: Path) -> None:
@@ -280,9 +282,9 @@ def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) ->
     spark.runs(OLD)
     spark.runs(NEW)
     spark.chat("two")
-    newest = record.complete_copies(spark.paths)[0]
+    newest = data_copies.complete_copies(spark.paths)[0]
     assert newest.backup and newest.image == OLD
-    assert not record.copied_data_folder(spark.paths, newest.number).exists()
+    assert not data_copies.copied_data_folder(spark.paths, newest.number).exists()
     update.select_copy_for_image(spark.paths, OLD, newest.number)
     spark.runs(OLD)
     assert spark.chats == ["one"]
@@ -303,12 +305,12 @@ def test_copies_in_the_backup_are_forgotten_as_plain_ones_are(spark: Spark) -> N
     spark.chat("one")
     for image in (OLD, NEW, OLD, NEW, OLD):
         spark.runs(image)
-    snapshots = record.complete_copies(spark.paths)
-    backup_snapshots = restic_repository.ResticRepository(spark.paths).snapshots()
+    snapshots = data_copies.complete_copies(spark.paths)
+    backup_snapshots = restic_client.ResticRepository(spark.paths).snapshots()
     assert [snapshot.backup for snapshot in snapshots] == [
         snapshot.id[:8] for snapshot in backup_snapshots
     ]
-    assert len(backup_snapshots) == record.KEPT
+    assert len(backup_snapshots) == data_copies.KEPT
 
 
 def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
@@ -339,7 +341,7 @@ def test_an_answer_of_another_process_than_its_container_is_none(spark: Spark, g
     let_listen(spark.paths, 7, group, port=port)
     with pytest.raises(errors.Problem, match="process 7 of root"):
         spark.runs(OLD)
-    assert record.load(spark.paths).image == ""
+    assert data_copies.load(spark.paths).image == ""
 
 
 def test_the_answer_of_its_own_container_counts(spark: Spark) -> None:
@@ -347,4 +349,4 @@ def test_the_answer_of_its_own_container_counts(spark: Spark) -> None:
     let_listen(spark.paths, 7, "/system.slice/docker-open-webui.scope", port=port)
     spark.chat("one")
     spark.runs(OLD)
-    assert record.load(spark.paths).image == OLD
+    assert data_copies.load(spark.paths).image == OLD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.onhost.gateway.wire import dangerous_requests
+from lockstep.onhost.gateway.wire import engine_crash_limits
 from lockstep.onhost.gateway.wire.gateway_answers import GatewayRefusal
 from lockstep.onhost.gateway.wire.multipart_form import MultipartForm
 from lockstep.onhost.gateway.wire.request_fields import ModelRequest
@@ -55,7 +55,7 @@ def test_the_model_is_read_and_replaced_wherever_it_stands(first: bool, preamble
 )
 def test_a_form_is_judged_as_any_body(body: bytes, words: str) -> None:
     with pytest.raises(GatewayRefusal, match=words) as error:
-        dangerous_requests.refuse_dangerous_fields(
+        engine_crash_limits.refuse_dangerous_fields(
             MultipartForm(KIND, body).validate_fields(ModelRequest)
         )
     assert error.value.status == 400

@@ -1,0 +1,79 @@
+"""A host's report on its GPU: the findings for diff, and every figure for evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a_gpu import AGpu
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.facts import gpu_health as facts
+from lockstep.onhost.records import watch_findings
+
+
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AGpu:
+    """A GPU, and a host of which the watch has nothing to tell."""
+    paths = layout.Paths(tmp_path / "root")
+    monkeypatch.setattr(layout, "Paths", lambda: paths)
+    monkeypatch.setattr(facts, "_HWMON", str(tmp_path / "hwmon"))
+    return AGpu(tmp_path / "gpu", monkeypatch)
+
+
+def gpu_findings(most: int | None = None) -> dict[str, object]:
+    facts_of_diff = facts.findings({"max_clock_mhz": most})
+    return {item: value for kind, item, value in facts_of_diff if kind == "gpu"}
+
+
+def test_diff_shows_what_the_watch_found(card: AGpu) -> None:
+    assert gpu_findings() == {}
+    record = watch_findings.GpuRecord({"gpu-hot": "the GPU is held down"})
+    watch_findings.save(layout.Paths(), record)
+    assert gpu_findings() == {"gpu-hot": "the GPU is held down"}
+
+
+def test_diff_sees_a_cap_that_is_lost_before_the_watch_does(card: AGpu) -> None:
+    card.shows(clock=2418)
+    assert gpu_findings(2100) == {"gpu-cap": "the clock is 2418 MHz, above its cap of 2100 MHz"}
+    assert gpu_findings() == {}
+    card.shows(clock=2080)
+    assert gpu_findings(2100) == {}
+
+
+def test_evidence_has_every_figure_and_the_rails_where_a_driver_tells_them(
+    card: AGpu, tmp_path: Path
+) -> None:
+    card.shows(watts=38.5, clock=2418, celsius=68, utilization=96, reasons=["hw_slowdown"])
+    for number, (name, files) in enumerate(
+        {
+            "acpitz": {"temp1_input": "40000"},
+            "spbm": {
+                "power1_label": "sys_total",
+                "power1_input": "61250000",
+                "power11_label": "pl1",
+                "prochot": "0",
+            },
+        }.items()
+    ):
+        folder = tmp_path / f"hwmon/hwmon{number}"
+        folder.mkdir(parents=True)
+        for file, content in {"name": name, **files}.items():
+            (folder / file).write_text(f"{content}\n")
+    assert [(item, value) for _, item, value in facts.sensor_values(None)] == [
+        ("power W", 38.5),
+        ("clock MHz", 2418.0),
+        ("temperature °C", 68.0),
+        ("utilisation %", 96.0),
+        ("last boot", "not cut off under a model"),
+        ("held down by", "hardware slow-down"),
+        ("rail pl1 W", "not told"),
+        ("rail sys_total W", 61.25),
+        ("prochot", "0"),
+    ]
+
+
+def test_evidence_without_a_driver_says_so(card: AGpu) -> None:
+    card.program.write_text("#!/bin/sh\nexit 9\n")
+    evidence = {item: value for _, item, value in facts.sensor_values(None)}
+    assert evidence["power W"] == evidence["held down by"] == "not told"

@@ -1,0 +1,83 @@
+"""The figures of nvidia-smi, and those that it lacks for a GB10."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from a_gpu import AGpu
+
+from lockstep.onhost.system import gpu_sensors
+
+
+@pytest.fixture
+def card(tmp_path, monkeypatch) -> AGpu:
+    return AGpu(tmp_path / "gpu", monkeypatch)
+
+
+def test_a_look_is_one_call_with_every_figure(card):
+    card.shows(watts=38.5, clock=2418, celsius=68, utilization=96, reasons=["sw_power_cap"])
+    reading = gpu_sensors.read_gpu()
+    assert (reading.power_w, reading.clock_mhz, reading.temperature_c) == (38.5, 2418, 68)
+    assert (reading.utilization, reading.reasons, reading.heat_causes) == (96, 0x05, [])
+
+
+def test_heat_is_what_heat_or_the_power_supply_does(card):
+    card.shows(reasons=["sw_thermal_slowdown", "hw_power_brake_slowdown", "sync_boost"])
+    assert gpu_sensors.read_gpu().heat_causes == [
+        "thermal slow-down by the driver",
+        "power brake",
+    ]
+
+
+@pytest.mark.parametrize("field", ["power.draw", "clocks_event_reasons."])
+def test_a_field_that_the_driver_does_not_know_leaves_the_others(card, field):
+    text = card.program.read_text()
+    card.program.write_text(text.replace(f'"{field}', '"unheard.of.'))
+    reading = gpu_sensors.read_gpu()
+    assert reading.temperature_c == 41
+    assert (reading.power_w is None, reading.reasons is None) == (
+        field == "power.draw",
+        field[-1] == ".",
+    )
+
+
+def test_what_is_not_available_is_none(card):
+    text = card.program.read_text()
+    card.program.write_text(text.replace("{now['watts']:.2f} W", "[N/A]"))
+    assert gpu_sensors.read_gpu().power_w is None
+    assert gpu_sensors.read_gpu().clock_mhz == 208
+
+
+@pytest.mark.parametrize("program", ["#!/bin/sh\necho failed; exit 9\n", None])
+def test_without_a_driver_nothing_is_told(card, monkeypatch, program):
+    if program:
+        card.program.write_text(program)
+    else:
+        monkeypatch.setenv("PATH", "/nonexistent")
+    assert gpu_sensors.read_gpu() == gpu_sensors.GpuReading()
+    with gpu_sensors.sample_power_and_clock() as band:
+        pass
+    assert band.as_json() == {}
+
+
+@pytest.mark.parametrize(
+    ("clock", "cap", "above"),
+    [(2418, 2100, True), (2130, 2100, False), (2418, None, False), (None, 2100, False)],
+)
+def test_a_clock_above_its_cap_shows_that_the_cap_is_lost(clock, cap, above):
+    assert gpu_sensors.GpuReading(clock_mhz=clock).is_above_cap(cap) is above
+
+
+def test_samples_of_a_while_are_a_band_and_a_line_cut_off_counts_for_nothing(card):
+    sample_mark = card.folder / "said"
+    lines = r"31.5, 2080\n30.0, 2086\n[N/A], 2081\n29"
+    card.program.write_text(f"#!/bin/sh\nprintf '{lines}'; touch {sample_mark}; exec sleep 600\n")
+    with gpu_sensors.sample_power_and_clock() as band:
+        limit = time.monotonic() + 180
+        while not sample_mark.exists() and time.monotonic() < limit:
+            time.sleep(0.01)
+    assert band.as_json() == {
+        "power_w": {"median": 30.75, "low": 30.0, "high": 31.5},
+        "clock_mhz": {"median": 2081, "low": 2080, "high": 2086},
+    }

@@ -1,0 +1,563 @@
+"""Weights: pinned, resumable, checked once, repaired, and borrowed files put in place."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import functools
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from a_peer import Spark, write_lease
+from local_server import LocalServer, Reply, SeenRequest, refused_address, serving
+
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.fetch import content_claims, peer_client, resumable_download
+from lockstep.onhost.fetch.download_progress import Progress, parse_progress
+from lockstep.onhost.weights import fetch_weights, repository_download, weights_spec, weights_state
+
+REVISION, BASE_REVISION = "a" * 40, "b" * 40
+WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
+FILES = {
+    f"org/small/{REVISION}": {
+        "model-00001.safetensors": WEIGHTS,
+        "model-00002.safetensors": WEIGHTS[::-1],
+        "original/params.json": b"{}",
+    },
+    f"org/base/{BASE_REVISION}": {"config.json": b'{"base": true}'},
+}
+
+
+class Hub:
+    """A Hugging Face endpoint: resolve URLs; `redirect_to` is where their content is then."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self.url = server.url
+        self.requests: list[tuple[str, str | None]] = []
+        self.tokens: list[str | None] = []
+        self.redirect_to: str | None = None
+        self.spoil: dict[str, int] = {}
+        self.cut: dict[str, list[int]] = {}
+        self.status = 200
+        self.error_code = ""
+        for model, files in FILES.items():
+            repository, _, revision = model.rpartition("/")
+            for path, body in files.items():
+                answer = functools.partial(self._answer, path, body)
+                server.answers[f"/{repository}/resolve/{revision}/{path}"] = answer
+
+    def gets(self) -> list[str]:
+        return sorted(path for path, _ in self.requests)
+
+    def _answer(self, path: str, body: bytes, request: SeenRequest) -> Reply:
+        range_ = request.headers.get("Range")
+        self.requests.append((path, range_))
+        self.tokens.append(request.headers.get("Authorization"))
+        if self.status != 200:
+            return Reply(b"", self.status, {"X-Error-Code": self.error_code})
+        if self.redirect_to:
+            return Reply(b"", 302, {"Location": f"{self.redirect_to}{request.path}"})
+        if self.spoil.get(path, 0):
+            self.spoil[path] -= 1
+            body = bytes(len(body))
+        start = int(range_.removeprefix("bytes=").rstrip("-").split("-")[0]) if range_ else 0
+        headers = {"Content-Length": str(len(body) - start)}
+        if range_:
+            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+        cuts = self.cut.get(path, [])
+        part = body[start:][: cuts.pop(0) if cuts else None]
+        return Reply(part, 206 if range_ else 200, headers)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serving({}) as server:
+        yield Hub(server)
+
+
+@pytest.fixture
+def elsewhere(hub: Hub) -> Iterator[Hub]:
+    """Another server, to which the hub redirects requests."""
+    with serving({}) as server:
+        hub.redirect_to = server.url.replace("127.0.0.1", "localhost")
+        yield Hub(server)
+
+
+@pytest.fixture
+def spec(tmp_path, hub):
+    """One repository of three files, two of them LFS, that borrows a config.json."""
+    data = {
+        "cache_dir": str(tmp_path / "huggingface/hub"),
+        "endpoint": hub.url,
+        "repositories": [
+            {
+                "model": "org/small",
+                "revision": REVISION,
+                "files": pinned_files(f"org/small/{REVISION}"),
+                "borrow": [
+                    {
+                        "model": "org/base",
+                        "revision": BASE_REVISION,
+                        "files": pinned_files(f"org/base/{BASE_REVISION}"),
+                    }
+                ],
+                "refs": ["main"],
+            }
+        ],
+    }
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def pinned_files(repository: str) -> list[dict]:
+    """The files as the lock has them: SHA-256 of LFS files, git's id of the others."""
+    return [
+        {"path": path, "size": len(body), **hash_of(path, body)}
+        for path, body in FILES[repository].items()
+    ]
+
+
+def hash_of(path: str, body: bytes) -> dict[str, str]:
+    if path.endswith(".safetensors"):
+        return {"sha256": hashlib.sha256(body).hexdigest()}
+    return {"blob": hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()}
+
+
+CONFIG = hash_of("config.json", b'{"base": true}')["blob"]
+
+
+def fetch(spec: Path, *options: str) -> int:
+    return fetch_weights.main([str(spec), *options])
+
+
+def state(spec: Path) -> dict:
+    weights = weights_spec.parse_spec(spec.read_text())
+    return weights_state.state(weights, weights.repositories[0])
+
+
+def snapshot(spec: Path) -> Path:
+    return weights_spec.parse_spec(spec.read_text()).snapshot_folder("org/small", REVISION)
+
+
+def test_nothing_there_is_all_missing(spec):
+    weights_status = state(spec)
+    assert weights_status["state"] == "incomplete"
+    assert weights_status["missing"] == [*FILES[f"org/small/{REVISION}"], "org/base/config.json"]
+    assert (weights_status["bytes_present"], weights_status["bytes_total"]) == (
+        0,
+        2 * len(WEIGHTS) + 2,
+    )
+
+
+def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, capsys):
+    assert fetch(spec) == 0
+    assert state(spec)["state"] == "complete"
+    assert hub.gets() == [
+        "config.json",
+        "model-00001.safetensors",
+        "model-00002.safetensors",
+        "original/params.json",
+    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "weights org/small: 0 of 3 files, 0.00 of 2.10 MB, from 127.0.0.1"
+    assert lines[-1].startswith("weights org/small: complete at /")
+    # Each blob has the name that the lock gives it.
+    names = [file.get("sha256") or file["blob"] for file in pinned_files(f"org/small/{REVISION}")]
+    blobs = snapshot(spec).parent.parent / "blobs"
+    assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.requests == []
+
+
+def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkeypatch, capsys):
+    """The engine is asked about a checkpoint by its configuration, hours before its weights."""
+    monkeypatch.setattr(weights_spec, "SMALL", 100)
+    assert fetch(spec, "--small") == 0
+    assert hub.gets() == ["config.json", "original/params.json"]
+    assert "complete" not in capsys.readouterr().out
+    weights_status = state(spec)
+    assert (weights_status["state"], weights_status["missing"]) == (
+        "incomplete",
+        ["model-00001.safetensors", "model-00002.safetensors"],
+    )
+    assert not Path(weights_status["path"]).exists()
+    assert not (snapshot(spec).parents[1] / "refs/main").exists()
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["model-00001.safetensors", "model-00002.safetensors"]
+    assert state(spec)["state"] == "complete"
+
+
+def test_the_engine_gets_a_folder_with_own_and_borrowed_files_at_any_mount_point(spec, tmp_path):
+    fetch(spec)
+    merged_folder = tmp_path / f"huggingface/lockstep-merged/org--small/{REVISION}"
+    assert state(spec)["path"] == str(merged_folder)
+    assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
+
+    (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
+    merged_folder = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
+    files = {
+        str(path.relative_to(merged_folder)): path.read_bytes()
+        for path in merged_folder.rglob("*")
+        if path.is_file()
+    }
+    assert files == {**FILES[f"org/small/{REVISION}"], **FILES[f"org/base/{BASE_REVISION}"]}
+
+
+def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp_path):
+    fetch(spec)
+
+    from huggingface_hub import snapshot_download
+
+    cache = tmp_path / "huggingface/hub"
+    path = snapshot_download("org/small", cache_dir=cache, local_files_only=True)
+    assert Path(path) == snapshot(spec)
+
+
+def truncate_file(link: Path) -> None:
+    os.truncate(link.resolve(), 100)
+
+
+def truncated_and_unlinked(link: Path) -> None:
+    truncate_file(link)
+    link.unlink()
+
+
+def change_file(link: Path) -> None:
+    link.resolve().write_bytes(bytes(len(WEIGHTS)))
+    os.utime(link.resolve(), ns=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("harm", "fault_key"),
+    [
+        (truncate_file, "wrong_size"),
+        (truncated_and_unlinked, "missing"),
+        (change_file, "unverified"),
+    ],
+)
+def test_a_file_that_was_harmed_is_found_without_reading_and_fetched_again(
+    spec, hub, capsys, harm, fault_key
+):
+    fetch(spec)
+    link = snapshot(spec) / "model-00001.safetensors"
+    harm(link)
+    assert state(spec)[fault_key] == [link.name]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == [link.name]
+    assert link.read_bytes() == WEIGHTS
+    assert state(spec)["state"] == "complete"
+    output = capsys.readouterr().out
+    assert fault_key != "wrong_size" or f"1 corrupt files: {link.name}; fetching them" in output
+
+
+@pytest.mark.parametrize(
+    ("path", "name_shown"),
+    [
+        ("model-00001.safetensors", r"org/small@a{12} model-00001\.safetensors"),
+        ("original/params.json", r"org/small@a{12} original/params\.json"),
+        ("config.json", r"org/base@b{12} config\.json"),
+    ],
+    ids=["large", "small", "borrowed"],
+)
+def test_what_came_corrupt_is_fetched_again_once_and_then_given_up_with_a_remedy(
+    spec, hub, capsys, path, name_shown
+):
+    hub.spoil[path] = 1
+    assert fetch(spec) == 0
+    assert hub.gets().count(path) == 2
+    assert "what came is not what its hash says; fetching it again" in capsys.readouterr().out
+    assert state(spec)["state"] == "complete"
+
+    weights = weights_spec.parse_spec(spec.read_text())
+    shutil.rmtree(weights.cache_dir)
+    hub.requests.clear()
+    hub.spoil[path] = 9
+    remedy = (
+        rf"{name_shown}: corrupt, also after fetching it again\. "
+        rf"Remedy: check .* the source {hub.url}"
+    )
+    with pytest.raises(errors.Problem, match=remedy):
+        fetch(spec)
+    assert hub.gets().count(path) == 2
+    # It is thrown away.
+    assert not list(weights.cache_dir.glob(f"models--*/snapshots/*/{path}"))
+    assert all(any(blob.read_bytes()) for blob in weights.cache_dir.glob("*/blobs/*"))
+
+
+def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, hub, tmp_path):
+    fetch(spec)
+    target_path = Path(state(spec)["path"])
+    for name in ("original/params.json", "config.json"):
+        blob = (target_path / name).resolve()
+        blob.write_bytes(bytes(blob.stat().st_size))
+    assert state(spec)["unverified"] == ["original/params.json", "org/base/config.json"]
+
+    hub.requests.clear()
+    assert fetch(spec) == 0
+    assert hub.gets() == ["config.json", "original/params.json"]
+    assert (target_path / "original/params.json").read_bytes() == b"{}"
+    assert (target_path / "config.json").read_bytes() == b'{"base": true}'
+
+
+def test_verified_files_are_never_read_twice(spec, monkeypatch):
+    fetch(spec)
+    weights = weights_spec.parse_spec(spec.read_text())
+    store = repository_download.WeightsStore(
+        weights, None, peer_client.Copier(None), content_claims.Claim(None)
+    )
+    parts = weights.repositories[0].own_and_borrowed_parts
+
+    def unreadable(*_: object) -> None:
+        raise AssertionError("a weight was read")
+
+    monkeypatch.setattr("hashlib.sha256", unreadable)
+    monkeypatch.setattr("hashlib.sha1", unreadable)
+    assert [store.corrupt_files(part) for part in parts] == [[], []]
+
+
+def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    hub.cut["model-00001.safetensors"] = [400_000, 300_000]
+
+    assert fetch(spec) == 0
+    # Always asked of the hub, for a signed address may have expired.
+    ranges = [range_ for path, range_ in hub.requests if path.endswith("00001.safetensors")]
+    assert ranges == [None, "bytes=400000-", "bytes=700000-"]
+    assert state(spec)["state"] == "complete"
+
+
+def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, elsewhere, tmp_path):
+    (tmp_path / "token").write_text("hf_s3cret\n")
+
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
+    assert set(hub.tokens) == {"Bearer hf_s3cret"}
+    assert len(elsewhere.tokens) == 4
+    assert set(elsewhere.tokens) == {None}
+
+
+def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(
+    spec, hub, elsewhere, tmp_path, capsys
+):
+    text = spec.read_text().replace("http://", "http://anna:g%40heim@")
+    spec.write_text(text)
+    (tmp_path / "token").write_text("hf_s3cret\n")
+
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
+    assert set(hub.tokens) == {"Basic " + base64.b64encode(b"anna:g@heim").decode()}
+    assert set(elsewhere.tokens) == {None}
+
+    shutil.rmtree(weights_spec.parse_spec(text).cache_dir)
+    hub.redirect_to, hub.status = None, 401
+    with pytest.raises(errors.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as error:
+        fetch(spec)
+    assert error.value.code == 3
+    output = capsys.readouterr()
+    assert "heim" not in f"{error.value}{output}"
+
+
+def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, elsewhere, tmp_path):
+    url = f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json"
+    source = resumable_download.DownloadSource(url, None, {"Authorization": "Bearer hf_s3cret"})
+
+    resumable_download.download(lambda: source, tmp_path / "config.json", CONFIG)
+    assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
+    assert (hub.tokens, elsewhere.tokens) == (["Bearer hf_s3cret"], [None])
+
+
+def test_a_partial_download_is_resumed(spec, hub):
+    blobs = snapshot(spec).parent.parent / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{hashlib.sha256(WEIGHTS).hexdigest()}.incomplete").write_bytes(WEIGHTS[:1000])
+
+    assert fetch(spec) == 0
+    ranges = dict(hub.requests)
+    assert ranges["model-00001.safetensors"] == "bytes=1000-"
+    assert state(spec)["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    "fault", [ssl.SSLEOFError(8, "EOF"), OSError(errno.EHOSTUNREACH, "No route to host")], ids=str
+)
+def test_a_line_that_breaks_in_the_middle_is_taken_up_again(spec, hub, monkeypatch, fault):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    real_read = http.client.HTTPResponse.read
+    broken_responses: list[http.client.HTTPResponse] = []
+
+    def break_off(response, size=None):
+        if broken_responses[:1] == [response]:
+            raise fault
+        if not broken_responses and response.length == len(WEIGHTS):
+            broken_responses.append(response)
+            size = 1000
+        return real_read(response, size)
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read", break_off)
+    assert fetch(spec) == 0
+    assert "bytes=1000-" in dict(hub.requests).values()
+    assert state(spec)["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("status", "error_code", "code", "words"),
+    [
+        (403, "GatedRepo", 3, r"access is gated. Remedy: accept the licence at .*/org/small"),
+        (401, "RepoNotFound", 4, "does not exist or is private"),
+        (404, "RevisionNotFound", 4, "compare revision and file list"),
+        (404, "EntryNotFound", 4, "compare revision and file list"),
+        (500, "", 1, "check network and proxy, then run again; it resumes"),
+    ],
+)
+def test_a_hub_that_refuses_is_explained(spec, hub, monkeypatch, status, error_code, code, words):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    hub.status, hub.error_code = status, error_code
+
+    with pytest.raises(errors.Problem, match=words) as problem:
+        fetch(spec)
+    assert problem.value.code == code
+
+
+def test_a_hub_that_is_down_is_explained(spec, hub, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    spec.write_text(spec.read_text().replace(hub.url, f"http://{refused_address()}"))
+    with pytest.raises(errors.Problem, match="check network and proxy"):
+        fetch(spec)
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(spec, hub, monkeypatch):
+    class Usage:
+        free = 1_000_000
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage)
+    with pytest.raises(errors.Problem, match=r"2.1 MB to fetch, 1.0 MB free under") as problem:
+        fetch(spec)
+    assert problem.value.code == 5
+    assert hub.requests == []
+
+
+def test_after_a_failure_nothing_is_begun_and_it_is_what_is_raised(monkeypatch):
+    started_numbers, is_cancelled = [], threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *args, **options):
+            super().shutdown(*args, **options)
+            is_cancelled.set()
+
+    def work(number):
+        started_numbers.append(number)
+        if number == 1:
+            raise errors.Problem("lost")
+        assert number == 0 or is_cancelled.wait(180)
+
+    monkeypatch.setattr(resumable_download, "ThreadPoolExecutor", Pool)
+    with pytest.raises(errors.Problem, match="lost"):
+        resumable_download.work_through(work, range(9), 1)
+    # What was under way ends by itself.
+    assert started_numbers in ([0, 1], [0, 1, 2])
+
+
+def test_what_is_done_is_told_by_one_thread():
+    threads, results = set(), []
+
+    def note(number, result):
+        threads.add(threading.current_thread())
+        results.append((number, result))
+
+    resumable_download.work_through(lambda number: number * 10, range(20), 4, note)
+    assert threads == {threading.current_thread()}
+    assert sorted(results) == [(number, number * 10) for number in range(20)]
+
+
+def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
+    copier = peer_client.Copier(None)
+    monkeypatch.setattr(copier, "source_text", lambda origin: f"waiting for spark2, else {origin}")
+    weights = weights_spec.parse_spec(spec.read_text())
+    repository = weights_spec.RepositoryPart(
+        "org/small",
+        REVISION,
+        (weights_spec.File("a", 60_000_000, "a"), weights_spec.File("b", 40_000_000, "b")),
+    )
+    (snapshot(spec)).mkdir(parents=True)
+    with (snapshot(spec) / "a").open("wb") as file:
+        file.truncate(60_000_000)
+    blobs = snapshot(spec).parent.parent / "blobs"
+    blobs.mkdir()
+    (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
+
+    store = repository_download.WeightsStore(weights, None, copier, content_claims.Claim(None))
+    line = store.progress_text(repository)
+    hub = urllib.parse.urlsplit(weights.hub).hostname
+    amount = "1 of 2 files, 80.00 of 100.00 MB"
+    assert line == f"weights org/small: {amount}, waiting for spark2, else {hub}"
+    assert parse_progress(line) == Progress(
+        "weights org/small", "1 of 2 files", 8e7, 1e8, f"waiting for spark2, else {hub}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(cache="x"), "unknown key 'cache'; allowed: cache_dir, endpoint"),
+        (lambda d: d.update(cache_dir="hub"), "must be an absolute path; found 'hub'"),
+        (lambda d: d["repositories"][0].update(revision="main"), "is not a commit of 40 hex"),
+        (lambda d: d["repositories"][0].update(model="../x"), "is not ORG/NAME; found '../x'"),
+        (lambda d: d["repositories"][0].update(files=None), r"files must be a list; found None"),
+        (
+            lambda d: d["repositories"][0]["files"][0].update(path="../../etc/passwd"),
+            r"path is not a path inside the repository; found '../../etc/passwd'",
+        ),
+        (lambda d: d["repositories"][0]["files"][1].update(size="1"), "size must be a whole"),
+        (lambda d: d["repositories"][0]["files"][1].update(sha256="1"), "is not 64 hex digits"),
+        (lambda d: d["repositories"][0]["files"][1].pop("sha256"), "has no hash"),
+    ],
+)
+def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
+    data = json.loads(spec.read_text())
+    change(data)
+    spec.write_text(json.dumps(data))
+
+    with pytest.raises(errors.Problem, match=words) as problem:
+        fetch(spec)
+    assert problem.value.code == 2
+
+
+def test_a_token_file_that_is_not_there_means_no_token(spec, hub, tmp_path):
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
+    assert set(hub.tokens) == {None}
+
+
+def test_a_token_file_that_cannot_be_read_is_named(spec, tmp_path):
+    with pytest.raises(errors.Problem, match="Is a directory") as problem:
+        fetch(spec, "--token-file", str(tmp_path))
+    assert problem.value.code == 2
+
+
+def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spec, hub):
+    peer = Spark(tmp_path, "spark1")
+    for files in FILES.values():
+        for path, body in files.items():
+            peer.has(body, hash_of(path, body).popitem()[1])
+    own_paths = layout.Paths(tmp_path / "spark2")
+    write_lease(own_paths, peer.as_peer())
+    try:
+        assert fetch_weights.main([str(spec)], own_paths) == 0
+    finally:
+        peer.close()
+    assert hub.requests == []
+    assert state(spec)["state"] == "complete"
