@@ -56,7 +56,7 @@ def test_the_note_is_there_while_it_is_held_and_after_no_end_of_it(tmp_path: Pat
 def test_a_note_of_one_that_was_killed_names_nobody(tmp_path: Path) -> None:
     note = tmp_path / "switch.json"
     own_pid, start = os.getpid(), process_liveness.start_ticks(os.getpid())
-    # The number of a killed process is given out again; test_process_liveness.py has the end of a real one.
+    # A killed process's number is given out again; test_process_liveness.py has a real end.
     for began, is_named in ((start, True), (start - 1, False)):
         note.write_text(f'{{"pid": {own_pid}, "start": {began}, "user": "anna"}}')
         assert bool(file_lock.holder(tmp_path / "switch.lock")) is is_named
