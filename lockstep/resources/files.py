@@ -17,6 +17,7 @@ from lockstep.files.managed_file import (
 )
 from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
+from lockstep.host.keys_shared_by_hosts import SharedKey
 from lockstep.host.specs import UV
 from lockstep.onhost.facts import files
 from lockstep.onhost.facts.reader_helpers import seal
@@ -31,6 +32,8 @@ _SECRET = "0600 root:root"
 KEY = secrets.token_hex(32)
 #: Path, earlier text or None, later text or None.
 Difference = tuple[str, str | None, str | None]
+#: The answer of the reader `files`; None: the host gave none.
+Answer = Mapping[str, Mapping[str, Any] | None] | None
 
 KINDS = {
     "file": Kind(files.read, "error", "deploy", scope="nothing", is_sealed=True),
@@ -55,7 +58,7 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
                 *tool_links(desired_state.tool_environments),
                 *absent,
                 *(API_KEY, WEBUI_SECRETS, HUB_TOKEN, PASSWORD),
-                *secret_paths(desired_state),
+                *secret_modes(desired_state),
             ],
             "absent": list(absent),
             "certificates": desired_state.certificates,
@@ -63,19 +66,16 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
     }
 
 
-def secret_paths(desired_state: DesiredState) -> list[str]:
-    """Return the files of secrets that the host must have, without the hub's token."""
+def secret_modes(desired_state: DesiredState) -> dict[str, str]:
+    """Return path → mode and owner of the host's secrets, without the hub's token."""
     webui = [WEBUI_SECRETS] if desired_state.plan.settings.webui.enabled else []
     keys = [API_KEY] if desired_state.key_users else []
     brought_paths = [secret.path for secret in desired_state.uploaded_secrets]
-    brought_paths = [path for path in brought_paths if path != HUB_TOKEN]
-    return [*webui, *keys, *_shared_modes(desired_state), *brought_paths]
-
-
-def _shared_modes(desired_state: DesiredState) -> dict[str, str]:
-    """Return the modes by path of the host's parts of the keys that hosts share."""
-    every = (key.file_modes(desired_state.plan.name) for key in desired_state.shared_keys)
-    return {path: mode for modes in every for path, mode in modes.items()}
+    modes = dict.fromkeys([*webui, *keys, *brought_paths], _SECRET)
+    modes.pop(HUB_TOKEN, None)
+    for key in desired_state.shared_keys:
+        modes |= key.file_modes(desired_state.plan.name)
+    return modes
 
 
 def tool_links(environments: Mapping[str, Environment]) -> dict[str, str]:
@@ -92,10 +92,9 @@ def expectations(desired_state: DesiredState, host_view: SubjectView) -> Iterato
     yield from _file_expectations(desired_state.all_files, host_view.key.hex())
     yield from _folder_expectations(folders(desired_state.plan.settings))
     yield from link_expectations(tool_links(desired_state.tool_environments))
-    paths, modes = secret_paths(desired_state), _shared_modes(desired_state)
-    for path in paths:
-        yield Expectation("secret", path, f"{modes[path]} root:root" if path in modes else _SECRET)
-    if PASSWORD not in paths:
+    modes = secret_modes(desired_state)
+    yield from _secret_expectations(modes)
+    if PASSWORD not in modes:
         # The first backup makes the password, which stays after the last backup.
         yield Expectation("secret", PASSWORD, _SECRET, if_there=True)
 
@@ -110,6 +109,11 @@ def _file_expectations(wanted_files: Iterable[ManagedFile], key: str) -> Iterato
 def _folder_expectations(wanted_folders: Iterable[Folder]) -> Iterator[Expectation]:
     for folder in wanted_folders:
         yield Expectation("folder", folder.path, f"{folder.mode} {folder.owner}:{folder.group}")
+
+
+def _secret_expectations(modes: Mapping[str, str]) -> Iterator[Expectation]:
+    for path, mode in modes.items():
+        yield Expectation("secret", path, mode)
 
 
 def link_expectations(links: Mapping[str, str]) -> Iterator[Expectation]:
@@ -131,7 +135,7 @@ def file_facts(
         other_content = f"link to {link}" if link else "no regular file"
         facts["file"][path] = have.get("seal") or other_content
         facts["file mode"][path] = owner
-        facts["secret"][path] = "damaged" if have["kind"] == "damaged" else owner
+        facts["secret"][path] = owner if have["kind"] == "file" else have["kind"]
         if have["kind"] == "folder":
             facts["folder"][path] = owner
         if link:
@@ -139,6 +143,25 @@ def file_facts(
         if path in shared_paths and "seal" in have:
             facts["shared key"][path] = have["seal"]
     return facts
+
+
+def has_secret(answer: Answer, path: str) -> bool:
+    """Tell whether a secret that a host makes for itself is there, for root alone."""
+    return _has_secrets({path: _SECRET}, answer)
+
+
+def whole_key_hash(key: SharedKey, host: str, answer: Answer) -> str | None:
+    """Return a keyed hash of a shared key on a host; None where the host lacks a part of it."""
+    return key.key_hash(answer) if _has_secrets(key.file_modes(host), answer) else None
+
+
+def future_key_hash(key: SharedKey, host: str, answer: Answer) -> str | None:
+    """Return a keyed hash of the key that a host will give; None where it makes a new one."""
+    return whole_key_hash(key, host, answer) if key.private else key.key_hash(answer)
+
+
+def _has_secrets(modes: Mapping[str, str], answer: Answer) -> bool:
+    return not rows_to_mend(KINDS, _secret_expectations(modes), file_facts(answer or {}))
 
 
 def shared_keys(desired_state: DesiredState, facts: Mapping[str, Facts]) -> Iterator[Expectation]:

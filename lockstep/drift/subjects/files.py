@@ -18,14 +18,13 @@ from lockstep.files.remote_exec import Reader
 from lockstep.host.desired_state import DesiredState
 from lockstep.onhost.facts import deploy_records, files
 from lockstep.resources.fact_comparison import DriftRow, Expectation, Facts, Kind, SubjectView
-from lockstep.resources.files import secret_paths
+from lockstep.resources.files import secret_modes
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units.backup_unit import PASSWORD
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
-_SECRET = "0600 root:root"
 #: The kind of the one fact that matters on a host without a deploy.
 DEPLOYED = "Lockstep"
 
@@ -67,7 +66,7 @@ def questions(desired_state: DesiredState) -> dict[Reader, dict[str, Any]]:
             "own": [PROGRAMS, CONFIGURATION],
             # A folder of the deploy's own may be empty.
             "allowed": [
-                *(*secret_paths(desired_state), *kept_files, HUB_TOKEN, GATEWAY_KEYS, PASSWORD),
+                *(*secret_modes(desired_state), *kept_files, HUB_TOKEN, GATEWAY_KEYS, PASSWORD),
                 *(f"{place}/" for place in places),
             ],
             "inside": inside,
